@@ -10,17 +10,7 @@ __all__ = ["main"]
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Args:
-        args: Its words; by default those of the process.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        SystemExit: With 0 after ``--help``, 2 after words that no command understands.
-    """
+    """Run the `hooktrainer` command and return its exit code; ``args`` default to the process's."""
     with interruptible(is_all=args is None):
         from .commands import run
 

@@ -1,4 +1,4 @@
-"""Types of arguments that several commands share. Imports nothing heavy: `--help` needs them."""
+"""Argument types shared by the commands. Imports nothing heavy, because `--help` needs them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tyro.conf import Positional, UseAppendAction
 
 
 def shown_as(metavar: str | None = None) -> Any:
-    """How an argument looks in help: by what its value is, without a hint at its default."""
+    """Set the placeholder of an argument in help, without a hint at its default."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
 
 
@@ -24,13 +24,13 @@ ScriptArgs = Annotated[tuple[str, ...], Positional, shown_as("[-- ARGS ...]")]
 """What follows ``--``: arguments of a script."""
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff, shown_as()]
-"""Off unless given."""
+"""A switch, off by default."""
 
 Patterns = Annotated[UseAppendAction[tuple[str, ...]], shown_as("PATTERN")]
 """An option that may be given several times."""
 
 OptionalRun = Annotated[Path, Positional, shown_as("[RUN]")]
-"""The directory of a run, or of several; there is a default."""
+"""The directory of one or several runs, with a default."""
 
 PolicySpec = Annotated[str, Positional, shown_as("RUN[@WHICH]")]
 """A saved policy: RUN (its latest), RUN@best, RUN@FRAMES, or the path of one."""
@@ -41,19 +41,19 @@ OutFile = Annotated[Path, tyro.conf.arg(metavar="FILE", aliases=["-o"], help_beh
 OptionalOutFile = Annotated[
     Path | None, tyro.conf.arg(metavar="FILE", aliases=["-o"], help_behavior_hint="")
 ]
-"""A file to write, if it is named."""
+"""A file to write, optional."""
 
 Seed = Annotated[int | None, shown_as("SEED")]
-"""A seed; there is one without it."""
+"""A seed, optional."""
 
 Count = Annotated[int, shown_as("N")]
-"""How many."""
+"""A number of things."""
 
 OptionalCount = Annotated[int | None, shown_as("N")]
-"""How many, if that is said."""
+"""A number of things, optional."""
 
 Pixels = Annotated[int, shown_as("PIXELS")]
-"""A size on a screen."""
+"""A size in pixels."""
 
 Seconds = Annotated[float, shown_as("SECONDS")]
-"""A time span."""
+"""A duration in seconds."""

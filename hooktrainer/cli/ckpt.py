@@ -1,4 +1,4 @@
-"""`hooktrainer ckpt list|show|verify|diff`: looking at checkpoints."""
+"""`hooktrainer ckpt list|show|verify|diff`: inspect checkpoints."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
     """List the checkpoints of a run.
 
     Damaged ones are listed with what is wrong with their manifest; `ckpt verify` reads all files.
-    Those of other runs, which do not belong there, are listed with the id of their run.
-    What was set aside (a damaged one at a resume, a later one at a rollback) is listed last: it can
-    be given by its path.
+    Checkpoints of other runs are listed with the id of their run. Those that were set aside
+    (damaged at a resume, or later than a rollback) come last and can be named by their path.
 
     Args:
         run: directory of the run
@@ -60,7 +59,7 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
 
 
 def show(checkpoint: CheckpointSpec, /, *, json: Flag = False) -> int:
-    """Show what a checkpoint holds: counters, metrics, configuration, and the size of each part.
+    """Show the contents of a checkpoint: counters, metrics, configuration, the size of each part.
 
     Args:
         checkpoint: RUN (its latest), RUN@best, RUN@FRAMES, or the path of a checkpoint
@@ -104,10 +103,10 @@ def show(checkpoint: CheckpointSpec, /, *, json: Flag = False) -> int:
 
 
 def verify(run: RunPath, /, *, json: Flag = False) -> int:
-    """Read every file of every checkpoint of a run, and compare it with what was written.
+    """Read every file of every checkpoint of a run, and compare it with its checksum.
 
-    Names each damaged file, and each checkpoint that is another run's; the exit code is 1 then.
-    `--resume latest` takes the newest intact checkpoint by itself, but none beside another run's.
+    Lists damaged files and checkpoints of other runs; the exit code is 1 if there are any.
+    `--resume latest` takes the newest intact checkpoint, but none of another run.
 
     Args:
         run: directory of the run, or of a checkpoint that was moved out of it
@@ -119,7 +118,7 @@ def verify(run: RunPath, /, *, json: Flag = False) -> int:
     from .output import checkpoints_of
 
     if (run / FILE).is_file():
-        listing = Listing([Checkpoint.open(run)], {})  # whosever it is
+        listing = Listing([Checkpoint.open(run)], {})  # of any run
     else:
         listing = list_checkpoints(checkpoints_of(run))
     found: list[tuple[Path, str | None]] = list(listing.damaged.items())
@@ -167,17 +166,17 @@ def diff(
     limit: int = 20,
     json: Flag = False,
 ) -> int:
-    """Compare the states in two checkpoints, bit for bit, but for what measures time.
+    """Compare the states in two checkpoints, bit for bit, except for times.
 
-    Prints every place where they differ, with both values; the exit code is 1 then.
+    Prints every place where they differ, with both values; the exit code is 1 if there are any.
 
     Example: hooktrainer ckpt diff runs/a@10240 runs/b@10240
 
     Args:
         left: RUN (its latest), RUN@best, RUN@FRAMES, or the path of a checkpoint
         right: the other one
-        ignore: leave out paths like this, such as 'components/collector*'; may be repeated
-        clock: compare what measures time too, such as the metrics time/*
+        ignore: leave out matching paths, such as 'components/collector*'; may be repeated
+        clock: compare times too, such as the metrics time/*
         limit: how many differences to print; 0 for all
         json: print JSON: a list of all differences
     """
@@ -259,7 +258,7 @@ def _print_list(entries: list[dict[str, Any]], metric: str | None) -> None:
 
 
 def _disk_usage(checkpoints: list[Checkpoint]) -> int:
-    """Bytes of all files; those that checkpoints share count once."""
+    """Count the bytes of all files, those that checkpoints share once."""
     seen = {}
     for checkpoint in checkpoints:
         for name in checkpoint.manifest.files:
@@ -280,7 +279,7 @@ def _damage(checkpoint: Checkpoint) -> str | None:
 
 
 def _parts(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
-    """Number and bytes of the tensors of each part; only ``state.json`` is read."""
+    """Count the tensors of each part and their bytes; only ``state.json`` is read."""
     skeleton, specs = checkpoint.describe()
     if not isinstance(skeleton, dict) or next(iter(skeleton), "").startswith("$"):
         return {"state": _total(specs.values())}  # not a trainer's

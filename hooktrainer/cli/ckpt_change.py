@@ -1,4 +1,4 @@
-"""`hooktrainer ckpt prune|rollback`: deleting checkpoints, and going back to one."""
+"""`hooktrainer ckpt prune|rollback|export`: delete checkpoints, go back to one, export one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def prune(
 ) -> int:
     """Delete the checkpoints of a run that no given rule keeps.
 
-    The latest and the best one stay in any case. A run that is being trained is refused.
+    The latest and the best one always stay. A run that is being trained is refused.
 
     Example: hooktrainer ckpt prune runs/a --keep-last 5 --keep-best 3:eval/return
 
@@ -105,15 +105,15 @@ def rollback(
 ) -> int:
     """Go back to an earlier checkpoint of a run: make it the latest one.
 
-    The later ones are set aside; they can be given by their paths. What the run logged since is cut
-    off when it is resumed. A run that is being trained is refused.
+    Later ones are set aside and can be named by their paths. Logs after the checkpoint are cut off
+    when the run is resumed. A run that is being trained is refused.
 
     Example: hooktrainer ckpt rollback runs/a@51200
 
     Args:
         checkpoint: RUN@FRAMES, RUN@best, or the path of a checkpoint
         discard: delete the later ones instead of setting them aside
-        dry_run: only show what would go
+        dry_run: only show what would be removed
         yes: do not ask
         json: print JSON: a list with the fate of each checkpoint
     """
@@ -193,7 +193,7 @@ def _agreed(question: str, yes: Flag) -> bool:
 
 
 def _manager(directory: Path, keep: Retention | None = None) -> CheckpointManager:
-    """The manager of a run's checkpoints, which holds off training while it is open."""
+    """Open the manager of a run's checkpoints, which blocks training while it is open."""
     from ..errors import CheckpointError
     from ..store import CheckpointManager, lock
 
@@ -214,17 +214,17 @@ NewFile = Annotated[Path, Positional, shown_as("OUT")]
 def export(
     checkpoint: CheckpointSpec, out: NewFile, /, *, to: Literal["torchrl"] = "torchrl"
 ) -> int:
-    """Write a checkpoint as TorchRL's trainer saves itself, to go on there.
+    """Write a checkpoint in the format of TorchRL's trainer, to continue there.
 
-    Trainer.load_from_file of torchrl.trainers reads it, with CKPT_BACKEND=torch, which is the
-    default there. What is not in it is listed.
+    Trainer.load_from_file of torchrl.trainers reads it, with CKPT_BACKEND=torch, the default there.
+    Lists what the file does not hold.
 
     Example: hooktrainer ckpt export runs/a@best trainer.pt --to torchrl
 
     Args:
         checkpoint: the checkpoint, or the file of a trainer
         out: the file to write
-        to: the trainer it is for
+        to: the trainer to write for
     """
     from ..store import load_file
     from ..torchrl.export import export as write
@@ -256,18 +256,7 @@ def parse_policy(
     every_hours: float | None = None,
     max_bytes: str | None = None,
 ) -> Retention:
-    """Return the union of the policies that were asked for.
-
-    Args:
-        latest: As for `Last`.
-        best: One ``N:METRIC`` or ``N:METRIC:min`` for each `Best`.
-        every_frames: As for `EveryFrames`.
-        every_hours: As for `EveryHours`.
-        max_bytes: A size such as ``10GB`` or ``500MiB``, for `MaxBytes`.
-
-    Raises:
-        ConfigError: If there is none, or one does not make sense.
-    """
+    """Return the union of the requested retention policies, or raise `ConfigError`."""
     policies: list[Retention] = [parse_best(text) for text in best]
     if latest is not None:
         policies.append(Last(latest))
@@ -286,11 +275,7 @@ def parse_policy(
 
 
 def parse_best(text: str) -> Best:
-    """Return the policy that ``N:METRIC`` or ``N:METRIC:max`` or ``N:METRIC:min`` means.
-
-    Raises:
-        ConfigError: If it is none of these.
-    """
+    """Parse ``N:METRIC``, ``N:METRIC:max`` or ``N:METRIC:min``, or raise `ConfigError`."""
     match = _BEST.fullmatch(text)
     if match is None:
         raise ConfigError(
@@ -301,11 +286,7 @@ def parse_best(text: str) -> Best:
 
 
 def parse_size(text: str) -> int:
-    """Return a number of bytes: ``10GB`` has 10 * 1000**3, ``10GiB`` has 10 * 1024**3.
-
-    Raises:
-        ConfigError: If it is not a size.
-    """
+    """Parse a size in bytes: ``10GB`` is 10 * 1000**3, ``10GiB`` is 10 * 1024**3."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ConfigError(f"--max-bytes {text}: write a size such as 500MB, 10GB or 10GiB.")

@@ -1,6 +1,6 @@
-"""Which commands there are, and what becomes of their errors.
+"""The table of commands, their help, and their errors as exit codes.
 
-The commands import what they need when they are called: `--help` must come at once.
+Commands are imported when they are used, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -26,15 +26,11 @@ from .launcher import launch, take_launch
 from .train import separate_arguments
 
 Command = Callable[..., Any]
-"""Returns the exit code; or a function that does, which handles its own errors."""
+"""Returns the exit code, or a function that returns it and handles its own errors."""
 
 
 class Commands(Mapping[str, Command]):
-    """Commands by name; a command is imported when it is looked up.
-
-    Args:
-        places: By name its file and its function there, ``file:function``.
-    """
+    """Commands by name, each imported from its ``file:function`` when it is looked up."""
 
     def __init__(self, places: Mapping[str, str]) -> None:
         self._places = places
@@ -91,7 +87,7 @@ COMMANDS: Final = Commands(
         "completion": "commands:completion",
     }
 )
-"""The commands that stand by themselves."""
+"""The commands outside of groups."""
 _GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {"policies": POLICIES, "ckpt": CKPT}
 _DESCRIPTION: Final = """The command line of hooktrainer: trains, and looks at runs and after them.
 
@@ -129,7 +125,7 @@ def completion(shell: Shell, /) -> int:
 
 
 def run(args: Sequence[str] | None = None) -> int:
-    """Run the command line, as `hooktrainer.cli.main` says."""
+    """Run the command line, as `hooktrainer.cli.main` does, and turn errors into exit codes."""
     given = sys.argv[1:] if args is None else list(args)
     if given == ["--version"]:
         print(f"hooktrainer {__version__}")
@@ -143,7 +139,7 @@ def run(args: Sequence[str] | None = None) -> int:
                 code = _read(sweeping.separate_arguments(separate_arguments(given)))()
     except DamagedCheckpointError as error:
         return _fail(error, 1)
-    except (*USER_ERRORS, OSError) as error:  # and files that cannot be read or written
+    except (*USER_ERRORS, OSError) as error:  # OSError: files that cannot be read or written
         return _fail(error, 2)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
@@ -151,12 +147,7 @@ def run(args: Sequence[str] | None = None) -> int:
 
 
 def _read(words: Sequence[str]) -> Callable[[], Any]:
-    """The command that a command line names, with its arguments.
-
-    Raises:
-        ConfigError: If there is no such command or option; it says which is near.
-        SystemExit: With 0 after ``--help``, 2 after words that the command does not understand.
-    """
+    """Parse a command line into a call of its command; an unknown command is a `ConfigError`."""
     group = words[0] if words and words[0] in _GROUPS else None
     prog = "hooktrainer" if group is None else f"hooktrainer {group}"
     commands = COMMANDS if group is None else _GROUPS[group]
@@ -173,7 +164,7 @@ def _read(words: Sequence[str]) -> Callable[[], Any]:
 
 
 def _held(command: Command) -> Callable[..., Callable[[], int]]:
-    """A function that takes a command's arguments, and returns the call."""
+    """Wrap a command so that it returns the call instead of making it."""
 
     @functools.wraps(command)
     def hold(*args: Any, **kwargs: Any) -> Callable[[], int]:
@@ -183,7 +174,7 @@ def _held(command: Command) -> Callable[..., Callable[[], int]]:
 
 
 def _app() -> SubcommandApp:
-    """All commands, for help and completion."""
+    """Build all commands, for help and completion."""
     app = _group(COMMANDS)
     app.command(_group(POLICIES), name="policies", help=_POLICIES_DESCRIPTION)
     app.command(_group(CKPT), name="ckpt", help=_CKPT_DESCRIPTION)
@@ -191,7 +182,7 @@ def _app() -> SubcommandApp:
 
 
 def _group(commands: Mapping[str, Command]) -> SubcommandApp:
-    """Commands by name, each explained by its first line."""
+    """Build a group of commands; the first line of each docstring is its summary."""
     app = SubcommandApp()
     for name, command in commands.items():
         app.command(name=name, help=(command.__doc__ or "").split("\n", 1)[0])(command)
@@ -210,17 +201,17 @@ _FILES: Final = {
         "    # What is none of the words is a file: the directory of a run, most often.\n"
         "    completions = completions or ['__TYRO_COMPLETE_FILES__']\n"
     ),
-    '    COMPREPLY=($(compgen -f -- "$cur"))\n': (  # $cur has the words before in it
+    '    COMPREPLY=($(compgen -f -- "$cur"))\n': (  # $cur includes the words before
         "    local IFS=$'\\n'\n"
         "    compopt -o filenames 2>/dev/null\n"
         '    COMPREPLY=($(compgen -f -- "${COMP_WORDS[COMP_CWORD]}"))\n'
     ),
 }
-"""What is put into tyro's scripts, which complete words only."""
+"""Replacements in tyro's completion scripts, which complete words only."""
 
 
 def completing_files(script: str) -> str:
-    """A script of tyro's that completes files where it has no word."""
+    """Return a completion script of tyro that completes file names where no word fits."""
     for there, instead in _FILES.items():
         script = script.replace(there, instead)
     return script

@@ -1,4 +1,4 @@
-"""Comparing two runs that should be the same: their final states, metrics and events."""
+"""Comparison of two runs that should be equal: their final states, metrics and events."""
 
 from __future__ import annotations
 
@@ -18,32 +18,24 @@ from ..store.run_dir import RunDir
 from ..store.stored import Checkpoint
 
 Series = Mapping[str, Sequence[tuple[int, float]]]
-"""For each metric its steps and values."""
+"""Metric name to ``(step, value)`` pairs."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """How a part of two runs compares."""
+    """The comparison of one part of two runs."""
 
     part: str
     leaves: int
-    """Tensors, numbers and texts compared."""
+    """Number of tensors, numbers and texts compared."""
     found: list[Difference]
 
 
 def compare_runs(left: Path, right: Path, ignore: Sequence[str] = ()) -> list[Compared]:
     """Compare the latest checkpoints, the metrics and the TensorBoard scalars of two runs.
 
-    What measures time is left out: see `without_clock`, and metrics named ``time/...``. Logs are
-    looked for in the directory of a run, and else in those in it.
-
-    Args:
-        left: Directory of a run.
-        right: Directory of the other.
-        ignore: Patterns of paths to leave out.
-
-    Raises:
-        CheckpointError: If one has no checkpoint, or its latest is damaged.
+    Times are left out, and so are paths that match a pattern of ``ignore``. Logs are read from the
+    run's directory or, if it has none, from its subdirectories.
     """
     states = [Checkpoint.open(find("latest", run)[0]).load() for run in (left, right)]
     compared = compare_states(*without_clock(*states), ignore)
@@ -79,16 +71,12 @@ def compare_series(
 
 
 def is_ignored(path: str, patterns: Iterable[str]) -> bool:
-    """Whether a path matches one of the patterns; ``*`` matches slashes too."""
+    """Return whether a path matches one of the patterns; ``*`` matches slashes too."""
     return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
 
 
 def without_clock(left: Any, right: Any) -> tuple[Any, Any]:
-    """Return the states of two trainers without what measures time.
-
-    That is the seconds trained, the metrics ``time/...``, cadences in seconds, and the positions of
-    loggers, whose files hold times. A state that is not a trainer's is returned as it is.
-    """
+    """Return two trainers' states without times; states of anything else are returned unchanged."""
     if not (_is_trainer_state(left) and _is_trainer_state(right)):
         return left, right
     both = left["components"], right["components"]
@@ -127,7 +115,7 @@ def _timeless(name: str, state: Any) -> Any:
 
 
 def _parts(left: Any, right: Any) -> dict[str, tuple[Any, Any]]:
-    """The subtrees of two states by what a reader calls them."""
+    """Split two states into parts named for people."""
     if not (_is_trainer_state(left) and _is_trainer_state(right)):
         return {"state": (left, right)}
     mine, other = left["components"], right["components"]
@@ -158,7 +146,7 @@ def _part_of(name: str, state: Any) -> str:
 
 
 def _holds(state: Any, keys: set[str]) -> bool:
-    """Whether a tree has one of some keys anywhere in its dicts."""
+    """Return whether any dict of a tree has one of some keys."""
     if not isinstance(state, dict):
         return False
     return not keys.isdisjoint(state) or any(_holds(child, keys) for child in state.values())
@@ -181,7 +169,7 @@ def _read_events(run: Path) -> Series:
 
 
 def _logs(run: Path, name: str) -> list[Path]:
-    """Where a run logs: in its directory or, by a logger of the script's own, below it."""
+    """Find a run's logs in its directory or, of a logger that the script made, below it."""
     own = run / name
     if own.exists():
         return [own]
@@ -191,7 +179,7 @@ def _logs(run: Path, name: str) -> list[Path]:
         state = RunDir(log.parent).read()
         if "experiment" not in state:
             found.append(log)
-        else:  # one that begins anew after a kill has another directory each time
+        else:  # a logger that restarts after a kill has a new directory each time
             key = str(state.get("started")), len(log.parent.name), log
             experiment = str(state["experiment"])
             last[experiment] = max(last.get(experiment, key), key)

@@ -1,4 +1,4 @@
-"""`hooktrainer describe`: which hooks a run has, or a script would have."""
+"""`hooktrainer describe`: list the hooks of a run or of a training script."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class _AboutToTrainError(BaseException):
 def describe(target: Target, args: ScriptArgs = (), /, *, json: Flag = False) -> int:
     """List the hooks of a run or of a training script.
 
-    By hook point, in the order in which they run, with their cadences and what they save. Of a run,
-    as it wrote them down when it began. A script, a recipe or an algorithm is run up to its call of
+    By hook point, in the order in which they run, with their cadences and their saved state. For a
+    run, as recorded when it began. A script, a recipe or an algorithm is run up to its call of
     train(), with a temporary run directory; nothing is trained.
 
     Example: hooktrainer describe ppo -- --env CartPole-v1 --total-frames 20000
@@ -77,7 +77,7 @@ def _of_script(target: str, args: Sequence[str]) -> list[dict[str, Any]]:
                 train_algorithm(trainable.name, words)
             else:
                 sys.argv = [str(trainable.script), *words]
-                sys.path.insert(0, str(trainable.script.parent))  # as if it were run by itself
+                sys.path.insert(0, str(trainable.script.parent))  # as if it were run directly
                 runpy.run_path(str(trainable.script), run_name="__main__")
         except _AboutToTrainError:
             return tables[0]
@@ -88,7 +88,7 @@ def _of_script(target: str, args: Sequence[str]) -> list[dict[str, Any]]:
 
 @contextmanager
 def _no_training(tables: list[list[dict[str, Any]]]) -> Iterator[None]:
-    """In the block, ``train()`` describes the trainer and leaves; runs go to a temporary place."""
+    """In the block, ``train()`` records the hooks and leaves; runs go to a temporary directory."""
     from ..store.run_dir import RunDir
     from ..trainer import Trainer
 

@@ -1,4 +1,4 @@
-"""`hooktrainer gallery`: shows what a run has learned, on one page and in TensorBoard."""
+"""`hooktrainer gallery`: show what a run has learned, on one page and in TensorBoard."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ def gallery(
     trust: Flag = False,
     json: Flag = False,
 ) -> int:
-    """Show what a run has learned: its saved policies at work, on one page.
+    """Show what a run has learned: its saved policies, played and filmed on one page.
 
-    The page needs nothing but itself. It has the return over the run, a moving picture of each
-    saved policy, a table of what they are worth, the configuration, and what the time went to. An
-    environment that does not draw is shown by curves of its observations and actions. If the run
-    logs to TensorBoard, the pictures are there, too.
+    The self-contained page has the return over the run, a film and the returns of each saved
+    policy, the configuration, and the time of each phase. If an environment cannot render, curves
+    of observations and actions take the place of films. If the run logs to TensorBoard, the films
+    are added there.
 
-    Policies are played in this process, which has a low priority, in environments of its own and
-    with fixed seeds; the run that trains notices nothing. Called again, it plays only what is new.
+    Policies are played at a low priority, in separate environments with fixed seeds, so a run that
+    trains is not affected. A second call plays only new policies.
 
     Example: hooktrainer gallery out -o gallery.html
 
     Args:
         run: directory of the run, which may still be training
         html: write the page to this file; by default gallery.html in the run's directory
-        seed: seed of the episodes, for policies that have not been played yet
+        seed: seed of the episodes, for policies that have not been evaluated yet
         episodes: how many episodes they play; by default 10
         size: longest side of a picture, in pixels; by default 360
-        seconds: where a film is cut off, by default after 15; the page says so
-        follow: go on until the run has ended, and show each policy as it is saved
+        seconds: length at which a film is cut off, by default 15
+        follow: go on until the run has ended, and show each policy when it is saved
         trust: run the code that the environment needs, if that is not installed
         json: print JSON: a list with one object per saved policy
     """
@@ -93,7 +93,7 @@ def gallery(
 
 
 def _once_each() -> Callable[[str], None]:
-    """Prints each line on stderr, but not again what it printed before."""
+    """Return a function that prints each line on stderr once."""
     said: set[str] = set()
 
     def say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Running a training script, and killing it at random instants until it has ended anyway."""
+"""Child processes of training scripts, killed at random instants and resumed to their end."""
 
 from __future__ import annotations
 
@@ -30,30 +30,23 @@ class ScriptFailedError(RuntimeError):
 
 
 class RunTooShortError(ConfigError):
-    """The script ended before it could be killed as often as was asked for."""
+    """The script ended before all kills were done."""
 
 
 @dataclass(frozen=True)
 class Straight:
-    """What an uninterrupted run took."""
+    """Duration and length of an uninterrupted run."""
 
     seconds: float
-    """From its first write to its directory until it ended."""
+    """From the first write to its directory to its end."""
     frames: int
     """Frames in its last checkpoint."""
 
 
 class Script:
-    """A script running in a process group of its own, its output going to a file.
+    """A training script in a process group, with its output in a file; a context manager kills it.
 
-    As a context manager it leaves no process behind.
-
-    Args:
-        command: The command line, without ``--run-dir`` and ``--resume``.
-        run: Directory of the run. What was begun there is resumed.
-        log: File that its output is appended to.
-        cwd: Where it runs; by default here.
-        env: Environment variables that it has beside those of this process.
+    ``command`` lacks ``--run-dir`` and ``--resume``; a run that was begun is resumed.
     """
 
     def __init__(
@@ -82,31 +75,27 @@ class Script:
             )
 
     def wait_for_first_write(self) -> float:
-        """Wait until it has written to the directory, or ended; return the time."""
+        """Wait until it has written to the run's directory, or ended; return the monotonic time."""
         self.wait_for(lambda: _signature(self._run) != self._before)
         return time.monotonic()
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait until something is the case, or the script has ended."""
+        """Wait until a condition holds, or the script has ended."""
         while self._process.poll() is None and not condition():
             time.sleep(_POLL_SECONDS)
 
     def wait_until(self, instant: float) -> None:
-        """Wait until a time of the monotonic clock, or until the script has ended."""
+        """Wait until a monotonic time, or until the script has ended."""
         self.wait_for(lambda: time.monotonic() >= instant)
 
     def wait(self) -> None:
-        """Wait until it has ended.
-
-        Raises:
-            ScriptFailedError: If it did not exit with 0.
-        """
+        """Wait until it has ended; raise ScriptFailedError if the exit code is not 0."""
         code = self._process.wait()
         if code:
             how = f"exited with {code}" if code > 0 else f"was ended by signal {-code}"
             text = self._log.read_bytes().decode(errors="replace")
             lines = text.rstrip().split("\n")[-20:]
-            # Of a progress bar, which draws over itself, only what was drawn last.
+            # A progress bar overwrites itself: keep its last state.
             last = [line.rstrip("\r").rpartition("\r")[2] for line in lines]
             raise ScriptFailedError("\n".join([f"the script {how}; its last lines:", *last]))
 
@@ -130,11 +119,7 @@ class Script:
 
 
 def run_straight(command: Sequence[str], run: Path, log: Path) -> Straight:
-    """Run a script to its end, undisturbed.
-
-    Raises:
-        ScriptFailedError: If it fails.
-    """
+    """Run a script to its end without interruption."""
     with Script(command, run, log) as script:
         started = script.wait_for_first_write()
         script.wait()
@@ -153,18 +138,8 @@ def run_killed(
 ) -> None:
     """Run a script to its end, killing and resuming it on the way.
 
-    Where to kill it is drawn uniformly over the whole run, and comes up when as much time has
-    passed as the run took to get there undisturbed. Not all kills come before the first checkpoint:
-    the last one waits for it.
-
-    Args:
-        command: The command line, without ``--run-dir`` and ``--resume``.
-        run: Directory of the run.
-        log: File that the output is appended to.
-        kills: How often to kill it.
-        straight: What it takes undisturbed.
-        rng: Draws where.
-        shrink: The part of the run over which that is drawn.
+    Kills are drawn uniformly over the first part ``shrink`` of the run and happen when as much time
+    has passed as the uninterrupted run took to that point. The last one waits for a checkpoint.
 
     Raises:
         ScriptFailedError: If it fails.
@@ -201,7 +176,7 @@ def committed_frames(run: Path) -> int:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """In the block SIGTERM raises an exception, so that no script is left running."""
+    """In the block, SIGTERM raises SystemExit, so that no script is left running."""
 
     def leave(*_: object) -> None:
         raise SystemExit(128 + signal.SIGTERM)
@@ -214,7 +189,7 @@ def terminable() -> Iterator[None]:
 
 
 def _signature(run: Path) -> dict[str, int]:
-    """When each file of a run was written last; changes with every write."""
+    """Return the modification time of each file of a run; it changes with every write."""
     if not run.is_dir():
         return {}
     signature = {}
@@ -232,12 +207,9 @@ def _signature(run: Path) -> dict[str, int]:
 
 @contextmanager
 def workplace(command: str, keep: Path | None, check: Callable[[Path], None]) -> Iterator[Path]:
-    """The directory to train in; a temporary one goes if the block raises.
+    """Make the directory to train in, ``keep`` or a temporary one, which is removed after an error.
 
-    Args:
-        command: The command's name, of which a temporary directory has its own.
-        keep: The directory that the user has named; ``None`` for a temporary one.
-        check: Looks whether that can be used, and raises if not.
+    ``check`` raises if ``keep`` cannot be used.
     """
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)

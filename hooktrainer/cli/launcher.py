@@ -1,4 +1,4 @@
-"""``--launcher slurm``: a command of hooktrainer as a job of a cluster, not here and now."""
+"""``--launcher slurm``: submit a command of hooktrainer as a Slurm job."""
 
 from __future__ import annotations
 
@@ -28,15 +28,7 @@ _PREFIX = "--slurm-"
 
 @dataclass
 class Launch:
-    """What is said of launching.
-
-    Attributes:
-        words: The command line without that.
-        launcher: What launches.
-        jobs: How many jobs share the work.
-        dry_run: Whether the script is printed, and not submitted.
-        options: Options of sbatch.
-    """
+    """The options of a launch, and the command line without them."""
 
     words: list[str] = field(default_factory=list)
     launcher: str = ""
@@ -46,13 +38,7 @@ class Launch:
 
 
 def take_launch(words: Sequence[str]) -> Launch | None:
-    """What a command line says of launching; ``None`` if it is run here.
-
-    What follows a ``--`` is somebody else's.
-
-    Raises:
-        ConfigError: If that cannot be understood.
-    """
+    """Parse the launch options of a command line, up to ``--``; ``None`` if it runs here."""
     end = words.index("--") if "--" in words else len(words)
     if not any(word.split("=", 1)[0] == OPTION for word in words[:end]):
         return None
@@ -81,17 +67,7 @@ def take_launch(words: Sequence[str]) -> Launch | None:
 
 
 def launch(given: Launch) -> int:
-    """Submit a command, or print the script.
-
-    Args:
-        given: The command, and what is said of launching.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        ConfigError: If it cannot be.
-    """
+    """Submit a command, or print the script; return the exit code."""
     script = _script(given)
     if given.dry_run:
         print(script, end="")
@@ -110,7 +86,7 @@ def launch(given: Launch) -> int:
     )
     if done.returncode:
         raise ConfigError(f"sbatch refuses {file}: {done.stderr.strip()}")
-    job = done.stdout.strip().partition(";")[0]  # what follows is the cluster
+    job = done.stdout.strip().partition(";")[0]  # the cluster's name may follow
     output.tell(f"job {job}: {shell_word(file)}")
     output.say(
         f"see it by: squeue -j {job}; what it prints: {shell_word(script.output)}/{job}*.out"
@@ -137,14 +113,14 @@ def _script(given: Launch) -> SlurmScript:
 
 
 def _training(given: Launch, words: Sequence[str]) -> SlurmScript:
-    """A run, or runs of several seeds, shared out among the tasks of an array."""
+    """Make the script of a run, or of runs of several seeds divided among the tasks of an array."""
     from ..run.config import read_named, take_config
     from ..run.seeds import OWN, as_seeds, words_of_seeds
     from ..store.run_dir import RunDir
     from .scripts import trainable_of
 
     found, own = trainable_of(words)
-    if found.script is None:  # not to be found out when the job's turn comes
+    if found.script is None:  # report mistakes now, not when the job starts
         from .. import algorithms
         from ..algorithms.algorithm import parse
 
@@ -200,7 +176,7 @@ def _new_place(name: str) -> Path:
 
 
 def _shares(seeds: Sequence[int], number: int) -> list[Sequence[int]]:
-    """Seeds in so many parts, neighbours together; none of them is empty."""
+    """Divide seeds into that many parts of neighbours, none of them empty."""
     ends = [len(seeds) * part // number for part in range(number + 1)]
     return [seeds[a:b] for a, b in itertools.pairwise(ends) if a < b]
 
@@ -228,29 +204,25 @@ def _count(text: str) -> int:
 # -- The script that a Slurm job is: a command of hooktrainer, which is queued again if need be.
 
 MARGIN: Final = 30.0
-"""Seconds from the end of ``--grace`` to the end of a job's time."""
+"""Seconds between the end of ``--grace`` and the end of a job's time."""
 OURS: Final = ("array", "signal", "requeue", "no-requeue", "wrap", "chdir", "open-mode")
-"""Options of sbatch that the script gives itself."""
+"""Options of sbatch that the script sets itself."""
 
 
 @dataclass(frozen=True)
 class SlurmScript:
-    """A job.
+    """The batch script of a job, which is requeued at its time limit.
 
     Attributes:
-        name: What the queue calls it.
-        command: The command line, Python first.
-        directory: Where it is run.
-        output: Directory of what it prints.
-        grace: Seconds from a signal to its end.
+        output: Directory of its output.
+        grace: Seconds that a run has to end after a signal.
         options: Options of sbatch, by their long names; ``None`` for one without a value.
-        tasks: For each task of an array further words of the command; none if it is no array.
-        number: How many tasks the array has if all run the same command.
-        begins: Further words, the first time.
-        goes_on: Further words when the job was queued again.
-        begun: A file that is there once ``goes_on`` can be said; ``None`` if it always can.
-        runs: For each task the directories of its runs, whose checkpoints tell whether it gets on;
-            none if that is not to be looked at.
+        tasks: For each task of an array the value of ``--seeds``; empty if it is no array.
+        number: Number of tasks if all run the same command.
+        begins: Further words at the first start.
+        goes_on: Further words after a requeue.
+        begun: A file that exists once ``goes_on`` is valid; ``None`` if it always is.
+        runs: Directories of the runs of each task, to check their progress; empty for no check.
     """
 
     name: str
@@ -267,11 +239,7 @@ class SlurmScript:
     runs: Sequence[Sequence[Path]] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what would end its line, or what a terminal would obey instead of showing it.
-
-        Raises:
-            ConfigError: If there is any.
-        """
+        """Refuse control characters and invalid names of options."""
         options = chain.from_iterable(self.options.items())
         words = (*self.command, *self.tasks, *self.begins, *self.goes_on)
         places = (self.directory, self.output, *chain.from_iterable(self.runs))
@@ -307,7 +275,7 @@ class SlurmScript:
         return "\n".join([*lines, _BODY.format(command=" ".join(words), looks=looks, ends=ends)])
 
     def _runs(self) -> list[str]:
-        """What gives ``runs`` the directories of the task's runs."""
+        """Return the lines that set ``runs`` to the directories of the task's runs."""
         each = [f"runs=({shlex.join(map(str, runs))})" for runs in self.runs]
         if len(each) == 1:
             return each
@@ -315,11 +283,7 @@ class SlurmScript:
         return ['case "$SLURM_ARRAY_TASK_ID" in', *cases, "esac"]
 
     def _header(self) -> list[str]:
-        """What sbatch reads.
-
-        Raises:
-            ConfigError: If an option is one that the script gives itself, or cannot be written.
-        """
+        """Return the ``#SBATCH`` lines; refuse options that the script sets itself."""
         count = max(len(self.tasks), self.number)
         what = "%A_%a" if count > 1 else "%j"
         output = str(self.output).replace("%", "%%")
@@ -369,17 +333,17 @@ _END = """
         touch "$idle"
     fi"""
 _BODY = """\
-{looks}set -m  # the run is a process group of its own, and gets signals from here alone
+{looks}set -m  # the run has its own process group and gets signals from this script only
 stop() {{ [ -n "$stopping" ] || kill -TERM "$run"; stopping=yes; }}
 trap 'again=yes; stop' USR1
 trap stop TERM INT
 
 {command} &
 run=$!
-while wait "$run"; kill -0 "$run" 2>/dev/null; do :; done  # a signal breaks a wait off
+while wait "$run"; kill -0 "$run" 2>/dev/null; do :; done  # a signal interrupts wait
 wait "$run"
 code=$?
-# Done it is with 0, failed with another code; negative where bash has lost it over a signal.
+# 0: done; another code: failed; negative: bash has lost it because of a signal.
 if [ -n "$again" ] && {{ [ "$code" -gt 128 ] || [ "$code" -lt 0 ]; }}; then
     task=${{SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}}  # not all tasks of the array
     job=${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}$task{ends}

@@ -1,4 +1,4 @@
-"""What the commands have in common when they print: tables, JSON, sizes, times."""
+"""Output shared by the commands: tables, JSON, sizes, times; and what RUN and CHECKPOINT name."""
 
 from __future__ import annotations
 
@@ -27,25 +27,19 @@ from ..store.stored import NAME
 
 
 def console(file: TextIO | None = None) -> Console:
-    """A console on stdout, or on ``file``; as wide as need be where nobody reads it on a screen.
-
-    Text is shown as it is: names out of files may look like rich's markup.
-    """
+    """Return a console for verbatim text on stdout or ``file``; unbounded without a terminal."""
     file = file or sys.stdout
     width = None if file.isatty() else 10_000
     return Console(file=file, highlight=False, markup=False, emoji=False, width=width)
 
 
 def tell(text: str) -> None:
-    """Print a line of the result to stdout; as in `say`, what a terminal would obey is shown."""
+    """Print a line of the result to stdout, with control characters escaped."""
     print(printable(text, keep="\n"), flush=True)
 
 
 def say(text: str) -> None:
-    """Print a line about what goes on to stderr, so that stdout holds the result alone.
-
-    Names of files, runs and environments are somebody else's: what a terminal would obey is shown.
-    """
+    """Print a line about progress to stderr, with control characters escaped."""
     print(printable(text, keep="\n"), file=sys.stderr, flush=True)
 
 
@@ -57,16 +51,10 @@ def print_table(
     right: Iterable[str] = (),
     optional: Iterable[str] = (),
 ) -> None:
-    """Print a table.
+    """Print a table; all cells but `rich.text.Text` are plain text.
 
-    Args:
-        columns: Headings.
-        rows: The cells of each row; `rich.text.Text` keeps its style, anything else is shown as
-            plain text.
-        title: Stands above it.
-        right: The columns that hold numbers.
-        optional: The columns that a narrow terminal may do without, the last of the table first; a
-            line on stderr names those that are left out.
+    Columns in ``right`` are numbers. Columns in ``optional`` are dropped on a narrow terminal, the
+    last one first, and listed on stderr.
     """
     columns, numbers, screen = list(columns), set(right), console()
     cells = [[_cell(c) for c in row] for row in rows]
@@ -100,22 +88,22 @@ def _cell(content: Any) -> Text:
 
 
 def good(text: str) -> Text:
-    """A cell that says all is well."""
+    """Return a green cell."""
     return Text(printable(text), style="green")
 
 
 def bad(text: str) -> Text:
-    """A cell that says something is wrong."""
+    """Return a red cell."""
     return Text(printable(text), style="bold red")
 
 
 def print_json(value: Any) -> None:
-    """Print JSON. NaN and infinities, which it lacks, become the texts nan, inf and -inf."""
+    """Print JSON; NaN and infinities become the texts nan, inf and -inf."""
     print(json.dumps(_finite(value), indent=2, default=str, allow_nan=False))
 
 
 def size(nbytes: int) -> str:
-    """A number of bytes for people, such as ``12.3 MB``; a kB has 1,000 bytes."""
+    """Format a number of bytes, such as ``12.3 MB``; a kB has 1,000 bytes."""
     if nbytes < 1000:
         return f"{nbytes} B"
     power = 1 if nbytes < 999_950 else 2 if nbytes < 999_950_000 else 3
@@ -123,34 +111,26 @@ def size(nbytes: int) -> str:
 
 
 def when(seconds: float) -> str:
-    """A time in seconds since 1970, on the clock of this machine."""
+    """Format a time in seconds since 1970 as local time."""
     try:
         return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):  # a time no calendar has
+    except (OverflowError, ValueError, OSError):  # not a date
         return f"{seconds} s"
 
 
 def number(value: float) -> str:
-    """A metric for people: six digits."""
+    """Format a metric with six digits."""
     return f"{value:.6g}"
 
 
 def refuse_directory(file: Path, example: str) -> None:
-    """Refuse a directory where a file is to be written, before the work is done.
-
-    Args:
-        file: Where to write.
-        example: The name of such a file.
-
-    Raises:
-        ConfigError: If it is a directory.
-    """
+    """Raise `ConfigError` if a file to write is a directory; ``example`` is a suggested name."""
     if file.is_dir():
         raise ConfigError(f"{file} is a directory: name a file, such as {file / example}.")
 
 
 def confirm(question: str) -> bool:
-    """Ask the person at the terminal; anything but y or yes is no."""
+    """Ask at the terminal; anything but y or yes is no."""
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -169,11 +149,7 @@ def _finite(value: Any) -> Any:
 
 
 def checkpoints_of(run: Path) -> Path:
-    """Return where a run keeps its checkpoints.
-
-    Raises:
-        FileNotFoundError: If there is no such run.
-    """
+    """Return the directory of a run's checkpoints, or raise FileNotFoundError."""
     if not run.is_dir():
         raise FileNotFoundError(no_run(run))
     if not RunDir(run).holds_run and not any(NAME.fullmatch(path.name) for path in run.iterdir()):
@@ -182,16 +158,12 @@ def checkpoints_of(run: Path) -> Path:
 
 
 def open_checkpoint(spec: str) -> Checkpoint:
-    """Return the checkpoint that a word on the command line names.
-
-    Raises:
-        CheckpointError: If there is none, or its manifest is damaged.
-    """
+    """Open the checkpoint that a RUN[@WHICH] names, or raise CheckpointError."""
     return Checkpoint.open(find(spec)[0])
 
 
 def recorded_best(checkpoints: list[Checkpoint]) -> Best | None:
-    """Return what the run itself counts as its best checkpoint, if it does."""
+    """Return the rule by which the run itself selects its best checkpoint, if it has one."""
     for checkpoint in reversed(checkpoints):
         if (best := checkpoint.manifest.best) is not None:
             return Best(1, best["metric"], "min" if best["mode"] == "min" else "max")
@@ -204,7 +176,7 @@ _NICENESS: Final = 10
 
 
 def step_aside() -> None:
-    """Give this process a low priority, and PyTorch one thread: there is always another run."""
+    """Lower the priority of this process and limit PyTorch to one thread, for a run that trains."""
     import torch
 
     torch.set_num_threads(1)

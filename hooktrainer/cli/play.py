@@ -1,4 +1,4 @@
-"""`hooktrainer play`: plays a saved policy, and repeats what was recorded."""
+"""`hooktrainer play`: play a saved policy, and compare with the recorded episodes."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def play(
     trust: Flag = False,
     json: Flag = False,
 ) -> int:
-    """Play a saved policy, and compare it with what was recorded.
+    """Play a saved policy, and compare with its recorded episodes.
 
-    By default it plays the recorded episodes: the returns are the same to the last bit on the same
-    machine, and the exit code is 1 if they are not. The same seed always gives the same episodes.
+    By default it plays the recorded episodes again. On the same machine the returns are the same to
+    the last bit; the exit code is 1 if they differ. The same seed always gives the same episodes.
 
     Example: hooktrainer play runs/a@best --seed 7 --episodes 5
 
@@ -45,7 +45,7 @@ def play(
         seed: seed of the episodes; by default the recorded one
         episodes: how many to play; by default as many as were recorded
         render: human: show it on the screen
-        draw: draw actions from the policy's distribution, as in training, not the best ones
+        draw: sample actions from the policy's distribution, as in training, instead of its mode
         trust: run the code that its environment needs, if that is not installed
         json: print JSON: the episodes, and whether they equal what was recorded
     """
@@ -59,7 +59,7 @@ def play(
         check_count("--episodes", episodes)
     check_not_negative("--seed", seed)
     _check_screen(render)
-    torch.set_num_threads(1)  # as evaluations are made
+    torch.set_num_threads(1)  # as in evaluations
     loaded = load_policy(policy, deterministic=not draw, trust=trust)
     recorded = loaded.evaluation
     if seed is None:
@@ -73,7 +73,7 @@ def play(
         tuple(episode.return_ for episode in played),
         tuple(episode.length for episode in played),
     )
-    same = None if draw else _compare(result, recorded)  # what is recorded was not drawn
+    same = None if draw else _compare(result, recorded)  # recorded actions are not sampled
     if json:
         facts = result.encode() | {"path": loaded.saved.path, "frames": loaded.frames}
         facts.pop("seconds")
@@ -86,7 +86,7 @@ def play(
 
 
 def _compare(result: Evaluation, recorded: Evaluation | None) -> bool | None:
-    """Whether the episodes that both played are the same; ``None`` if there are none."""
+    """Return whether the episodes that both played are equal; ``None`` if there are none."""
     if recorded is None or recorded.seed != result.seed:
         return None
     count = min(result.episodes, recorded.episodes)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def list_(run: RunPath, /, *, json: Flag = False) -> int:
-    """List the saved policies of a run, and what each was worth when it was played.
+    """List the saved policies of a run, and the returns of those that were evaluated.
 
     A run saves policies with --snapshots N, or with the hook PolicySnapshot.
 
@@ -64,7 +64,7 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
 
 
 def show(policy: PolicySpec, /, *, json: Flag = False) -> int:
-    """Show what is known of a saved policy: what it reads and does, and what it was worth.
+    """Show the properties of a saved policy: its inputs and outputs, and its evaluation.
 
     Args:
         policy: RUN (its latest), RUN@best, RUN@FRAMES, or the path of a saved policy
@@ -115,16 +115,16 @@ def evaluate(
     trust: Flag = False,
     json: Flag = False,
 ) -> int:
-    """Play the saved policies of a run that were not played yet, and record what they are worth.
+    """Evaluate the saved policies of a run that were not evaluated yet, and record the returns.
 
-    A run does so itself; this plays what was left when it was interrupted. The exit code is 1 if a
+    A run does so itself; this evaluates the rest after an interruption. The exit code is 1 if a
     policy could not be played.
 
     Args:
         run: directory of the run
         seed: seed of the episodes; by default that of all evaluations
         episodes: how many episodes each plays, by default 10
-        again: play those as well that were played already
+        again: evaluate all policies again
         trust: run the code that the environment needs, if that is not installed
         json: print JSON: a list with one object per policy that was played
     """
@@ -172,7 +172,7 @@ def prune(
     dry_run: Flag = False,
     yes: Flag = False,
 ) -> int:
-    """Delete the saved policies of a run that no given rule keeps; the latest stays in any case.
+    """Delete the saved policies of a run that no given rule keeps; the latest always stays.
 
     Example: hooktrainer policies prune runs/a --spread 10 --keep-best 1
 
@@ -180,7 +180,7 @@ def prune(
         run: directory of the run
         spread: keep N, spread evenly over the run
         keep_last: keep the last N
-        keep_best: keep the best N by their return, and those that were not played yet
+        keep_best: keep the best N by their return, and those that were not evaluated yet
         every_frames: keep the first in every N frames
         dry_run: only show what would be deleted
         yes: do not ask

@@ -1,4 +1,4 @@
-"""`hooktrainer render`: makes a film of saved policies at work."""
+"""`hooktrainer render`: make a film of saved policies."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def render(
     quality: Count = 60,
     trust: Flag = False,
 ) -> int:
-    """Make a film of a saved policy at work, or of all of a run side by side.
+    """Make a film of a saved policy, or of all policies of a run side by side.
 
-    Frames and return stand above each. The environment is played at its own speed; with fewer
-    pictures a second some steps are left out. A .webp or .gif repeats for ever; an .mp4 needs PyAV.
+    Frames and return are shown above each. The film plays at the environment's own speed; at a
+    lower frame rate steps are left out. A .webp or .gif repeats for ever; an .mp4 needs PyAV.
 
     Example: hooktrainer render out --all -o learning.webp
 
@@ -39,9 +39,9 @@ def render(
         all: all saved policies of RUN, side by side, from the first to the last
         seed: seed of the episodes; by default that of evaluations
         episodes: how many, one after the other; by default one
-        fps: at most so many pictures a second; by default 25
+        fps: most pictures a second; by default 25
         size: longest side of each picture, in pixels; by default 360
-        seconds: where an episode is cut off, by default after 20; the picture says so
+        seconds: length at which an episode is cut off, by default 20
         quality: of a .webp, 0 to 100, by default 60: the more, the larger the file
         trust: run the code that its environment needs, if that is not installed
     """

@@ -1,4 +1,4 @@
-"""`hooktrainer report`: what can be said of an algorithm from the seeds that were run."""
+"""`hooktrainer report`: estimates and comparisons of algorithms from the seeds that were run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Name = Annotated[str, shown_as("NAME")]
 Group = Annotated[str | None, shown_as("GROUP")]
 Score = Annotated[Literal["last", "tail", "best", "area"], shown_as("SCORE")]
 Level = Annotated[float | None, shown_as("RETURN")]
-_MOST_COMPARISONS = 20  # that a terminal shows; those told apart are first
+_MOST_COMPARISONS = 20  # in a terminal; separated ones are first
 
 References = Annotated[Path | None, shown_as("FILE")]
 
@@ -49,12 +49,13 @@ def report(
     html: OptionalOutFile = None,
     json: Flag = False,
 ) -> int:
-    """Say what runs show: estimates over seeds with 95 % intervals, and who is better than whom.
+    """Compare algorithms over seeds: estimates with 95 % intervals, and which group is better.
 
-    Runs that learn alike are a group, whatever their seeds, their length and their evaluations; two
-    of one seed count once. All are compared at the frames that all have. Where the seeds are too
-    few for an interval, there is none, and it says how many more would help. Comparisons of more
-    than two are corrected (Holm). Of a sweep, runs count where PLACE is the sweep's directory.
+    Runs with the same options are a group, whatever their seeds, their length and their
+    evaluations; two of one seed count once. All are compared at the frames that all have. If there
+    are too few seeds for an interval, it is left out, and the report estimates how many more would
+    help. Comparisons of more than two are corrected (Holm). Runs of a sweep count if PLACE is the
+    sweep's directory.
 
     Example: hooktrainer report runs/ppo runs/a2c -o report.html
 
@@ -67,13 +68,13 @@ def report(
         reference: YAML, by environment low and high: normalized scores are 0 at low and 1 at high;
             with --minimize the other way round
         by_place: runs below different PLACEs are different groups, also if their options are equal
-        against: compare all groups with this one, in place of all with all
-        unfinished: count runs that have not come to their end, which cuts all to their frames
-        until_decided: train more seeds of every group, up to N each, until one is the best; looking
-            at the scores as they come costs no more than 5 % false findings
+        against: compare all groups with this one, instead of all pairs
+        unfinished: count unfinished runs, which limits all to their frames
+        until_decided: train more seeds of every group, up to N each, until one is the best;
+            checking along the way keeps false findings within 5 %
         workers: how many processes train these seeds
-        trust: train them though the runs were begun by somebody else, or elsewhere
-        html: write the report to this file, one page that needs nothing else
+        trust: train them even if the runs were begun by another user, or on another machine
+        html: write the report to this file, a self-contained page
         json: print JSON: by task the groups (iqm, ci, n, …) and the comparisons
     """
     from ..errors import ConfigError
@@ -144,11 +145,7 @@ def report(
 
 
 def _find(places: Sequence[Path]) -> list[RunDir]:
-    """The runs below directories, each once, without those of sweeps further below.
-
-    Raises:
-        FileNotFoundError: If there is no such directory.
-    """
+    """Find the runs below directories, each once, without those of sweeps further below."""
     from ..store.lookup import find_runs, no_run, sweep_of
 
     found = {}
@@ -168,7 +165,7 @@ def _find(places: Sequence[Path]) -> list[RunDir]:
 
 
 def _references(file: Path | None, known: Mapping[str, Reference]) -> Mapping[str, Reference]:
-    """The references that are known of what is compared, and those of a file in their place."""
+    """Return the known reference scores, overridden by those of a file."""
     from ..errors import ConfigError
     from ..statistics import Reference
     from ..store.run_dir import read_config
@@ -188,7 +185,7 @@ def _references(file: Path | None, known: Mapping[str, Reference]) -> Mapping[st
 
 
 def print_section(section: Section, score: str, metric: str) -> None:
-    """Print what is said of a task."""
+    """Print the findings of a task."""
     title = section.task or "runs"
     if section.frames is not None:
         less = " (less is better)" if section.minimize else ""
@@ -258,7 +255,7 @@ def _as_json(
 
 
 def section_json(section: Section) -> dict[str, Any]:
-    """What is said of a task, for JSON."""
+    """Return the findings of a task as JSON."""
     return {
         "task": section.task,
         "frames": section.frames,

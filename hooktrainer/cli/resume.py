@@ -1,4 +1,4 @@
-"""`hooktrainer resume`: goes on with a run, by the script and arguments it was begun with."""
+"""`hooktrainer resume`: continue a run with the script and arguments that began it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from .arguments import Flag, RunPath, ScriptArgs
 
 
 def resume(run: RunPath, args: ScriptArgs = (), /, *, trust: Flag = False) -> int:
-    """Go on with a run from its latest checkpoint.
+    """Continue a run from its latest checkpoint.
 
-    Starts the script that began it, in the directory where it was begun, with the same arguments.
-    A finished run has nothing left to do, unless there is more of it now:
+    Starts the script that began it, in the directory where it was begun, with the same arguments. A
+    finished run has nothing left to do, unless its length is extended:
 
     hooktrainer resume runs/a -- --total-frames 200000
 
-    What is run is what the run's directory says. Of a run that was not begun by you on this
-    machine, it is named, and run with --trust alone.
+    The command is read from the run's directory. If you did not begin the run on this machine, the
+    command is printed, and only run with --trust.
 
     The exit code is the script's.
 
     Args:
         run: directory of the run
         args: after --, further arguments of the script; they come last
-        trust: run the command though the run was begun by somebody else, or elsewhere
+        trust: run the command although the run was begun by another user, or on another machine
     """
     from ..errors import NotFoundError
     from ..store.provenance import replace_process

@@ -43,12 +43,12 @@ def runs(
     html: OptionalOutFile = None,
     json: Flag = False,
 ) -> int:
-    """List runs, and compare them: a table, curves in the terminal, a page with charts.
+    """List runs and compare them: a table, curves in the terminal, a page with charts.
 
-    A run whose process is gone though it never said that it ended is listed as died. A sweep is one
-    line, but where PLACE is its own directory. Runs that learn alike are a group, whatever their
-    seeds; curves and page show each group's mean and spread. Of several with the same seed and
-    options, the longest counts, and of these the one that finished last.
+    A run whose process is gone without having recorded its end is listed as died. A sweep is one
+    line, unless PLACE is its directory. Runs with the same options are a group, whatever their
+    seeds; curves and page show the mean and spread of each group. Of several runs with the same
+    seed and options, the longest counts, and of these the one that finished last.
 
     Example: hooktrainer runs out --where lr=0.001 --sort best --curves
 
@@ -56,14 +56,14 @@ def runs(
         places: runs, and directories with runs anywhere below; runs/ if none is given
         metric: by default eval/return; may be repeated: the first is in the table, all are drawn
         minimize: less of the metric is better
-        experiment: only experiments like this, such as 'ppo*'; may be repeated
+        experiment: only experiments that match, such as 'ppo*'; may be repeated
         status: only runs that are running, finished, stopped, interrupted, failed or died
         where: only runs with this value of an option; may be repeated
         sort: by started; or run, experiment, seed, status, frames, time, age, an option; last or
             best: the best first
-        reverse: the other way round
+        reverse: reverse the order
         curves: draw the curves of the metrics in the terminal
-        html: write the comparison to this file, one page that needs nothing else
+        html: write the comparison to this file, a self-contained page
         json: print JSON: a list with one object per run
     """
     from ..show.report import comparison_page, group_runs
@@ -127,7 +127,7 @@ def _tell_left_out(error: Exception) -> None:
 
 
 def check_metrics(names: Sequence[str], runs: Sequence[RunSummary]) -> None:
-    """Refuse a metric that no run has logged, if there are others."""
+    """Refuse a metric that no run has logged, if runs have logged others."""
     from ..errors import ConfigError
     from ..show.curves import read_curves
     from ..store.run_dir import RunDir

@@ -25,11 +25,7 @@ _READS_OPTIONS = re.compile(
 
 
 def refuse_run_options(args: Iterable[str]) -> None:
-    """Refuse the options of a script that a command gives itself.
-
-    Raises:
-        ConfigError: If ``--run-dir`` or ``--resume`` is there.
-    """
+    """Refuse ``--run-dir`` and ``--resume``, which a command passes itself."""
     for arg in args:
         if _option(arg) in _PLACE:
             raise ConfigError(f"leave out {_option(arg)} after --: this command gives it itself.")
@@ -41,7 +37,7 @@ def without_run_options(args: Iterable[str]) -> list[str]:
 
 
 def without_fork(args: Iterable[str]) -> list[str]:
-    """Return arguments as they resume a run that they begin, maybe as a branch of another."""
+    """Return arguments without ``--fork``, as a resume of the run needs them."""
     return without(args, _FORK)
 
 
@@ -57,7 +53,7 @@ def without(args: Iterable[str], options: Sequence[str]) -> list[str]:
 
 
 def value_of(args: Sequence[str], option: str) -> str | None:
-    """Return the value of an option, the last if it is there several times; ``None`` without it."""
+    """Return the last value of an option; ``None`` without it."""
     for index in reversed(range(len(args))):
         if _option(args[index]) == option:
             _, equals, value = args[index].partition("=")
@@ -66,14 +62,10 @@ def value_of(args: Sequence[str], option: str) -> str | None:
 
 
 def command_of(run: Path, state: Mapping[str, Any]) -> list[str]:
-    """Return the command that began a run, less what says where, ``--resume`` and ``--fork``.
-
-    Args:
-        run: Directory of the run.
-        state: The content of its ``run.json``.
+    """Return the command that began a run, without its directory, ``--resume`` and ``--fork``.
 
     Raises:
-        ConfigError: If the run does not know.
+        ConfigError: If the run's ``run.json``, ``state``, does not have it.
         FileNotFoundError: If the script is gone.
     """
     script, module, argv = state.get("script"), state.get("module"), state.get("argv", [])
@@ -103,7 +95,7 @@ def command_of(run: Path, state: Mapping[str, Any]) -> list[str]:
 
 
 def _takes_options(script: str) -> bool:
-    """Whether a program seems to read its command line."""
+    """Guess from its source whether a program reads its command line."""
     try:
         source = Path(script).read_text(encoding="utf-8")
     except (OSError, ValueError):
@@ -112,17 +104,7 @@ def _takes_options(script: str) -> bool:
 
 
 def check_own(run: Path, state: Mapping[str, Any], command: Sequence[str], *, trust: bool) -> None:
-    """Refuse to run a command that a directory names, unless this user's programs wrote that.
-
-    Args:
-        run: Directory of the run.
-        state: The content of its ``run.json``, which names what ``command`` begins with.
-        command: The command.
-        trust: Whether it is run all the same.
-
-    Raises:
-        ConfigError: If it is somebody else's; names it.
-    """
+    """Refuse to run the command that a ``run.json`` names unless this user's programs wrote it."""
     if not trust and not is_own_command(state):
         raise ConfigError(
             f"{run} was not begun by you on this machine, and would run what its directory says: "
@@ -132,14 +114,8 @@ def check_own(run: Path, state: Mapping[str, Any], command: Sequence[str], *, tr
 
 
 def place_of(run: Path, options: Mapping[str, Any], seed: int | None) -> list[str]:
-    """Return what the command that began a run says to have it in its directory.
-
-    Args:
-        run: That directory.
-        options: The content of its ``config.yaml``.
-        seed: The run's.
-    """
-    if options.get("seeds") == OWN:  # a command for several, of which it is one
+    """Return the options that make the command of a run use the same directory."""
+    if options.get("seeds") == OWN:  # begun with other seeds by one command
         return ["--seeds", f"{seed}-{seed}", "--run-dir", str(run.absolute().parent)]
     return ["--run-dir", str(run.absolute())]
 
@@ -151,19 +127,14 @@ def _option(word: str) -> str:
 # -- Finding what can be trained by name: recipes, which are scripts, and algorithms.
 
 DIRECTORY: Final = Path("recipes")
-"""Where recipes are looked for first."""
+"""Where recipes are searched first."""
 SHIPPED: Final = (Path(__file__).parents[1] / "_recipes", Path(__file__).parents[2] / "recipes")
-"""Where this package's own are: in an installed one, in a clone."""
+"""The directories of this package's recipes: installed, and in a clone."""
 
 
 @dataclass(frozen=True)
 class Trainable:
-    """Something that trains.
-
-    Attributes:
-        name: By which it is found.
-        script: The recipe's file; ``None`` for an algorithm.
-    """
+    """A recipe or a script; an algorithm, if ``script`` is None."""
 
     name: str
     script: Path | None = None
@@ -177,7 +148,7 @@ class Trainable:
 
     @property
     def summary(self) -> str:
-        """What it says about itself, in one line."""
+        """The first line of its docstring."""
         if self.script is not None:
             try:
                 return _first_line(ast.parse(self.script.read_text(encoding="utf-8")))
@@ -187,7 +158,7 @@ class Trainable:
 
 
 def recipes() -> list[Trainable]:
-    """The recipes in the directory where this is called, and those of this package."""
+    """Return the recipes of the current directory and those of this package."""
     found: dict[str, Trainable] = {}
     for one in (*_in(DIRECTORY), *_shipped()):
         found.setdefault(one.name, one)
@@ -205,16 +176,16 @@ def _in(directory: Path) -> list[Trainable]:
 
 
 def algorithms() -> list[Trainable]:
-    """The algorithms of this package."""
+    """Return the algorithms of this package."""
     return [Trainable(name) for name in sorted(_algorithms())]
 
 
 def find_trainable(name: str) -> Trainable:
-    """Return the script, the recipe or the algorithm that a word names; a recipe comes first.
+    """Return the script, the recipe or else the algorithm of this name.
 
     Raises:
-        FileNotFoundError: If it is the path of a script that is not there.
-        ConfigError: If there is nothing of that name; it lists the nearest.
+        FileNotFoundError: If it is the path of a script that does not exist.
+        ConfigError: If nothing has this name.
     """
     path = Path(name)
     if path.suffix == ".py" or len(path.parts) > 1:
@@ -235,14 +206,10 @@ def find_trainable(name: str) -> Trainable:
 
 
 def trainable_of(words: Sequence[str]) -> tuple[Trainable, list[str]]:
-    """What a command line trains, and the words after its name, if it begins with one.
+    """Return what a command line trains, and the words after its name, if it begins with one.
 
-    Where ``--config FILE`` stands in place of a name, the file may name what comes with this
-    package; a script, or a recipe of the current directory, only with ``--trust``.
-
-    Raises:
-        ConfigError: If there is no such thing, or nothing is named.
-        FileNotFoundError: If there is no such file.
+    If the line has ``--config FILE`` and no name, the file's name must be an algorithm or recipe of
+    this package; others need ``--trust``.
     """
     from ..run.config import NAME, TRUST, read_named, take_config
 
@@ -269,7 +236,7 @@ def trainable_of(words: Sequence[str]) -> tuple[Trainable, list[str]]:
 
 @functools.cache
 def _algorithms() -> dict[str, ast.ClassDef]:
-    """The classes of the algorithms by name, read, not imported: that would import PyTorch."""
+    """Return the algorithms' class definitions by name, parsed: importing them imports PyTorch."""
     return {
         node.name.lower(): node
         for file in sorted((Path(__file__).parents[1] / "algorithms").glob("*.py"))

@@ -1,4 +1,4 @@
-"""`hooktrainer sweep`: searches the options of an algorithm."""
+"""`hooktrainer sweep`: search the options of an algorithm."""
 
 from __future__ import annotations
 
@@ -58,36 +58,37 @@ def sweep(
     study: Word = None,
     json: Flag = False,
 ) -> int:
-    """Search the options of an algorithm for settings that learn better, on Optuna.
+    """Search for better options of an algorithm, with Optuna.
 
-    NAME is an algorithm. What follows are its options, listed by: hooktrainer train NAME --help.
-    What is given is the same in all trials; searched is what its fields have ranges for. A trial is
-    trained from several seeds, each in a process of its own. The same command, given again, goes
-    on with a sweep; given in several terminals or on several machines, all work on it.
+    NAME is an algorithm, followed by its options: hooktrainer train NAME --help lists them. Given
+    options are the same in all trials; fields with a search range are searched. A trial trains
+    several seeds, each in its own process. The same command continues an interrupted sweep; run it
+    in several terminals or on several machines to share the work.
 
-    The best trials play finals. The winner is trained from fresh seeds, beside the default
-    settings, before it is called better.
+    The best trials are compared on further seeds. The winner is trained from fresh seeds, and so
+    are the default settings, before it is called better.
 
     Example: hooktrainer sweep ppo --env CartPole-v1 --total-frames 20000 --trials 12 --seeds 2
 
     Args:
         words: an algorithm, and options of it that are the same in all trials
-        trials: how many trials the whole sweep has, whoever makes them
-        seeds: from how many seeds each trial is trained, none of which any report counts
+        trials: trials of the whole sweep, over all processes
+        seeds: seeds of each trial, which no report counts
         run_dir: directory of the sweep; by default runs/sweep_NAME_ENV
         parallel: how many trials are trained and compared at once
         space: YAML, by option {low: ..., high: ..., log: true}, a list of values, or null
         search: an entry of it, 'lr={low: 1e-4, high: 1e-2, log: true}'; may be repeated
         objective: of a seed: area under its curve; last evaluation; mean of the tail; or best
-        cpu_second: what a CPU second of a seed takes from its score; trials are then one by one
-        sampler: what chooses settings: tpe, gp or random
+        cpu_second: what a CPU second of a seed subtracts from its score; trials then run one at a
+            time
+        sampler: tpe, gp or random
         pruner: what ends trials early: median, hyperband or none
-        seed: of the sampler, and of which tuning seeds are taken
+        seed: of the sampler, and of the choice of tuning seeds
         finalists: best trials that get further seeds before one wins; by default up to three
         confirm: from how many fresh seeds winner and default settings are trained; 0 for none
         storage: sqlite:///FILE, a server's URL, or a file; by default study.journal in run_dir
         study: the sweep's name in the storage; by default the algorithm and the environment
-        json: print JSON: the trials, the winner, what mattered, the confirmation
+        json: print JSON: the trials, the winner, the importances, the confirmation
     """
     from ..loop.signals import ending_cleanly
 
@@ -95,7 +96,7 @@ def sweep(
         from ..sweep import Sweep, SweepOptions
         from ..sweep.storage import import_optuna
 
-        import_optuna()  # before anything is made
+        import_optuna()  # fail before anything is created
         algorithm, fixed = _algorithm(words)
         place = run_dir or Path("runs") / _place_of(algorithm)
         options = SweepOptions(
@@ -120,11 +121,7 @@ def sweep(
 
 
 def separate_arguments(words: list[str]) -> list[str]:
-    """Put the command's own options first, and behind a ``--`` the algorithm and its options.
-
-    Args:
-        words: The command line.
-    """
+    """Move the command's own options to the front, the algorithm and its options behind ``--``."""
     if words[:1] != ["sweep"] or "--" in words:
         return words
     flags = {"--help", "-h", "--json"}
@@ -147,7 +144,7 @@ def _own_options() -> list[str]:
 
 
 def _algorithm(words: tuple[str, ...]) -> tuple[Algorithm, set[str]]:
-    """The run that trials differ from, and the fields that were given."""
+    """Return the configuration that trials vary, and the fields that were given."""
     from .. import algorithms
     from ..algorithms.algorithm import parse
     from ..run.config import field_of, take_config
@@ -177,7 +174,7 @@ def _place_of(algorithm: Algorithm) -> str:
 
 
 def _space(file: Path | None, entries: tuple[str, ...]) -> dict[str, Any]:
-    """What is said of the space, in a file and beside it."""
+    """Read the search space from a file and from ``--search`` entries."""
     import yaml
 
     from ..run.config import read_named
@@ -205,7 +202,7 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
     done, names = sum(one.state.is_finished() for one in made.trials), listed(made.space.candidates)
     page = made.place / "sweep.html"
     output.say(f"{made.place}: {done} of {made.options.trials} trials are done; searched: {names}")
-    with contextlib.redirect_stdout(sys.stderr):  # runs say how they begin
+    with contextlib.redirect_stdout(sys.stderr):  # runs print when they begin
         made.run(lambda trial: _tell_end(made, trial, page))
     best, found, verdict = _decided(made, fresh)
     if best is not None:
@@ -243,7 +240,7 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
 
 
 def _decided(made: Sweep, fresh: int) -> tuple[FrozenTrial | None, Confirmation | None, str]:
-    """The winner, what fresh seeds say of it, and what may be said."""
+    """Run finals and confirmation; return the winner, the confirmation and the verdict."""
     from ..errors import TakenError
     from ..sweep.confirm import alone, confirm, play_finals, words_of
 
@@ -268,7 +265,7 @@ def _decided(made: Sweep, fresh: int) -> tuple[FrozenTrial | None, Confirmation 
 
 
 def _tell_end(made: Sweep, trial: FrozenTrial, page: Path) -> None:
-    """Say how a trial has ended, and write the page as far as it is known."""
+    """Print how a trial has ended, and update the page."""
     from ..sweep.page import sweep_page
 
     output.say(_line(made, trial))
@@ -276,7 +273,7 @@ def _tell_end(made: Sweep, trial: FrozenTrial, page: Path) -> None:
 
 
 def _line(made: Sweep, trial: Any) -> str:
-    """How a trial has ended."""
+    """Return one line about the end of a trial."""
     settings = made.space.settings(trial.params).items()
     said = ", ".join(f"{n}={v:.3g}" if isinstance(v, float) else f"{n}={v}" for n, v in settings)
     value = "failed" if trial.value is None else f"{trial.value:,.5g}"

@@ -1,4 +1,4 @@
-"""`hooktrainer sync`: sends what a run could not send while it ran."""
+"""`hooktrainer sync`: send logs that a run could not send while it ran."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .arguments import RunPath, shown_as
 Address = Annotated[str | None, shown_as("URI")]
 
 _PAUSES = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Seconds between the attempts at a server that fails."""
+"""Seconds between attempts at a failing server."""
 
 
 def sync(run: RunPath, /, *, to: Address = None) -> int:
-    """Send to its server what a run has logged and not sent, or all runs of a directory.
+    """Send what a run, or every run of a directory, has logged and not sent to its server.
 
     Everything arrives once and in order, however often this is interrupted and repeated.
 
     Args:
         run: directory of a run, or of several
         to: address of another server, which is sent everything; by default MLFLOW_TRACKING_URI, if
-            the run went by that, or else where the run's was
+            the run used it, or else the run's server
     """
     from ..log.mlflow import NOTE
     from ..log.mlflow_sender import bound_requests
@@ -43,7 +43,7 @@ def sync(run: RunPath, /, *, to: Address = None) -> int:
 
 
 def _send(run: Path, to: str | None, seconds: str) -> int:
-    """Send one run, and print what came of it; a request waits for so many seconds."""
+    """Send one run and print the outcome."""
     from ..log.mlflow_sender import Sender, reason, sending
 
     with sending(run) as free:

@@ -1,4 +1,4 @@
-"""`hooktrainer tensorboard`: starts TensorBoard on the logs of a run."""
+"""`hooktrainer tensorboard`: start TensorBoard on the logs of a run."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Host = Annotated[str, shown_as("HOST")]
 def tensorboard(run: RunPath, /, *, port: Port = None, host: Host = "localhost") -> int:
     """Start TensorBoard on a run, or on all runs of a directory, and print its address.
 
-    It serves until Ctrl-C, and shows what is logged meanwhile.
+    It serves until Ctrl-C, and shows new values while runs train.
 
     Args:
         run: directory of a run, or of several
-        port: where to serve; by default 6006, or the next one that is free
-        host: who can look: localhost, or 0.0.0.0 for other machines too
+        port: port to serve on; by default 6006, or the next one that is free
+        host: address to listen on: localhost, or 0.0.0.0 for other machines too
     """
     from ..errors import ConfigError
 
     logs = logs_of(run)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of its imports; nothing that a reader could change
+        warnings.simplefilter("ignore")  # from its imports
         from tensorboard import program
         from tensorboard.util import tb_logging
 
@@ -52,11 +52,7 @@ def tensorboard(run: RunPath, /, *, port: Port = None, host: Host = "localhost")
 
 
 def logs_of(place: Path) -> Path:
-    """Return the directory that TensorBoard is to read.
-
-    Raises:
-        FileNotFoundError: If nothing below the directory was logged for TensorBoard.
-    """
+    """Return the directory for TensorBoard to read, or raise FileNotFoundError."""
     from ..store.run_dir import RunDir
 
     if not place.is_dir():

@@ -1,4 +1,4 @@
-"""`hooktrainer train`: trains by the name of a recipe or an algorithm."""
+"""`hooktrainer train`: train by the name of a recipe or an algorithm."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ def train(words: Words = (), /, *, json: Flag = False) -> int | Callable[[], int
     """Train by the name of a recipe or an algorithm.
 
     NAME is a recipe in recipes/ or one of hooktrainer's, the path of a training script, or an
-    algorithm. What follows it is its own; its options are listed by: hooktrainer train NAME --help.
-    Without a NAME, lists what there is. --config FILE in its place makes the run again whose
-    config.yaml that is, with what follows changed. A script that FILE names, and an environment
-    whose id imports a module, are only run with --trust.
+    algorithm. Its options follow: hooktrainer train NAME --help lists them. Without a NAME, lists
+    all names. --config FILE instead of a NAME repeats the run of that config.yaml, with the options
+    that follow changed. A script that FILE names, and an environment whose id imports a module, are
+    only run with --trust.
 
     Example: hooktrainer train ppo --env CartPole-v1 --total-frames 20000
 
-    --launcher slurm submits it as a job of a cluster: --slurm-OPTION VALUE are options of sbatch,
-    --jobs N divides the --seeds among N jobs, --dry-run prints the script.
+    --launcher slurm submits a job to a cluster: --slurm-OPTION VALUE are options of sbatch, --jobs
+    N divides the --seeds among N jobs, --dry-run prints the script.
 
     The exit code is the script's.
 
     Args:
         words: a recipe, a script or an algorithm, and its arguments
-        json: of the list: print JSON
+        json: print the list as JSON
     """
     from ..store.provenance import replace_process
     from . import scripts as recipes
 
     if words:
         found, args = recipes.trainable_of(words)
-        if not words[0].endswith(".py"):  # of a script of the user's own nothing is known
+        if not words[0].endswith(".py"):  # a user's script may have other options
             _check_loggers(args)
         args = args[1:] if args[:1] == ["--"] else args
         if found.script is None:
@@ -70,13 +70,11 @@ def train(words: Words = (), /, *, json: Flag = False) -> int | Callable[[], int
 def train_algorithm(name: str, options: Sequence[str]) -> int:
     """Train in this process with the algorithm of this name; the options are its fields.
 
-    Raises:
-        SystemExit: With code 2 if the options cannot work, 128 + n if signal n ends it, 1 if one
-            of several seeds has failed.
+    Raises SystemExit with code 2 for invalid options, 128 + n after signal n, 1 if a seed failed.
     """
     from ..loop.signals import ending_cleanly
 
-    with ending_cleanly():  # while it imports, too
+    with ending_cleanly():  # during imports, too
         from .. import algorithms
         from ..algorithms.algorithm import parse
         from ..run.recipe import mistakes_in_one_line
@@ -88,11 +86,7 @@ def train_algorithm(name: str, options: Sequence[str]) -> int:
 
 
 def _check_loggers(words: list[str]) -> None:
-    """Say at once what the recipe would say only after it has imported everything.
-
-    Raises:
-        ConfigError: A ``--logger`` that there is not, or whose package is not installed.
-    """
+    """Refuse an unknown ``--logger`` before the recipe has imported everything."""
     named = [value for option, value in itertools.pairwise(words) if option == "--logger"]
     named += [word.partition("=")[2] for word in words if word.startswith("--logger=")]
     if named:
@@ -102,11 +96,7 @@ def _check_loggers(words: list[str]) -> None:
 
 
 def separate_arguments(words: list[str]) -> list[str]:
-    """Put a ``--`` before NAME, or its --config, so that the options are left to the recipe.
-
-    Args:
-        words: The command line.
-    """
+    """Put ``--`` before NAME, or its --config, so that the options are left to the recipe."""
     if words[:1] != ["train"] or len(words) < 2:
         return words
     options = words[: words.index("--")] if "--" in words else words

@@ -1,4 +1,4 @@
-"""`hooktrainer report --until-decided`: adds seeds until it is decided which group is the best."""
+"""`hooktrainer report --until-decided`: add seeds until it is decided which group is the best."""
 
 from __future__ import annotations
 
@@ -23,32 +23,19 @@ from ..store.run_dir import RunDir
 from . import output
 from .scripts import check_own, command_of, place_of
 
-_STDERR = 2  # stdout is the report's
+_STDERR = 2  # stdout is for the report
 Read = Callable[[], tuple[Sequence[RunSummary], Study]]
-"""Reads the runs, as they stand."""
+"""Reads the current runs."""
 
 
 def add_seeds_until_decided(
     read: Read, budget: int, *, score: str, workers: int, trust: bool
 ) -> Decision | None:
-    """Train seeds for the groups of a report, from look to look, until it is decided.
+    """Train seeds for the groups of a report, look by look, until the best group is decided.
 
-    Seeds count in the order of their numbers, however they score, and who was killed goes on where
-    it stood. So it is decided as it would have been at once.
-
-    Args:
-        read: Reads the runs.
-        budget: The most seeds a group.
-        score: What is made of a run's curve.
-        workers: How many processes train at the same time.
-        trust: Whether to run commands that somebody else began runs with.
-
-    Returns:
-        The decision; ``None`` if seeds have failed, which has been said.
-
-    Raises:
-        ConfigError: If there is nothing that can be decided, or no seeds can be added.
-        SystemExit: If a signal ended it.
+    Seeds count in the order of their numbers, whatever their scores, and killed runs are resumed,
+    so the decision is the same after an interruption. ``budget`` is the most seeds of a group.
+    Returns ``None`` if seeds have failed, which has been printed.
     """
     try:
         sizes = looks(budget)
@@ -99,7 +86,7 @@ def _train(groups: Sequence[Contender], number: int, *, workers: int, trust: boo
 
 
 def _say_look(groups: Sequence[Contender], decision: Decision) -> None:
-    """Say what a look has shown."""
+    """Print the result of a look."""
     means = listed(
         f"{one.label} {output.number(interval(one.scores[: decision.seeds]).value)}"
         for one in groups
@@ -113,7 +100,7 @@ def _say_look(groups: Sequence[Contender], decision: Decision) -> None:
 
 
 def _why(one: Contender) -> str:
-    """Why a group has not the seeds that it was to have."""
+    """Explain why a group lacks seeds."""
     if len(one.scores) == len(one.runs):
         return (
             f"no further seed of {one.label} has come to an end; what was run has said why, or "
@@ -130,7 +117,7 @@ def _why(one: Contender) -> str:
 # -- Which seeds the groups of a report lack, and the commands that train them.
 
 PATIENCE = 10.0
-"""Seconds that a run has to end by itself."""
+"""Seconds to wait for a run to end by itself."""
 
 
 @dataclass(frozen=True)
@@ -138,10 +125,8 @@ class Contender:
     """A group to which seeds can be added.
 
     Attributes:
-        label: What the report calls it.
-        runs: Its runs, those without an end included, in the order of their seeds: in which they
-            count, whatever they score. Seeds are added behind the last.
-        scores: Of the first of them, up to one that has no end.
+        runs: Its runs by seed, unfinished ones included. Seeds are added after the last.
+        scores: Scores of the first of them, up to the first unfinished one.
     """
 
     label: str
@@ -149,26 +134,17 @@ class Contender:
     scores: Sequence[float]
 
     def unfinished(self, number: int) -> list[RunSummary]:
-        """Those of its first ``number`` runs that have no end."""
+        """Return the unfinished ones among the first ``number`` runs."""
         return [run for run in self.runs[:number] if run.status not in ENDED]
 
     def new_seeds(self, number: int) -> list[int]:
-        """The seeds to add for it to have ``number``."""
+        """Return the seeds to add until there are ``number``."""
         following = _seed(self.runs[-1]) + 1
         return list(range(following, following + number - len(self.runs)))
 
 
 def contenders(runs: Sequence[RunSummary], study: Study, score: str) -> list[Contender]:
-    """The groups of a report, with the runs that it leaves out since they have no end.
-
-    Args:
-        runs: All runs.
-        study: Read from them.
-        score: What is made of a curve: a name of `SCORES`.
-
-    Raises:
-        ConfigError: If they are of several tasks, or there is nothing to decide between them.
-    """
+    """Return the groups of a report, with their unfinished runs; at least two, of one task."""
     if len(study.tasks) != 1:
         names = ", ".join(task.task or "unnamed" for task in study.tasks)
         raise ConfigError(f"until it is decided in which task? Name runs of one of {names}.")
@@ -195,30 +171,16 @@ def contenders(runs: Sequence[RunSummary], study: Study, score: str) -> list[Con
 
 @dataclass(frozen=True)
 class Command:
-    """A command that trains seeds.
-
-    Attributes:
-        words: The command, Python first.
-        directory: Where it is run.
-    """
+    """A command that trains seeds, and its working directory."""
 
     words: Sequence[str]
     directory: Path
 
 
 def commands(one: Contender, number: int, *, shares: int, trust: bool) -> list[Command]:
-    """What trains the seeds that a group lacks.
+    """Return the commands that train the seeds that a group lacks, ``shares`` seeds at a time.
 
-    A seed is added by the command that the group's first run was begun with, beside that run.
-
-    Args:
-        one: The group.
-        number: How many seeds it is to have.
-        shares: How many seeds one command trains at a time.
-        trust: Whether to run what somebody else has begun.
-
-    Raises:
-        ConfigError: If it cannot be done so.
+    They are the command of the group's first run, with directories next to that run's.
     """
     first, unfinished, new = one.runs[0], one.unfinished(number), one.new_seeds(number)
     if new and first.forked_from is not None:
@@ -251,7 +213,7 @@ def _await_end(run: RunSummary) -> None:
 
 
 def _command(run: RunSummary, words: Sequence[str], trust: bool) -> Command:
-    """The command that a run was begun with, and what else it is to say."""
+    """Return the command that began a run, with further words."""
     state = RunDir(run.path).read()
     command = [*command_of(run.path, state), *words]
     check_own(run.path, state, command, trust=trust)

@@ -1,4 +1,4 @@
-"""`hooktrainer verify-results`: are the published results what this computes?"""
+"""`hooktrainer verify-results`: train a published seed again and compare, bit by bit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 RowName = Annotated[str | None, Positional, shown_as("[ROW]")]
 Directory = Annotated[Path | None, shown_as("DIR")]
 
-_THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # sums depend on it
+# Floating-point sums depend on the number of threads.
+_THREADS = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
 
 
 def verify_results(
@@ -34,23 +38,21 @@ def verify_results(
     keep: Directory = None,
     json: Flag = False,
 ) -> int:
-    """Train one seed of a row of the results page again, and compare what it computes, bit by bit.
+    """Train one seed of a row of the results page again, and compare it, bit by bit.
 
-    Compared are all metrics that do not measure time, at every frame they are written at, and the
-    parameters in the end. Where they differ and the processor, the system or a package is another
-    than the row was made with, bits cannot be expected. Then its score is looked at instead: is it
-    where 95 of 100 further seeds of the row would be?
+    Compared are all metrics except times, at every frame, and the final parameters. If they differ
+    and the processor, the system or a package differs from the row's, equal bits cannot be
+    expected. Then the score is compared: is it in the range of 95 of 100 further seeds?
 
-    Without a ROW, lists what there is, with what it costs.
+    Without a ROW, lists the rows and their cost.
 
-    The exit code is 0 if the bits are the same, or cannot be and the score is where it should be;
-    1 if they should be and are not, the score is elsewhere, or training fails. The run is kept
-    then.
+    The exit code is 0 if the bits are the same, or cannot be and the score is in range; 1 if not,
+    or if training fails. The run is kept then.
 
     Example: hooktrainer verify-results ppo-cartpole --seed 3
 
     Args:
-        row: its name
+        row: name of the row
         seed: which of its seeds; by default the first
         keep: keep the run in this directory
         json: print JSON
@@ -71,16 +73,14 @@ def verify_results(
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of it.
+    """The comparison of a run with a row's seed.
 
     Attributes:
-        row: Of the row.
-        seed: That was trained.
-        parts: Where its run parts from that of the row; ``None`` if it does not.
-        elsewhere: What is different here, so that bits cannot be expected.
-        score: That of the run.
-        was: That of the row's seed.
-        expected: Between which scores it should be.
+        parts: The first difference from the row's run; ``None`` if there is none.
+        elsewhere: Differences of machine and packages, because of which bits cannot be expected.
+        score: Score of the run.
+        was: Score of the row's seed.
+        expected: Lowest and highest score to expect.
         why: What these are.
     """
 
@@ -95,20 +95,13 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether all is as it should be."""
+        """Whether the bits are the same or, on another machine, the score is in range."""
         low, high = self.expected
         return self.parts is None or (bool(self.elsewhere) and low <= self.score <= high)
 
 
 def judge(row: ResultRow, seed: int, course: Course, here: Mapping[str, str]) -> Verdict:
-    """Say what a run of a seed shows.
-
-    Args:
-        row: The row.
-        seed: One of its seeds.
-        course: What the run computed; see `hooktrainer.show.results.course`.
-        here: What its bits depended on; see `hooktrainer.show.results.result_rows`.
-    """
+    """Compare the run of a seed, ``course``, with that of the row; ``here`` is the machine."""
     from ..show.results.result_rows import changed
     from ..statistics import further_seed
 
@@ -161,7 +154,7 @@ def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
 
 
 def _train(words: Sequence[str], place: Path, run: Path) -> None:
-    """Train as the command line of the row does, in a directory that holds nothing else."""
+    """Train with the row's command line in a directory that holds nothing else."""
     from .killing import Script
 
     output.say(f"$ hooktrainer train {shlex.join(words)} --run-dir {run}")

@@ -1,4 +1,4 @@
-"""`hooktrainer verify-resume`: is a resumed run the run that was never interrupted?"""
+"""`hooktrainer verify-resume`: compare a killed and resumed run with an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def verify_resume(
     ignore: Patterns = (),
     json: Flag = False,
 ) -> int:
-    """Show that a killed and resumed run is the run that was never interrupted.
+    """Check that a killed and resumed run equals a run that was never interrupted.
 
     Runs a script to its end; then again, killing it with SIGKILL at random instants and resuming
     it. Compares the final checkpoints, every row of metrics.csv and every scalar of TensorBoard,
-    bit for bit, and names the first difference. Left out is what measures time: the metrics time/*,
-    the seconds trained, cadences in seconds, the positions of the loggers.
+    bit for bit, and names the first difference. Left out are times: the metrics time/*, the seconds
+    trained, cadences in seconds, the positions of the loggers.
 
-    The script takes --run-dir DIR and --resume latest, as every recipe does. How checkpoints are
-    stored (CKPT_BACKEND) and the rest of the environment is passed on to it.
+    The script takes --run-dir DIR and --resume latest, as every recipe does. It inherits the
+    environment, CKPT_BACKEND included.
 
     The exit code is 0 if the two are identical, 1 if they differ or the script fails. The two runs
     are kept then.
@@ -53,9 +53,9 @@ def verify_resume(
         script: a training script, or the name of a recipe or algorithm
         args: after --, arguments of the script
         kills: how often to kill it; with 0, it is only run twice
-        seed: seed of the instants; by default they are different every time
+        seed: seed of the instants; by default random
         keep: keep the two runs in this directory, as straight/ and killed/
-        ignore: leave out paths like this, such as 'components/hook/mine/*'; may be repeated
+        ignore: leave out matching paths, such as 'components/hook/mine/*'; may be repeated
         json: print JSON: what was compared, and every difference
     """
     from ..errors import ConfigError

@@ -1,4 +1,4 @@
-"""`hooktrainer watch`: a live look at a run, read from its directory."""
+"""`hooktrainer watch`: a live view of a run, read from its directory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _BAR = 40
-_MOST = 4  # hooks shown, the most expensive ones
+_MOST = 4  # hooks shown, slowest first
 _FIRST = ("eval/return", "eval/return_std", "eval/length", "train/return", "train/length")
 
 
@@ -33,17 +33,16 @@ def watch(
     once: Flag = False,
     interval: Seconds = 0.5,
 ) -> int:
-    """Watch a run while it trains: its progress, its metrics, and what its time goes to.
+    """Watch a run while it trains: its progress, its metrics, and the time of its phases.
 
-    Reads the run's directory, so it costs the run nothing, and may be started and left at any time:
-    Ctrl-C ends the watching, not the run. Ends when the run does. In a pipe it shows how the run
-    stands, and then how it ended.
+    Reads only the run's directory, so the run is not slowed down. Ctrl-C ends the watching, not the
+    run. Ends when the run does. In a pipe it prints the current state, and then the final one.
 
     The exit code is 1 if the run has failed, or its process has died.
 
     Args:
         run: directory of the run, or of several: then the one begun last; by default runs/
-        once: print how it stands now, and leave
+        once: print the current state, and exit
         interval: seconds between two looks, by default 0.5
     """
     from rich.console import Console
@@ -86,13 +85,7 @@ def watch(
 
 
 def frame(summary: RunSummary, tail: MetricsTail, rows: int | None = None) -> RenderableType:
-    """Draw how a run stands.
-
-    Args:
-        summary: The run.
-        tail: Its metrics.
-        rows: Lines of the screen; by default as many as are needed.
-    """
+    """Draw the state of a run in a number of lines, by default unlimited."""
     from rich.console import Group
     from rich.text import Text
 
@@ -224,7 +217,7 @@ def _phases(times: Mapping[str, float]) -> Table:
 
 
 def _newest(place: Path) -> RunDir:
-    """The run in a directory, or below it the one begun last."""
+    """Return the run in a directory, or the one begun last below it."""
     from ..store.lookup import find_runs, no_run
     from ..store.run_dir import RunDir
 

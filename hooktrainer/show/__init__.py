@@ -1,1 +1,1 @@
-"""What runs left behind, shown: summaries, curves, pages and films."""
+"""Summaries, curves, pages and films of runs, read from their directories."""

@@ -1,4 +1,4 @@
-"""Charts as SVG inside HTML: a metric of several groups of runs, and scores over a value."""
+"""Charts as SVG: metrics of groups of runs, and scores over a value."""
 
 from __future__ import annotations
 
@@ -16,37 +16,30 @@ _NARROW = (360, 230)
 _MARK = 5  # radius
 _MOST_POINTS = 400
 COLORS = 10
-"""Colours there are; the page's style gives each a class, ``c0`` and so on."""
+"""Number of colours; the page's style has a class for each, ``c0`` and so on."""
 MOST_SHADED = 4
-"""Groups in a chart above which their spreads and their runs would hide each other."""
+"""The most groups of a chart that also shows spreads and single runs."""
 
 
 def line_class(number: int) -> str:
-    """How the line of a group looks: ten colours, then the same ones dashed, then dotted."""
+    """Return the CSS class of a group's line: ten colours, then dashed, then dotted."""
     return f"c{number % COLORS} d{number // COLORS % 3}"
 
 
 def key(number: int, label: str) -> str:
-    """The name of a group, with its line before it."""
+    """Return a legend entry: a group's line and name."""
     return f'<span class="key {line_class(number)}">{escape(label)}</span>'
 
 
 def legend(labels: Sequence[str]) -> str:
-    """The names of all groups, if there are several."""
+    """Return the legend, or nothing for a single group."""
     keys = "".join(key(number, label) for number, label in enumerate(labels))
     return f'<div class="legend">{keys}</div>' if len(labels) > 1 else ""
 
 
 @dataclass(frozen=True)
 class Marker:
-    """A point of its own in a chart, which leads to what it stands for.
-
-    Attributes:
-        frames: Where it is.
-        value: How high.
-        title: Shown while the pointer is on it.
-        link: Where a click leads.
-    """
+    """A point in a chart with a tooltip, which links to what it represents."""
 
     frames: float
     value: float
@@ -61,14 +54,7 @@ def chart_for_any_screen(
     *,
     wide: tuple[int, int] = (760, 300),
 ) -> str:
-    """Draw a chart in two sizes, of which the page's style shows the one that can be read.
-
-    Args:
-        groups: As for `chart`.
-        bands: Likewise.
-        marks: Likewise.
-        wide: Width and height of the larger one.
-    """
+    """Draw a `chart` in two sizes, of which the page's style shows the one that fits the screen."""
     drawn = (("wide", *wide), ("narrow", *_NARROW))
     return "".join(
         f'<div class="{name}">{chart(groups, bands, marks, width=width, height=height)}</div>'
@@ -77,7 +63,7 @@ def chart_for_any_screen(
 
 
 class _Axes:
-    """Places in a drawing, and the marks along its edges."""
+    """Coordinates in a drawing, and its axes."""
 
     def __init__(
         self, size: tuple[int, int], xs: tuple[float, float], ys: tuple[float, float], inset: int
@@ -111,7 +97,7 @@ class _Axes:
         for value, name in x_ticks:
             if self.x_low <= value <= self.x_high:
                 at = f'x="{self.x(value)}" y="{self.height - 6}"'
-                anchor = "end" if value == self.x_high else "middle"  # which would be cut off
+                anchor = "end" if value == self.x_high else "middle"  # else it is cut off
                 parts.append(f'<text {at} text-anchor="{anchor}">{escape(name)}</text>')
         return parts
 
@@ -126,10 +112,10 @@ def scatter(
     """Draw scores over the values that they were reached with.
 
     Args:
-        points: Of each the value, the score, a title and a class of the page's style.
-        among: The values that there are, in order, where they are words.
-        between: Where values begin and end, where they are numbers.
-        log: Whether what counts is the ratio of two values.
+        points: Value, score, title and CSS class of each point.
+        among: All values, in order, if they are categories.
+        between: The range of values, if they are numbers.
+        log: Whether the axis is logarithmic.
     """
     where = {word: float(number) for number, word in enumerate(among)}
     place = math.log10 if log else float
@@ -160,15 +146,14 @@ def chart(
     width: int = 760,
     height: int = 300,
 ) -> str:
-    """Draw the mean and the spread of groups of curves, and the curves themselves, thinly.
+    """Draw the mean and the spread of groups of curves, and the curves as thin lines.
 
     Args:
-        groups: The label of each group, and the name and the curve of each of its runs, of at
-            least one point; or none, where there is only the mean.
-        bands: The mean and spread of each group.
+        groups: Label of each group, and name and curve of each of its runs, if they are drawn.
+        bands: Mean and spread of each group.
         marks: Points above them.
-        width: Of the drawing, in units of which its text is 11 high.
-        height: Of the drawing.
+        width: Width of the drawing; text is 11 units high.
+        height: Height of the drawing.
     """
     few = len(groups) <= MOST_SHADED
     curves = [curve for _, members in groups for _, curve in members if few]
@@ -183,7 +168,7 @@ def chart(
         (width, height),
         (min(ends), max(ends)),
         (float(values.min()), float(values.max())),
-        _MARK + 3 if marks else 0,  # or the first would lie on the numbers of the axis
+        _MARK + 3 if marks else 0,  # keeps the first mark off the axis labels
     )
     parts = axes.begin(ticks(axes.x_low, axes.x_high, width // 70)[0])
     for number, ((_, members), band) in enumerate(zip(groups, bands, strict=True)):
@@ -217,15 +202,10 @@ def chart(
 
 
 def ticks(low: float, high: float, most: int) -> tuple[list[tuple[float, str]], float, float]:
-    """Choose where an axis is marked.
-
-    Args:
-        low: The least value shown.
-        high: The greatest.
-        most: About how many marks to make, at least 2.
+    """Choose about ``most`` round ticks of an axis.
 
     Returns:
-        The marks, as values and labels, from below ``low`` to above ``high``; the first; the last.
+        Ticks as values and labels, from below ``low`` to above ``high``; the first; the last.
     """
     if not high > low:
         low, high = low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
@@ -238,7 +218,7 @@ def ticks(low: float, high: float, most: int) -> tuple[list[tuple[float, str]], 
 
 
 def label(value: float, step: float) -> str:
-    """A number on an axis whose marks are ``step`` apart, such as ``2.5k`` or ``0.01``."""
+    """Format a tick label, ``step`` apart from the next, such as ``2.5k`` or ``0.01``."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size and (step >= size / 100):
             return f"{value / size:.10g}{unit}"
@@ -251,7 +231,7 @@ def label(value: float, step: float) -> str:
 
 
 def log_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    """Choose where an axis is marked on which equal ratios are equally long; both ends positive."""
+    """Choose tick values of a logarithmic axis; both ends are positive."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     marks: list[float] = []
     for steps in ((1,), (1, 3), (1, 2, 5), range(1, 10)):

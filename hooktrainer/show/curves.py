@@ -1,4 +1,4 @@
-"""The curves of runs, and the mean and spread of several."""
+"""Curves of runs, and the mean and spread of several."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GRID = 400
 
 @dataclass(frozen=True)
 class Band:
-    """The middle and the spread of several curves, over the frames that all of them have reached.
+    """The middle and the spread of several curves, over the frames that all have reached.
 
     Attributes:
         frames: Rising, ``float64 [n]``.
@@ -42,11 +42,11 @@ class Band:
         spread: NDArray[np.float64] | float = 0.0,
         count: int = 1,
     ) -> Band:
-        """One that reaches as far below its middle as above it."""
+        """Make a band that is symmetric about its middle."""
         return cls(frames.astype(np.float64), middle, middle - spread, middle + spread, count)
 
     def within(self, least: float, most: float) -> Band:
-        """The same, its edges no further out than what was seen."""
+        """Return the band with its edges clipped to a range."""
         low, high = (edge.clip(least, most) for edge in (self.low, self.high))
         return replace(self, low=low, high=high)
 
@@ -56,10 +56,10 @@ def read_curves(run: RunDir, names: Iterable[str] | None = None) -> dict[str, Cu
 
     Args:
         run: The run.
-        names: Only these; by default all.
+        names: Names to read; by default all.
 
     Returns:
-        Metric name to curve, for those that are there.
+        Metric name to curve, for those that exist.
     """
     wanted = None if names is None else set(names)
     try:
@@ -74,9 +74,9 @@ def read_curves(run: RunDir, names: Iterable[str] | None = None) -> dict[str, Cu
 
 
 def band(curves: Sequence[Curve]) -> Band:
-    """Mean and standard deviation of curves, which are joined linearly between their points.
+    """Return mean and standard deviation of curves, interpolated linearly.
 
-    The edges go no further than any of the curves: where returns end, for example.
+    The edges are clipped to the range of all values.
 
     Args:
         curves: Each of at least one point.

@@ -1,4 +1,4 @@
-"""What the pages share: the look, light and dark, and tables. A page needs nothing but itself."""
+"""The common style of self-contained HTML pages, light and dark, and their tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LIGHT = (
     *("#0b6bcb", "#d9480f", "#2b8a3e", "#9c36b5", "#0c8599"),
     *("#8f6400", "#d6336c", "#495057", "#66a80f", "#6741d9"),
 )
-"""Colours of lines on a light ground, in order."""
+"""Colours of lines on a light background, in order."""
 
 _DARK = (
     *("#74b8ff", "#ffa270", "#69db7c", "#e599f7", "#66d9e8"),
@@ -57,17 +57,11 @@ border-bottom:1px solid var(--line)}.cells td{border:0;padding:0;text-align:left
 """
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-"""A page runs nothing and fetches nothing, whatever the names in it are."""
+"""A page runs no script and fetches nothing, whatever names it contains."""
 
 
 def document(title: str, body: Iterable[str], style: str = "") -> str:
-    """Make a page.
-
-    Args:
-        title: Plain text.
-        body: Pieces of HTML.
-        style: CSS, after the common one.
-    """
+    """Make a page of pieces of HTML, with ``style`` after the common one."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
@@ -84,12 +78,9 @@ class Html(str):
 def table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[str] = ()
 ) -> str:
-    """Make a table, in which a narrow screen shows each row as lines: its texts, its numbers.
+    """Make a table of plain texts or `Html`, with ``numbers`` flush right.
 
-    Args:
-        heads: Headings.
-        rows: The cells of each row: plain texts, or `Html`.
-        numbers: The columns that are set flush right.
+    On a narrow screen each row is a block of lines.
     """
     numbers = set(numbers)
 
@@ -109,7 +100,7 @@ def table(
 
 
 def folded(summary: str, body: str) -> str:
-    """What is shown on demand."""
+    """Make a section that is shown on demand."""
     return f"<details><summary>{escape(summary)}</summary>{body}</details>"
 
 

@@ -1,8 +1,7 @@
-"""Statistics over seeds: what can be said of an algorithm from a few of its runs, and how surely.
+"""Statistics over seeds: estimates, intervals, comparisons, stopping rules.
 
-A score is one number a seed (`scores`), a table of them is ``[seeds, tasks]``. Everything here is
-a function of arrays: nothing reads a run, nothing needs PyTorch, and SciPy is imported where it is
-used.
+A score is one number for each seed; a table of scores is ``[seeds, tasks]``. All are functions of
+arrays, without PyTorch; SciPy is imported on first use.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
-"""Is one better than the other? The probability of improvement, its test, the seeds it needs.
+"""The probability of improvement, its test, and the number of seeds it needs.
 
-All of it compares scores by order alone, so it needs no scale, and tasks can be put together.
+They compare scores by order alone, so they need no scale, and tasks can be pooled.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _TINY = 1e-12
 def probability_of_improvement(
     scores: ArrayLike, others: ArrayLike, *, minimize: bool = False
 ) -> Interval:
-    """The probability that a seed of one scores more than a seed of the other; half if as much.
+    """Return the probability that a seed of one scores more than one of the other; ties count half.
 
     The mean over tasks. The interval holds all values that the estimate does not contradict, by the
-    variance that such a value implies (Newcombe 2006, method 5) or, if it is more, by the one that
-    the scores show (DeLong et al. 1988). It does not shrink to nothing when all seeds of one are
-    better than all of the other, as a bootstrap does.
+    variance that such a value implies (Newcombe 2006, method 5) or, if it is larger, by the one
+    that the scores show (DeLong et al. 1988). Unlike a bootstrap interval, it does not shrink to
+    nothing when all seeds of one are better.
 
     Args:
         scores: ``[seeds]`` or ``[seeds, tasks]``.
@@ -55,17 +55,18 @@ def probability_of_improvement(
 def permutation_test(
     scores: ArrayLike, others: ArrayLike, *, permutations: int = 9_999, seed: int = 0
 ) -> float:
-    """The two-sided p-value of there being no difference, by permuting who is who.
+    """Return the two-sided p-value of no difference, by permuting group labels.
 
-    The statistic is that of Brunner and Munzel: how far the probability of improvement is from a
-    half, in its standard errors. The test is exact if both score alike, with any number of seeds
-    and ties, and holds for many seeds where only spreads differ (Neubert and Brunner 2007).
+    The statistic is that of Brunner and Munzel: the distance of the probability of improvement from
+    a half, in standard errors. The test is exact if both have the same distribution, with any
+    number of seeds and ties, and holds for many seeds if only spreads differ (Neubert and Brunner
+    2007).
 
     Args:
         scores: ``[seeds]`` or ``[seeds, tasks]``.
         others: Likewise, of the same tasks.
-        permutations: How many are drawn; if there are no more, all are taken.
-        seed: Of the drawing.
+        permutations: How many are drawn; if there are no more, all are used.
+        seed: Seed of the permutations.
     """
     first, second = _pair(scores, others)
     n, m, tasks = len(first), len(second), first.shape[1]
@@ -78,26 +79,20 @@ def permutation_test(
 
 
 def exchanged(n: int, m: int, tasks: int, ways: int, rng: np.random.Generator) -> Labels:
-    """Which of n + m seeds are called the first n: as it is, then at random, within each task.
+    """Label the first n of n + m seeds, truly and then at random in each task.
 
     Returns:
-        ``[1 + ways, tasks, n + m]``
+        ``bool [1 + ways, tasks, n + m]``
     """
     own = np.broadcast_to(np.arange(n + m) < n, (1 + ways, tasks, n + m))
     return np.concatenate([own[:1], rng.permuted(own[1:], axis=-1)])
 
 
 def brunner_munzel(pooled: Scores, labels: Labels) -> Scores:
-    """How far apart two groups are, for each of many ways to divide seeds among them.
+    """Return the Brunner-Munzel statistic for each way to divide seeds into two groups.
 
-    Infinite if all of one group are better than all of the other.
-
-    Args:
-        pooled: Scores of both, ``[seeds, tasks]``.
-        labels: Which are of the first, ``[ways, tasks, seeds]``, equally many of each way and task.
-
-    Returns:
-        ``[ways]``
+    Infinite if all of one group are better. ``pooled`` is ``[seeds, tasks]``; ``labels`` marks the
+    first group, ``[ways, tasks, seeds]``, of one size.
     """
     above, spread = np.zeros(len(labels)), np.zeros(len(labels))
     for task, scores in enumerate(pooled.T):
@@ -105,7 +100,7 @@ def brunner_munzel(pooled: Scores, labels: Labels) -> Scores:
         second = 1 - first
         wins = _wins(scores, scores)
         n, m = first[0].sum(), second[0].sum()
-        over, under = second @ wins.T / m, first @ wins.T / n  # of each seed, its share of wins
+        over, under = second @ wins.T / m, first @ wins.T / n  # share of wins of each seed
         estimate = (over * first).sum(-1) / n
         above += estimate - 0.5
         for members, share, count in ((first, over, n), (second, under, m)):
@@ -121,15 +116,15 @@ def brunner_munzel(pooled: Scores, labels: Labels) -> Scores:
 def seeds_to_separate(
     scores: ArrayLike, others: ArrayLike, *, error: float = 1 - CONFIDENCE, power: float = 0.8
 ) -> int | None:
-    """About how many seeds each would need to be told apart, if they go on as they have begun.
+    """Estimate how many seeds each group needs to be told apart; ``None`` if more than 1,000.
 
-    By Noether (1987), from the probability of improvement, drawn somewhat towards a half since it
-    is an estimate itself. ``None`` if more than 1,000.
+    By Noether (1987), from the probability of improvement, shrunk towards a half because it is an
+    estimate.
 
     Args:
         scores: ``[seeds]`` or ``[seeds, tasks]``.
         others: Likewise.
-        error: The probability of finding a difference where there is none.
+        error: The probability of finding a difference if there is none.
         power: The probability of finding this one.
     """
     from scipy.stats import norm
@@ -142,18 +137,14 @@ def seeds_to_separate(
     reach = float(norm.isf(error / 2) + norm.isf(1 - power))
     need = math.ceil(reach**2 / (6 * tasks * found**2))
     while tasks == 1 and 2 / math.comb(2 * need, need) > error:
-        need += 1  # even if one were always better, the test could not say so
+        need += 1  # with fewer the test cannot reach the error, even if one is always better
     return need if need <= 1000 else None
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p-values of several comparisons, so that 5 % is the chance of any false finding.
+    """Correct p-values of several comparisons for the chance of any false finding (Holm 1979).
 
-    Args:
-        p_values: One a comparison.
-
-    Returns:
-        In the same order; compare each with the error that is allowed for all (Holm 1979).
+    Compare each, in the same order, with the error that is allowed for all.
     """
     count, corrected, highest = len(p_values), [0.0] * len(p_values), 0.0
     for rank, index in enumerate(sorted(range(count), key=lambda i: p_values[i])):
@@ -170,17 +161,17 @@ def _pair(scores: ArrayLike, others: ArrayLike) -> tuple[Scores, Scores]:
 
 
 def _wins(scores: Scores, others: Scores) -> Scores:
-    """Of every pair, 1 if the first scored more, 0.5 if as much: ``[first, second]``."""
+    """Return for every pair 1 if the first scored more, 0.5 if as much: ``[first, second]``."""
     return np.heaviside(scores[:, None] - others[None, :], 0.5)
 
 
 def _variance(wins: Scores) -> float:
-    """Of the mean of a table of wins."""
+    """Return the variance of the mean of a table of wins."""
     return float(sum(wins.mean(1 - axis).var(ddof=1) / wins.shape[axis] for axis in (0, 1)))
 
 
 def _all_labels(n: int, m: int, most: int) -> Labels | None:
-    """All ways to choose n of n + m, the first n first; ``None`` if they are more than ``most``."""
+    """Return all ways to choose n of n + m, the first n first; ``None`` if more than ``most``."""
     from itertools import combinations
 
     if math.comb(n + m, n) > most:
@@ -196,12 +187,12 @@ def _all_labels(n: int, m: int, most: int) -> Labels | None:
 
 @dataclass(frozen=True)
 class Profile:
-    """The share of seeds that do better than each value; of several tasks, over all of them.
+    """The share of seeds that do better than each value, over all tasks.
 
     Attributes:
         values: Rising, ``float64 [n]``.
         share: ``float64 [n]``.
-        low: Lower ends of 95 % intervals, each value by itself, ``float64 [n]``.
+        low: Lower ends of pointwise 95 % intervals, ``float64 [n]``.
         high: Upper ends, ``float64 [n]``.
     """
 
@@ -219,20 +210,20 @@ def performance_profile(
     resamples: int = 2_000,
     seed: int = 0,
 ) -> Profile:
-    """Make a profile, with percentile intervals of the stratified bootstrap.
+    """Return a performance profile with percentile intervals of the stratified bootstrap.
 
     Args:
         scores: ``[seeds]`` or ``[seeds, tasks]``.
         values: Where to evaluate it, ``[n]``.
-        minimize: Whether seeds below a value do better than it, in place of those above.
-        resamples: How often seeds are drawn anew, within each task.
-        seed: Of the drawing.
+        minimize: Whether seeds below a value do better than it.
+        resamples: Number of bootstrap resamples, within each task.
+        seed: Seed of the resamples.
     """
     table, at = as_table(scores), np.asarray(values, np.float64)
     better = table[..., None] < at if minimize else table[..., None] > at
     shares = better.mean(axis=0)  # [tasks, n]
     share = shares.mean(axis=0)
-    # Seeds drawn anew with their number as a chance: the number of better ones is binomial.
+    # In a bootstrap resample, the number of better seeds is binomial.
     rng = np.random.default_rng(seed)
     drawn = rng.binomial(len(table), shares, (resamples, *shares.shape)).mean(axis=1) / len(table)
     low, high = np.quantile(drawn, [0.025, 0.975], axis=0)

@@ -1,11 +1,10 @@
-"""95 % intervals by the stratified bootstrap, and where there can be none.
+"""95 % intervals by the stratified bootstrap, refused where they would not hold.
 
-Seeds are drawn anew within each task, as Agarwal et al. (2021) do. With few seeds the plain
-bootstrap promises 95 % and keeps 80 to 91: it sees too little spread. So its quantiles are taken
-further out, by what Student's t and n / (n - 1) ask for (Hesterberg 2015, "expanded percentiles"),
-of BCa intervals where these are defined, else of percentile intervals. What is kept of the promise
-then is in docs/statistics.md, for every estimator, number of seeds and shape; where it is too
-little, the interval is refused.
+Seeds are resampled within each task (Agarwal et al. 2021). With few seeds the plain bootstrap
+covers only 80 to 91 %, so its quantiles are moved outwards by Student's t and n / (n - 1)
+(Hesterberg 2015, "expanded percentiles"), from BCa intervals where defined, else percentile
+intervals. docs/statistics.md lists the measured coverage for every estimator, number of seeds and
+shape.
 """
 
 from __future__ import annotations
@@ -22,11 +21,10 @@ from ..base.words import plural
 
 CONFIDENCE: Final = 0.95
 LEAST_SEEDS: Final = {"iqm": 5, "median": 5, "mean": 30}
-"""Seeds below which there is no interval, of a single task. A mean hangs on how bad the rare bad
-seed is, and few seeds show none."""
+"""Least seeds of a single task for an interval. A mean depends on the rare bad seed."""
 LEAST_OF_SEVERAL: Final = 3
-"""Seeds a task below which there is none but for a mean, of tasks with 10 seeds in all or more."""
-_WHOLE_RANGE = 6  # below so many seeds, the middle is outside all of them in 1 of 2 ** (n - 1)
+"""Least seeds of each task for an interval except of the mean, with 10 seeds or more in all."""
+_WHOLE_RANGE = 6  # n seeds miss the median with probability 2 ** (1 - n)
 _AT_ONCE = 4_000_000  # numbers drawn at a time
 
 
@@ -37,8 +35,8 @@ class Interval:
     Attributes:
         value: The estimate.
         low: Lower end; ``None`` if there is no interval.
-        high: Upper end; likewise.
-        method: How it was made; what is wrong, if there is none.
+        high: Upper end; ``None`` if there is no interval.
+        method: The method, or why there is no interval.
     """
 
     value: float
@@ -55,16 +53,16 @@ class Interval:
 def interval(
     scores: ArrayLike, estimator: str = "iqm", *, resamples: int = 10_000, seed: int = 0
 ) -> Interval:
-    """Estimate, with a 95 % interval where one can be given.
+    """Estimate, with a 95 % interval if the seeds allow one.
 
     Args:
         scores: ``[seeds]``, or ``[seeds, tasks]`` on one scale.
         estimator: A name of `ESTIMATORS`.
-        resamples: How often seeds are drawn anew.
-        seed: Of the drawing.
+        resamples: Number of bootstrap resamples.
+        seed: Seed of the resamples.
 
     Raises:
-        ValueError: If the scores are no such table, or hold what is not finite.
+        ValueError: If the scores have another shape, or are not finite.
     """
     table = as_table(scores)
     count, tasks = table.shape
@@ -78,7 +76,7 @@ def interval(
     low, high, method = _bootstrap(
         [table], lambda table: ESTIMATORS[estimator](table, axis=-1), resamples, seed
     )
-    if estimator == "mean":  # its tails are longer than the bootstrap's
+    if estimator == "mean":  # the bootstrap underestimates its tails
         from scipy.stats import t
 
         spread = math.sqrt(float(table.var(axis=0, ddof=1).sum()) / count) / tasks
@@ -95,14 +93,14 @@ def difference(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> Interval:
-    """How much more one has than the other, with a 95 % interval where one can be given.
+    """Estimate the difference of two groups, with a 95 % interval if the seeds allow one.
 
     Args:
         scores: ``[seeds]`` or ``[seeds, tasks]``.
-        others: Likewise, of the same tasks; the seeds are others, or as many others as there are.
-        estimator: As for `interval`; so the rest.
-        resamples: How often.
-        seed: Of the drawing.
+        others: Likewise, of the same tasks and independent seeds.
+        estimator: A name of `ESTIMATORS`.
+        resamples: Number of bootstrap resamples.
+        seed: Seed of the resamples.
 
     Raises:
         ValueError: As `interval`, or if the numbers of tasks differ.
@@ -128,11 +126,11 @@ def difference(
 def percentile_interval(
     distribution: ArrayLike, confidence: float = CONFIDENCE
 ) -> tuple[float, float]:
-    """The plain percentile interval of a bootstrap distribution, linear between its points.
+    """Return the plain percentile interval of a bootstrap distribution.
 
     Args:
         distribution: The estimates from the resamples.
-        confidence: How much of it lies between.
+        confidence: The share of them within the interval.
     """
     outside = (1 - confidence) / 2
     low, high = np.quantile(np.asarray(distribution, np.float64), [outside, 1 - outside])
@@ -140,11 +138,10 @@ def percentile_interval(
 
 
 def expanded(count: int, freedom: int) -> float:
-    """The confidence at which a bootstrap interval of few seeds is taken, to be a 95 % interval.
+    """Return the confidence at which a bootstrap interval of few seeds is a 95 % interval.
 
-    Args:
-        count: Seeds of a task, in the smaller of two groups.
-        freedom: Degrees of freedom, of all tasks and groups.
+    ``count`` are the seeds of a task in the smaller group, ``freedom`` the degrees of freedom of
+    all.
     """
     from scipy.stats import norm, t
 
@@ -155,7 +152,7 @@ def expanded(count: int, freedom: int) -> float:
 def _bootstrap(
     tables: list[Scores], estimate: Any, resamples: int, seed: int
 ) -> tuple[float, float, str]:
-    """Interval of an estimate of one or several tables, each task of each a stratum."""
+    """Return the interval of an estimate of one or two tables, each task of each a stratum."""
     import warnings
 
     from scipy.stats import DegenerateDataWarning, bootstrap
@@ -200,7 +197,7 @@ def _unanimous(table: Scores) -> bool:
 
 
 def _refusal(table: Scores, estimator: str) -> str | None:
-    """Why scores allow no interval; ``None`` if they do."""
+    """Return why scores allow no interval; ``None`` if they do."""
     count, tasks = table.shape
     several = f" in each of {tasks} tasks" if tasks > 1 else ""
     nothing = f"no interval for the {NAMES[estimator]}"
@@ -220,11 +217,11 @@ def _refusal(table: Scores, estimator: str) -> str | None:
 
 
 def _least_unanimous(estimator: str) -> int | None:
-    """How many seeds of one score show that the estimate is that score.
+    """Return how many equal scores show that the estimate is that score.
 
     If a share p of all seeds scores it, n seeds do so with probability p^n: at 95 %, the share is
-    0.05^(1/n) or more. From a half on it is the median, from three quarters on the interquartile
-    mean, whatever the others score; the mean it never is for sure.
+    at least 0.05^(1/n). From a half on the median is that score, from three quarters on the
+    interquartile mean, whatever the others score; the mean never is for sure.
     """
     share = {"median": 0.5, "iqm": 0.75}.get(estimator)
     return None if share is None else math.ceil(math.log(1 - CONFIDENCE) / math.log(share))
@@ -232,14 +229,13 @@ def _least_unanimous(estimator: str) -> int | None:
 
 Scores = NDArray[np.float64]
 Estimator = Callable[..., Any]
-"""Called with scores and ``axis=``, along which it sums up."""
+"""Called with scores and ``axis=``, which it reduces."""
 
 
 def iqm(scores: ArrayLike, axis: int | None = None) -> Any:
-    """Interquartile mean: the mean of the scores without their lowest and highest quarter.
+    """Interquartile mean: the mean without the lowest and highest quarter (Agarwal et al. 2021).
 
-    Few bad seeds do not move it as they do the mean, and it needs fewer seeds than the median
-    (Agarwal et al. 2021). Of several tasks, all scores are put together before they are cut.
+    Scores of several tasks are pooled before they are cut.
     """
     from scipy.stats import trim_mean
 
@@ -247,20 +243,13 @@ def iqm(scores: ArrayLike, axis: int | None = None) -> Any:
 
 
 ESTIMATORS: Final[Mapping[str, Estimator]] = {"iqm": iqm, "mean": np.mean, "median": np.median}
-"""By name; each takes scores, and ``axis=``."""
+"""Estimators by name, called with scores and ``axis=``."""
 NAMES: Final = {"iqm": "interquartile mean", "mean": "mean", "median": "median"}
-"""What people call them."""
+"""Their names for people."""
 
 
 def as_table(scores: ArrayLike) -> Scores:
-    """Scores as ``float64 [seeds, tasks]``.
-
-    Args:
-        scores: That, or ``[seeds]`` of a single task.
-
-    Raises:
-        ValueError: If it is no such table, is empty, or holds what is not finite.
-    """
+    """Return scores of ``[seeds]`` or ``[seeds, tasks]`` as finite ``float64 [seeds, tasks]``."""
     table = np.asarray(scores, np.float64)
     if table.ndim == 1:
         table = table[:, None]
@@ -274,17 +263,17 @@ def as_table(scores: ArrayLike) -> Scores:
 def curve_interval(
     curves: ArrayLike, *, resamples: int = 2_000, seed: int = 0
 ) -> tuple[Scores, Scores, Scores]:
-    """The interquartile mean of curves, and 95 % intervals, each for its own point.
+    """Return the interquartile mean of curves, and pointwise 95 % intervals.
 
-    Intervals are expanded percentile intervals; a whole seed is drawn at a time.
+    Intervals are expanded percentile intervals; whole seeds are resampled.
 
     Args:
         curves: At the same frames, ``[seeds, points]``.
-        resamples: How often seeds are drawn anew.
-        seed: Of the drawing.
+        resamples: Number of bootstrap resamples.
+        seed: Seed of the resamples.
 
     Returns:
-        The estimate, and the lower and upper ends; of fewer than 5 seeds, the estimate thrice.
+        The estimate, the lower and the upper ends; with fewer than 5 seeds, the estimate thrice.
     """
     table = as_table(curves)
     middle: Scores = iqm(table, axis=0)
@@ -307,21 +296,16 @@ LEAST_TO_PREDICT: Final = 5
 
 
 def further_seed(scores: ArrayLike) -> Interval:
-    """Say where a further seed would score in 95 of 100 studies.
-
-    It is Student's prediction interval, as far as the worst and the best seed at least. That of
-    the interquartile mean is narrower, the more so the more seeds there are: single seeds are
-    expected outside of it.
+    """Return Student's 95 % prediction interval of a further seed, at least the scores' range.
 
     Args:
         scores: ``[seeds]``.
 
-    Raises:
-        ValueError: If the scores are no such list, or hold what is not finite.
-
     Returns:
-        The mean, and where a further seed would score. With fewer than 5 seeds, or all of one
-        score, there is no interval.
+        The mean, and the interval; none with fewer than 5 seeds, or all of one score.
+
+    Raises:
+        ValueError: If the scores have another shape, or are not finite.
     """
     table = as_table(scores)
     if table.shape[1] != 1:

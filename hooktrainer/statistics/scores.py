@@ -1,8 +1,8 @@
-"""From a run's curve to its one score: the seed is the unit, whatever there was within its run.
+"""The score of a run from its curve; reference scores that normalize tasks.
 
-An evaluation logs the mean over its episodes, so a curve has one value an evaluation. Curves are
-joined linearly between evaluations, and compared at the frames that all of them have: a run that
-was given more frames has no advantage from them.
+An evaluation logs the mean over its episodes, so a curve has one value for each evaluation. Curves
+are interpolated linearly and compared at the frames that all have, so that a longer run has no
+advantage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Curve:
     """A metric of a run.
 
     Attributes:
-        frames: Where it was written, rising, ``int64 [n]``.
+        frames: Frames of its values, rising, ``int64 [n]``.
         values: Finite, ``float64 [n]``.
     """
 
@@ -34,13 +34,13 @@ class Curve:
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[int, float]]) -> Curve:
-        """Make a curve of ``(frames, value)`` pairs; what is not finite is left out."""
+        """Make a curve of ``(frames, value)`` pairs; values that are not finite are left out."""
         kept = dict(pair for pair in pairs if math.isfinite(pair[1]))
         frames = np.array(sorted(kept), np.int64)
         return cls(frames, np.array([kept[int(frame)] for frame in frames], np.float64))
 
     def best(self, *, minimize: bool = False) -> tuple[int, float] | None:
-        """The frames and the value of its highest (or lowest) point; ``None`` if it has none."""
+        """Return frames and value of the highest (or lowest) point; ``None`` without points."""
         if not len(self.values):
             return None
         index = int(self.values.argmin() if minimize else self.values.argmax())
@@ -48,17 +48,17 @@ class Curve:
 
 
 Score = Callable[[Curve, float], float]
-"""Takes a curve of at least one point, and the frames up to which it counts."""
+"""Called with a curve of at least one point, and the frames up to which it counts."""
 _TAIL = 0.1
 
 
 def shared_frames(curves: Sequence[Curve], ended: Sequence[bool]) -> float:
-    """The frames up to which all curves can be compared.
+    """Return the frames up to which all curves can be compared.
 
     Args:
         curves: Of at least one point each.
-        ended: Of each, whether its run ended on its own account, its task solved: nothing will be
-            added, so it keeps its last value and does not hold the others back.
+        ended: For each, whether its run stopped early by itself: it keeps its last value and does
+            not limit the others.
 
     Raises:
         ValueError: If there is no curve.
@@ -69,42 +69,31 @@ def shared_frames(curves: Sequence[Curve], ended: Sequence[bool]) -> float:
 
 
 def last(curve: Curve, frames: float) -> float:
-    """The value at those frames: that of the last evaluation, if it was there."""
+    """Return the value at those frames, interpolated."""
     return float(np.interp(frames, curve.frames, curve.values))
 
 
 def tail(curve: Curve, frames: float) -> float:
-    """The mean over the last tenth of the frames, which one lucky evaluation moves less."""
+    """Return the mean over the last tenth of the frames, which depends less on one evaluation."""
     return _mean_over(curve, frames * (1 - _TAIL), frames)
 
 
 def best(curve: Curve, frames: float) -> float:
-    """The best evaluation up to those frames.
-
-    It is the higher the more often was evaluated: compare runs that were evaluated equally often.
-    """
+    """Return the best evaluation up to those frames, which grows with the number of evaluations."""
     return float(curve.values[: max(1, int(np.searchsorted(curve.frames, frames, "right")))].max())
 
 
 def area(curve: Curve, frames: float) -> float:
-    """The area under the curve, as a mean over frames: who learns sooner has more of it.
-
-    What came before the first evaluation is not known and not counted.
-    """
+    """Return the area under the curve as a mean over frames, from the first evaluation on."""
     return _mean_over(curve, float(curve.frames[0]), frames)
 
 
 SCORES: Final[Mapping[str, Score]] = {"last": last, "tail": tail, "best": best, "area": area}
-"""By name, what can be made of a curve."""
+"""Scores of a curve, by name."""
 
 
 def score_named(name: str, *, minimize: bool = False) -> Score:
-    """One of `SCORES`, for a metric of which more is better, or less.
-
-    Args:
-        name: A name of `SCORES`.
-        minimize: Whether less is better: the best evaluation is the lowest then.
-    """
+    """Return one of `SCORES`, for a metric of which more or, to ``minimize``, less is better."""
     score = SCORES[name]
     if not minimize:
         return score
@@ -114,13 +103,13 @@ def score_named(name: str, *, minimize: bool = False) -> Score:
 def first_reached(
     curve: Curve, threshold: float, frames: float, *, minimize: bool = False
 ) -> float | None:
-    """The frames of the first evaluation that reached a threshold; ``None`` if there was none.
+    """Return the frames of the first evaluation that reached a threshold; ``None`` without one.
 
     Args:
         curve: The curve.
-        threshold: The value that is enough.
-        frames: Up to which it counts.
-        minimize: Whether less is enough as well, in place of more.
+        threshold: The value to reach.
+        frames: Frames up to which it counts.
+        minimize: Whether values at or below the threshold have reached it.
     """
     enough = curve.values <= threshold if minimize else curve.values >= threshold
     there = np.flatnonzero(enough & (curve.frames <= frames))
@@ -142,12 +131,12 @@ def _mean_over(curve: Curve, low: float, high: float) -> float:
 
 @dataclass(frozen=True)
 class Reference:
-    """The two returns of a task that its normalized scores hang on.
+    """The two returns of a task that define its normalized scores.
 
     Attributes:
         low: The return that counts as 0, such as that of random play.
         high: The return that counts as 1, such as that of a human or an expert.
-        source: Where both are from.
+        source: Origin of both.
 
     Raises:
         ValueError: If ``high`` is not above ``low``.
@@ -163,12 +152,7 @@ class Reference:
             raise ValueError(f"high={self.high} has to be above low={self.low}")
 
     def normalize(self, scores: ArrayLike, *, minimize: bool = False) -> Scores:
-        """Normalized scores, of which more is better.
-
-        Args:
-            scores: Of any shape.
-            minimize: Whether less of them is better: it is 1 at ``low`` then, and 0 at ``high``.
-        """
+        """Return normalized scores, of which more is better: with ``minimize``, 1 at ``low``."""
         share = (np.asarray(scores, np.float64) - self.low) / (self.high - self.low)
         return 1 - share if minimize else share
 
@@ -225,4 +209,4 @@ def _all() -> dict[str, Reference]:
 
 
 REFERENCES: Final[Mapping[str, Reference]] = _all()
-"""By environment."""
+"""Known references, by environment."""

@@ -1,10 +1,9 @@
-"""Adding seeds until it is decided, without being fooled by looking often.
+"""Sequential comparison: seeds are added until one group is better, at a controlled error.
 
-Who tests after every new seed and stops when p < 0.05 finds a difference sooner or later, also
-where there is none. Here the numbers of seeds at which is looked are set beforehand, and each look
-spends its part of the 5 % (Lan and DeMets 1983). What a look may call a difference is read off the
-same seeds with the names of the groups exchanged at random, from look to look, so that the whole
-procedure is exact where both score alike, whatever the distribution of the scores.
+Testing after every new seed and stopping at p < 0.05 sooner or later finds a difference where there
+is none. Here the numbers of seeds to look at are fixed beforehand, and each look spends its part of
+the 5 % (Lan and DeMets 1983). Critical values come from the same seeds with group labels permuted,
+from look to look, so the whole procedure is exact if both groups have the same distribution.
 """
 
 from __future__ import annotations
@@ -20,19 +19,20 @@ from .improvement import brunner_munzel, exchanged
 from .intervals import Scores, as_table
 
 _GROWTH, _LEAST_GROWTH = 1.75, 1.25
-_SPENT = 0.8  # of the error; the rest is for groups of unlike spreads, where nothing is exact
+# Share of the error; the rest is a margin where spreads differ and the test is not exact.
+_SPENT = 0.8
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What is decided so far.
+    """The decision so far.
 
     Attributes:
         best: The group that is better than every other one; ``None`` if there is none yet.
         better: Pairs that are told apart: the better one, and the other.
         seeds: Seeds of each group at the last look; 0 before the first.
-        next_look: How many seeds each group needs to be looked at again; ``None`` if the best one
-            is found, or the budget is spent.
+        next_look: Seeds that each group needs for the next look; ``None`` if the best one is found,
+            or the budget is spent.
     """
 
     best: str | None
@@ -42,11 +42,7 @@ class Decision:
 
 
 def looks(budget: int, first: int = 5) -> list[int]:
-    """The numbers of seeds a group at which is looked: three quarters more from one to the next.
-
-    Args:
-        budget: The most seeds of a group.
-        first: The fewest.
+    """Return the numbers of seeds to look at, each about 1.75 times the one before.
 
     Raises:
         ValueError: If ``first`` is below 3 or above the budget.
@@ -70,24 +66,24 @@ def decided(
     permutations: int = 9_999,
     seed: int = 0,
 ) -> Decision:
-    """Say whether one group is better than all others, or when to look again.
+    """Decide whether one group is better than all others, or when to look again.
 
-    Call it as often as you like while seeds are added: it looks at the numbers of seeds of `looks`
-    alone, and a seed beyond the last of them is not seen yet. The probability of calling any group
-    better where all score alike is at most ``error``. Of several pairs, each has its share of it.
+    Call it at any time while seeds are added: it uses only the numbers of seeds of `looks`. If all
+    groups have the same distribution, the probability of calling any one better is at most
+    ``error``, divided equally among the pairs.
 
     Args:
-        scores: Of each group ``[seeds]``, or ``[seeds, tasks]``, in the order in which the seeds
-            were added; that order may not depend on the scores.
-        budget: The most seeds a group. Only ``scores`` may change from call to call.
+        scores: Group to ``[seeds]`` or ``[seeds, tasks]``, in the order in which the seeds were
+            added; that order may not depend on the scores.
+        budget: The most seeds of a group. Only ``scores`` may change from call to call.
         minimize: Whether less is better.
-        error: The probability of a false finding that is allowed.
-        first: Seeds a group at the first look.
-        permutations: How often names are exchanged; more than 50 a look for each pair.
-        seed: Of the exchanges.
+        error: The allowed probability of a false finding.
+        first: Seeds of each group at the first look.
+        permutations: Number of label permutations; more than 50 a look for each pair.
+        seed: Seed of the permutations.
 
     Raises:
-        ValueError: If there are fewer than two groups, or scores that are no such tables.
+        ValueError: If there are fewer than two groups, or invalid scores.
     """
     if len(scores) < 2:
         raise ValueError(f"nothing to decide between {list(scores)}: give two groups or more")
@@ -121,12 +117,12 @@ def _tell_apart(
     permutations: int,
     seed: tuple[int, int],
 ) -> int:
-    """1 if the first was better at one of the looks, -1 if the second was, else 0."""
+    """Return 1 if the first was better at one of the looks, -1 if the second was, else 0."""
     rng = np.random.default_rng(seed)
     tasks = first.shape[1]
     pooled = np.empty((0, tasks))
     labels = np.empty((permutations + 1, tasks, 0), np.bool_)
-    crossed = np.zeros(permutations + 1, np.bool_)  # of each way, whether a look has stopped it
+    crossed = np.zeros(permutations + 1, np.bool_)  # labellings that an earlier look has stopped
     for number, (before, size) in enumerate(pairwise([0, *done]), start=1):
         new = size - before
         labels = np.concatenate([labels, exchanged(new, new, tasks, permutations, rng)], axis=-1)
@@ -135,7 +131,7 @@ def _tell_apart(
         size_of = np.where(crossed, -1.0, np.abs(found))
         allowed = int(_SPENT * error * number / planned * (permutations + 1)) - int(crossed.sum())
         ordered = np.sort(size_of)[::-1]
-        # As many ways as are allowed stop here, those furthest apart; ties all do, or none does.
+        # The most extreme labellings stop here, as many as allowed; ties together or not at all.
         level = ordered[allowed] if allowed < len(ordered) else -1.0
         crossed |= size_of > max(level, 0.0) if allowed > 0 else False
         if crossed[0]:

@@ -1,7 +1,7 @@
-"""How long it takes to reach a threshold, where some seeds never did.
+"""The time to reach a threshold, where some seeds did not reach it.
 
-A seed that has not reached it is censored: it needs longer than was watched. To leave it out, or to
-count what was watched as what it needed, makes an algorithm look faster the more often it fails.
+Such a seed is censored: it needs longer than it was trained. Leaving it out, or counting its
+training time as the time it needed, makes an algorithm look faster the more often it fails.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ from .intervals import LEAST_SEEDS, Scores, expanded
 
 @dataclass(frozen=True)
 class Reaching:
-    """The time that seeds need to a threshold, in whatever unit it was given.
+    """The time that seeds need to reach a threshold, in the unit of the input.
 
     Attributes:
-        reached: Seeds that reached it.
-        seeds: All seeds.
-        median: The time after which half of the seeds have, by Kaplan and Meier; ``None`` if fewer
-            than half did.
+        reached: Number of seeds that reached it.
+        seeds: Number of all seeds.
+        median: The Kaplan-Meier median; ``None`` if fewer than half reached it.
         low: Lower end of its 95 % interval; ``None`` if there is none.
-        high: Upper end; ``None`` if it is beyond what was watched, or there is no interval.
-        horizon: The time up to which all were watched.
+        high: Upper end; ``None`` if it is beyond the training time, or there is no interval.
+        horizon: The time up to which all were trained.
         restricted_mean: The mean of the time to the threshold or the horizon, whichever is first.
     """
 
@@ -49,12 +48,12 @@ def time_to_reach(
     """Estimate the time to a threshold.
 
     Args:
-        times: Of each seed, when it reached the threshold; if it did not, how long it was watched.
-        reached: Of each seed, whether it did.
-        horizon: Where the restricted mean ends; by default as far as every seed was watched that
-            had not reached it. Give the same one for all that are compared.
-        resamples: How often seeds are drawn anew for the interval, which needs 5 seeds.
-        seed: Of the drawing.
+        times: When each seed reached the threshold, or else how long it was trained.
+        reached: Whether each seed reached it.
+        horizon: End of the restricted mean; by default the shortest time of a seed that did not
+            reach it. Use the same one for all groups that are compared.
+        resamples: Number of bootstrap resamples for the interval, which needs 5 seeds.
+        seed: Seed of the resamples.
 
     Raises:
         ValueError: If there is no seed, or a time is negative or not finite.
@@ -64,7 +63,7 @@ def time_to_reach(
         raise ValueError(f"times and reached are [seeds] each, not {at.shape} and {event.shape}")
     if not (np.isfinite(at).all() and (at >= 0).all()):
         raise ValueError("times hold what is negative, NaN or infinity")
-    order = np.lexsort((~event, at))  # at one time, those that reach it before those that end
+    order = np.lexsort((~event, at))  # at equal times, events before censored seeds
     at, event = at[order], event[order]
     if horizon is None:
         horizon = float(at[~event].min() if not event.all() else at.max())
@@ -91,15 +90,7 @@ def time_to_reach(
 
 
 def _survival(event: np.ndarray, counts: np.ndarray) -> Scores:
-    """Share of seeds that have not reached it after each time, by Kaplan and Meier.
-
-    Args:
-        event: Of each seed, in order of their times, whether it reached it, ``[seeds]``.
-        counts: How often each seed counts, ``[resamples, seeds]``.
-
-    Returns:
-        ``[resamples, seeds]``
-    """
+    """Return Kaplan-Meier survival after each time by weights of seeds, ``[resamples, seeds]``."""
     at_risk = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1]
     gone = np.where(event, counts, 0)
     return np.cumprod(

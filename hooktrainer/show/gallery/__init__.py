@@ -1,7 +1,7 @@
-"""Seeing what was learned: the saved policies of a run, played, filmed and shown.
+"""The saved policies of a run, played, filmed and shown on a page.
 
-All of it happens outside the run that trains, in environments of its own and with seeds of its own:
-whoever looks changes nothing. `hooktrainer gallery` and `hooktrainer render` are made of this.
+Policies are played in separate environments and with seeds of their own, so the run is not
+affected. `hooktrainer gallery` and `hooktrainer render` use this package.
 """
 
 from __future__ import annotations

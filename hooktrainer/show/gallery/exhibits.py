@@ -1,4 +1,4 @@
-"""From the saved policies of a run to what the gallery shows of them; what is known is kept."""
+"""Gallery entries: the saved policies of a run with evaluations and cached pictures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ...policies.saved import EPISODES, SEED, policy_directory, scan_policies
 from .picture import Picture
 from .recording import View, draw_off_screen, record_episodes
 
-_VERSION: Final = 1  # of how pictures are made; another number makes all of them anew
+_VERSION: Final = 1  # of the format of pictures; a new one invalidates the cache
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Exhibit:
     Attributes:
         saved: The policy, with its evaluation.
         picture: An episode of it.
-        key: Tells the picture from those of other policies, episodes and views.
+        key: Identifies policy, episode and view of the picture.
     """
 
     saved: SavedPolicy
@@ -43,7 +43,7 @@ class Exhibit:
 
     @property
     def evaluation(self) -> Evaluation:
-        """What it is worth."""
+        """Its recorded evaluation."""
         assert self.saved.evaluation is not None
         return self.saved.evaluation
 
@@ -57,26 +57,25 @@ def make_exhibits(
     trust: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Exhibit]:
-    """Evaluate and picture all saved policies of a run, each once.
+    """Evaluate and film all saved policies of a run, each once.
 
-    Evaluations are recorded with the policy, pictures in ``<run>/gallery/``. Nothing of the run is
-    changed otherwise, and this may be done while it trains.
+    Evaluations are recorded with the policy, pictures in ``<run>/gallery/``. Nothing else of the
+    run is changed, and the run may be training.
 
     Args:
         run: The run's directory.
-        seed: Of the evaluation, for policies that have none yet.
-        episodes: Likewise.
+        seed: Seed of the evaluation, for policies that have none yet.
+        episodes: Episodes of the evaluation, for policies that have none yet.
         view: How the pictures are made.
         trust: As for `load_policy`.
-        say: Is told what is being done, where it takes time, and which policies are left out, as
-            they are damaged or cannot be loaded.
+        say: Called with lines about progress, and about damaged policies that are left out.
 
     Returns:
         The exhibits, by frames. The picture is the first episode of the evaluation.
 
     Raises:
-        ConfigError: If the environment cannot be made or needs trust, there are no episodes, or
-            the pictures would be kept elsewhere.
+        ConfigError: If the environment cannot be made or needs trust, there are no episodes, or the
+            directory of pictures is a link.
     """
     if episodes < 1:
         raise ConfigError(f"episodes={episodes}: play at least one.")
@@ -113,14 +112,14 @@ def _exhibit(
         picture = Picture.of(recording)
         try:
             picture.save(place)
-        except OSError as error:  # the run may be somebody else's
+        except OSError as error:  # the run may be another user's
             say(f"the pictures cannot be kept for the next time: {error.strerror}")
     return Exhibit(saved, picture, key)
 
 
 @contextmanager
 def _left_out(saved: SavedPolicy, say: Callable[[str], None]) -> Iterator[None]:
-    """In the block, a policy is passed over that a running run thins out, or that is damaged."""
+    """In the block, skip a policy that is damaged, or that a running run has deleted."""
     try:
         yield
     except CheckpointError as error:
@@ -132,7 +131,7 @@ def _left_out(saved: SavedPolicy, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def _sweep(cache: Path, exhibits: Sequence[Exhibit]) -> None:
-    """Remove pictures of policies that are no longer there."""
+    """Remove pictures of policies that no longer exist."""
     current = {f"{e.saved.path.name}_{e.key.split('_')[0]}" for e in exhibits}
     for path in cache.glob("step_*"):
         if path.name.rpartition("_")[0] not in current and not path.is_dir():

@@ -17,18 +17,18 @@ from ...policies import Evaluation, SavedPolicy, load_policy
 from ...policies.saved import SEED
 from .recording import Frame, Recording, View, record_episodes
 
-_HOLD_SECONDS: Final = 0.8  # how long the last picture stands before the film begins again
+_HOLD_SECONDS: Final = 0.8  # the last picture is held before the film repeats
 _BAND: Final = 30  # height of a caption, in pixels
 _FONT: Final = 13
 _MOST_BYTES: Final = 1 << 30
 _INK, _DIM, _PAPER = (28, 33, 40), (93, 102, 115), (247, 248, 250)
 FORMATS: Final = (".webp", ".gif", ".mp4")
-"""The file formats, by their suffix."""
+"""The file formats, by suffix."""
 
 
 @dataclass(frozen=True)
 class Film:
-    """Pictures one after the other.
+    """A sequence of pictures.
 
     Attributes:
         frames: uint8 ``[height, width, 3]`` each, all of one shape; at least one.
@@ -39,17 +39,12 @@ class Film:
     fps: float
 
     def with_pause(self) -> Film:
-        """Let the last picture stand for a moment, so that one sees how it ended."""
+        """Return the film with its last picture held for 0.8 seconds."""
         pause = [self.frames[-1]] * round(_HOLD_SECONDS * self.fps)
         return replace(self, frames=[*self.frames, *pause])
 
     def with_caption(self, text: str, aside: str = "") -> Film:
-        """Put a line of text above.
-
-        Args:
-            text: Stands at the left.
-            aside: Stands at the right, paler.
-        """
+        """Return the film with a line of text above; ``aside`` is flush right and paler."""
         from PIL import Image, ImageDraw, ImageFont
 
         width = self.frames[0].shape[1]
@@ -64,12 +59,12 @@ class Film:
 
 
 def one_after_another(films: Sequence[Film]) -> Film:
-    """Show films of one shape and speed in turn, with a pause after each."""
+    """Join films of one shape and speed, with a pause after each."""
     return Film([frame for film in films for frame in film.with_pause().frames], films[0].fps)
 
 
 def side_by_side(films: Sequence[Film], *, gap: int = 8) -> Film:
-    """Show films at once, in rows. Shorter ones begin again until the longest has ended.
+    """Show films at once, in rows. Shorter ones repeat until the longest has ended.
 
     Args:
         films: At least one, of one speed.
@@ -94,7 +89,7 @@ def side_by_side(films: Sequence[Film], *, gap: int = 8) -> Film:
 
 
 def encode(film: Film, suffix: str = ".webp", *, quality: int = 60) -> bytes:
-    """Make a file of a film; WebP and GIF repeat for ever.
+    """Encode a film as a file; WebP and GIF repeat for ever.
 
     Args:
         film: The film.
@@ -102,7 +97,7 @@ def encode(film: Film, suffix: str = ".webp", *, quality: int = 60) -> bytes:
         quality: Of WebP, 0 to 100.
 
     Raises:
-        ConfigError: Another suffix or quality, or ``.mp4`` without PyAV.
+        ConfigError: For another suffix or quality, or ``.mp4`` without PyAV.
     """
     check_format(suffix, quality)
     if suffix == ".webp":
@@ -115,15 +110,7 @@ def encode(film: Film, suffix: str = ".webp", *, quality: int = 60) -> bytes:
 
 
 def check_format(file: str | Path, quality: int = 60) -> None:
-    """Refuse what cannot be written, before anything is played.
-
-    Args:
-        file: A file name, or a suffix.
-        quality: As for `encode`.
-
-    Raises:
-        ConfigError: As `encode`.
-    """
+    """Refuse a file name or suffix, or a quality, that `encode` would refuse."""
     name = str(file)
     if not name.endswith(FORMATS):
         raise ConfigError(f"{name}: the name of a film ends in .webp, .gif or .mp4.")
@@ -134,15 +121,7 @@ def check_format(file: str | Path, quality: int = 60) -> None:
 
 
 def check_film(data: bytes, size: tuple[int, ...]) -> None:
-    """Refuse what `decode` would not read, or not in bounds, before it is decoded.
-
-    Args:
-        data: What is said to be an animated WebP.
-        size: What is said to be its width and height.
-
-    Raises:
-        ValueError: If it is none, or of another size, or takes more than 1 GiB.
-    """
+    """Raise ValueError if bytes are no WebP of this size, or decode to more than 1 GiB."""
     from PIL import Image
 
     with Image.open(io.BytesIO(data), formats=["WEBP"]) as image:
@@ -152,7 +131,7 @@ def check_film(data: bytes, size: tuple[int, ...]) -> None:
 
 
 def decode(data: bytes) -> Film:
-    """Read an animated WebP again."""
+    """Decode an animated WebP."""
     from PIL import Image, ImageSequence
 
     frames: list[Frame] = []
@@ -162,7 +141,7 @@ def decode(data: bytes) -> Film:
             frames.append(np.asarray(picture.convert("RGB")))
             durations.append(float(picture.info.get("duration", 0)))
     shortest = min([duration for duration in durations if duration > 0], default=40.0)
-    # Equal pictures after one another were stored once, for longer.
+    # Consecutive equal pictures are stored once, with a longer duration.
     repeated = [
         frame
         for frame, duration in zip(frames, durations, strict=True)
@@ -231,13 +210,13 @@ def film_policies(
 
     Args:
         policies: At least one; several are shown side by side.
-        seed: The episodes are seeded from it; all policies play the same ones.
-        episodes: How many, one after the other.
+        seed: Seed of the episodes; all policies play the same ones.
+        episodes: Number of episodes, one after the other.
         view: How they are shown.
         trust: As for `load_policy`.
 
     Raises:
-        ConfigError: If the environment cannot be made, needs trust, or does not draw.
+        ConfigError: If the environment cannot be made, needs trust, or cannot render.
     """
     films = []
     for saved in policies:
@@ -264,12 +243,12 @@ def _captioned(saved: SavedPolicy, recording: Recording) -> Film:
 
 
 def frames_text(frames: int) -> str:
-    """Such as ``10,240 frames``."""
+    """Format a number of frames, such as ``10,240 frames``."""
     return f"{frames:,} frame{'' if frames == 1 else 's'}"
 
 
 def return_text(evaluation: Evaluation) -> str:
-    """Mean and standard deviation with two digits of the deviation, such as ``471 ± 22``."""
+    """Format mean and standard deviation with two digits of the deviation, such as ``471 ± 22``."""
     mean, std = evaluation.mean, evaluation.std
     if evaluation.episodes == 1:
         return number_text(mean)
@@ -280,7 +259,7 @@ def return_text(evaluation: Evaluation) -> str:
 
 
 def number_text(value: float) -> str:
-    """A return, such as ``500``, ``-1,070``, ``-89.3`` or ``0.873``."""
+    """Format a return, such as ``500``, ``-1,070``, ``-89.3`` or ``0.873``."""
     if not math.isfinite(value):
         return f"{value}"
     if value == round(value) or abs(value) >= 1000:

@@ -1,7 +1,4 @@
-"""The gallery: one page with what a run has learned, from the first snapshot to the last.
-
-It needs nothing but itself: films, charts and style are in it, and it opens offline.
-"""
+"""The gallery page: what a run has learned, from the first snapshot to the last."""
 
 from __future__ import annotations
 
@@ -31,16 +28,13 @@ def gallery_page(
     curves: Mapping[str, Curve],
     facts: Mapping[str, Any] | None = None,
 ) -> str:
-    """Write the page.
+    """Return the gallery as HTML.
 
     Args:
         run: The run.
         exhibits: At least one, by frames.
         curves: The run's metrics.
         facts: The content of its `run.json`: versions, commit and command are shown.
-
-    Returns:
-        HTML.
     """
     env = exhibits[0].saved.environment.name
     title = run.experiment or run.path.name
@@ -79,7 +73,7 @@ def _facts_line(run: RunSummary, env: str) -> str:
 
 
 def _figure(exhibits: Sequence[Exhibit], curves: Mapping[str, Curve]) -> str:
-    """The return over frames, with a point at each snapshot that leads to its picture."""
+    """Draw the return over frames, with a linked point at each snapshot."""
     named = ("eval/return", "train/return")
     name = next((n for n in named if n in curves and len(curves[n].frames) > 1), None)
     marks = [
@@ -98,7 +92,7 @@ def _figure(exhibits: Sequence[Exhibit], curves: Mapping[str, Curve]) -> str:
         curve, title = curves[name], name
     band = _band(curve, curves.get(f"{name}_std"))
     seen = [*curve.values, *(value for one in exhibits for value in one.evaluation.returns)]
-    band = band.within(min(seen), max(seen))  # no return was beyond
+    band = band.within(min(seen), max(seen))  # the band must not exceed the returns
     drawings = chart_for_any_screen([(title, [])], [band], marks, wide=(1100, 320))
     is_shaded = len(band.frames) > 1 and (band.high > band.low).any()
     shaded = "; shaded is its standard deviation over episodes" if is_shaded else ""
@@ -120,7 +114,7 @@ def _anchor(exhibit: Exhibit) -> str:
 
 
 def _columns(count: int) -> int:
-    """How many cards stand in a row where there is room: rows of one length, if it can be."""
+    """Return the number of cards in a row, so that rows are of one length where possible."""
     return count if count <= 4 else 3 if count in (5, 6, 9) else 4
 
 
@@ -138,7 +132,7 @@ def _card(exhibit: Exhibit, env: str) -> str:
 
 
 def _reasons(exhibits: Sequence[Exhibit]) -> list[str]:
-    """Why there are curves instead of films, each reason once."""
+    """Return the reasons for curves instead of films, each once."""
     reasons = dict.fromkeys(exhibit.picture.reason for exhibit in exhibits)
     return [reason for reason in reasons if reason is not None]
 
@@ -197,7 +191,7 @@ def _snapshots(exhibits: Sequence[Exhibit]) -> str:
 
 
 def _times(curves: Mapping[str, Curve]) -> str:
-    """Where the time of a batch went, on average over the run."""
+    """Return a table of the time of each phase of a batch, averaged over the run."""
     steps = curves.get("time/step")
     if steps is None or not len(steps.values):
         return ""
@@ -222,7 +216,7 @@ def _times(curves: Mapping[str, Curve]) -> str:
 
 
 def _is_phase(hook: TimeRow, phases: Sequence[TimeRow]) -> bool:
-    """Whether a hook is all there is to a phase."""
+    """Return whether a hook takes all the time of a phase."""
     return any(abs(hook.seconds - phase.seconds) <= 0.02 * phase.seconds for phase in phases)
 
 
@@ -236,7 +230,7 @@ def _time_line(row: TimeRow, whole: float) -> str:
 
 
 def _mean(curve: Curve, steps: Curve, weights: NDArray[np.int64]) -> float:
-    """Mean over the run of what is a mean over each log window; where it is missing, it was 0."""
+    """Average the means of log windows over the run; a missing one is 0."""
     at = {int(frame): value for frame, value in zip(curve.frames, curve.values, strict=True)}
     values = [at.get(int(frame), 0.0) for frame in steps.frames]
     return float(np.average(values, weights=weights.clip(1)))

@@ -1,4 +1,4 @@
-"""`make_gallery`: everything, from the saved policies of a run to its page and TensorBoard."""
+"""`make_gallery`: from the saved policies of a run to the page and TensorBoard."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from .recording import Frame, View
 
 
 class Gallery(NamedTuple):
-    """What `make_gallery` made.
+    """The result of `make_gallery`.
 
     Attributes:
         file: The page.
-        exhibits: What it shows.
-        new_on_board: How many pictures TensorBoard has got.
+        exhibits: The policies on it.
+        new_on_board: Number of pictures added to TensorBoard.
     """
 
     file: Path
@@ -56,17 +56,17 @@ def make_gallery(
 ) -> Gallery:
     """Play the saved policies of a run and show them on one page.
 
-    It may be called again and again, also while the run trains: only what is new is played.
+    The run may be training. A second call plays only new policies.
 
     Args:
         run: The run's directory.
         file: The page; by default ``gallery.html`` in the run's directory.
-        seed: Of the evaluation, for policies that have none yet.
-        episodes: Likewise.
+        seed: Seed of the evaluation, for policies that have none yet.
+        episodes: Episodes of the evaluation, for policies that have none yet.
         view: How the pictures are made.
-        tensorboard: Whether to put them into TensorBoard, too, if the run logs there.
+        tensorboard: Whether to add them to TensorBoard too, if the run logs there.
         trust: As for `load_policy`.
-        say: Is told what is being done, where it takes time, and what is left out.
+        say: Called with lines about progress and about policies that are left out.
 
     Raises:
         NotFoundError: If there is no such run.
@@ -92,7 +92,7 @@ def make_gallery(
     if tensorboard and place.logs.is_dir():
         try:
             new = write_board(place.logs, exhibits)
-        except OSError as error:  # the run may be somebody else's
+        except OSError as error:  # the run may be another user's
             say(f"TensorBoard cannot be given the pictures: {error.strerror}")
     return Gallery(path, exhibits, new)
 
@@ -107,21 +107,14 @@ _WRITER: Final = "hooktrainer.show.gallery "
 
 
 def write_board(logs: Path, exhibits: Sequence[Exhibit]) -> int:
-    """Write the pictures that are not there yet, as animated GIFs, at the frames of their policies.
+    """Add missing pictures to TensorBoard as animated GIFs, at the frames of their policies.
 
-    They are appended, so that a TensorBoard that is looking shows them; those of policies that were
-    thinned out stay. If the file holds others than these, because the run was taken back to a
-    checkpoint, a new one takes its place.
-
-    Args:
-        logs: The directory that TensorBoard shows.
-        exhibits: All there are of the run, by frames; at least one.
-
-    Returns:
-        How many were written.
+    They are appended, so that a running TensorBoard shows them; those of deleted policies stay. A
+    file with other pictures, from before a rollback, is replaced by a new one. Returns the number
+    of pictures added.
     """
     directory = logs / "gallery"
-    if logs.is_symlink() or directory.is_symlink():  # what is written there is somebody else's
+    if logs.is_symlink() or directory.is_symlink():  # would write outside of the run
         raise OSError(errno.ELOOP, "it is a link", str(directory))
     directory.mkdir(parents=True, exist_ok=True)
     with _one_at_a_time(directory):
@@ -152,7 +145,7 @@ def _write_missing(directory: Path, exhibits: Sequence[Exhibit]) -> int:
 
 @contextmanager
 def _one_at_a_time(directory: Path) -> Iterator[None]:
-    """In the block, no other process is in it, where the file system has locks."""
+    """In the block, hold the directory's lock, if the file system has locks."""
     fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with suppress(OSError):
@@ -163,14 +156,14 @@ def _one_at_a_time(directory: Path) -> Iterator[None]:
 
 
 def _is_of_another_past(there: set[tuple[int, str]], exhibits: Sequence[Exhibit]) -> bool:
-    """Whether there are pictures of what the run has not done, or did otherwise."""
+    """Return whether there are pictures from before a rollback."""
     known = {exhibit.frames: exhibit.key for exhibit in exhibits}
     last = max(known)
     return any(frames > last or known.get(frames, key) != key for frames, key in there)
 
 
 def _read(path: Path) -> set[tuple[int, str]] | None:
-    """Step and key of each picture in a file; ``None`` if its end is torn, or it is none."""
+    """Return step and key of each picture in a file; ``None`` if it is damaged."""
     from google.protobuf.message import DecodeError
 
     if not os.path.lexists(path):
@@ -228,14 +221,7 @@ _INK, _LINE, _PAPER = "#5d6673", "#d9dee5", "#ffffff"
 
 
 def plot(picture: Picture) -> Frame:
-    """Draw what the policy saw and what it did, one above the other.
-
-    Args:
-        picture: One without a film.
-
-    Returns:
-        uint8 ``[height, width, 3]``.
-    """
+    """Draw the observations and the actions of a picture without a film, as uint8 pixels."""
     from PIL import Image, ImageDraw
 
     panels = [("observation", picture.observations), ("action", picture.actions)]

@@ -1,4 +1,4 @@
-"""What is kept of a recorded episode: the encoded film, or the curves where there is none."""
+"""A recorded episode as kept on disk: the encoded film, or curves where there is none."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Picture:
         seconds: Length by the environment's own clock.
         seconds_shown: Length of the film; 0 without one.
         size: Width and height of the film in pixels.
-        film: The film as animated WebP; ``None`` if the environment does not draw.
+        film: The film as animated WebP; ``None`` if the environment cannot render.
         reason: Why there is no film.
-        observations: What the policy saw, at most eight lines; empty if there is a film.
-        actions: What it did, likewise.
-        steps: Where the points of these lines are.
-        left_out: How many observations and actions are not among the lines.
+        observations: The policy's inputs, at most eight lines; empty if there is a film.
+        actions: The actions, at most eight lines.
+        steps: Steps of the points of these lines.
+        left_out: Number of further components of observations and actions.
     """
 
     seed: int
@@ -84,11 +84,7 @@ class Picture:
         )
 
     def save(self, place: Path) -> None:
-        """Write it beside others; it is there completely, or not at all.
-
-        Args:
-            place: Path without a suffix. The film becomes ``.webp``, the rest ``.json``.
-        """
+        """Write it atomically: the film as ``.webp``, the rest as ``.json``."""
         place.parent.mkdir(parents=True, exist_ok=True)
         if self.film is not None:
             write_atomically(place.with_name(f"{place.name}.webp"), self.film, durable=False)
@@ -98,7 +94,7 @@ class Picture:
 
     @classmethod
     def load(cls, place: Path) -> Picture | None:
-        """Read what `save` wrote; ``None`` if it is not there, or damaged."""
+        """Read what `save` wrote; ``None`` if it is absent or damaged."""
         with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
             facts = parse_json(
                 read_file(place.with_name(f"{place.name}.json"), place.parent, _MOST_FACTS)
@@ -113,7 +109,7 @@ class Picture:
 
     @property
     def is_sound(self) -> bool:
-        """Whether every value is of its kind: what lies in a run's directory may be anybody's."""
+        """Whether every value is valid: files in a run's directory are not trusted."""
         counts = (self.seed, self.episode, self.length, *self.size, *self.steps, *self.left_out)
         numbers = (self.total, self.seconds, self.seconds_shown)
         lines = (*self.observations, *self.actions)

@@ -1,4 +1,4 @@
-"""Playing one episode for the eye: the pictures the environment draws, and the numbers it gives."""
+"""Recordings of episodes: the pictures that the environment renders, observations and actions."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from ...policies.play import Plays
 from ...policies.saved import SEED
 
 Frame = NDArray[np.uint8]
-"""Of an environment that does not say how fast it is."""
+"""A picture, uint8 ``[height, width, 3]``."""
 MOST_LINES: Final = 8
-"""So many numbers of an observation and of an action are recorded."""
+"""The most recorded components of an observation and of an action."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,9 @@ class View:
     """How an episode is shown.
 
     Attributes:
-        size: Longest side of a picture in pixels; smaller ones stay as they are.
-        fps: At most so many pictures a second. Steps are left out so that the speed is the
-            environment's own.
-        seconds: The film ends after so many; the episode is played to its end in any case.
+        size: Longest side of a picture in pixels; smaller ones are not scaled.
+        fps: Most pictures a second. Steps are left out to keep the environment's own speed.
+        seconds: Length of the film; the episode is always played to its end.
 
     Raises:
         ConfigError: If a value is not positive, or the size below 16.
@@ -61,10 +60,10 @@ class Recording:
         episode: Number of the episode.
         total: The return.
         length: Number of actions.
-        observations: What the policy saw, the first eight numbers, ``float64 [length, ≤ 8]``.
-        actions: What it did, likewise.
-        left_out: How many further numbers an observation and an action have.
-        frames: The film: uint8 ``[height, width, 3]`` each; empty if the environment cannot draw.
+        observations: The first eight components of the policy's inputs, ``float64 [length, ≤ 8]``.
+        actions: The first eight components of the actions, ``float64 [length, ≤ 8]``.
+        left_out: Number of further components of an observation and an action.
+        frames: The film: uint8 ``[height, width, 3]`` each; empty if the environment cannot render.
         fps: Pictures of the film a second.
         step_fps: Actions a second, by the environment's own clock.
         reason: Why there is no film.
@@ -89,22 +88,22 @@ class Recording:
 
     @property
     def seconds_shown(self) -> float:
-        """Length of what the film shows of it."""
+        """Length of the episode that the film shows."""
         return min(len(self.frames) / self.fps, self.seconds) if self.frames else 0.0
 
 
 def record_episodes(
     policy: Plays, *, seed: int = SEED, episodes: int = 1, view: View | None = None
 ) -> list[Recording]:
-    """Play episodes in an environment of their own and record them.
+    """Play episodes in a new environment and record them.
 
-    They are the episodes that `play_episodes` plays with this seed. An environment that cannot
-    draw, or fails to, is played all the same.
+    They are the episodes that `play_episodes` plays with this seed. If rendering fails, the
+    episodes are played without.
 
     Args:
-        policy: What plays.
-        seed: The episodes are seeded from it.
-        episodes: How many.
+        policy: The policy.
+        seed: Seed of the episodes.
+        episodes: Number of episodes.
         view: How they are shown.
 
     Raises:
@@ -131,7 +130,7 @@ def record_episodes(
 
 
 def _open(policy: Plays) -> tuple[Any, str | None]:
-    """Make an environment that draws, or one that does not and the reason why not."""
+    """Make an environment that renders, or one that does not and the reason."""
     draw_off_screen()
     plain = policy.make_env()
     modes = list(_metadata(plain).get("render_modes") or ())
@@ -147,13 +146,13 @@ def _open(policy: Plays) -> tuple[Any, str | None]:
 
 
 def _metadata(env: Any) -> Mapping[str, Any]:
-    """What an environment says of itself; a parallel one of somebody's own may say nothing."""
+    """Return an environment's metadata, which a third-party one may lack."""
     found: Mapping[str, Any] = getattr(env, "metadata", None) or {}
     return found
 
 
 class _Camera:
-    """Takes every so-manieth picture, scaled, until the film is long enough or drawing fails."""
+    """Renders every n-th step, scaled, until the film is long enough or rendering fails."""
 
     def __init__(self, env: Any, frame_skip: int, view: View, reason: str | None) -> None:
         self._env = env
@@ -167,7 +166,7 @@ class _Camera:
         self._observations: list[NDArray[np.float64]] = []
         self._actions: list[NDArray[np.float64]] = []
         self._left_out = (0, 0)
-        self._first: tuple[Any, Any] = (None, None)  # what was seen and done first
+        self._first: tuple[Any, Any] = (None, None)  # first observation and action
 
     def look(self, step: Step) -> None:
         if step.action is not None:
@@ -187,7 +186,7 @@ class _Camera:
         with _quiet():
             try:
                 self._frames.append(scaled(self._env.render(), self._size))
-            except Exception as error:  # whatever the drawing library raises: the episode goes on
+            except Exception as error:  # of any kind: the episode continues
                 self._reason = _explain(error)
                 self._frames.clear()
 
@@ -208,15 +207,7 @@ class _Camera:
 
 
 def scaled(picture: Any, size: int) -> Frame:
-    """Shrink a picture so that its longer side is at most ``size``, and make its sides even.
-
-    Args:
-        picture: uint8 ``[height, width, 3]``.
-        size: In pixels.
-
-    Raises:
-        TypeError: It is no such picture.
-    """
+    """Shrink a picture so that its longer side is at most ``size``, and make its sides even."""
     from PIL import Image
 
     array = np.asarray(picture)
@@ -233,15 +224,12 @@ def scaled(picture: Any, size: int) -> Frame:
 
 
 def _even(length: float) -> int:
-    """Films are encoded in pairs of pixels."""
+    """Round to an even number: video codecs encode pairs of pixels."""
     return max(2, round(length / 2) * 2)
 
 
 def _numbers(value: Any, first: Any) -> NDArray[np.float64]:
-    """All numbers of an observation or action, one after another, as many as at first.
-
-    Of an agent that has left, they are NaN.
-    """
+    """Flatten an observation or action to the length of the first; NaN for an agent that left."""
     if isinstance(first, Mapping):
         there = value if isinstance(value, Mapping) else {}
         return np.concatenate([_numbers(there.get(key), part) for key, part in first.items()])
@@ -261,10 +249,7 @@ def _explain(error: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what a drawing library warns about, and half-made viewers that fail to go, from people.
-
-    There is nothing they could change about it.
-    """
+    """Suppress warnings of rendering libraries, and errors when half-made viewers are deleted."""
     hook = sys.unraisablehook
     sys.unraisablehook = lambda unraisable: None
     try:
@@ -278,7 +263,7 @@ def _quiet() -> Iterator[None]:
 def _close(env: Any) -> None:
     try:
         env.close()
-    except Exception:  # after a failed drawing, what was never opened cannot be closed
+    except Exception:  # a viewer that failed to open cannot be closed
         return
 
 
@@ -288,11 +273,10 @@ _LIBRARIES = {"egl": "EGL", "osmesa": "OSMesa"}
 
 
 def draw_off_screen() -> None:
-    """Let pygame and MuJoCo draw into memory.
+    """Set the environment variables that make pygame and MuJoCo render without a screen.
 
-    Call it before the first environment is made: both read their variables when they are imported.
-    What the user has set stays as it is; but MuJoCo does not even start with a library that is not
-    there, so such a choice is replaced.
+    Call it before the first environment is made: both read them when they are imported. Values of
+    the user are kept, except a MuJoCo library that is not installed: MuJoCo would not start.
     """
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
@@ -306,7 +290,7 @@ def draw_off_screen() -> None:
 
 
 def advice(error: BaseException) -> str:
-    """What to do about an environment that failed to draw; empty if nothing is known."""
+    """Return what to do about an environment that failed to render; empty if unknown."""
     text = f"{type(error).__name__} {error}".lower()
     if not any(word in text for word in ("opengl", "mujoco_gl", "egl", "osmesa", "display")):
         return ""

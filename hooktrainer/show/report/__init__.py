@@ -1,7 +1,4 @@
-"""Reading what runs have left behind: how they stand, their curves, and how they compare.
-
-Nothing here needs PyTorch, so a look at a directory of runs comes at once.
-"""
+"""Summaries of runs from their directories, their curves, and comparisons; without PyTorch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The comparison page: curves with mean and spread over seeds, and what led to them.
-
-One HTML file that needs nothing but itself: the charts are drawn in it, and it opens offline.
-"""
+"""The comparison page: curves with mean and spread over seeds, and tables."""
 
 from __future__ import annotations
 
@@ -22,15 +19,7 @@ from .summary import RunSummary
 
 
 def comparison_page(groups: Sequence[Group], metrics: Sequence[str]) -> str:
-    """Write the page.
-
-    Args:
-        groups: What is compared, at least one.
-        metrics: The metrics to draw; the first one is in the tables too.
-
-    Returns:
-        HTML.
-    """
+    """Return the comparison page as HTML; the first metric is in the tables too."""
     runs = [run for group in groups for run in group.runs]
     curves = {run.path: read_curves(RunDir(run.path), metrics) for run in runs}
     figures = [_figure(groups, metric, curves) for metric in metrics]
@@ -55,13 +44,13 @@ def comparison_page(groups: Sequence[Group], metrics: Sequence[str]) -> str:
 
 
 def repeat_note(run: RunSummary, counted: RunSummary) -> str:
-    """Why a run is not counted: another has its seed and options."""
+    """Explain why a run is not counted: another has its seed and options."""
     what = "is a copy of" if run.id and run.id == counted.id else "has the seed and options of"
     return f"{what} {counted.path}, which is counted in its place"
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean and sample standard deviation, such as ``471 ± 22``; empty if there are none."""
+    """Format mean and sample standard deviation, such as ``471 ± 22``; empty without values."""
     if not values:
         return ""
     deviation = stdev(values) if len(values) > 1 else 0.0
@@ -85,7 +74,7 @@ def _figure(groups: Sequence[Group], metric: str, curves: dict) -> str:  # type:
     having = [members for _, members in drawn if members]
     if not having:
         return f"<h2>{escape(metric)}</h2><p>No run has logged it.</p>"
-    # A group without the metric keeps its line in the legend: it is drawn as nothing.
+    # A group without the metric is drawn as nothing, so that it keeps its place in the legend.
     bands = [band([curve for _, curve in own]) if own else _NOTHING for _, own in drawn]
     return (
         f"<h2>{escape(metric)}</h2><figure>{legend([group.label for group in groups])}"
@@ -133,11 +122,7 @@ def _runs_table(groups: Sequence[Group], metric: str) -> str:
 
 
 def settings_table(settings: Mapping[str, Mapping[str, str]]) -> str:
-    """What tells groups apart, which their labels may cut short; empty if nothing does.
-
-    Args:
-        settings: By group, options and their values.
-    """
+    """Return a table of the options that differ between groups; empty if there are none."""
     names = list(dict.fromkeys(name for own in settings.values() for name in own))
     rows = [[*(own.get(name, "") for name in names), group] for group, own in settings.items()]
     return folded("Settings", table([*names, "group"], rows, numbers=names)) if names else ""

@@ -1,4 +1,4 @@
-"""Groups beside each other: how they differ, how surely, and who is better."""
+"""Comparison of groups: difference, test and verdict."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ...statistics import (
 )
 
 ERROR: Final = 0.05
-"""The probability of a false finding among all comparisons."""
+"""The probability of a false finding over all comparisons."""
 
 Scores = NDArray[np.float64]
 """``[seeds, tasks]``."""
@@ -28,18 +28,16 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Comparison:
-    """One group beside another.
+    """The comparison of two groups.
 
     Attributes:
-        first: The group.
-        second: The other.
-        difference: Of their interquartile means.
+        difference: Difference of the interquartile means.
         improvement: The probability that a seed of the first does better than one of the second.
-        p: Of there being no difference; ``None`` where seeds were added until it was decided, since
-            a test of a set number of seeds claims too much then.
-        corrected: Likewise, corrected for all comparisons that were made.
-        separated: Whether the two are told apart, with an error of 5 % for all comparisons.
-        verdict: What can be said.
+        p: p-value of the permutation test; ``None`` where seeds were added until it was decided,
+            since a test for a fixed number of seeds is invalid then.
+        corrected: The same, corrected for the number of comparisons.
+        separated: Whether one is better, at an error of 5 % over all comparisons.
+        verdict: The conclusion in words.
     """
 
     first: str
@@ -59,17 +57,10 @@ def compare(
     *,
     minimize: bool = False,
 ) -> list[Comparison]:
-    """Put pairs of groups beside each other.
+    """Compare pairs of groups, with a 5 % error over all pairs; separated pairs come first.
 
-    Args:
-        scores: Of each group.
-        pairs: Which groups; all that are compared, since the error is for all of them.
-        decision: Who is better, where seeds were added until that was decided; by default each
-            pair is tested.
-        minimize: Whether less is better.
-
-    Returns:
-        Those that are told apart first.
+    By default each pair is tested; ``decision`` has the result if seeds were added until it was
+    made.
     """
     p_values: Sequence[float | None] = [None] * len(pairs)
     corrected = p_values
@@ -104,7 +95,7 @@ def compare(
 
 
 def _open(first: str, second: str, a: Scores, b: Scores, comparisons: int) -> str:
-    """What is said of two that are not told apart."""
+    """Return the verdict for two groups that are not separated."""
     have = min(len(a), len(b))
     need = seeds_to_separate(a, b, error=ERROR / comparisons)
     if need is None:

@@ -1,4 +1,4 @@
-"""What a report says: estimates with their intervals, comparisons, times to a threshold."""
+"""The findings of a report: estimates with intervals, comparisons, times to a threshold."""
 
 from __future__ import annotations
 
@@ -34,19 +34,14 @@ Table = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class GroupFinding:
-    """What is known of a group.
+    """The findings on a group.
 
     Attributes:
-        group: What it is called.
-        seeds: Its seeds; those that every task has, where there are several.
-        scores: One a seed, ``[seeds, tasks]``.
-        iqm: The interquartile mean.
-        mean: The mean.
-        median: The median.
+        seeds: Its seeds; with several tasks, those that every task has.
+        scores: ``[seeds, tasks]``.
         area: The interquartile mean of the areas under the curves, as means over frames.
         frames_to_threshold: Frames until the threshold was reached; ``None`` if there is none.
-        seconds_to_threshold: Likewise, of training time.
-        profile: The share of seeds that do better than each score.
+        seconds_to_threshold: Training time until the threshold was reached.
     """
 
     group: str
@@ -63,16 +58,16 @@ class GroupFinding:
 
 @dataclass(frozen=True)
 class Section:
-    """What is said of a task, or of all of them.
+    """The findings on a task, or on all tasks together.
 
     Attributes:
-        task: The environment.
-        frames: Up to which seeds were compared; ``None`` for all tasks, each of which has its own.
+        frames: Frames at which seeds are compared; ``None`` for all tasks, each of which has its
+            own.
         threshold: The return that counts as solved; ``None`` if there is none.
         groups: By interquartile mean, the best first.
-        comparisons: Of all pairs, or of all with one.
-        notes: What is left unsaid, and why.
-        minimize: Whether less of its scores is better; of normalized ones, more always is.
+        comparisons: Of all pairs, or of all with one group.
+        notes: What is left out, and why.
+        minimize: Whether less is better; of normalized scores, more always is.
     """
 
     task: str
@@ -93,20 +88,18 @@ def find(
     against: str | None = None,
     decision: Decision | None = None,
 ) -> list[Section]:
-    """Say what can be said of each task, and of all together if there are several.
+    """Return the findings of each task, and of all together if there are several.
 
     Args:
         study: The runs.
-        score: What is made of a curve: a name of `SCORES`.
-        threshold: The value that counts as solved, in every task; by default the return that the
-            runs of a task stop at.
-        references: By task, what its scores are normalized by.
-        against: The group that all others are compared with; by default all are with all.
-        decision: Who is better, where seeds of one task were added until that was decided; by
-            default each comparison is tested.
+        score: A name of `SCORES`.
+        threshold: The return that counts as solved; by default the one at which a task's runs stop.
+        references: Task to the reference that normalizes its scores.
+        against: The group to compare all others with; by default all pairs are compared.
+        decision: The decision, if seeds were added until it was made; by default pairs are tested.
 
     Raises:
-        ConfigError: If no task has a group of that name.
+        ConfigError: If no task has a group named ``against``.
     """
     known = {name for task in study.tasks for name in task.groups}
     if against is not None and against not in known:
@@ -197,7 +190,7 @@ def _section(
 
 
 def _notes(decision: Decision | None) -> list[str]:
-    """What is to be known where seeds were added until it was decided."""
+    """Return notes on a sequential decision."""
     if decision is None:
         return []
     if decision.best is None:
@@ -211,7 +204,7 @@ def _notes(decision: Decision | None) -> list[str]:
 def _reached(
     task: TaskStudy, threshold: float | None, seeds: Mapping[Seed, SeedCurve], minimize: bool
 ) -> tuple[Reaching, Reaching] | None:
-    """Frames and seconds to a threshold; a seed that is not there in time is censored."""
+    """Return frames and seconds to a threshold; a seed that did not reach it is censored."""
     if threshold is None:
         return None
     frames, seconds, events = [], [], []
@@ -272,9 +265,9 @@ NONE = "-"
 
 
 def interval_text(one: Interval) -> str:
-    """An estimate and its interval, such as ``471 [455, 482]``; ``[-]`` where there is none.
+    """Format an estimate and its interval, such as ``471 [455, 482]``; ``[-]`` without one.
 
-    As many digits as the interval is sure of, and one more.
+    Has one digit more than the interval determines.
     """
     if one.low is None or one.high is None:
         return (
@@ -288,7 +281,7 @@ def interval_text(one: Interval) -> str:
 
 
 def comparison_texts(one: Comparison) -> list[str]:
-    """How two groups differ, and how surely; the names are in what follows from it."""
+    """Format difference, probability of improvement and p-values."""
     return [
         interval_text(one.difference),
         interval_text(one.improvement),
@@ -298,12 +291,7 @@ def comparison_texts(one: Comparison) -> list[str]:
 
 
 def reaching_text(one: Reaching | None, shown: Callable[[float], str]) -> str:
-    """The median time to a threshold and its interval.
-
-    Args:
-        one: The times; ``None`` for none.
-        shown: What a time looks like.
-    """
+    """Format the median time to a threshold and its interval."""
     if one is None or one.reached == 0:
         return NONE
     middle = f"over {shown(one.horizon)}" if one.median is None else shown(one.median)

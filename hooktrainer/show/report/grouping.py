@@ -1,4 +1,4 @@
-"""Which runs belong together: those that learn alike, whatever their seeds."""
+"""Groups of runs with equal options, whatever their seeds."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ...base.words import listed
 from ...run.config import FREE_AMONG_SEEDS
 from .summary import RunSummary
 
-_TOLD: Final = 3  # options in a label; more hide the numbers beside it
+_TOLD: Final = 3  # options in a label; longer labels hide the numbers
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one experiment whose options differ in nothing that changes how they learn.
+    """Runs of one experiment whose options differ in nothing that changes learning.
 
     Attributes:
-        label: What tells the group from the others: the options in which it differs from the
-            baseline, which is the group that is most like the others; of that, the experiment.
+        label: The options in which the group differs from the baseline, which is the group most
+            similar to the others; for the baseline, the experiment.
         runs: Its runs, each of another seed.
-        repeats: Further runs, each with the one in ``runs`` that has its seed, or is a copy of it.
-            They are no further evidence, and are not counted.
+        repeats: Runs that are not counted, each with the counted run that has its seed, or of which
+            it is a copy.
         settings: The options in which groups of the experiment differ, as texts.
     """
 
@@ -35,19 +35,18 @@ class Group:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def finals(self) -> list[float]:
-        """The last value of the metric, of every run that has one."""
+        """Return the last value of the metric of every run that has one."""
         return [run.last for run in self.runs if run.last is not None]
 
 
 def group_runs(runs: Sequence[RunSummary]) -> list[Group]:
-    """Put runs together that learn alike.
+    """Group runs with equal options.
 
-    Of several with the same seed and options, the one that was to be the longest counts, and of
-    these the one that finished last. Runs that branched off another are together if they did so at
-    the same place.
+    Of several with the same seed and options, the one with the most planned frames counts, and of
+    these the one that finished last. Forked runs are in one group if they have the same fork point.
 
     Returns:
-        The groups, in order of their first run, each with a label of its own.
+        The groups, in order of their first run, each with a unique label.
     """
     by_experiment: dict[str, dict[Any, list[RunSummary]]] = {}
     for run in runs:
@@ -76,9 +75,9 @@ def group_runs(runs: Sequence[RunSummary]) -> list[Group]:
 
 
 def _told(groups: Sequence[Sequence[RunSummary]]) -> list[list[str]]:
-    """For each group of an experiment, the options in which it differs from the baseline.
+    """Return, for each group of an experiment, the options in which it differs from the baseline.
 
-    Where groups differ in one option only, each is called by its value, the baseline too.
+    If groups differ in one option only, each is named by its value, the baseline too.
     """
     names = differing([group[0] for group in groups])
     values = [
@@ -103,17 +102,17 @@ def _told(groups: Sequence[Sequence[RunSummary]]) -> list[list[str]]:
 
 
 def _another(label: str, taken: Mapping[str, Any]) -> str:
-    """A label that no other group has: values may be the same when they are rounded."""
+    """Return a label that is not taken: values may be equal when rounded."""
     same = (f"{label} ({number})" for number in range(2, len(taken) + 3))
     return next(one for one in (label, *same) if one not in taken)
 
 
 def lineage(run: RunSummary, runs: Sequence[RunSummary]) -> str:
-    """Where a run branched off, as ``RUN@FRAMES``; empty if it did not.
+    """Return where a run was forked, as ``RUN@FRAMES``; empty if it was not.
 
     Args:
         run: The run.
-        runs: Runs among which its parent is looked for, which may have been moved since.
+        runs: Runs among which its parent is searched, which may have been moved since.
     """
     if run.forked_from is None:
         return ""
@@ -128,7 +127,7 @@ def _branch(run: RunSummary) -> tuple[Any, ...]:
 
 
 def _one_a_seed(group: Sequence[RunSummary]) -> dict[Any, RunSummary]:
-    """Of the runs of a group, the one that counts for each piece of evidence."""
+    """Choose the run that counts for each seed of a group."""
 
     def rank(run: RunSummary) -> tuple[bool, int, float]:
         return run.status in ENDED, run.total_frames or 0, run.updated or 0.0
@@ -137,26 +136,25 @@ def _one_a_seed(group: Sequence[RunSummary]) -> dict[Any, RunSummary]:
 
 
 def _evidence(run: RunSummary) -> Any:
-    """What two runs of a group share if one only repeats the other."""
+    """Return what two runs of a group share if one only repeats the other."""
     if run.seed is not None and run.options:
         return "seed", run.seed
     return run.id or run.path
 
 
 def configuration(run: RunSummary) -> dict[str, Any]:
-    """The options of a run that say how it learns, nested ones joined by dots.
+    """Return the options of a run that affect learning, nested ones joined by dots.
 
-    Those that are None are left out, as a run of an older version lacks them.
+    Options that are None are left out, because a run of an older version lacks them.
     """
     flat = flatten_config(run.options)
     return {n: v for n, v in flat.items() if n not in FREE_AMONG_SEEDS and v is not None}
 
 
 def differing(runs: Sequence[RunSummary]) -> list[str]:
-    """The options in which runs of one experiment differ.
+    """Return the options in which runs of the same experiment differ.
 
-    Those of two experiments are not compared: they share few, and all of them would be listed. Nor
-    are those of a run that ended before it wrote any.
+    Runs that ended before they wrote any options are ignored.
     """
     found: dict[str, None] = {}
     for experiment in dict.fromkeys(run.experiment for run in runs):
@@ -169,6 +167,6 @@ def differing(runs: Sequence[RunSummary]) -> list[str]:
 
 
 def short(value: Any) -> str:
-    """A value of an option as a table shows it: few digits, few letters."""
+    """Format the value of an option for a table, in at most 24 characters."""
     text = f"{value:.3g}" if isinstance(value, float) else str(value)
     return text if len(text) <= 24 else f"{text[:23]}…"

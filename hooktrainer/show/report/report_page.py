@@ -1,7 +1,4 @@
-"""The report as a page: curves, estimates, comparisons, profiles, every seed.
-
-One HTML file that needs nothing but itself and opens offline.
-"""
+"""The report as a page: curves, estimates, comparisons, profiles, all seeds."""
 
 from __future__ import annotations
 
@@ -24,16 +21,7 @@ _MOST_COMPARISONS = 10
 
 
 def report_page(study: Study, sections: Sequence[Section], score: str) -> str:
-    """Write the page.
-
-    Args:
-        study: The runs.
-        sections: What was found.
-        score: What each run was scored by.
-
-    Returns:
-        HTML.
-    """
+    """Return the report as HTML; ``score`` is a name of `SCORES`."""
     title = f"Report: {listed([task.task or 'runs' for task in study.tasks], most=3)}"
     body = [
         f"<h1>{escape(title)}</h1>",
@@ -75,7 +63,7 @@ def _section(section: Section, task: TaskStudy | None, metric: str) -> list[str]
 
 
 def _curves(section: Section, task: TaskStudy, metric: str) -> str:
-    """Interquartile means over frames; shaded are their intervals, at each of the frames."""
+    """Draw interquartile means over frames, with pointwise intervals."""
     drawn, bands = [], []
     for group in section.groups:
         seeds = task.groups[group.group]

@@ -1,4 +1,4 @@
-"""What is reported on: curves of runs by task, group and seed, and the runs that are left out."""
+"""Curves of runs by task, group and seed, and the runs that are left out."""
 
 from __future__ import annotations
 
@@ -20,20 +20,18 @@ from .grouping import group_runs
 from .summary import RunSummary
 
 RETURN: Final = "eval/return"
-"""The metric at which runs stop, their task solved."""
+"""The metric by which runs stop early."""
 
 Seed = int | str
-"""A run's seed; the path of one that does not say."""
+"""The seed of a run, or the path of a run without one."""
 
 
 @dataclass(frozen=True)
 class SeedCurve:
-    """What one seed scored over its frames.
+    """The scores of one seed over its frames.
 
     Attributes:
-        path: Directory of its run.
-        curve: The metric, of at least one point.
-        ended: Whether the run ended on its own account, its task solved for example.
+        ended: Whether the run stopped early by itself, for example because the task is solved.
         seconds: Training time over frames, from 0 on.
     """
 
@@ -48,12 +46,12 @@ class TaskStudy:
     """The runs of one task.
 
     Attributes:
-        task: The environment; empty if the runs do not say.
-        frames: Up to which all seeds of all groups are compared.
-        groups: Seeds by what they were trained with.
-        threshold: The return that counts as solved, if all runs stop at the same one; ``None`` if
-            what is compared is no return.
-        settings: By group, the options in which groups differ.
+        task: The environment; empty if the runs have none.
+        frames: Frames at which all seeds of all groups are compared.
+        groups: Group label to seeds.
+        threshold: The return at which all runs stop; ``None`` if they differ or it is another
+            metric.
+        settings: Group label to the options in which groups differ.
     """
 
     task: str
@@ -65,14 +63,7 @@ class TaskStudy:
 
 @dataclass(frozen=True)
 class Study:
-    """All that is reported on.
-
-    Attributes:
-        metric: What is compared.
-        tasks: By task, in order of their names.
-        left_out: Runs that do not count, each with the reason.
-        minimize: Whether less of the metric is better.
-    """
+    """The runs of a report by task; ``left_out`` has those that do not count, with the reason."""
 
     metric: str
     tasks: Sequence[TaskStudy]
@@ -80,7 +71,7 @@ class Study:
     minimize: bool = False
 
     def reasons(self) -> dict[str, str]:
-        """Why runs are left out, and which."""
+        """Return the reasons for leaving runs out, each with its runs."""
         found: dict[str, list[Path]] = {}
         for path, why in self.left_out:
             found.setdefault(why, []).append(path)
@@ -95,16 +86,14 @@ def read_study(
     unfinished: bool = False,
     places: Sequence[Path] = (),
 ) -> Study:
-    """Read the curves of runs, and put together those that learn alike.
+    """Read the curves of runs, by task and group.
 
     Args:
         runs: The runs.
-        metric: What to compare.
-        minimize: Whether less of it is better, in place of more.
-        unfinished: Whether runs count that have not come to their end; all are then compared at the
-            frames that the shortest has.
-        places: Directories; runs below different ones are of different groups, named after them. By
-            default groups are told apart by their options.
+        metric: The metric to compare.
+        minimize: Whether less of it is better.
+        unfinished: Whether unfinished runs count; all are compared at the frames of the shortest.
+        places: Directories whose runs are groups; by default runs are grouped by their options.
     """
     left_out: list[tuple[Path, str]] = []
     counted: list[RunSummary] = []
@@ -140,7 +129,7 @@ def read_study(
 
 
 def _reason(run: RunSummary, measured: bool, unfinished: bool) -> str | None:
-    """Why a run does not count; ``None`` if it does."""
+    """Return why a run does not count; ``None`` if it does."""
     if is_for_tuning(run.seed):
         return "its seed is one of tuning, whose runs are no evidence for what was chosen"
     if not measured:
@@ -164,7 +153,7 @@ _ENDINGS = {
 def _by_place(
     runs: Sequence[RunSummary], places: Sequence[Path]
 ) -> dict[Path | None, list[RunSummary]]:
-    """Runs by the innermost of the places that they lie in."""
+    """Group runs by the innermost of the directories that contain them."""
     if not places:
         return {None: list(runs)}
     found: dict[Path | None, list[RunSummary]] = {}
@@ -176,7 +165,7 @@ def _by_place(
 
 
 def _joined(place: Path, label: str, members: Sequence[RunSummary]) -> str:
-    """The name of a group of a place: the place, and the options if there are several groups."""
+    """Name a group of a directory: the directory, and the options if it has several groups."""
     return str(place) if len(group_runs(members)) == 1 else f"{place}: {label}"
 
 
@@ -191,7 +180,7 @@ def _seed(run: RunSummary, curves: Mapping[str, Curve], metric: str) -> SeedCurv
 
 
 def _clock(run: RunSummary, curves: Mapping[str, Curve]) -> Curve:
-    """Seconds over frames: by the speed of each log window, together what the run took."""
+    """Return seconds over frames: the speed of each log window, scaled to the run's total time."""
     end = max(run.frames, 1)
     speed = curves.get("time/fps")
     if speed is None or not (speed.values > 0).all():

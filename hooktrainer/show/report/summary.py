@@ -1,4 +1,4 @@
-"""How a run stands, from its directory."""
+"""Summaries of runs from their directories."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from ..curves import Curve, read_curves
 
 @dataclass(frozen=True)
 class RunSummary:
-    """How a run stands.
+    """The state of a run.
 
     Attributes:
         path: Its directory.
         id: The run's id; ``None`` if an older version of hooktrainer began it.
-        forked_from: Where it branched off another run: ``run_id``, ``path`` and ``frames`` of a
-            checkpoint; ``None`` if it did not.
-        experiment: What is run; empty if it does not say.
+        forked_from: ``run_id``, ``path`` and ``frames`` of the checkpoint it was forked from;
+            ``None`` if it was not.
+        experiment: Name of the experiment; empty if unknown.
         seed: Its seed.
-        status: As in `run.json`, or ``died`` if it says ``running`` and its process is gone, or
-            ``unknown`` if the directory has no readable `run.json`.
-        reason: Why it ended, if it did not just reach its last frame.
+        status: As in `run.json`; ``died`` if that is ``running`` and the process is gone;
+            ``unknown`` without a readable `run.json`.
+        reason: Why it ended, if not at its last frame.
         frames: Environment frames collected.
         total_frames: Frames after which it ends.
         optim_steps: Optimizer steps made.
         seconds: Training time.
-        started: When it began, in seconds since 1970.
-        updated: When `run.json` was written last.
-        metric: Name of the metric that the next three are about.
+        started: Start, in seconds since 1970.
+        updated: Last write of `run.json`, in seconds since 1970.
+        metric: The metric of the next three.
         last: Its last value.
         best: Its best value.
-        best_frames: Frames at that value.
+        best_frames: Frames at the best value.
         options: The content of `config.yaml`.
         metrics: The last value of every metric.
-        of_sweep: If it stands for all runs of a sweep: how many these are.
+        of_sweep: The number of runs, if this summarizes a sweep.
     """
 
     path: Path
@@ -72,29 +72,17 @@ class RunSummary:
 def summarize(
     run: RunDir, metric: str | None = "eval/return", *, minimize: bool = False
 ) -> RunSummary:
-    """Say how a run stands.
-
-    Args:
-        run: The run.
-        metric: The metric to report; ``None`` for none, so that no metrics file is read.
-        minimize: Whether less of it is better.
-    """
+    """Return the state of a run; without a metric, no metrics file is read."""
     try:
         return _summary(run, run.read(), metric, minimize)
-    except (ValueError, TypeError, AttributeError, OSError):  # damaged, or not a run's
+    except (ValueError, TypeError, AttributeError, OSError):  # damaged, or no run
         return _summary(run, {}, metric, minimize)
 
 
 def summarize_sweep(
     path: Path, runs: Sequence[RunSummary], *, minimize: bool = False
 ) -> RunSummary:
-    """Say how the runs of a sweep stand, as one.
-
-    Args:
-        path: Directory of the sweep.
-        runs: All of them, at least one.
-        minimize: Whether less of the metric is better.
-    """
+    """Return the state of all runs of a sweep as one."""
     began = [run.started for run in runs if run.started is not None]
     ended = [run.updated for run in runs if run.updated is not None]
     statuses = {run.status for run in runs}
@@ -111,7 +99,7 @@ def summarize_sweep(
         frames=sum(run.frames for run in runs),
         total_frames=None,
         optim_steps=sum(run.optim_steps for run in runs),
-        seconds=max(ended) - min(began) if began and ended else 0.0,  # many run side by side
+        seconds=max(ended) - min(began) if began and ended else 0.0,  # runs are concurrent
         started=min(began, default=None),
         updated=max(ended, default=None),
         last=None,
@@ -156,7 +144,7 @@ def _summary(
 
 
 def _whole(value: Any) -> int | None:
-    """A number of an option, which may be anything."""
+    """Return an option's value if it is an int."""
     return value if type(value) is int else None
 
 
@@ -172,12 +160,12 @@ _MOST_POINTS = 1024
 
 
 class MetricsTail:
-    """The metrics of a run so far, brought up to date by reading what is new.
+    """The metrics of a run, updated by reading only what was added to the file.
 
-    Of a long run, curves are thinned evenly, so that memory does not grow with it.
+    Curves of long runs are thinned evenly, so memory is bounded.
 
     Args:
-        path: The run's `metrics.csv`, which need not be there yet.
+        path: The run's `metrics.csv`, which may not exist yet.
 
     Attributes:
         latest: Metric name to its last value.
@@ -196,11 +184,11 @@ class MetricsTail:
         self.curves: dict[str, list[tuple[int, float]]] = {}
 
     def update(self) -> None:
-        """Read the whole lines that were added since the last time."""
+        """Read the complete lines that were added since the last call."""
         try:
             with open_file(self.path, self.path.parent) as file:
                 size = os.fstat(file.fileno()).st_size
-                if size < self._offset:  # a resumed run has cut the file back
+                if size < self._offset:  # a resumed run has truncated the file
                     self._forget()
                 file.seek(self._offset)
                 new = file.read(size - self._offset)
@@ -210,7 +198,7 @@ class MetricsTail:
         whole = new[: new.rfind(b"\n") + 1]
         self._offset += len(whole)
         for line in whole.decode(errors="replace").split("\n"):
-            with suppress(ValueError, csv.Error):  # not a row of ours
+            with suppress(ValueError, csv.Error):  # not a row of metrics
                 ((step, name, value),) = csv.reader([line])
                 self._add(int(step), name, float(value))
 

@@ -1,4 +1,4 @@
-"""Curves in a terminal: braille dots for a plot, blocks for a line of it."""
+"""Curves in a terminal: braille plots and sparklines."""
 
 from __future__ import annotations
 
@@ -18,12 +18,7 @@ _DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 
 
 def sparkline(values: Sequence[float], width: int = 24) -> str:
-    """A curve as a line of blocks, each the mean of its part.
-
-    Args:
-        values: Of the curve; those that are not finite are left out.
-        width: The most characters.
-    """
+    """Return the finite values of a curve as a line of blocks, each the mean of its part."""
     finite = np.array([value for value in values if math.isfinite(value)])
     if not len(finite):
         return ""
@@ -37,16 +32,7 @@ def sparkline(values: Sequence[float], width: int = 24) -> str:
 def plot_lines(
     lines: Sequence[tuple[Sequence[float], Sequence[float]]], *, width: int = 80, height: int = 14
 ) -> Text:
-    """Draw lines over a pair of axes.
-
-    Args:
-        lines: The x and y of each, of at least one point together.
-        width: Columns of the whole picture.
-        height: Rows of the picture without the axis of x.
-
-    Returns:
-        The picture, each line in a colour of `COLORS`.
-    """
+    """Draw lines, given by x and y, over a pair of axes, each in a colour of `COLORS`."""
     xs = np.concatenate([np.asarray(x, np.float64) for x, _ in lines])
     ys = np.concatenate([np.asarray(y, np.float64) for _, y in lines])
     y_ticks, y_low, y_high = ticks(float(ys.min()), float(ys.max()), max(2, height // 3))
@@ -95,7 +81,7 @@ def _scaled(values: Sequence[float], low: float, high: float, size: int) -> np.n
 
 
 def _joined(xs: np.ndarray, ys: np.ndarray) -> list[tuple[int, int]]:
-    """Every dot on the straight lines between points."""
+    """Return every dot on the straight lines between points."""
     if len(xs) == 1:
         return [(int(xs[0]), int(ys[0]))]
     dots = []

@@ -1,4 +1,1 @@
-"""The results that hooktrainer is shipped with: what was trained, and what it computed, bit by bit.
-
-`rows.yaml` says what the rows are; `computed/` holds what each of its seeds computed.
-"""
+"""The published results: `rows.yaml` lists the rows, `computed/` holds what each seed computed."""

@@ -1,4 +1,4 @@
-"""What a run computed, in so few numbers that they can be shipped, and where two runs part."""
+"""Digests of what a run computed, small enough to be shipped, and the first difference of two."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ Series = Mapping[str, Sequence[tuple[int, float]]]
 
 @dataclass(frozen=True)
 class Course:
-    """What the run of a seed computed.
+    """The digest of the run of a seed.
 
     Attributes:
         curve: Frames and mean return of its evaluations.
         moments: Frames at which metrics were written, rising, with a digest of their values.
-        metrics: By its name, a digest of what was written of a metric. Those that measure time,
-            ``time/...``, are left out.
+        metrics: Metric name to a digest of its values, without times, ``time/...``.
         parameters: A digest of the parameters in the last checkpoint.
     """
 
@@ -45,17 +44,13 @@ class Course:
         return self.curve[-1][1]
 
     def where_it_parts(self, other: Course) -> str | None:
-        """Say from where on another run computed something else; ``None`` if it never did.
-
-        Args:
-            other: A run of which the same metrics were read.
-        """
+        """Describe the first difference from a run with the same metrics, if there is one."""
         names = [name for name, digest in self.metrics.items() if other.metrics[name] != digest]
         if not names:
             return "the parameters differ" if self.parameters != other.parameters else None
         theirs = dict(other.moments)
         first = next((at for at, digest in self.moments if theirs.get(at) != digest), None)
-        if first is None:  # all that this one wrote is there, and then the other goes on
+        if first is None:  # the other one has further rows
             first = next(at for at, _ in other.moments if at > self.moments[-1][0])
         said = f"{listed(names, most=3)} {'differs' if len(names) == 1 else 'differ'}"
         said += f", the first at frame {first:,}"
@@ -68,17 +63,10 @@ class Course:
 
 
 def read_course(run: Path, names: Collection[str] | None = None) -> Course:
-    """Read what a run computed from its directory.
+    """Read the digest of a run from its directory.
 
-    Args:
-        run: The directory, with `metrics.csv` and a checkpoint.
-        names: The metrics to read; by default all that do not measure time. One that the run did
-            not write has the digest of nothing.
-
-    Raises:
-        CheckpointError: If it has no checkpoint, or that is damaged.
-        FileNotFoundError: If it has no `metrics.csv`.
-        ValueError: If it was never evaluated.
+    ``names`` are the metrics to read, by default all except times. A missing metric has the digest
+    of nothing.
     """
     series: Series = read_csv(RunDir(run).metrics)
     if not series.get(SCORE):
@@ -102,7 +90,7 @@ def read_course(run: Path, names: Collection[str] | None = None) -> Course:
 
 
 def course_as_plain(course: Course) -> dict[str, Any]:
-    """What `course_from_plain` makes a course of, but for the names of the metrics."""
+    """Return a digest as JSON, without the names of the metrics."""
     return {
         "curve": course.curve,
         "moments": course.moments,
@@ -112,12 +100,7 @@ def course_as_plain(course: Course) -> dict[str, Any]:
 
 
 def course_from_plain(plain: Mapping[str, Any], names: Sequence[str]) -> Course:
-    """Make a course of what a file says.
-
-    Args:
-        plain: What `course_as_plain` made.
-        names: The names of its metrics, in their order.
-    """
+    """Make a digest from `course_as_plain`, and the names of its metrics in order."""
     return Course(
         curve=tuple((int(at), float(value)) for at, value in plain["curve"]),
         moments=tuple((int(at), str(digest)) for at, digest in plain["moments"]),
@@ -138,7 +121,7 @@ def _of_parameters(run: Path) -> str:
 
 
 def _parts(tree: Any, path: str = "") -> Iterator[bytes]:
-    """The values of a state tree, one after another, each behind what says where it is."""
+    """Yield the values of a state tree, each after its path."""
     if isinstance(tree, Mapping):
         for key in sorted(tree, key=str):
             yield from _parts(tree[key], f"{path}/{key}")

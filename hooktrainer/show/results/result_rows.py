@@ -1,4 +1,4 @@
-"""The rows of the results page: how each is made, and what its seeds computed."""
+"""The rows of the results page: their commands, and what their seeds computed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...errors import ConfigError
 from .course import Course, course_as_plain, course_from_plain
 
 DIRECTORY: Final = Path(__file__).parent
-"""Where `rows.yaml` is, and in ``computed/`` a file for each row."""
+"""The directory of `rows.yaml`, with a file for each row in ``computed/``."""
 OUT: Final = "out"
 """The directory that the commands of the page write to."""
 
@@ -27,11 +27,10 @@ class RowRecipe:
     """How a row is made.
 
     Attributes:
-        name: What it is called.
-        train: What follows ``hooktrainer train``, without seeds and directory.
-        prepare: Likewise, of what has to be run before; empty for nothing.
-        together: Whether its seeds train side by side, by ``--seeds``, or each by ``--seed``.
-        packages: Distributions that its bits depend on, beside those of every row.
+        train: Arguments of ``hooktrainer train``, without seeds and directory.
+        prepare: Arguments of a ``hooktrainer train`` that must run before; empty for none.
+        together: Whether its seeds train in one command, by ``--seeds``, or each by ``--seed``.
+        packages: Distributions that its bits depend on, in addition to those of every row.
         published: What others report for it, and in how many frames.
     """
 
@@ -43,12 +42,12 @@ class RowRecipe:
     published: str = ""
 
     def of_seed(self, seed: int) -> list[str]:
-        """What follows ``hooktrainer train`` for one of its seeds, without the directory."""
+        """Return the arguments of ``hooktrainer train`` for a seed, without the directory."""
         said = ["--seeds", f"{seed}-{seed}"] if self.together else ["--seed", str(seed)]
         return [*self.train, *said]
 
     def command(self, seeds: Sequence[int]) -> str:
-        """One command line, for a shell, that trains some seeds, without a gap between them."""
+        """Return one shell command that trains consecutive seeds."""
         words = shlex.join(("hooktrainer", "train", *self.train))
         place = f"{OUT}/{self.name}"
         if self.together:
@@ -63,15 +62,7 @@ class RowRecipe:
 
 @dataclass(frozen=True)
 class ResultRow:
-    """A row of the page.
-
-    Attributes:
-        recipe: How it is made.
-        courses: What its seeds computed.
-        surroundings: What that depended on; see `hooktrainer.show.results.result_rows`.
-        commit: The state of hooktrainer that it was made with.
-        cpu_seconds: Of all seeds together, from start to end of the command.
-    """
+    """A row of the page: how it is made, the digest of each seed, and what the bits depend on."""
 
     recipe: RowRecipe
     courses: Mapping[int, Course]
@@ -81,12 +72,12 @@ class ResultRow:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
         return self.recipe.name
 
     @property
     def scores(self) -> list[float]:
-        """The last evaluation of each seed, as `hooktrainer report` takes it."""
+        """The last evaluation of each seed, as in `hooktrainer report`."""
         return [course.score for course in self.courses.values()]
 
     @property
@@ -96,7 +87,7 @@ class ResultRow:
 
     @property
     def command(self) -> str:
-        """The command line that makes it again, for a shell."""
+        """The shell command that makes it again."""
         return self.recipe.command(list(self.courses))
 
 
@@ -111,7 +102,7 @@ def read_recipes(directory: Path | None = None) -> dict[str, RowRecipe]:
 
 
 def read_rows(directory: Path | None = None) -> dict[str, ResultRow]:
-    """Read the rows that were made, in the order of the page."""
+    """Read the rows that were computed, in the order of the page."""
     found = {}
     for name, recipe in read_recipes(directory).items():
         file = _file(directory, name)
@@ -121,11 +112,7 @@ def read_rows(directory: Path | None = None) -> dict[str, ResultRow]:
 
 
 def find_row(name: str, directory: Path | None = None) -> ResultRow:
-    """Read one of the rows.
-
-    Raises:
-        ConfigError: If there is none of that name; it says which is near.
-    """
+    """Read the row of this name, or raise `ConfigError`."""
     rows = read_rows(directory)
     if name not in rows:
         raise ConfigError(
@@ -188,14 +175,10 @@ PACKAGES: Final = ("torch", "tensordict", "torchrl", "numpy", "gymnasium")
 
 
 def surroundings(packages: Iterable[str] = ()) -> dict[str, str]:
-    """Say what the bits of a run depend on here, by names that people read.
+    """Return what the bits of a run depend on: processor, system with its C library, packages.
 
-    That is the processor, from which numerical libraries choose their kernels, the system with its
-    C library, and the versions of packages. The number of threads is no part of it: whoever
-    compares bits sets it to one.
-
-    Args:
-        packages: Distributions beside `PACKAGES`, such as that of a simulator.
+    The processor selects kernels in numerical libraries. The number of threads is not included: set
+    it to one to compare bits.
     """
     import torch
 
@@ -208,7 +191,7 @@ def surroundings(packages: Iterable[str] = ()) -> dict[str, str]:
 
 
 def changed(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
-    """Say what differs, such as ``torch 2.14.0 in place of 2.13.0``."""
+    """Return the differences, such as ``torch 2.14.0 in place of 2.13.0``."""
     return [
         f"{name} {here.get(name, 'unknown')} in place of {value}"
         for name, value in there.items()
@@ -217,7 +200,7 @@ def changed(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
 
 
 def _processor() -> str:
-    """Its name and kind: virtual machines give different ones the same name."""
+    """Return name and kind of the processor: virtual machines give different ones the same name."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:  # not Linux
