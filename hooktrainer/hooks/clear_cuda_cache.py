@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -20,6 +20,8 @@ class ClearCudaCache(TrainerHookBase):
         interval: Batches between two calls.
     """
 
+    saved_attributes = ("count",)
+
     def __init__(self, interval: int) -> None:
         check_count("interval", interval)
         self.interval = interval
@@ -30,14 +32,6 @@ class ClearCudaCache(TrainerHookBase):
         self.count += 1
         if self.count % self.interval == 0:
             torch.cuda.empty_cache()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the count."""
-        return {"count": self.count}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the count."""
-        self.count = state_dict["count"]
 
     def register(self, trainer: Loop, name: str = "clear_cuda_cache") -> None:
         """Register at ``pre_optim_steps``."""

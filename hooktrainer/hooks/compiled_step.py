@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +16,7 @@ from ..base.checks import check_count
 from ..errors import ConfigError
 from ..graphs.compiling import CannotCompileError, GraphOr, quiet
 from ..graphs.functional_loss import FunctionalLoss, Losses, Objective, reached
-from ..graphs.step_graph import GradientGraph, Grads, StepGraph, StepOutcome, StepRules
+from ..graphs.step_graph import GradientGraph, StepGraph, StepOutcome, StepRules
 from ..loop.check_trainer import parameters_of
 from ..loop.hook import LAST, TrainerHookBase
 from ..networks.memory import Memory
@@ -61,7 +61,6 @@ class CompiledStep(TrainerHookBase):
     """
 
     is_saved = False
-    _computes_rates = True
 
     def __init__(self, steps: int = 4) -> None:
         check_count("steps", steps)
@@ -134,13 +133,10 @@ class CompiledStep(TrainerHookBase):
         self._call = self._loss.around(self._losses)
         trainer.compiled_loss = self._compute
         for hook in trainer.registry.hooks():
-            if isinstance(hook, ValueEstimatorHook) and isinstance(hook.value_estimator, GAE):
-                self._compile_advantages(hook.value_estimator)
-
-    def _compile_advantages(self, gae: GAE) -> None:
-        if gae.value_network is not None:
-            gae.compiled = GraphOr(gae.compute, "the advantages", self._say)
-            self._estimators.append(gae)
+            gae = hook.value_estimator if isinstance(hook, ValueEstimatorHook) else None
+            if isinstance(gae, GAE) and gae.value_network is not None:
+                gae.compiled = GraphOr(gae.compute, "the advantages", self._say)
+                self._estimators.append(gae)
 
     def close(self) -> None:
         """Restore eager computation everywhere."""
@@ -218,8 +214,7 @@ class CompiledStep(TrainerHookBase):
         """Whether the graph of the step can compute what this hook does."""
         rule = entry.owner
         return (
-            self._computes_rates
-            and isinstance(rule, RateRule)
+            isinstance(rule, RateRule)
             and rule.optimizer is self._hooks[0].optimizer
             and entry.point == "optimizer"
             and entry.every is None
@@ -266,7 +261,8 @@ class CompiledStep(TrainerHookBase):
             if not self._done:
                 self._done.extend(self._steps(loss, batch))
         except CannotCompileError as error:
-            self._refused(type(loss.module).__name__, error)
+            name = type(loss.module).__name__
+            _log.warning("%s cannot be compiled, and is computed eagerly: %s", name, error)
             self.close()
             if mini_batches is not None:
                 mini_batches.fill(batch)
@@ -278,31 +274,25 @@ class CompiledStep(TrainerHookBase):
             self._rate.computed = step.rate
         return step.losses
 
-    def _refused(self, loss: str, why: CannotCompileError) -> None:
-        _log.warning("%s cannot be compiled, and is computed eagerly: %s", loss, why)
-
     def _differentiated(self, loss: FunctionalLoss, entries: Entries) -> Losses:
-        key = (loss.variant, next(iter(entries.values())).shape)
-        out, grads = self._gradients(key, loss, entries)
-        for hook, grad in zip(self._hooks, grads, strict=True):
-            assert isinstance(hook.update, GivenGradients)
-            hook.update.grads = grad
-        return out
-
-    def _gradients(
-        self, key: Hashable, loss: FunctionalLoss, entries: Entries
-    ) -> tuple[Losses, list[Grads]]:
         """Compute losses and gradients, with one graph for each key."""
+        key = (loss.variant, next(iter(entries.values())).shape)
         graph = self._graphs.get(key)
         if graph is None:
             on = reached(loss, entries, self._objectives)
             graph = self._graphs[key] = GradientGraph(loss, self._objectives, on, self._say)
         assert isinstance(graph, GradientGraph)
-        return graph(entries)
+        out, grads = graph(entries)
+        for hook, grad in zip(self._hooks, grads, strict=True):
+            assert isinstance(hook.update, GivenGradients)
+            hook.update.grads = grad
+        return out
 
     def _steps(self, loss: FunctionalLoss, batch: TensorDictBase) -> list[StepOutcome]:
+        """Take steps, with one graph for each key."""
         trainer, (hook,) = self.trainer, self._hooks
-        batches, rows = [batch], []
+        batches = [batch]
+        rows: list[torch.Tensor] = []
         if self._mini_batches is not None:
             following = self._mini_batches.upcoming(self.steps - 1)
             batches += [each for each in following if each.shape == batch.shape]
@@ -316,22 +306,11 @@ class CompiledStep(TrainerHookBase):
         guards = self._guarded, hook.error_if_nonfinite
         rules = StepRules(clips, hook.grad_norm, *guards, rule=self._rate)
         key = (loss.variant, batch.shape, len(batches), len(rows), rules)
-        return self._taken(key, loss, entries, rows, rules)
-
-    def _taken(
-        self,
-        key: Hashable,
-        loss: FunctionalLoss,
-        entries: Sequence[Entries],
-        rows: Sequence[torch.Tensor],
-        rules: StepRules,
-    ) -> list[StepOutcome]:
-        """Take steps, with one graph for each key."""
-        trainer, (hook,) = self.trainer, self._hooks
         graph = self._graphs.get(key)
         assert isinstance(hook.optimizer, FlatAdam)
         if graph is None:
-            on = reached(loss, first_of(entries, rows), self._objectives)
+            first = {name: x[rows[0]] for name, x in entries[0].items()} if rows else entries[0]
+            on = reached(loss, first, self._objectives)
             graph = self._graphs[key] = StepGraph(loss, hook.optimizer, on, rules, self._say)
         assert isinstance(graph, StepGraph)
         # With several steps a graph, no hook runs between the graphs of a batch.
@@ -343,8 +322,3 @@ class CompiledStep(TrainerHookBase):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_graphs": {}, "_called": {}}
-
-
-def first_of(entries: Sequence[Entries], rows: Sequence[torch.Tensor]) -> Entries:
-    """Return the entries of the first of several steps, as `StepGraph` receives them."""
-    return {key: x[rows[0]] for key, x in entries[0].items()} if rows else entries[0]

@@ -11,8 +11,9 @@ from tensordict import NestedKey, TensorDictBase
 
 from ..base.checks import check_count
 from ..errors import ConfigError
-from ..loop.hook import EARLY, AveragingHook
+from ..loop.hook import EARLY
 from ..loop.metrics import Latest
+from .averaging import AveragingHook
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop

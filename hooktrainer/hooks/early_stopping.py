@@ -30,6 +30,8 @@ class EarlyStopping(TrainerHookBase):
         check_finite: Whether a value that is NaN or infinite stops training.
     """
 
+    saved_attributes = ("best_score", "stop_reason", "_improved_at")
+
     def __init__(
         self,
         *,
@@ -99,22 +101,12 @@ class EarlyStopping(TrainerHookBase):
                 stacklevel=2,
             )
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the best value and its frames."""
-        return {
-            "best_score": self.best_score,
-            "stop_reason": self.stop_reason,
-            "improved_at": self._improved_at,
-        }
-
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        self.best_score = state_dict["best_score"]
-        self.stop_reason = state_dict["stop_reason"]
-        self._improved_at = state_dict["improved_at"]
+        """Restore the best value; stop again if the run was stopped for a reason that holds."""
+        super().load_state_dict(state_dict)
         if self.stop_reason is not None and self.is_registered:
             self.stop_reason = None
-            self._look()  # stops again if the reason still holds
+            self._look()
 
     def register(self, trainer: Loop, name: str = "early_stopping") -> None:
         """Register at ``post_steps_log``, after the hooks that log the metric."""
@@ -135,6 +127,8 @@ class SaveOnBest(TrainerHookBase):
         mode: ``"max"`` if larger is better, ``"min"`` if smaller is.
     """
 
+    saved_attributes = ("best",)
+
     def __init__(self, metric: str = "eval/return", mode: Literal["max", "min"] = "max") -> None:
         if mode not in ("min", "max"):
             raise ConfigError(f"SaveOnBest(mode={mode!r}): pass 'min' or 'max'.")
@@ -151,14 +145,6 @@ class SaveOnBest(TrainerHookBase):
         if self.best is None or (value != self.best and better(value, self.best) == value):
             self.best = value
             self.trainer.request_save()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the best value so far."""
-        return {"best": self.best}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the best value."""
-        self.best = state_dict["best"]
 
     def register(self, trainer: Loop, name: str = "save_on_best") -> None:
         """Register at ``post_steps_log``, after the hooks that log the metric."""

@@ -53,6 +53,7 @@ class Evaluate(TrainerHookBase):
     """
 
     rank_zero_only = True
+    saved_attributes = ("evaluated_at", "_mean")
     phase = "evaluate"
 
     def __init__(
@@ -174,14 +175,9 @@ class Evaluate(TrainerHookBase):
         if self._collector is not None:
             self._collector.shutdown()
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the frames and the mean return of the last evaluation."""
-        return {"evaluated_at": self.evaluated_at, "mean": self._mean}
-
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the last evaluation; if it solved the run, request a stop."""
-        self.evaluated_at = state_dict["evaluated_at"]
-        self._mean = state_dict["mean"]
+        super().load_state_dict(state_dict)
         self._stop_if_solved()
 
     def register(self, trainer: Loop, name: str = "evaluate") -> None:

@@ -11,7 +11,8 @@ from tensordict import TensorDictBase
 
 from ..base.checks import check_positive
 from ..errors import ConfigError, HookError
-from ..loop.hook import EARLY, AveragingHook
+from ..loop.hook import EARLY
+from .averaging import AveragingHook
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop

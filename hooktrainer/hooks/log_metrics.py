@@ -137,6 +137,8 @@ class CountFramesLog(TrainerHookBase):
         log_pbar: Whether the count is shown in the progress bar.
     """
 
+    saved_attributes = ("frame_count",)
+
     def __init__(self, frame_skip: int, log_pbar: bool = False) -> None:
         check_count("frame_skip", frame_skip)
         self.frame_skip = frame_skip
@@ -147,14 +149,6 @@ class CountFramesLog(TrainerHookBase):
         """Count the frames of ``batch`` without padding."""
         self.frame_count += count_valid(batch) * self.frame_skip
         return {"n_frames": Total(self.frame_count), "log_pbar": self.log_pbar}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the count."""
-        return {"frame_count": self.frame_count}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the count."""
-        self.frame_count = state_dict["frame_count"]
 
     def register(self, trainer: Loop, name: str = "count_frames_log") -> None:
         """Register at ``pre_steps_log``."""

@@ -84,17 +84,14 @@ class MiniBatches(TrainerHookBase):
     def _begin(self, batch: TensorDictBase) -> None:
         if self.gathers:
             rows = self._rows_of(batch)
-            order = torch.randperm(rows.shape[0], device=device_of(rows))
-            self._pieces = deque(rows[order].split(self._sizes(len(order))))
-            return
-        if self._rows_are_of != self.trainer.progress.batches:
+        elif self._rows_are_of != self.trainer.progress.batches:
             self._rows_are_of = self.trainer.progress.batches
-            self.rows = self._rows_of(batch)
-        order = torch.randperm(self.rows.shape[0], device=device_of(self.rows))
-        self._pieces = deque(
-            TensorDict({INDEX: index}, index.shape)
-            for index in torch.split(order, self._sizes(len(order)))
-        )
+            self.rows = rows = self._rows_of(batch)
+        else:
+            rows = self.rows
+        order = torch.randperm(rows.shape[0], device=device_of(rows))
+        pieces = rows[order] if self.gathers else TensorDict({INDEX: order}, order.shape)
+        self._pieces = deque(pieces.split(self._sizes(len(order))))
 
     def _sizes(self, rows: int) -> list[int]:
         """Return the number of rows of each mini-batch."""

@@ -46,6 +46,8 @@ class ModelRollouts(TrainerHookBase):
             episode terminates, ``[batch, 1]``; ``None`` if it never does.
     """
 
+    saved_attributes = ("dynamics", "optimizer", "model_buffer")
+
     def __init__(
         self,
         dynamics: DynamicsEnsemble,
@@ -136,20 +138,6 @@ class ModelRollouts(TrainerHookBase):
         after = {"observation": following, "reward": reward, "terminated": terminated}
         batch = {"observation": observation, "action": action, "next": after}
         return TensorDict(batch, batch_size=observation.shape[:1])
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the model, its optimizer and the imagined transitions."""
-        return {
-            "dynamics": self.dynamics.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "model_buffer": self.model_buffer.state_dict(),
-        }
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        self.dynamics.load_state_dict(state_dict["dynamics"])
-        self.optimizer.load_state_dict(state_dict["optimizer"])
-        self.model_buffer.load_state_dict(state_dict["model_buffer"])
 
     def register(self, trainer: Loop, name: str = "model_rollouts") -> None:
         """Register at ``batch_process``, ``pre_optim_steps`` and ``process_optim_batch``."""

@@ -15,7 +15,6 @@ from ..base.tensordicts import laid_out_as, total_loss
 from ..errors import ConfigError, HookError, NonFiniteError
 from ..loop.cadence import Every
 from ..loop.check_trainer import check_moments, check_optimizer, parameters_of
-from ..loop.dispatch import Adapter
 from ..loop.finite import FiniteChecks
 from ..loop.hook import AFTER, TrainerHookBase
 from ..loop.metrics import Metrics, Samples
@@ -86,6 +85,8 @@ class OptimizerHook(TrainerHookBase):
         ]
         self._metrics: Metrics | None = None
         self._checks: FiniteChecks | None = None
+        self._cadence: Every | None = None  # of `backward` and `step`, if they are separate
+        self._is_due = True
         self._norm_key = "grad_norm"
         self._metric = "train/grad_norm"
 
@@ -119,8 +120,11 @@ class OptimizerHook(TrainerHookBase):
         self.update = update or self.eager_update
 
     def backward(self, losses: TensorDictBase, *_: Any) -> None:
-        """Compute the gradients of this optimizer's parameters."""
-        self.update.backward(losses)
+        """Compute the gradients of this optimizer's parameters, if a step is due."""
+        if self._cadence is not None:
+            self._is_due = self._cadence.due(self.trainer.progress)
+        if self._is_due:
+            self.update.backward(losses)
 
     def step(
         self,
@@ -129,7 +133,9 @@ class OptimizerHook(TrainerHookBase):
         clip_norm: float | None,
         index: int = 0,
     ) -> TensorDictBase:
-        """Clip the gradients, take the step and set the gradients to zero."""
+        """Clip the gradients, take the step and delete the gradients, if `backward` was due."""
+        if not self._is_due:
+            return losses
         for process in self.gradient_hooks:
             process(self.optimizer)
         norm = self.update.clip(clip_grad_norm, clip_norm)
@@ -245,15 +251,12 @@ class OptimizerHook(TrainerHookBase):
         trainer.register_module(name, self)
         if self.loss_components is None:
             trainer.register_op("optimizer", self, every=self.every)
-        elif self.every is None:
+        else:
+            if self.every is not None:
+                # One cadence for both, so that a step never uses gradients of another step.
+                self._cadence = trainer.cadences[f"optimizer/{name}"] = self.every.copy()
             trainer.register_op("optimizer", self.backward)
             trainer.register_op("optimizer", self.step, priority=AFTER)
-        else:
-            delayed = _Delayed(self, trainer, self.every.copy())
-            # One cadence for both, so that a step never uses what another step left behind.
-            trainer.cadences[f"optimizer/{name}"] = delayed.every
-            trainer.register_op("optimizer", delayed.backward)
-            trainer.register_op("optimizer", delayed.step, priority=AFTER)
 
     def on_train_start(self, trainer: Loop) -> None:
         """Check that no other hook takes the optimizer steps.
@@ -279,35 +282,6 @@ class OptimizerHook(TrainerHookBase):
         if self.loss_components is None or other.loss_components is None:
             return "every loss"
         return ", ".join(sorted(set(self.loss_components) & set(other.loss_components)))
-
-
-class _Delayed:
-    """The backward and the step of a hook at one cadence."""
-
-    def __init__(self, hook: OptimizerHook, trainer: Loop, every: Every) -> None:
-        self.every = every
-        self._progress = trainer.progress
-        self._due = False
-        self.backward = _Half(hook.backward, self._begin)
-        self.step = _Half(hook.step, self._is_due)
-
-    def _begin(self) -> bool:
-        self._due = self.every.due(self._progress)
-        return self._due
-
-    def _is_due(self) -> bool:
-        return self._due
-
-
-class _Half(Adapter):
-    """Calls one method of a hook if due."""
-
-    def __init__(self, func: Callable[..., Any], due: Callable[[], bool]) -> None:
-        super().__init__(func)
-        self._due = due
-
-    def __call__(self, *args: Any) -> Any:
-        return self.func(*args) if self._due() else None
 
 
 class OptimizerUpdate(Protocol):

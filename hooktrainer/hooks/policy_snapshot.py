@@ -64,6 +64,7 @@ class PolicySnapshot(TrainerHookBase):
     """
 
     rank_zero_only = True
+    saved_attributes = ("_newest",)
     phase = "snapshot"
 
     def __init__(
@@ -169,14 +170,12 @@ class PolicySnapshot(TrainerHookBase):
             if self.policy_fn is not None:
                 self.policy_fn(progress.frames, self.policy)
             if self._recorder is not None:
-                self._recorder.save(progress, self._keep_now())
+                keep = self.keep
+                if keep is None and self._cadence is not None:
+                    keep = self._cadence.keep(self._newest)
+                self._recorder.save(progress, keep)
                 if self._evaluator is not None:
                     self._evaluator.look()
-
-    def _keep_now(self) -> Retention | None:
-        if self.keep is None and self._cadence is not None:
-            return self._cadence.keep(self._newest)
-        return self.keep
 
     def on_train_start(self, trainer: Loop) -> None:
         """Take the first snapshot; a resumed run already has it."""
@@ -189,7 +188,6 @@ class PolicySnapshot(TrainerHookBase):
     def _open(self, trainer: Loop) -> None:
         from ..policies.policy_files import DIRECTORY
         from ..policies.recorder import PolicyRecorder
-        from .policy_snapshot import Evaluator, SpreadCadence
 
         if self.snapshots is not None:
             self._cadence = SpreadCadence(self.snapshots, trainer.total_frames)
@@ -233,14 +231,6 @@ class PolicySnapshot(TrainerHookBase):
             self._evaluator.finish(wait=self._ended_well, report=self.report)
         if self._recorder is not None and self._ended_well and self.keep is not None:
             self._recorder.thin(self.keep)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the frames of the newest snapshot."""
-        return {"newest": self._newest}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the frames of the newest snapshot."""
-        self._newest = state_dict["newest"]
 
     def register(self, trainer: Loop, name: str = "policy_snapshot") -> None:
         """Register at ``post_steps``."""

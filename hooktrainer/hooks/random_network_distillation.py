@@ -11,8 +11,9 @@ from torch import nn
 
 from ..base.checks import check_count, check_fraction, check_rate
 from ..base.tensordicts import mask_of
-from ..loop.hook import EARLY, AveragingHook
+from ..loop.hook import EARLY
 from ..networks import RunningNorm, mlp
+from .averaging import AveragingHook
 from .reward_scaler import running_returns
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class RandomNetworkDistillation(AveragingHook):
         >>> hook = RandomNetworkDistillation(3, coeff=0.5)
     """
 
+    saved_attributes = ("norm", "target", "predictor", "optimizer", "_moments", "_returns")
     phase = "rnd"
 
     def __init__(
@@ -155,27 +157,6 @@ class RandomNetworkDistillation(AveragingHook):
             self.optimizer.step()
             total += loss.detach()
         return total / len(parts)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the networks, the optimizer and all statistics."""
-        return {
-            "norm": self.norm.state_dict(),
-            "target": self.target.state_dict(),
-            "predictor": self.predictor.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "moments": self._moments,
-            "returns": self._returns,
-        }
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        self.norm.load_state_dict(state_dict["norm"])
-        self.target.load_state_dict(state_dict["target"])
-        self.predictor.load_state_dict(state_dict["predictor"])
-        self.optimizer.load_state_dict(state_dict["optimizer"])
-        device = self._moments.device
-        self._moments = state_dict["moments"].to(device, copy=True)
-        self._returns = state_dict["returns"].to(device, copy=True)
 
     def on_train_start(self, trainer: Loop) -> None:
         """Give all ranks the same networks."""

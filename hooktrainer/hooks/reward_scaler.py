@@ -11,6 +11,7 @@ from tensordict import NestedKey, TensorDictBase
 from ..base.tensordicts import mask_of, valid
 from ..errors import ConfigError, HookError
 from ..loop.hook import EARLY, LATE, TrainerHookBase
+from ..objectives.gae import discounted_suffix_sums
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
@@ -34,6 +35,8 @@ class RewardScaler(TrainerHookBase):
     Raises:
         ConfigError: If ``gamma`` is not in ``[0, 1]``.
     """
+
+    saved_attributes = ("_returns", "_mean", "_var", "_count")
 
     def __init__(
         self, gamma: float = 0.99, clip: float = 10.0, eps: float = 1e-8, *, replay: bool = False
@@ -84,22 +87,6 @@ class RewardScaler(TrainerHookBase):
         self._var = (squares + delta**2 * self._count * number / total) / total
         self._mean += delta * number / total
         self._count = total
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the statistics and the running returns."""
-        return {
-            "returns": self._returns,
-            "mean": self._mean,
-            "var": self._var,
-            "count": self._count,
-        }
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the statistics and the running returns."""
-        self._returns = state_dict["returns"].clone()
-        self._mean = state_dict["mean"]
-        self._var = state_dict["var"]
-        self._count = state_dict["count"]
 
     def register(self, trainer: Loop, name: str = "reward_scaler") -> None:
         """Register at ``batch_process``, before readers of rewards.
@@ -247,8 +234,15 @@ def running_returns(
         The sums, time first, ``[time, num_envs]``; and the sums that the next step adds to,
         ``[num_envs]``.
     """
-    if not rewards.is_cpu:
-        return _by_doubling(rewards, before, gamma, done)
+    if not rewards.is_cpu:  # backwards in time, without a Python loop
+        sums = rewards.T.clone()
+        sums[0] += gamma * before
+        discount = torch.full_like(sums, gamma)
+        if done is not None:
+            discount[1:] = discount[1:].where(~done.T[:-1], 0.0)
+        sums = discounted_suffix_sums(sums.flip(0), discount.flip(0), 0).flip(0)
+        after = sums[-1]
+        return sums, after if done is None else after.where(~done[:, -1], 0.0)
     seen = []
     for step in range(rewards.shape[1]):
         before = before * gamma + rewards[:, step]
@@ -256,26 +250,3 @@ def running_returns(
         if done is not None:
             before = torch.where(done[:, step], 0.0, before)
     return torch.stack(seen), before
-
-
-def _by_doubling(
-    rewards: torch.Tensor, before: torch.Tensor, gamma: float, done: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute `running_returns` in ``log2(time)`` steps, without a Python loop over time.
-
-    Doubling (Hillis and Steele, 1986, Data parallel algorithms): after each step a row holds the
-    last ``span`` terms of its sum, and its discount the product of as many discounts.
-    """
-    sums = rewards.T.clone()
-    discount = torch.full_like(sums, gamma)
-    if done is not None:
-        discount[1:] = discount[1:].where(~done.T[:-1], 0.0)
-    sums[0] += gamma * before
-    span = 1
-    while span < len(sums):
-        longer = torch.addcmul(sums[span:], discount[span:], sums[:-span])
-        sums = torch.cat([sums[:span], longer])
-        discount = torch.cat([discount[:span], discount[span:] * discount[:-span]])
-        span *= 2
-    after = sums[-1]
-    return sums, after if done is None else after.where(~done[:, -1], 0.0)

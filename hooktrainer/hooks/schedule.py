@@ -267,6 +267,8 @@ class LRSchedulerHook(TrainerHookBase):
             ``ReduceLROnPlateau``'s.
     """
 
+    saved_attributes = ("scheduler", "_last_optim_count")
+
     def __init__(
         self, scheduler: LRScheduler, interval: Literal["batch", "optim"] = "batch"
     ) -> None:
@@ -311,18 +313,6 @@ class LRSchedulerHook(TrainerHookBase):
                 "with strict=False (--no-strict).",
                 stacklevel=2,
             )
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the scheduler's state."""
-        return {
-            "scheduler": self.scheduler.state_dict(),
-            "last_optim_count": self._last_optim_count,
-        }
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the scheduler."""
-        self.scheduler.load_state_dict(state_dict["scheduler"])
-        self._last_optim_count = state_dict["last_optim_count"]
 
     def register(self, trainer: Loop, name: str = "lr_scheduler") -> None:
         """Register at ``post_steps`` or ``post_optim``, and at ``pre_steps_log``."""

@@ -31,6 +31,7 @@ class UpdateWeights(TrainerHookBase):
         interval_unit: ``"batches"`` or ``"optim_steps"``.
     """
 
+    saved_attributes = ("counter",)
     phase = "sync_weights"
 
     def __init__(
@@ -102,14 +103,6 @@ class UpdateWeights(TrainerHookBase):
             else:
                 weights[destination] = TensorDict.from_module(source)
         return weights
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the count."""
-        return {"counter": self.counter}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the count."""
-        self.counter = state_dict["counter"]
 
     def on_train_start(self, trainer: Loop) -> None:
         """Send the weights once, which a resumed run has just loaded."""

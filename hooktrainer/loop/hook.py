@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from ..errors import HookError
+from .stateful import has_state
 
 if TYPE_CHECKING:
     from .loop import Loop
@@ -48,6 +50,7 @@ class TrainerHookBase:
             the sub-batch in their place, calls `Trainer.compute_loss` as often as it wants, does
             backward and step, and returns the losses that are logged.
         trains: Whether the hook, at ``optimizer``, trains something; a guard does not.
+        saved_attributes: Names of the attributes that are its state, saved without leading ``_``.
     """
 
     rank_zero_only = False
@@ -55,6 +58,7 @@ class TrainerHookBase:
     is_saved = True
     computes_loss = False
     trains = True
+    saved_attributes: Sequence[str] = ()
 
     # Registering sets it, so that reading it costs no more than any attribute.
     @cached_property
@@ -95,15 +99,27 @@ class TrainerHookBase:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that must survive a resume; nothing by default.
+        """Return everything that must survive a resume; by default the `saved_attributes`.
 
         Values are Python scalars, strings, tensors, NumPy arrays, TensorDicts, and dicts, lists and
         tuples of them.
         """
-        return {}
+        return {
+            name.lstrip("_"): value.state_dict() if has_state(value) else value
+            for name in self.saved_attributes
+            for value in [getattr(self, name)]
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
+        for name in self.saved_attributes:
+            own, value = getattr(self, name), state_dict[name.lstrip("_")]
+            if has_state(own):
+                own.load_state_dict(value)
+            elif isinstance(own, torch.Tensor) and isinstance(value, torch.Tensor):
+                setattr(self, name, value.to(own.device, copy=True))
+            else:
+                setattr(self, name, copy.deepcopy(value))
 
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
         """List why a saved state does not fit this hook; see `hooktrainer.loop.stateful`."""
@@ -137,28 +153,6 @@ class TrainerHookBase:
 
     def close(self) -> None:
         """Release what the hook holds. Called exactly once, whatever happened."""
-
-
-# -- `AveragingHook`: a hook with numbers that all processes which train together have to share.
-
-
-class AveragingHook(TrainerHookBase):
-    """A hook with tensors of its own that are to be the same on every rank.
-
-    Attributes:
-        average_over_ranks: Replaces tensors by their mean over the processes that train together;
-            ``None`` where there is one.
-    """
-
-    average_over_ranks: Callable[[Sequence[torch.Tensor]], None] | None = None
-
-    def _average(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Replace tensors by their mean over the ranks."""
-        if self.average_over_ranks is not None:
-            self.average_over_ranks(tensors)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"average_over_ranks": None}
 
 
 # -- The priorities of hooktrainer's own hooks: who goes first at a hook point.

@@ -93,12 +93,6 @@ class ActorCriticLoss(ReplayLoss):
             values.append(value.reshape(-1))
         return torch.stack(values)
 
-    def _target(self, entries: Entries, next_value: Tensor) -> Tensor:
-        """Return the one-step target ``reward + gamma * next_value``, ``[batch]``."""
-        keys = self.tensor_keys
-        alive = ~entries[next_key(keys.terminated)].reshape(-1)
-        return entries[next_key(keys.reward)].reshape(-1) + self.gamma * next_value * alive
-
     def _errors(self, values: Tensor, target: Tensor) -> Tensor:
         """Sum the distances of ``values``, ``[networks, batch]``, to the target: ``[batch]``."""
         return self._distance(values, target.expand_as(values), reduction="none").sum(0)
@@ -182,7 +176,7 @@ class DDPGLoss(ActorCriticLoss):
         action = self.actor_network.evaluate(*inputs, **known)
         gain = self._values(self._critics, entries, action, frozen=True)[0]
         with torch.no_grad():
-            target = self._target(entries, self._next_value(entries))
+            target = self._one_step_target(entries, self._next_value(entries))
         values = self._values(self._critics, entries, entries[self.tensor_keys.action])
         now = values.detach()
         return {

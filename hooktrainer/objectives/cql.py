@@ -24,15 +24,15 @@ class CQLLoss(SACLoss):
     ``torchrl.objectives.CQLLoss`` it follows the paper: one sum over all sampled actions, not over
     three at a time; uniform actions from the policy's box, not ``[-1, 1]``; no ``loss_actor_bc``.
 
-    Further arguments are those of `SACLoss`.
-
     Args:
         actor_network: The policy, a `TanhGaussianPolicy` or any module with its ``rsample`` and
             ``box``.
+        qvalue_network: As for `SACLoss`.
         min_q_weight: Weight of the penalty.
         num_random: Actions drawn from each of the three sources.
         temperature: In ``temperature * log sum exp(value / temperature)``.
         deterministic_backup: Whether targets leave out the entropy of the policy.
+        **options: Further arguments of `SACLoss`.
     """
 
     def __init__(
@@ -40,31 +40,13 @@ class CQLLoss(SACLoss):
         actor_network: nn.Module,
         qvalue_network: nn.Module | Sequence[nn.Module],
         *,
-        num_qvalue_nets: int = 2,
         min_q_weight: float = 1.0,
         num_random: int = 10,
         temperature: float = 1.0,
         deterministic_backup: bool = True,
-        gamma: float = 0.99,
-        loss_function: str = "smooth_l1",
-        alpha_init: float = 1.0,
-        fixed_alpha: bool = False,
-        target_entropy: float | str = "auto",
-        delay_qvalue: bool = True,
-        reduction: str = "mean",
+        **options: Any,
     ) -> None:
-        super().__init__(
-            actor_network,
-            qvalue_network,
-            num_qvalue_nets=num_qvalue_nets,
-            gamma=gamma,
-            loss_function=loss_function,
-            alpha_init=alpha_init,
-            fixed_alpha=fixed_alpha,
-            target_entropy=target_entropy,
-            delay_qvalue=delay_qvalue,
-            reduction=reduction,
-        )
+        super().__init__(actor_network, qvalue_network, **options)
         if num_random < 1 or temperature <= 0 or min_q_weight < 0:
             raise ConfigError(
                 f"CQLLoss: num_random={num_random} and temperature={temperature} must be positive, "
@@ -83,7 +65,7 @@ class CQLLoss(SACLoss):
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         alpha = self.log_alpha.detach().exp()
         with torch.no_grad():
-            target = self._target(entries, self._next_value(entries, alpha))
+            target = self._one_step_target(entries, self._next_value(entries, alpha))
         values = self._values(self.qvalue_network, entries, entries[self.tensor_keys.action])
         penalty = (self._soft_maximum(entries) - values).sum(0)
         return {

@@ -116,8 +116,7 @@ class DQNLoss(ReplayLoss):
             best = next_value.amax(-1)
         steps = entries.get(keys.steps_to_next_obs)
         gamma = self.gamma if steps is None else self.gamma ** steps.reshape(-1)
-        alive = ~entries[next_key(keys.terminated)].reshape(-1)
-        return entries[next_key(keys.reward)].reshape(-1) + gamma * best.reshape(-1) * alive
+        return self._one_step_target(entries, best.reshape(-1), gamma)
 
     def _action_value(self, network: Any, entries: Entries, at: KeyOf = this_key) -> Tensor:
         inputs, known = self._called_with(network, entries, at)

@@ -59,11 +59,11 @@ def generalized_advantage_estimate(
     bootstrap = torch.where(terminated, 0.0, next_state_value)
     delta = reward + gamma * bootstrap - state_value
     discount = (~done).to(delta.dtype) * (gamma * lmbda)
-    advantage = _discounted_suffix_sums(delta, discount, time_dim)
+    advantage = discounted_suffix_sums(delta, discount, time_dim)
     return advantage, advantage + state_value
 
 
-def _discounted_suffix_sums(x: Tensor, discount: Tensor, dim: int) -> Tensor:
+def discounted_suffix_sums(x: Tensor, discount: Tensor, dim: int) -> Tensor:
     """Solve ``y_t = x_t + discount_t * y_{t+1}`` along ``dim``, with ``y`` zero past the end.
 
     Doubling (Hillis and Steele, 1986, Data parallel algorithms): after each step, ``x_t`` holds the

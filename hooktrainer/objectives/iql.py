@@ -84,7 +84,7 @@ class IQLLoss(ActorCriticLoss):
         action = entries[self.tensor_keys.action]
         with torch.no_grad():
             best = self._values(self.target_qvalue_network, entries, action).amin(0)
-            target = self._target(entries, self._state_value(entries, next_key))
+            target = self._one_step_target(entries, self._state_value(entries, next_key))
         state_value = self._state_value(entries)
         advantage = best - state_value
         weight = torch.where(advantage > 0, self.expectile, 1 - self.expectile)

@@ -88,7 +88,7 @@ class SACLoss(ActorCriticLoss):
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         alpha = self.log_alpha.detach().exp()
         with torch.no_grad():
-            target = self._target(entries, self._next_value(entries, alpha))
+            target = self._one_step_target(entries, self._next_value(entries, alpha))
         values = self._values(self.qvalue_network, entries, entries[self.tensor_keys.action])
         return {
             "loss_qvalue": self._reduce(self._errors(values, target), entries),

@@ -184,6 +184,14 @@ class ReplayLoss(Loss):
                 rows[next_key(_TARGET)] = _one_on(target, then, states)
         return rows
 
+    def _one_step_target(self, entries: Entries, next_value: Tensor, gamma: Any = None) -> Tensor:
+        """Return ``reward + gamma * next_value * (1 - terminated)``, ``[batch]``."""
+        reward, terminated = (
+            entries[next_key(key)].reshape(-1)
+            for key in (self.tensor_keys.reward, self.tensor_keys.terminated)
+        )
+        return reward + (self.gamma if gamma is None else gamma) * next_value * ~terminated
+
     def _called_with(
         self,
         network: Any,

@@ -122,7 +122,7 @@ class TD3Loss(ActorCriticLoss):
             gain = self._values(self.qvalue_network[:1], entries, action, frozen=True)[0]
             out["loss_actor"] = self._reduce(-gain, entries)
         with torch.no_grad():
-            target = self._target(entries, self._next_value(entries))
+            target = self._one_step_target(entries, self._next_value(entries))
         values = self._values(self.qvalue_network, entries, entries[self.tensor_keys.action])
         now = values.detach()
         return {

@@ -75,14 +75,9 @@ class FlatAdam(torch.optim.Optimizer):
         self.state.update(flat.states)  # type: ignore[arg-type]
 
     @torch.no_grad()
-    def flat_grads(self) -> list[Tensor]:
-        """Return the gradient of each group that has one, flat and writable."""
-        return [flat.gather(bind=True) for flat in self.flat_groups if flat.has_grad]
-
-    @torch.no_grad()
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
         """Clip the total norm like ``nn.utils.clip_grad_norm_``; return the norm before."""
-        grads = self.flat_grads()
+        grads = [flat.gather(bind=True) for flat in self.flat_groups if flat.has_grad]
         norm = nn.utils.get_total_norm(grads) if len(grads) != 1 else grads[0].norm()
         if norm.is_cpu and norm.item() + 1e-6 <= max_norm:  # reading waits for nothing
             return norm
@@ -134,7 +129,25 @@ class FlatAdam(torch.optim.Optimizer):
         """Take the step of group ``number`` with the flat gradient of its parameters."""
         group, flat = self.param_groups[number], self.flat_groups[number]
         found_inf = getattr(self, "found_inf", None)
-        step_flat(group, [flat], [grad], getattr(self, "grad_scale", None), found_inf)
+        fused_adam = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
+        torch._foreach_add_([flat.steps], 1)  # in half the time of steps += 1
+        fused_adam(
+            [flat.parameters],
+            [grad],
+            [flat.exp_avg],
+            [flat.exp_avg_sq],
+            [],
+            [flat.steps],
+            lr=group["lr"],
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            amsgrad=False,
+            maximize=False,
+            grad_scale=getattr(self, "grad_scale", None),
+            found_inf=found_inf,
+        )
         if found_inf is not None:
             flat.steps -= found_inf
 
@@ -165,44 +178,6 @@ class FlatAdam(torch.optim.Optimizer):
             self.state.update(flat.states)  # type: ignore[arg-type]
 
 
-def step_flat(
-    group: Mapping[str, Any],
-    flats: Sequence[FlatGroup],
-    grads: Sequence[Tensor],
-    grad_scale: Tensor | None = None,
-    found_inf: Tensor | None = None,
-) -> None:
-    """Take the steps of independent groups with equal hyperparameters.
-
-    Args:
-        group: A parameter group of `FlatAdam`, for its hyperparameters.
-        flats: The groups.
-        grads: The flat gradient of each.
-        grad_scale: Divisor of the gradients.
-        found_inf: 1 to skip the step.
-    """
-    fused_adam = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
-    steps = [flat.steps for flat in flats]
-    torch._foreach_add_(steps, 1)  # in half the time of steps += 1
-    fused_adam(
-        [flat.parameters for flat in flats],
-        list(grads),
-        [flat.exp_avg for flat in flats],
-        [flat.exp_avg_sq for flat in flats],
-        [],
-        steps,
-        lr=group["lr"],
-        beta1=group["betas"][0],
-        beta2=group["betas"][1],
-        weight_decay=group["weight_decay"],
-        eps=group["eps"],
-        amsgrad=False,
-        maximize=False,
-        grad_scale=grad_scale,
-        found_inf=found_inf,
-    )
-
-
 class FlatGroup:
     """The parameters of a group and their moments, each kind one tensor.
 
@@ -211,6 +186,7 @@ class FlatGroup:
         exp_avg: Averages of their gradients, flat.
         exp_avg_sq: Averages of the squares, flat.
         steps: Number of steps, a float32 scalar.
+        views: The parameters, each a view of the flat tensor.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -222,7 +198,7 @@ class FlatGroup:
                     f"with one of {first.dtype} on {first.device}. Give each kind a group of its "
                     "own, or use torch.optim.Adam."
                 )
-        self._owners = list(parameters)
+        self.views = list(parameters)
         self._sizes = [parameter.numel() for parameter in parameters]
         self.parameters = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
         self.exp_avg = torch.zeros_like(self.parameters)
@@ -233,31 +209,16 @@ class FlatGroup:
         moments = zip(self._split(self.exp_avg), self._split(self.exp_avg_sq), strict=True)
         self.states: dict[nn.Parameter, dict[str, Tensor]] = {
             parameter: {"step": self.steps, "exp_avg": avg, "exp_avg_sq": avg_sq}
-            for parameter, (avg, avg_sq) in zip(self._owners, moments, strict=True)
+            for parameter, (avg, avg_sq) in zip(self.views, moments, strict=True)
         }
-        self._bind()
-
-    @torch.no_grad()
-    def move(self, parameters: Tensor) -> None:
-        """Move the parameters into other contiguous memory of their size, overwriting it."""
-        self.parameters = parameters.copy_(self.parameters)
-        self._bind()
-
-    def _bind(self) -> None:
-        """Make the parameters views of the flat tensor."""
-        for parameter, view in zip(self._owners, self._split(self.parameters), strict=True):
+        for parameter, view in zip(self.views, self._split(self.parameters), strict=True):
             parameter.data = view
-        self._addresses = [parameter.data_ptr() for parameter in self._owners]
-
-    @property
-    def views(self) -> list[nn.Parameter]:
-        """The parameters, each a view of the flat tensor."""
-        return self._owners
+        self._addresses = [parameter.data_ptr() for parameter in self.views]
 
     def _split(self, flat: Tensor) -> list[Tensor]:
         """A flat tensor as views of the parameters' shapes."""
         pieces = torch.split(flat, self._sizes)
-        return [piece.view(p.shape) for piece, p in zip(pieces, self._owners, strict=True)]
+        return [piece.view(p.shape) for piece, p in zip(pieces, self.views, strict=True)]
 
     @property
     def grads(self) -> tuple[Tensor, Sequence[Tensor]]:
@@ -267,11 +228,11 @@ class FlatGroup:
     @property
     def has_grad(self) -> bool:
         """Whether any parameter has a gradient."""
-        return self._owners[0].grad is not None or any(p.grad is not None for p in self._owners)
+        return self.views[0].grad is not None or any(p.grad is not None for p in self.views)
 
     def gather(self, bind: bool = False) -> Tensor:
         """Copy the gradients into one flat tensor; with ``bind`` they become views of it."""
-        owners = self._owners
+        owners = self.views
         grads = [parameter.grad for parameter in owners]
         if all(grad is view for grad, view in zip(grads, self._grads, strict=True)):
             return self._grad
@@ -296,7 +257,7 @@ class FlatGroup:
 
     def zero_grad(self, set_to_none: bool) -> None:
         """Delete the gradients, or set them to zero."""
-        for parameter in self._owners:
+        for parameter in self.views:
             if set_to_none:
                 parameter.grad = None
             elif parameter.grad is not None:
@@ -311,7 +272,7 @@ class FlatGroup:
                 "here they can only step together. Load the state into a torch.optim.Adam."
             )
         self.steps.fill_(steps.pop())
-        for owner, state in zip(self._owners, states, strict=True):
+        for owner, state in zip(self.views, states, strict=True):
             for name in ("exp_avg", "exp_avg_sq"):
                 own = self.states[owner][name]
                 own.copy_(state[name]) if state else own.zero_()

@@ -1,0 +1,358 @@
+"""Off-policy losses of an actor and Q-functions: one contract, and equality with TorchRL's."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+import torchrl.objectives as torchrl
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
+from torch import nn
+
+from hooktrainer.errors import ConfigError
+from hooktrainer.networks import (
+    DeterministicPolicy,
+    DiagonalGaussianPolicy,
+    TanhGaussianPolicy,
+    ValueNetwork,
+    mlp,
+)
+from hooktrainer.objectives import CQLLoss, DDPGLoss, IQLLoss, SACLoss, SoftUpdate, TD3Loss
+
+
+def make_critics(number=2):
+    """Q-functions of 3 observed and 2 action features."""
+    return [ValueNetwork(mlp(5, 1), ["observation", "action"]) for _ in range(number)]
+
+
+def make_batch(size=32):
+    terminated = torch.rand(size, 1) < 0.3
+    following = TensorDict(
+        observation=torch.randn(size, 3),
+        reward=torch.randn(size, 1),
+        done=terminated,
+        terminated=terminated,
+        batch_size=[size],
+    )
+    return TensorDict(
+        observation=torch.randn(size, 3),
+        action=torch.rand(size, 2) * 2 - 1,
+        next=following,
+        batch_size=[size],
+    )
+
+
+def deterministic(**bounds):
+    return DeterministicPolicy(mlp(3, 2), 2, **bounds)
+
+
+def squashed(**bounds):
+    return TanhGaussianPolicy(mlp(3, 4), 2, **bounds)
+
+
+WIDE = {"low": -2.0, "high": [2.0, 3.0]}
+NETWORKS = {
+    DDPGLoss: lambda: (deterministic(**WIDE), make_critics(1)[0]),
+    TD3Loss: lambda: (deterministic(), make_critics()),
+    SACLoss: lambda: (squashed(**WIDE), make_critics()),
+    CQLLoss: lambda: (squashed(), make_critics()),
+    IQLLoss: lambda: (
+        DiagonalGaussianPolicy(mlp(3, 2), 2),
+        make_critics(),
+        ValueNetwork(mlp(3, 1)),
+    ),
+}
+TRAINED = {  # the networks that each loss reaches
+    DDPGLoss: {"loss_actor": "actor_network", "loss_value": "value_network"},
+    TD3Loss: {"loss_actor": "actor_network", "loss_qvalue": "qvalue_network"},
+    SACLoss: {
+        "loss_actor": "actor_network",
+        "loss_qvalue": "qvalue_network",
+        "loss_alpha": "log_alpha",
+    },
+    CQLLoss: {"loss_actor": "actor_network", "loss_cql": "qvalue_network"},
+    IQLLoss: {f"loss_{name}": f"{name}_network" for name in ("actor", "qvalue", "value")},
+}
+EVERY_ACTOR = {TD3Loss: {"policy_delay": 1}}
+
+
+def make(kind, networks=None, **arguments):
+    return kind(*(networks or NETWORKS[kind]()), **EVERY_ACTOR.get(kind, {}) | arguments)
+
+
+def drawn(loss, batch):
+    """Call a loss with the same random numbers each time."""
+    torch.manual_seed(1)
+    return loss(batch)
+
+
+def gradients(module):
+    """Name to gradient, which is set to None."""
+    found = {n: p.grad.clone() for n, p in module.named_parameters() if p.grad is not None}
+    module.zero_grad()
+    return found
+
+
+def total(losses):
+    return sum(value for key, value in losses.items() if key.startswith("loss"))
+
+
+# -- equality with TorchRL ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "ours_alone", "theirs_alone", "arguments"),
+    [
+        (DDPGLoss, {}, {}, {}),
+        (DDPGLoss, {}, {}, {"loss_function": "smooth_l1", "delay_actor": True}),
+        (TD3Loss, {}, {"bounds": (-1.0, 1.0)}, {}),
+        (
+            TD3Loss,
+            {},
+            {"bounds": (-1.0, 1.0)},
+            {"loss_function": "l2", "policy_noise": 0.8, "noise_clip": 0.3},
+        ),
+        (SACLoss, {}, {"target_entropy": -2.0}, {}),
+        (
+            SACLoss,
+            {},
+            {"target_entropy": -2.0},
+            {"loss_function": "l2", "alpha_init": 0.2, "reduction": "sum"},
+        ),
+        (IQLLoss, {}, {}, {}),
+        (
+            IQLLoss,
+            {},
+            {},
+            {"loss_function": "l2", "temperature": 3.0, "expectile": 0.8, "reduction": "sum"},
+        ),
+        (IQLLoss, {"actor": squashed}, {}, {}),
+    ],
+    ids=str,
+)
+def test_equals_torchrls(kind, ours_alone, theirs_alone, arguments, weighted):
+    networks, batch = NETWORKS[kind](), make_batch()
+    if "actor" in ours_alone:  # which has no log_prob_and_entropy, but TorchRL's get_dist
+        networks = (ours_alone["actor"](), *networks[1:])
+    if weighted and kind is not IQLLoss:  # TorchRL's ignores the weights
+        batch["priority_weight"] = torch.rand(32)
+    their_kind = getattr(torchrl, kind.__name__)
+    theirs = their_kind(*map(copy.deepcopy, networks), **theirs_alone, **arguments)
+    theirs.make_value_estimator(gamma=0.9)
+    torchrl.SoftUpdate(theirs, tau=0.1)  # or it warns that there is none
+    ours = make(kind, networks, gamma=0.9, **arguments)
+    our_batch, their_batch = batch.clone(), batch.clone()
+    our_losses, their_losses = drawn(ours, our_batch), drawn(theirs, their_batch)
+    assert set(our_losses.keys()) <= set(their_losses.keys())
+    assert set(TRAINED[kind]) <= set(our_losses.keys())
+    for key, value in our_losses.items():
+        torch.testing.assert_close(value, their_losses[key].mean(), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(our_batch["td_error"], their_batch["td_error"])
+
+    total(our_losses).backward()
+    total(their_losses).backward()
+    mine = gradients(ours)
+    if kind is SACLoss:
+        torch.testing.assert_close(mine["log_alpha"], theirs.log_alpha.grad)
+    for network in (n for n in TRAINED[kind].values() if n != "log_alpha"):
+        stacked = getattr(theirs, f"{network}_params")
+        for name, _ in getattr(ours, network).named_parameters():
+            if name.startswith(("0.", "1.")) and network == "qvalue_network":
+                number, name = name.split(".", 1)
+                expected = stacked.get(tuple(name.split("."))).grad[int(number)]
+                name = f"{number}.{name}"
+            else:
+                expected = stacked.get(tuple(name.split("."))).grad
+            torch.testing.assert_close(mine[f"{network}.{name}"], expected, atol=1e-4, rtol=1e-3)
+
+
+# -- what all have in common ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_each_loss_reaches_its_own_parameters_only(kind):
+    loss = make(kind)
+    for key, network in TRAINED[kind].items():
+        loss(make_batch())[key].backward()
+        assert {name.split(".")[0] for name in gradients(loss)} == {network}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_compiled_equals_eager(kind):
+    networks, batch = NETWORKS[kind](), make_batch()
+    eager, compiled = kind(*networks), kind(*networks)
+    compiled.losses = torch.compile(compiled.losses, backend="aot_eager", fullgraph=True)
+    for _ in range(2):  # without and with TD3's actor
+        expected, ours = drawn(eager, batch.clone()), drawn(compiled, batch.clone())
+        assert set(ours.keys()) == set(expected.keys())
+        for key, value in expected.items():
+            torch.testing.assert_close(ours[key], value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "message"),
+    [
+        (CQLLoss, {"num_random": 0}, "num_random"),
+        (CQLLoss, {"temperature": 0.0}, "temperature"),
+        (CQLLoss, {"min_q_weight": -1.0}, "min_q_weight"),
+        (IQLLoss, {"expectile": 1.0}, "expectile"),
+        (IQLLoss, {"temperature": -1.0}, "temperature"),
+        (TD3Loss, {"policy_delay": 0}, "policy_delay"),
+        (TD3Loss, {"policy_noise": -1.0}, "policy_noise"),
+    ],
+    ids=str,
+)
+def test_impossible_arguments_are_refused(kind, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        make(kind, **arguments)
+
+
+def test_a_missing_entry_is_named():
+    with pytest.raises(KeyError, match="action"):
+        make(CQLLoss)(make_batch().exclude("action"))
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_one_q_function_becomes_several_with_separate_weights(number):
+    actor, (critic, _) = NETWORKS[SACLoss]()
+    if not number:
+        with pytest.raises(ConfigError, match="at least one Q-function"):
+            SACLoss(actor, critic, num_qvalue_nets=number)
+        return
+    loss = SACLoss(actor, critic, num_qvalue_nets=number)
+    first, second, third = (q.network[0].weight for q in loss.qvalue_network)
+    assert first is critic.network[0].weight
+    assert not torch.equal(first, second)
+    assert not torch.equal(second, third)
+
+
+# -- TD3 ------------------------------------------------------------------------------------------
+
+
+def test_the_delay_of_td3s_actor_is_saved():
+    loss = TD3Loss(*NETWORKS[TD3Loss]())
+    assert ["loss_actor" in loss(make_batch()) for _ in range(3)] == [False, True, False]
+    twin = TD3Loss(*NETWORKS[TD3Loss]())
+    twin.load_state_dict(loss.state_dict())
+    assert "loss_actor" in twin(make_batch())
+
+
+def test_td3s_noise_is_in_halves_of_the_box():
+    batch, critics = make_batch(), make_critics()
+    actor = deterministic(low=-0.01, high=0.01)
+    losses = TD3Loss(actor, critics, policy_noise=100.0, noise_clip=100.0)(batch)
+    plain = TD3Loss(actor, critics, policy_noise=0.0)(batch)
+    # However great the noise, the action stays in its tiny box.
+    torch.testing.assert_close(losses["target_value"], plain["target_value"], atol=0.05, rtol=0.0)
+
+
+def test_targets_follow_both_networks():
+    loss = make(TD3Loss)
+    for parameter in loss.parameters():
+        parameter.data += 1.0
+    SoftUpdate(loss, tau=1.0).step()
+    theirs = loss.target_actor_network.network[0].weight
+    assert torch.equal(loss.actor_network.network[0].weight, theirs)
+    theirs = loss.target_qvalue_network[1].network[0].weight
+    assert torch.equal(loss.qvalue_network[1].network[0].weight, theirs)
+
+
+# -- SAC ------------------------------------------------------------------------------------------
+
+
+def test_a_fixed_temperature_is_no_parameter():
+    loss = make(SACLoss, alpha_init=0.3, fixed_alpha=True)
+    assert "log_alpha" not in dict(loss.named_parameters())
+    assert loss(make_batch())["alpha"].item() == pytest.approx(0.3)
+
+
+def test_the_temperature_follows_the_target_entropy():
+    loss = make(SACLoss)
+    assert loss.target_entropy == -2.0  # minus the number of action features
+    losses = loss(make_batch())
+    losses["loss_alpha"].backward()
+    # d loss / d log_alpha = entropy - target: too much entropy lowers the temperature.
+    torch.testing.assert_close(loss.log_alpha.grad, losses["entropy"] - loss.target_entropy)
+    assert math.isclose(losses["alpha"], 1.0)
+
+
+def test_an_actor_of_unknown_size_needs_a_target_entropy():
+    actor, critics = NETWORKS[SACLoss]()
+    del actor.action_features
+    with pytest.raises(ConfigError, match="action_features"):
+        SACLoss(actor, critics)
+    assert SACLoss(actor, critics, target_entropy=-1.0).target_entropy == -1.0
+
+
+# -- IQL ------------------------------------------------------------------------------------------
+
+
+def test_iql_uses_priority_weights():
+    loss, batch = make(IQLLoss), make_batch(2)
+    first = loss(batch[:1].clone())["loss_value"]
+    batch["priority_weight"] = torch.tensor([1.0, 0.0])
+    torch.testing.assert_close(loss(batch)["loss_value"], first)
+
+
+# -- CQL ------------------------------------------------------------------------------------------
+
+
+def test_cql_without_the_penalty_equals_torchrls():
+    (actor, critics), batch = NETWORKS[CQLLoss](), make_batch()
+    theirs = torchrl.CQLLoss(actor, copy.deepcopy(critics), target_entropy=-2.0)
+    theirs.make_value_estimator(gamma=0.9)
+    torchrl.SoftUpdate(theirs, tau=0.1)  # or it warns that there is none
+    ours = CQLLoss(actor, critics, gamma=0.9)
+    for mine, other in (
+        (lambda b: ours(b)["loss_qvalue"], lambda b: theirs.q_loss(b)[0]),
+        (
+            lambda b: ours._policy_losses(ours.read(b), torch.tensor(1.0))["loss_actor"],
+            lambda b: theirs.actor_loss(b)[0],
+        ),
+    ):
+        expected = drawn(other, batch.clone())
+        torch.testing.assert_close(drawn(mine, batch.clone()), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_the_penalty_is_the_integral_over_the_box_minus_the_value_of_the_data():
+    class FirstFeature(nn.Module):
+        def forward(self, observation, action):
+            return 2.0 * action[..., :1]
+
+    critic = TensorDictModule(
+        FirstFeature(), in_keys=["observation", "action"], out_keys=["state_action_value"]
+    )
+    actor = squashed(low=-3.0, high=[3.0, 5.0])
+    batch = make_batch(16)
+    loss = CQLLoss(actor, [critic, critic], num_random=4000, min_q_weight=0.5)
+    penalty = loss(batch)["loss_cql"]
+    # The integral of exp(2 a) over [-3, 3], times the width 8 of the other feature; each source
+    # estimates it with 4000 samples, and the three sums are not averaged.
+    integral = math.log((math.exp(6) - math.exp(-6)) / 2 * 8 * 3 * 4000)
+    per_network = integral - 2.0 * batch["action"][:, 0].mean()
+    torch.testing.assert_close(penalty, 0.5 * 2 * per_network, atol=0.1, rtol=0.0)
+
+
+def test_the_penalty_lowers_the_values_of_unseen_actions():
+    loss, batch = make(CQLLoss), make_batch()
+    before = loss(batch.clone())["loss_cql"].item()
+    optimizer = torch.optim.Adam(loss.qvalue_network.parameters(), lr=1e-2)
+    for _ in range(40):
+        loss(batch.clone())["loss_cql"].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert loss(batch)["loss_cql"].item() < before - 1.0
+
+
+def test_cql_without_penalty_and_with_entropy_is_sac():
+    networks, batch = NETWORKS[CQLLoss](), make_batch()
+    cql = CQLLoss(*networks, min_q_weight=0.0, deterministic_backup=False)
+    ours, theirs = drawn(cql, batch.clone()), drawn(SACLoss(*networks), batch.clone())
+    torch.testing.assert_close(ours["loss_qvalue"], theirs["loss_qvalue"])
+    assert ours["loss_cql"] == 0.0
+    assert set(ours.keys()) == {*theirs.keys(), "loss_cql"}
