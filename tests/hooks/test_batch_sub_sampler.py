@@ -85,21 +85,12 @@ def test_pieces_that_do_not_fit(arguments, batch, message):
         BatchSubSampler(*arguments)(batch)
 
 
-@pytest.mark.parametrize("size", [0, -1, 1.5])
-def test_bad_batch_size(size):
-    with pytest.raises(ConfigError, match="batch_size"):
-        BatchSubSampler(size)
-
-
 def test_in_a_run():
     shapes, trainer = [], tiny_trainer(total_frames=10)
     BatchSubSampler(4, sub_traj_len=2).register(trainer)
     trainer.register_op("post_optim_log", lambda td: shapes.append(tuple(td.shape)))
     trainer.train()
     assert shapes == [(2, 2), (2, 2)]
-
-
-# -- what the conformance tests try ---------------------------------------------------------------
 
 
 def example(trainer):

@@ -10,13 +10,15 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 import torchrl.trainers
+from tensordict import TensorDict
 
 import hooktrainer
 import hooktrainer.hooks
 from hooktrainer import Trainer, TrainerHookBase
 from hooktrainer.base.lazy import names_listed
-from hooktrainer.errors import DuplicateNameError
+from hooktrainer.errors import ConfigError, DuplicateNameError, HookError
 from hooktrainer.testing import FakeCollector, ScriptedLoss, check_hook, tiny_trainer
 
 HOOKS = {
@@ -95,6 +97,65 @@ def test_a_name_that_is_taken_leaves_no_op_behind(name):
     hook.close()
 
 
+NAN = float("nan")
+UNUSED = object()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "options"),
+    [
+        ("BatchSubSampler", (0,), {}),
+        ("BatchSubSampler", (1.5,), {}),
+        ("ClearCudaCache", (0,), {}),
+        ("Curriculum", ("g", [1, 2]), {}),
+        ("Curriculum", ("g", [1, 2]), {"frames": [1], "above": [1.0]}),
+        ("Curriculum", ("g", [1, 2]), {"frames": [1, 2]}),
+        ("Curriculum", ("g", [1, 2]), {"frames": [1], "episodes": 0}),
+        ("Curriculum", ("g", [1, 2, 3]), {"frames": [20, 10]}),
+        ("EarlyStopping", (), {"mode": "maximum"}),
+        ("EarlyStopping", (), {"patience": -1}),
+        ("EarlyStopping", (), {"wait_for": -1}),
+        ("Evaluate", ("CartPole-v1", None), {"every": None, "episodes": 0}),
+        ("LRSchedulerHook", (None, "epoch"), {}),
+        ("LogScalar", (), {"reduction": "median"}),
+        *(
+            ("LogValidationReward", (), {"policy_exploration": None} | options)
+            for options in (
+                {"record_interval": 1, "record_frames": 1},
+                {"record_interval": 0, "record_frames": 1, "environment": UNUSED},
+                {"record_interval": 1, "record_frames": -1, "environment": UNUSED},
+            )
+        ),
+        ("MiniBatches", (0,), {}),
+        ("MiniBatches", (3,), {"sequences": 0}),
+        ("OptimizerHook", (UNUSED, []), {}),
+        ("OptimizerHook", (UNUSED, "loss_actor"), {}),
+        *(("Profiler", ("x",), {name: -1}) for name in ("active", "wait", "warmup", "repeat")),
+        *(
+            ("RandomNetworkDistillation", (3,), option)
+            for option in ({"steps": 0}, {"coeff": -1.0}, {"gamma": 2.0}, {"proportion": -0.1})
+        ),
+        *(("RewardNormalizer", (decay,), {}) for decay in (0.0, 1.5, NAN)),
+        ("RewardScaler", (1.5,), {}),
+        ("SaveOnBest", (), {"mode": "highest"}),
+        ("SelectKeys", ("action",), {}),
+        ("TargetNetUpdaterHook", (torch.nn.Linear(1, 1),), {}),
+        ("Tracer", ("trace.json", 0), {}),
+        ("UpdateWeights", (), {}),
+        ("UpdateWeights", (UNUSED,), {"sender": UNUSED}),
+        ("UpdateWeights", (UNUSED, 0), {}),
+        ("UpdateWeights", (UNUSED,), {"interval_unit": "frames"}),
+        ("UpdateWeights", (), {"sender": UNUSED, "weight_update_map": {"a": "b"}}),
+        ("UpdateWeights", (), {"sender": UNUSED, "policy_weights_getter": dict}),
+        ("ValueEstimatorHook", (None,), {}),
+    ],
+    ids=str,
+)
+def test_impossible_arguments_are_refused(name, arguments, options):
+    with pytest.raises(ConfigError):
+        HOOKS[name](*arguments, **options)
+
+
 @pytest.mark.parametrize("name", HOOKS)
 def test_it_is_documented(name):
     hook = HOOKS[name]
@@ -102,6 +163,12 @@ def test_it_is_documented(name):
     for method in ("__call__", "register", "state_dict", "load_state_dict"):
         if method in vars(hook):
             assert vars(hook)[method].__doc__, method
+
+
+@pytest.mark.parametrize("name", ["EarlyStopping", "MiniBatches", "SaveOnBest"])
+def test_without_a_trainer_the_error_names_register(name):
+    with pytest.raises(HookError, match=rf"{name}\(\.\.\.\)\.register\(trainer\)"):
+        prepare(name)[0](TensorDict({"x": torch.zeros(8)}, [8]))
 
 
 @pytest.mark.parametrize("name", [n for n in HOOKS if hasattr(torchrl.trainers, n)])

@@ -29,15 +29,5 @@ def test_padding_is_not_counted():
     assert hook(batch) == {"n_frames": 12, "log_pbar": False}
 
 
-def test_the_count_is_saved():
-    one, other = CountFramesLog(1), CountFramesLog(1, log_pbar=True)
-    one(TensorDict({}, [5]))
-    other.load_state_dict(one.state_dict())
-    assert other(TensorDict({}, [5])) == {"n_frames": 10, "log_pbar": True}
-
-
-# -- what the conformance tests try ---------------------------------------------------------------
-
-
 def example(trainer):
     return CountFramesLog(1)

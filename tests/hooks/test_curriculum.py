@@ -88,17 +88,6 @@ def test_a_level_is_tried_anew_and_goes_on_after_a_resume():
     assert rest.level == 2
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{}, {"frames": [1], "above": [1.0]}, {"frames": [1, 2]}, {"above": []}, {"episodes": 0}],
-)
-def test_numbers_that_do_not_fit_are_refused(wrong):
-    with pytest.raises(ConfigError):
-        Curriculum("g", [1, 2], **wrong)
-    with pytest.raises(ConfigError, match="in rising order"):
-        Curriculum("g", [1, 2, 3], frames=[20, 10])
-
-
 def test_what_cannot_be_set_is_named():
     trainer = tiny_trainer()
     Curriculum("g", [1, 2], frames=[10]).register(trainer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from resuming import whole_and_resumed
 from tensordict import TensorDict
 from torch import nn
 
@@ -178,17 +179,8 @@ def test_the_student_learns_what_the_teacher_does():
 
 
 def test_a_resumed_run_is_the_run_that_was_not_interrupted():
-    whole = student_trainer(steer())
-    whole.train()
-    first = student_trainer(steer())
-    first.register_op("post_steps", lambda: first.request_stop("here"))
-    first.train()
-    half = first.state_dict()
-    rest = student_trainer(steer())
-    rest.load_state_dict(half)
-    rest.train()
-    ends = [list(trainer.loss_module.parameters()) for trainer in (rest, whole)]
-    assert all(map(torch.equal, *ends))
+    whole, rest = whole_and_resumed(lambda: student_trainer(steer()))
+    assert all(map(torch.equal, rest.loss_module.parameters(), whole.loss_module.parameters()))
 
 
 def test_it_is_added_to_another_loss_compiled_or_not():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from no_waiting import NoWaiting
+from resuming import whole_and_resumed
 from tensordict import TensorDict
 
 from hooktrainer import (
@@ -148,19 +149,9 @@ def test_it_takes_the_place_of_annealing():
 
 
 def test_a_resumed_run_is_the_run_that_was_not_interrupted():
-    whole = ppo(desired_kl=0.01, lr=3e-3)
-    whole.train()
-    first = ppo(desired_kl=0.01, lr=3e-3)
-    first.register_op("post_steps", lambda: first.request_stop("half"))
-    first.train()
-    half = first.state_dict()
-    rest = ppo(desired_kl=0.01, lr=3e-3)
-    rest.load_state_dict(half)
-    assert rest.optimizer.param_groups[0]["lr"] not in (3e-3, whole.optimizer.param_groups[0]["lr"])
-    rest.train()
-    assert rest.optimizer.param_groups[0]["lr"] == whole.optimizer.param_groups[0]["lr"]
-    ends = [list(trainer.loss_module.parameters()) for trainer in (rest, whole)]
-    assert all(map(torch.equal, *ends))
+    whole, rest = whole_and_resumed(lambda: ppo(desired_kl=0.01, lr=3e-3))
+    assert rate_of(rest) == rate_of(whole) != 3e-3
+    assert all(map(torch.equal, rest.loss_module.parameters(), whole.loss_module.parameters()))
 
 
 @pytest.mark.parametrize("mini_batch_size", [8, 12], ids=["four steps a graph", "odd ones too"])

@@ -91,16 +91,6 @@ def test_a_group_that_is_not_in_the_batch_is_named(agents):
         LogEpisodes(agents=agents)(of_two_agents())
 
 
-def test_the_count_is_saved():
-    one, other = LogEpisodes(), LogEpisodes()
-    one(batch([1, 1], [1, 2]))
-    other.load_state_dict(one.state_dict())
-    assert other(batch([1], [1]))["train/episodes"] == 3
-
-
-# -- what the conformance tests try ---------------------------------------------------------------
-
-
 class Episodes(FakeCollector):
     """Writes the return and the length of every episode so far."""
 

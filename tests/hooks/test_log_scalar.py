@@ -4,7 +4,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from hooktrainer import ConfigError, LogScalar
+from hooktrainer import LogScalar
 from hooktrainer.testing import tiny_trainer
 
 REWARDS = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 9.0]]).unsqueeze(-1)
@@ -65,8 +65,3 @@ def test_several_in_one_trainer(logger):
     assert {"r", "r_std"} <= row.keys()
     assert "done_std" not in row
     assert next(iter(trainer.metrics.pbar_names)) == "r"
-
-
-def test_bad_reduction():
-    with pytest.raises(ConfigError, match="reduction='median'"):
-        LogScalar(reduction="median")

@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 
-from hooktrainer import ConfigError, LogValidationReward
+from hooktrainer import LogValidationReward
 from hooktrainer.testing import tiny_trainer
 
 
@@ -133,14 +133,6 @@ def test_the_environment_is_closed_once(environment):
     assert type(environment).closings == 1
 
 
-def test_the_count_is_saved(environment):
-    one, other = hook(environment), hook(environment)
-    assert one(None) is not None
-    other.load_state_dict(one.state_dict())
-    assert other(None) is None
-    assert other(None) is not None
-
-
 def test_the_environments_state_is_restored_after_an_evaluation():
     from torchrl.envs import TransformedEnv
     from torchrl.envs.libs.gym import GymEnv
@@ -161,22 +153,6 @@ def test_the_environments_state_is_restored_after_an_evaluation():
             assert (value == restored[key]).all()
     one.close()
     other.close()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"environment": None}, "pass environment="),
-        ({"record_interval": 0}, "record_interval=0"),
-        ({"record_frames": -1}, "record_frames=-1"),
-    ],
-)
-def test_bad_arguments(environment, arguments, message):
-    with pytest.raises(ConfigError, match=message):
-        hook(**{"environment": environment} | arguments)
-
-
-# -- what the conformance tests try ---------------------------------------------------------------
 
 
 def example(trainer):

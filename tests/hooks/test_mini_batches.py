@@ -4,7 +4,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from hooktrainer import ConfigError, HookError, MiniBatches, RewardNormalizer, ValueEstimatorHook
+from hooktrainer import ConfigError, MiniBatches, RewardNormalizer, ValueEstimatorHook
 from hooktrainer.testing import tiny_trainer
 
 
@@ -86,18 +86,6 @@ def test_only_the_keys_asked_for():
     assert seen == [{"action", ("next", "reward")}]
 
 
-def test_without_a_trainer_it_says_so():
-    with pytest.raises(HookError, match=r"MiniBatches\(\.\.\.\)\.register\(trainer\)"):
-        MiniBatches(4)(numbered(8))
-
-
-def test_in_a_run():
-    trainer = tiny_trainer(optim_steps_per_batch=None, num_epochs=3, total_frames=20)
-    MiniBatches(4).register(trainer)
-    trainer.train()
-    assert trainer.optim_count == 2 * 3 * 3  # batches, epochs, pieces of 4, 4 and 2
-
-
 def test_an_epoch_cut_short_does_not_reach_into_the_next():
     seen, trainer = [], tiny_trainer(optim_steps_per_batch=2, num_epochs=2, total_frames=10)
     MiniBatches(4).register(trainer)
@@ -158,11 +146,6 @@ def test_together_with_estimates_renewed_every_epoch():
     assert seen == [(0, [1.0])] * 2 + [(1, [2.0])] * 2 + [(2, [3.0])] * 2
 
 
-def test_bad_batch_size():
-    with pytest.raises(ConfigError, match="batch_size=0"):
-        MiniBatches(0)
-
-
 def test_sequences_stay_together():
     trainer = tiny_trainer(optim_steps_per_batch=None, total_frames=10)
     seen = []
@@ -174,9 +157,6 @@ def test_sequences_stay_together():
     assert [tuple(piece.shape) for piece in seen] == [(1, 5), (1, 5)]
     rows = {tuple(piece["observation"].flatten().tolist()) for piece in seen}
     assert rows == {tuple(row.flatten().tolist()) for row in batches[0]["observation"]}
-
-
-# -- what the conformance tests try ---------------------------------------------------------------
 
 
 def example(trainer):

@@ -122,9 +122,6 @@ def test_a_count_that_is_not_positive_is_refused():
         make_hook(horizon=0)
 
 
-# -- what the conformance tests try ---------------------------------------------------------------
-
-
 class Continuous(FakeCollector):
     """Its actions are two numbers each."""
 

@@ -65,8 +65,5 @@ def test_what_the_environment_gave_is_blamed(key):
     assert isinstance(caught.value.__cause__, NonFiniteError)
 
 
-# -- what the conformance tests try ---------------------------------------------------------------
-
-
 def example_trainer():
     return tiny_trainer(nan_guard=False)

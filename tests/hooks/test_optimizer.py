@@ -256,12 +256,6 @@ def test_a_missing_component_is_named():
         hook(losses(loss_critic=w.sum()), True, None, 0)
 
 
-@pytest.mark.parametrize("components", [[], (), "loss_actor"])
-def test_bad_components(components):
-    with pytest.raises(ConfigError, match="loss_components"):
-        OptimizerHook(torch.optim.SGD([weight(1.0)], lr=1.0), components)
-
-
 def test_two_optimizers_over_the_same_loss_are_refused():
     loss = Two()
     trainer = two_optimizers(loss)
@@ -413,9 +407,6 @@ def test_moments_of_another_shape_are_refused(name):
     saved["state"][0] = {**saved["state"][0], name: torch.ones(2)}
     with pytest.raises(StateMismatchError, match=rf"'{name}' is \[2\] .* parameter \[3\]"):
         make()[0].load_state_dict(saved)
-
-
-# -- what the conformance tests try ---------------------------------------------------------------
 
 
 def example_trainer():

@@ -290,9 +290,6 @@ def test_mistakes_are_named():
     trainer.shutdown()
 
 
-# -- what the conformance tests try ---------------------------------------------------------------
-
-
 def look(frames, policy):
     assert isinstance(policy, torch.nn.Linear)
 

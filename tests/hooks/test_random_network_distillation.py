@@ -6,10 +6,11 @@ import math
 
 import pytest
 import torch
+from resuming import whole_and_resumed
 from tensordict import TensorDict
 from torch import nn
 
-from hooktrainer import ConfigError, RandomNetworkDistillation, Trainer
+from hooktrainer import RandomNetworkDistillation, Trainer
 from hooktrainer.algorithms import PPO
 from hooktrainer.testing import tiny_trainer
 
@@ -111,13 +112,6 @@ def test_a_share_of_the_observations_is_learned_from():
     assert shown == [4, 4]
 
 
-def test_impossible_arguments_are_refused():
-    for wrong in ({"steps": 0}, {"coeff": -1.0}, {"gamma": 2.0}, {"proportion": -0.1}):
-        name = next(iter(wrong))
-        with pytest.raises(ConfigError, match=f"RandomNetworkDistillation: {name}="):
-            RandomNetworkDistillation(3, **wrong)
-
-
 # -- in PPO ----------------------------------------------------------------------------------------
 
 
@@ -131,18 +125,9 @@ def ppo(**options) -> Trainer:
 
 
 def test_a_resumed_run_is_the_run_that_was_not_interrupted():
-    whole = ppo()
-    whole.train()
-    first = ppo()
-    first.register_op("post_steps", lambda: first.request_stop("here"))
-    first.train()
-    half = first.state_dict()
-    rest = ppo()
-    rest.load_state_dict(half)
-    rest.train()
     ends = [
         [*trainer.loss_module.parameters(), *hook.predictor.parameters(), hook._moments]
-        for trainer in (rest, whole)
+        for trainer in whole_and_resumed(ppo)
         for hook in trainer.registry.hooks()
         if isinstance(hook, RandomNetworkDistillation)
     ]

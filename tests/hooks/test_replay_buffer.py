@@ -167,8 +167,5 @@ def test_a_run_with_a_buffer_resumes_bit_for_bit(tmp_path):
     assert torch.stack(seen + rest).equal(torch.stack(expected))
 
 
-# -- what the conformance tests try ---------------------------------------------------------------
-
-
 def example(trainer):
     return ReplayBufferTrainer(buffer(30), flatten_tensordicts=True)

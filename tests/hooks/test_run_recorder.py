@@ -148,8 +148,5 @@ def test_a_finished_run_that_is_resumed_keeps_its_record(tmp_path, capsys):
     assert "Where the time went" not in out
 
 
-# -- what the conformance tests try ---------------------------------------------------------------
-
-
 def example(trainer):
     return RunRecorder(RunDir.create(Path(tempfile.mkdtemp()) / "run"), {"lr": 0.1}, report=False)

@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import math
 
-import pytest
-
-from hooktrainer import ConfigError, HookError, SaveOnBest
+from hooktrainer import SaveOnBest
 from hooktrainer.testing import tiny_trainer
 
 
@@ -33,22 +31,6 @@ def test_nan_is_never_the_best():
     saves, hook = saved_at([math.nan, 1, math.nan, 2])
     assert saves == [20, 40]
     assert hook.best == 2
-
-
-def test_a_resumed_run_knows_its_best():
-    hook = SaveOnBest("score")
-    hook.load_state_dict(saved_at([7])[1].state_dict())
-    assert hook.best == 7
-
-
-def test_bad_use():
-    with pytest.raises(ConfigError, match="mode='highest'"):
-        SaveOnBest(mode="highest")
-    with pytest.raises(HookError, match="register"):
-        SaveOnBest()(None)
-
-
-# -- what the conformance tests try ---------------------------------------------------------------
 
 
 def example(trainer):

@@ -14,7 +14,14 @@ from torch import nn
 from torchrl.data import Categorical
 from torchrl.modules import EGreedyModule, QValueActor
 
-from hooktrainer import ConfigError, OptimizerHook, Schedule, Trainer, VectorCollector
+from hooktrainer import (
+    ConfigError,
+    LRSchedulerHook,
+    OptimizerHook,
+    Schedule,
+    Trainer,
+    VectorCollector,
+)
 from hooktrainer.networks import AdditiveGaussian, DeterministicPolicy, EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.replay import PrioritizedSampler
@@ -177,7 +184,8 @@ def test_one_parameter_group_or_all():
     assert [g["lr"] for g in optimizer.param_groups] == [7.0, 7.0]
 
 
-def test_several_log_apart(logger):
+@pytest.mark.parametrize("kind", ["Schedule", "LRSchedulerHook"])
+def test_several_are_logged_separately(kind, logger):
     losses = {name: ScriptedLoss(key=f"loss_{name}") for name in ("actor", "critic")}
 
     class Both(nn.ModuleDict):
@@ -190,10 +198,14 @@ def test_several_log_apart(logger):
     for name, lr in (("actor", 1.0), ("critic", 8.0)):
         optimizer = torch.optim.SGD(losses[name].parameters(), lr=lr)
         OptimizerHook(optimizer, [f"loss_{name}"]).register(trainer, name)
-        Schedule.linear(optimizer, "lr", lr, 0.0).register(trainer, f"{name}_lr")
+        if kind == "Schedule":
+            Schedule.linear(optimizer, "lr", lr, 0.0).register(trainer, f"lr_{name}")
+        else:
+            scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 0.5**n)
+            LRSchedulerHook(scheduler).register(trainer, name + "_lr")
     trainer.train()
-    assert logger.column("train/actor_lr") == {10: 1.0, 20: 0.5}
-    assert logger.column("train/critic_lr") == {10: 8.0, 20: 4.0}
+    metrics = [f"train/lr_{n}" if kind == "Schedule" else f"train/lr_{n}_lr" for n in losses]
+    assert [logger.column(name) for name in metrics] == [{10: 1.0, 20: 0.5}, {10: 8.0, 20: 4.0}]
 
 
 def test_a_rate_that_is_a_tensor_stays_the_same_tensor():
@@ -278,15 +290,6 @@ def test_exploration_of_a_longer_run_is_right_from_its_first_batch():
 def test_what_is_not_there_to_be_set_is_refused(owner, attribute, options):
     with pytest.raises(ConfigError, match=rf"Schedule\({type(owner).__name__}, '{attribute}'"):
         Schedule(owner, attribute, lambda fraction: 0.0, **options)
-
-
-@pytest.mark.parametrize("until", [0.0, -1.0, 1.5])
-def test_a_part_of_the_run_that_is_none_is_refused(until):
-    with pytest.raises(ConfigError, match=f"until={until}"):
-        Schedule.linear(SimpleNamespace(x=1.0), "x", 1.0, 0.0, until=until)
-
-
-# -- what the conformance tests try ---------------------------------------------------------------
 
 
 def example(trainer):

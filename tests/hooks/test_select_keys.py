@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hooktrainer import ConfigError, SelectKeys
+from hooktrainer import SelectKeys
 from hooktrainer.testing import tiny_trainer
 
 
@@ -20,14 +20,6 @@ def test_a_missing_key_names_the_hook():
     with pytest.raises(KeyError, match="obs") as caught:
         trainer.train()
     assert "select_keys" in caught.value.__notes__[0]
-
-
-def test_a_string_is_refused():
-    with pytest.raises(ConfigError, match=r"\['action'\]"):
-        SelectKeys("action")
-
-
-# -- what the conformance tests try ---------------------------------------------------------------
 
 
 def example(trainer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from resuming import whole_and_resumed
 from tensordict import TensorDict
 
 from hooktrainer import CompiledStep, ConfigError, HookError, SymmetryAugmentation, Trainer
@@ -161,17 +162,8 @@ def ppo(**options) -> Trainer:
 
 
 def test_a_resumed_run_is_the_run_that_was_not_interrupted():
-    whole = ppo(desired_kl=0.01)
-    whole.train()
-    first = ppo(desired_kl=0.01)
-    first.register_op("post_steps", lambda: first.request_stop("here"))
-    first.train()
-    half = first.state_dict()
-    rest = ppo(desired_kl=0.01)
-    rest.load_state_dict(half)
-    rest.train()
-    ends = [list(trainer.loss_module.parameters()) for trainer in (rest, whole)]
-    assert all(map(torch.equal, *ends))
+    whole, rest = whole_and_resumed(lambda: ppo(desired_kl=0.01))
+    assert all(map(torch.equal, rest.loss_module.parameters(), whole.loss_module.parameters()))
 
 
 def test_the_loss_sees_both_sides():

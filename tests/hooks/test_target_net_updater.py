@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import pytest
 import torch
 from tensordict.nn import TensorDictModule
 
-from hooktrainer import ConfigError, Every, TargetNetUpdaterHook
+from hooktrainer import Every, TargetNetUpdaterHook
 from hooktrainer.testing import tiny_trainer
 
 
@@ -75,14 +74,6 @@ def test_now_and_then():
     assert "Every(optim_steps=3)" in trainer.describe()
     trainer.train()
     assert updater.steps == 3
-
-
-def test_without_step_it_is_refused():
-    with pytest.raises(ConfigError, match=r"no step\(\)"):
-        TargetNetUpdaterHook(torch.nn.Linear(1, 1))
-
-
-# -- what the conformance tests try ---------------------------------------------------------------
 
 
 class CountingUpdater:

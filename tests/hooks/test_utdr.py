@@ -31,8 +31,5 @@ def test_before_any_data_there_is_no_ratio():
     assert UTDRHook(trainer)(None) == {}
 
 
-# -- what the conformance tests try ---------------------------------------------------------------
-
-
 def example(trainer):
     return UTDRHook(trainer)

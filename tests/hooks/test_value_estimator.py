@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 
-from hooktrainer import BatchSubSampler, ConfigError, ValueEstimatorHook
+from hooktrainer import BatchSubSampler, ValueEstimatorHook
 from hooktrainer.testing import tiny_trainer
 
 
@@ -95,20 +95,6 @@ def test_the_range_of_the_estimates_is_logged(logger):
         "gain",
     )}  # fmt: skip
     assert list(metrics.values()) == [-1.0, 0.5, 2.0, 0.0, 1.5, 3.0, 1.5]
-
-
-def test_an_estimator_without_state():
-    hook = ValueEstimatorHook(counting()[0])
-    assert hook.state_dict() == {}
-    hook.load_state_dict({})
-
-
-def test_none_is_no_estimator():
-    with pytest.raises(ConfigError, match=r"ValueEstimatorHook\(None\): pass what writes"):
-        ValueEstimatorHook(None)
-
-
-# -- what the conformance tests try ---------------------------------------------------------------
 
 
 def unchanged(batch):

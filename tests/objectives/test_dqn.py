@@ -86,24 +86,17 @@ def batch_by_hand():
     )
 
 
-def test_by_hand():
+@pytest.mark.parametrize("one_hot", [None, torch.int64, torch.bool, torch.float32])
+@pytest.mark.parametrize("own", [True, False], ids=["QNetwork", "TensorDictModule"])
+def test_by_hand(one_hot, own):
     # Targets: 1 + 0.5 * 6 = 4, and 2 (terminal). Errors: 2 - 4 = -2, and 3 - 2 = 1.
     batch = batch_by_hand()
-    losses = DQNLoss(QNetwork(nn.Identity()), gamma=0.5)(batch)
+    if one_hot is not None:
+        batch["action"] = nn.functional.one_hot(batch["action"], 2).to(one_hot)
+    module = TensorDictModule(nn.Identity(), ["observation"], ["action_value"])
+    losses = DQNLoss(QNetwork(nn.Identity()) if own else module, gamma=0.5)(batch)
     assert losses["loss"].item() == 2.5
     assert batch["td_error"].tolist() == [[4.0], [1.0]]
-
-
-@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float32])
-def test_one_hot_actions_are_understood(dtype):
-    batch = batch_by_hand()
-    batch["action"] = nn.functional.one_hot(batch["action"], 2).to(dtype)
-    assert DQNLoss(QNetwork(nn.Identity()), gamma=0.5)(batch)["loss"].item() == 2.5
-
-
-def test_any_tensordict_module_can_value_actions():
-    network = TensorDictModule(nn.Identity(), ["observation"], ["action_value"])
-    assert DQNLoss(network, gamma=0.5)(batch_by_hand())["loss"].item() == 2.5
 
 
 def test_importance_weights_scale_the_gradient_of_each_transition():

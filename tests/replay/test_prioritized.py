@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
+from no_waiting import NoWaiting
 from tensordict import TensorDict
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 
 from hooktrainer.errors import ConfigError
-from hooktrainer.replay import PrioritizedSampler
+from hooktrainer.replay import DevicePrioritizedSampler, PrioritizedSampler, ReplayBuffer
+
+KINDS = [PrioritizedSampler, partial(DevicePrioritizedSampler, device="cpu")]
+IDS = ["cpu", "device"]
 
 
 class Storage:
@@ -22,17 +28,24 @@ class Storage:
         return self.length
 
 
-def make_sampler(priorities, **arguments):
-    arguments = {"alpha": 0.7, "beta": 0.5, "dtype": torch.float64, **arguments}
-    sampler = PrioritizedSampler(len(priorities), **arguments)
+def make_sampler(priorities, kind=PrioritizedSampler, **arguments):
+    sampler = kind(len(priorities), **{"alpha": 0.7, "beta": 0.5} | arguments)
     sampler.update_priority(torch.arange(len(priorities)), torch.as_tensor(priorities))
     return sampler
 
 
+def weights(sampler):
+    return sampler.state_dict()["weights"].tolist()
+
+
+# -- what both samplers have in common ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
 @pytest.mark.parametrize("stratified", [False, True])
-def test_probabilities_and_weights_are_those_of_the_paper(stratified):
+def test_probabilities_and_weights_are_those_of_the_paper(kind, stratified):
     priorities = np.array([0.0, 1.0, 2.0, 4.0, 0.5])
-    sampler = make_sampler(priorities, eps=0.1, stratified=stratified)
+    sampler = make_sampler(priorities, kind, eps=0.1, stratified=stratified)
     index, info = sampler.sample(Storage(5), 50_000)
     powers = (priorities + 0.1) ** 0.7
     probability = powers / powers.sum()
@@ -40,34 +53,90 @@ def test_probabilities_and_weights_are_those_of_the_paper(stratified):
     np.testing.assert_allclose(frequencies, probability, atol=0.006)
     weights = (5 * probability) ** -0.5
     expected = (weights / weights.max())[index.numpy()]
+    assert info["priority_weight"].dtype is torch.float32
     np.testing.assert_allclose(info["priority_weight"].numpy(), expected, rtol=1e-5)
 
 
-def test_stratified_draws_one_from_each_share():
-    sampler = make_sampler([1.0] * 8, alpha=1.0, eps=0.0, stratified=True)
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_stratified_draws_one_from_each_share(kind):
+    sampler = make_sampler([1.0] * 8, kind, alpha=1.0, eps=0.0, stratified=True)
     for _ in range(20):
         index, _ = sampler.sample(Storage(8), 8)
         assert sorted(index.tolist()) == list(range(8))
 
 
-def test_alpha_zero_is_uniform_and_beta_zero_does_not_correct():
-    sampler = make_sampler([0.1, 10.0], alpha=0.0, beta=0.0)
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_alpha_zero_is_uniform_and_beta_zero_does_not_correct(kind):
+    sampler = make_sampler([0.1, 10.0], kind, alpha=0.0, beta=0.0)
     index, info = sampler.sample(Storage(2), 20_000)
     assert abs(index.double().mean().item() - 0.5) < 0.02
     assert (info["priority_weight"] == 1).all()
 
 
-def test_new_transitions_get_the_greatest_priority_there_has_been():
-    sampler = PrioritizedSampler(4, alpha=1.0, beta=1.0, eps=0.0)
-    assert sampler.default_priority == 1.0
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_new_transitions_get_the_greatest_priority_so_far(kind):
+    sampler = kind(3, alpha=1.0, beta=1.0, eps=0.0)
     sampler.mark_update(torch.tensor([0, 1]))
     sampler.update_priority(torch.tensor([0]), 8.0)
     sampler.update_priority(torch.tensor([0]), 2.0)
     sampler.mark_update(torch.tensor([2]))
-    assert sampler._tree.weights.tolist() == [2.0, 1.0, 8.0, 0.0]
+    assert weights(sampler) == [2.0, 1.0, 8.0]
 
 
-def test_or_the_greatest_priority_in_the_buffer():
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+@pytest.mark.parametrize("other", [*KINDS, "files"], ids=[*IDS, "files"])
+def test_a_state_is_exact_and_fits_either_sampler(kind, other, tmp_path):
+    sampler = make_sampler(torch.rand(100), kind)
+    if other == "files":
+        if kind is not PrioritizedSampler:
+            pytest.skip("only TorchRL's buffers write files")
+        twin = PrioritizedSampler(100, alpha=0.1, beta=0.1)
+        sampler.dumps(tmp_path)
+        twin.loads(tmp_path)
+    else:
+        twin = other(100, alpha=0.1, beta=0.1)
+        twin.load_state_dict(state := sampler.state_dict())
+        before = state["weights"].clone()
+        sampler.mark_update(torch.tensor([0]))
+        assert torch.equal(state["weights"], before)
+        twin.mark_update(torch.tensor([0]))
+    assert str(twin.state_dict()) == str(sampler.state_dict())
+    if kind is other:
+        draws = []
+        for each in (sampler, twin):
+            torch.manual_seed(1)
+            draws.append(each.sample(Storage(100), 50))
+        assert torch.equal(draws[0][0], draws[1][0])
+        assert torch.equal(draws[0][1]["priority_weight"], draws[1][1]["priority_weight"])
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_impossible_uses_are_refused(kind):
+    for wrong in ({"alpha": -1.0}, {"beta": -1.0}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            kind(4, **{"alpha": 1.0, "beta": 1.0} | wrong)
+    small = kind(4, alpha=1.0, beta=1.0)
+    with pytest.raises(ConfigError, match="5 priorities, but max_capacity is 4"):
+        small.load_state_dict(make_sampler([1.0] * 5, kind).state_dict())
+    with pytest.raises(RuntimeError, match="empty buffer"):
+        small.sample(Storage(0), 2)
+
+
+def test_the_device_sampler_does_not_synchronize():
+    sampler = make_sampler([1.0, 2.0, 3.0, 4.0, 0.0, 0.0], KINDS[1])
+    buffer = ReplayBuffer(6, batch_size=3, sampler=sampler)
+    buffer.extend(TensorDict({"x": torch.arange(4)}, [4]))  # allocates
+    with NoWaiting():
+        buffer.extend(TensorDict({"x": torch.arange(4)}, [4]))
+        sample = buffer.sample()
+        sample["td_error"] = torch.rand(3)
+        buffer.update_tensordict_priority(sample)
+
+
+# -- the sampler on the CPU ------------------------------------------------------------------------
+
+
+def test_new_transitions_may_get_the_greatest_priority_in_the_buffer():
     sampler = PrioritizedSampler(
         4, alpha=0.5, beta=1.0, eps=0.0, dtype=torch.float64, max_priority_within_buffer=True
     )
@@ -94,60 +163,16 @@ def test_a_wrong_number_of_priorities_is_refused():
 def test_negative_indices_are_left_out():
     sampler = PrioritizedSampler(4, alpha=1.0, beta=1.0, eps=0.0)
     sampler.update_priority(torch.tensor([-1, 2]), torch.tensor([7.0, 3.0]))
-    assert sampler._tree.weights.tolist() == [0.0, 0.0, 3.0, 0.0]
-
-
-def test_an_empty_buffer_cannot_be_sampled():
-    with pytest.raises(RuntimeError, match="empty buffer"):
-        PrioritizedSampler(4, alpha=1.0, beta=1.0).sample(Storage(0), 2)
-
-
-@pytest.mark.parametrize("how", ["state_dict", "dumps"])
-def test_state_is_exact(how, tmp_path):
-    sampler = make_sampler(torch.rand(100), dtype=torch.float32)
-    sampler.beta = 0.8
-    twin = PrioritizedSampler(100, alpha=0.1, beta=0.1)
-    if how == "state_dict":
-        twin.load_state_dict(sampler.state_dict())
-    else:
-        sampler.dumps(tmp_path)
-        twin.loads(tmp_path)
-    assert twin.default_priority == sampler.default_priority
-    draws = []
-    for each in (sampler, twin):
-        torch.manual_seed(1)
-        draws.append(each.sample(Storage(100), 50))
-    assert torch.equal(draws[0][0], draws[1][0])
-    assert torch.equal(draws[0][1]["priority_weight"], draws[1][1]["priority_weight"])
-
-
-def test_a_state_does_not_change_with_the_sampler():
-    sampler = make_sampler([1.0, 2.0])
-    state = sampler.state_dict()
-    before = state["weights"].clone()
-    sampler.update_priority(torch.tensor([0]), 5.0)
-    assert torch.equal(state["weights"], before)
-
-
-def test_a_state_too_large_is_refused():
-    state = make_sampler([1.0] * 5).state_dict()
-    with pytest.raises(ConfigError, match="max_capacity is 4"):
-        PrioritizedSampler(4, alpha=1.0, beta=1.0).load_state_dict(state)
+    assert weights(sampler) == [0.0, 0.0, 3.0]
 
 
 def test_alpha_can_be_annealed():
     sampler = make_sampler([0.5, 2.0], eps=0.0, alpha=1.0)
     sampler.alpha = 0.5
-    np.testing.assert_allclose(sampler._tree.weights, [0.5**0.5, 2.0**0.5])
+    np.testing.assert_allclose(weights(sampler), [0.5**0.5, 2.0**0.5], rtol=1e-6)
     sampler.alpha = 0.0
     with pytest.raises(ConfigError, match="alpha"):
         sampler.alpha = 0.5
-
-
-@pytest.mark.parametrize("arguments", [{"alpha": -1.0}, {"beta": -1.0}, {"dtype": torch.float16}])
-def test_impossible_arguments_are_refused(arguments):
-    with pytest.raises(ConfigError, match=next(iter(arguments))):
-        PrioritizedSampler(4, **{"alpha": 1.0, "beta": 1.0, **arguments})
 
 
 # -- in TorchRL's buffer ---------------------------------------------------------------------------
