@@ -1,7 +1,6 @@
 """hooktrainer: a hook-based trainer for reinforcement learning in PyTorch.
 
-Its names are imported when they are first used: what needs none, such as the help of the command
-line, does not wait for PyTorch, and who plays a policy does not wait for the trainer.
+Names are imported at their first use, so that the command line's help does not load PyTorch.
 """
 
 from typing import TYPE_CHECKING

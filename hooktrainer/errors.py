@@ -1,4 +1,4 @@
-"""The exceptions hooktrainer raises on purpose. Each message says what to do."""
+"""The exceptions of hooktrainer. Each message tells what to do."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _HERE = f"{Path(__file__).parent}{os.sep}"
 
 
 class ConfigError(ValueError):
-    """An argument cannot work; raised as soon as that shows, nearly always before any training."""
+    """An argument is invalid; raised as early as possible, usually before training."""
 
 
 class NotFoundError(FileNotFoundError, ConfigError):
-    """What the user named, such as a run or a data set, is not there."""
+    """A run, data set or file that the user named does not exist."""
 
 
 class TakenError(FileExistsError, ConfigError):
-    """The place for something new holds something already."""
+    """A file or directory that would be created exists already."""
 
 
 class MissingPackageError(ModuleNotFoundError, ConfigError):
-    """An optional package is not installed; says what to install."""
+    """An optional package is not installed; the message gives the command that installs it."""
 
 
 class HookError(RuntimeError):
@@ -40,7 +40,7 @@ class HookSignatureError(HookError, TypeError):
 
 
 class HookReturnError(HookError, TypeError):
-    """A hook returned something its hook point has no use for."""
+    """A hook returned a value that its hook point does not accept."""
 
 
 class DuplicateNameError(HookError, ValueError):
@@ -55,7 +55,7 @@ class NonFiniteError(FloatingPointError):
     """A loss or a gradient is NaN or infinite; raised before the optimizer step."""
 
     batch: Any = None
-    """What the loss was computed of, where the loop knows it."""
+    """The input of the loss, if known."""
 
 
 class StateMismatchError(RuntimeError):
@@ -67,36 +67,35 @@ class CheckpointError(RuntimeError):
 
 
 class WriteFailedError(CheckpointError):
-    """The disk refused a checkpoint; says with what."""
+    """A checkpoint could not be written to the disk."""
 
 
 class DamagedCheckpointError(CheckpointError):
-    """A checkpoint's files are not what was written; names the file."""
+    """A checkpoint's files were changed or damaged; names the file."""
 
 
 class SkipOptimStep(BaseException):
-    """Control flow, not an error: abandons the optimizer step under way.
+    """Control flow: abandons the current optimizer step.
 
     Raised by `Trainer.skip_optim_step` and caught by the loop. It derives from `BaseException` so
-    that a hook's own ``except Exception`` does not swallow it.
+    that a hook's ``except Exception`` does not catch it.
     """
 
 
 USER_ERRORS = (ConfigError, CheckpointError, StateMismatchError)
-"""Errors that whoever runs a program can mend: said in a line, with no traceback."""
+"""Errors that the user can correct; the command line prints them without a traceback."""
 
 
 def no_quiet_end(error: BaseException, frames: int = 0) -> BaseException:
-    """What a run raises in place of an exception that its caller would take for a good end.
+    """Replace an exception that the caller of a run would take for a normal end.
 
     Args:
-        error: What ended the run.
-        frames: How many had been collected.
+        error: The exception that ended the run.
+        frames: Frames collected.
 
     Returns:
-        For ``sys.exit()`` and ``sys.exit(0)`` a `SystemExit` that says so and has exit code 1; for
-        ``StopIteration`` and ``GeneratorExit``, which loops and generators take for an end, a
-        ``RuntimeError``; anything else as it is.
+        For ``sys.exit(0)`` a `SystemExit` with a message and exit code 1; for ``StopIteration`` and
+        ``GeneratorExit`` a ``RuntimeError``; any other exception unchanged.
     """
     if isinstance(error, SystemExit) and not error.code:
         exit_ = SystemExit(
@@ -118,7 +117,7 @@ def no_quiet_end(error: BaseException, frames: int = 0) -> BaseException:
 
 
 def place_of(error: BaseException) -> str:
-    """Where an exception was raised, outside hooktrainer if possible: ``in step, env.py:12``."""
+    """Return where an exception was raised, outside hooktrainer if possible."""
     frames = list(traceback.walk_tb(error.__traceback__))
     if not frames:
         return "outside any function"
@@ -132,7 +131,7 @@ def place_of(error: BaseException) -> str:
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Attach ``note`` to ``error``, as `BaseException.add_note` does from Python 3.11 on."""
+    """Add a note to an exception, on Python 3.10 too."""
     if hasattr(error, "add_note"):
         error.add_note(note)
     else:  # Python 3.10: same attribute, so that tools and tests can read it

@@ -1,4 +1,4 @@
-"""For people who test hooks and collectors: a fake collector, a scripted loss, checks."""
+"""Helpers for testing hooks and collectors: a fake collector, a scripted loss, checks."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ _MUTABLE = (list, dict, set, bytearray, deque, torch.Tensor, np.ndarray)
 
 
 class FakeCollector:
-    """A collector of made-up transitions, in torchrl's layout.
+    """A collector of random transitions in TorchRL's layout.
 
     Batches are ``[num_envs, time]`` with ``observation`` (float32, ``[4]``), ``action`` (int64),
-    ``done``, ``terminated`` and, under ``next``, those and ``reward``. An episode takes five steps.
+    ``done``, ``terminated``, ``truncated`` and, under ``next``, those and ``reward``. An episode
+    has five steps.
 
     Args:
-        num_batches: Batches after which the collector ends; ``None``: never.
+        num_batches: Number of batches; ``None`` for no end.
         num_envs: Environments.
         time: Steps per environment in a batch.
         seed: Seed of the data.
 
     Attributes:
-        closed: How often `shutdown` was called.
+        closed: Number of calls of `shutdown`.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class FakeCollector:
         self._observation = None
 
     def update_policy_weights_(self, *args: Any, **kwargs: Any) -> None:
-        """Do nothing: there is no policy."""
+        """Do nothing, since there is no policy."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position, the observation and the generator's state."""
@@ -122,12 +123,10 @@ class FakeCollector:
 
 
 class ScriptedLoss(torch.nn.Module):
-    """A loss module whose values are known beforehand.
-
-    It has one parameter, on which the losses depend with the gradient 1.
+    """A loss module with predefined values and one parameter, whose gradient is 1.
 
     Args:
-        values: Values of ``key``, one a call; the last one is repeated.
+        values: Values of ``key``, one per call; the last one is repeated.
         key: Key of the loss.
     """
 
@@ -146,11 +145,11 @@ class ScriptedLoss(torch.nn.Module):
 
 
 class CallRecorder(TrainerHookBase):
-    """Writes down which hook points are passed, in order.
+    """A hook at all ten points that records its calls.
 
     Attributes:
-        calls: Names of the hook points, one for each call.
-        arguments: What was passed, beside it.
+        calls: Name of the hook point of each call.
+        arguments: Arguments of each call.
     """
 
     def __init__(self) -> None:
@@ -178,10 +177,10 @@ class CallRecorder(TrainerHookBase):
 
 
 def tiny_trainer(**overrides: Any) -> Trainer:
-    """A tiny trainer: `FakeCollector`, `ScriptedLoss`, SGD, 2 steps a batch, 5 batches, no bar.
+    """Return a small trainer: `FakeCollector`, `ScriptedLoss`, SGD, 2 steps a batch, 5 batches.
 
     Args:
-        **overrides: Arguments of `Trainer` that replace those.
+        **overrides: Arguments of `Trainer` to replace.
     """
     loss = overrides.pop("loss_module", None) or ScriptedLoss()
     arguments: dict[str, Any] = {
@@ -198,17 +197,17 @@ def tiny_trainer(**overrides: Any) -> Trainer:
 
 
 def check_hook(hook: TrainerHookBase, make: Callable[[], Trainer] = tiny_trainer) -> None:
-    """Check that a hook keeps the contract.
+    """Check that a hook fulfils the contract.
 
-    It registers the hook, trains a few batches with it, and checks that its state survives being
-    saved and loaded, that it pickles, and that it can be closed twice.
+    It registers the hook, trains a few batches, and checks that the state survives a save and load,
+    that the hook pickles, and that it can be closed twice.
 
     Args:
-        hook: A fresh hook.
-        make: Makes the trainer to try it in, if the hook needs more than `tiny_trainer` gives.
+        hook: A new hook.
+        make: Makes the trainer, if the hook needs more than `tiny_trainer`.
 
     Raises:
-        HookError: Saying what the hook lacks.
+        HookError: If it does not; names the defect.
     """
     kind = type(hook).__name__
     _require_no_shared_state(hook)
@@ -241,7 +240,7 @@ def check_hook(hook: TrainerHookBase, make: Callable[[], Trainer] = tiny_trainer
 
 
 def _pickled(hook: Any) -> Any:
-    """A copy of ``hook`` by way of pickle; its trainer, which need not pickle, is left out."""
+    """Copy ``hook`` through pickle, without its trainer."""
     try:
         alone = copy.copy(hook)
         vars(alone).pop("trainer", None)

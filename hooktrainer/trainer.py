@@ -1,4 +1,4 @@
-"""`Trainer`: the loop with an optimizer, a guard against NaN, loggers, files and checkpoints."""
+"""`Trainer`: the loop with an optimizer, a NaN guard, loggers, files and checkpoints."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ P = ParamSpec("P")
 
 
 def _explaining(init: Callable[P, None]) -> Callable[P, None]:
-    """Have an unknown argument refused with the nearest one, or with what replaces it."""
+    """Refuse an unknown argument with the nearest one, or with its replacement."""
     known = list(inspect.signature(init).parameters)[1:]
 
     @functools.wraps(init)
@@ -51,50 +51,46 @@ class Trainer(TorchRLNames, Loop):
     The loop, with its ten hook points, is drawn in `hooktrainer.loop.hook_points`. A trainer trains
     once: when `train` returns or raises, everything it uses is closed.
 
-    It is a thin layer above `hooktrainer.loop.loop.Loop`, which knows no hook: it registers the
-    hooks that ``optimizer`` and ``nan_guard`` ask for, as anyone could, and one that steps the
-    schedule of the policy's exploration, if that has any. It takes any logger, keeps its state in
-    files and checkpoints, and serves what people bring from TorchRL.
+    It extends `hooktrainer.loop.loop.Loop` with the hooks for ``optimizer``, ``nan_guard`` and the
+    policy's exploration schedule, with loggers, files and checkpoints, and with support for
+    TorchRL's hooks and collectors.
 
     Args:
         collector: A `hooktrainer.collect.Collector`, or any iterable of TensorDicts, usually
-            ``[num_envs, time]``. If it has a method ``register``, as hooks have, that is called
-            with the trainer.
-        total_frames: Environment frames at which training ends, those before a resume included.
-        frame_skip: Environment frames per step of the collected data; by default the collector's
-            ``frame_skip``, if it has one, else 1.
+            ``[num_envs, time]``. A method ``register`` is called with the trainer, as for hooks.
+        total_frames: Environment frames at which training ends, including those before a resume.
+        frame_skip: Environment frames per collected step; by default the collector's, else 1.
         optim_steps_per_batch: Optimizer steps per epoch; ``None``: until a hook at
             ``process_optim_batch`` raises ``StopIteration``.
         loss_module: Maps a TensorDict to a TensorDict whose ``loss*`` entries are minimized.
-        optimizer: Optimizer of all ``loss*`` entries together. Register `OptimizerHook` instead
-            to use several.
+        optimizer: Optimizer of the sum of all ``loss*`` entries. To use several, register an
+            `OptimizerHook` for each instead.
         logger: One logger or several; see `hooktrainer.get_logger`.
-        clip_grad_norm: Whether ``clip_norm`` bounds the total norm of the gradient; otherwise it
-            bounds each of its elements.
+        clip_grad_norm: Whether ``clip_norm`` bounds the total norm of the gradient rather than each
+            element.
         clip_norm: The bound; ``None`` for no clipping.
         progress_bar: Whether to show a progress bar.
-        seed: Seed of Python's, NumPy's and torch's global generators and of the collector.
-        save_trainer_interval: Frames between two saves; or one or several cadences, any of which
-            makes a save due. The end of the run is saved in any case.
-        log_interval: Frames in a log window. The first batch and the end of the run close a window
-            as well.
-        save_trainer_file: File that the trainer's state is saved to; each save replaces it. With
-            ``CKPT_BACKEND=torchsnapshot`` or ``native`` the tensors are in a directory beside it.
+        seed: Seed of Python, NumPy, torch and the collector.
+        save_trainer_interval: Frames between saves; or one or several cadences, any of which causes
+            a save. The end of the run is always saved.
+        log_interval: Frames in a log window. The first batch and the end of the run also end one.
+        save_trainer_file: File replaced by every save. With ``CKPT_BACKEND=torchsnapshot`` or
+            ``native`` the tensors are in a directory next to it.
         num_epochs: Passes over a batch.
-        checkpoints: The run's checkpoints, which the state is saved to as well. Closed with the
-            trainer.
-        threads: Threads of the CPU that torch computes with while it trains; ``None``: one for
-            small networks, as many as torch has for large ones.
-        nan_guard: Whether a loss that is NaN or infinite stops training before it does harm.
-        grace: Seconds from SIGINT, SIGTERM or SIGHUP to the end of the process: for the batch under
-            way, a checkpoint, and then all else.
-        precision: ``"bf16"`` or ``"fp16"``: losses are computed in it, by ``torch.autocast``;
-            parameters, gradients and optimizers stay in float32. With ``"fp16"`` losses are scaled
-            so that small gradients are not lost, and a step whose gradient overflows is left out.
+        checkpoints: Manager of the run's checkpoints, to which the state is saved too. Closed with
+            the trainer.
+        threads: CPU threads of torch while training; ``None``: one for small networks, all for
+            large ones.
+        nan_guard: Whether a NaN or infinite loss stops training before the optimizer step.
+        grace: Seconds from SIGINT, SIGTERM or SIGHUP to the end of the process, including the
+            current batch and a checkpoint.
+        precision: ``"bf16"`` or ``"fp16"``: compute losses in it by ``torch.autocast``; parameters,
+            gradients and optimizers stay in float32. With ``"fp16"`` losses are scaled, and a step
+            whose gradient overflows is skipped.
 
     Raises:
-        ConfigError: If an argument cannot work.
-        CheckpointError: If there is no back end of the name in ``CKPT_BACKEND``.
+        ConfigError: If an argument is invalid.
+        CheckpointError: If ``CKPT_BACKEND`` names no back end.
     """
 
     @_explaining
@@ -172,20 +168,19 @@ class Trainer(TorchRLNames, Loop):
         mmap: bool | None = None,
         map_location: Any = None,
     ) -> Self:
-        """Restore what `save_trainer` wrote, here or in TorchRL; see `load_state_dict`.
+        """Restore a file of `save_trainer`, of this trainer or TorchRL's; see `load_state_dict`.
 
         Args:
-            file: The file; of TorchRL's trainer also a directory or an archive.
-            strict: As for `load_state_dict`; not for what TorchRL wrote.
-            weights_only: Without effect, as are ``mmap`` and ``map_location``, which TorchRL's
-                trainer passes to `torch.load`: no pickle is ever run, and tensors are put where the
-                trainer has them.
-            mmap: Without effect.
-            map_location: Without effect.
+            file: The file; for TorchRL's trainer also a directory or an archive.
+            strict: As for `load_state_dict`; ignored for TorchRL's files.
+            weights_only: Ignored, like ``mmap`` and ``map_location``: no pickle is ever run, and
+                tensors are loaded to the trainer's devices.
+            mmap: Ignored.
+            map_location: Ignored.
 
         Raises:
-            CheckpointError: If it is damaged, or no trainer's state.
-            StateMismatchError: If it does not fit the trainer.
+            CheckpointError: If the file is damaged, or not a trainer's state.
+            StateMismatchError: If the state does not fit the trainer.
         """
         from .torchrl import checkpoint as torchrl_checkpoint  # which not every trainer needs
 

@@ -1,1 +1,1 @@
-"""What every layer stands on: checks of values, words, child processes, files of unknown origin."""
+"""Foundations: checks of values, text, child processes, files of unknown origin."""

@@ -1,4 +1,4 @@
-"""Checks of numbers that someone gives: one clear error each."""
+"""Checks of arguments."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .words import did_you_mean
 
 
 def check_count(name: str, value: Any, *, none: str | None = None, least: int = 1) -> None:
-    """Refuse ``value`` unless it is a positive integer, or one of at least ``least``.
+    """Refuse ``value`` unless it is an integer of at least ``least``.
 
     Args:
         name: The argument.
-        value: What was passed.
-        none: What ``None`` means for this argument; ``None`` is refused if this is omitted.
-        least: The smallest that is accepted.
+        value: Its value.
+        none: Meaning of ``None``; if omitted, ``None`` is refused.
+        least: The minimum.
     """
     if value is None and none is not None:
         return
@@ -29,20 +29,20 @@ def check_count(name: str, value: Any, *, none: str | None = None, least: int = 
 
 
 def check_fraction(name: str, value: float) -> float:
-    """Return ``value``; refuse it unless it lies between 0 and 1, both included."""
+    """Return ``value`` if it is between 0 and 1, both included."""
     if not 0 <= value <= 1:
         raise ConfigError(f"{name}={value!r}: pass a number between 0 and 1.")
     return value
 
 
 def check_positive(name: str, value: Any, what: str = "number", *, none: str = "") -> None:
-    """Refuse ``value`` unless it is a number above 0, perhaps infinite.
+    """Refuse ``value`` unless it is a number above 0, possibly infinite.
 
     Args:
         name: The argument.
-        value: What was passed.
-        what: What it is a number of, for the message.
-        none: What ``None`` means for this argument; ``None`` is refused if this is omitted.
+        value: Its value.
+        what: Its description for the message.
+        none: Meaning of ``None``; if omitted, ``None`` is refused.
     """
     if value is None and none:
         return
@@ -52,24 +52,24 @@ def check_positive(name: str, value: Any, what: str = "number", *, none: str = "
 
 
 def check_seed(name: str, value: Any) -> None:
-    """Refuse ``value`` unless it is an integer that every generator takes as its seed."""
+    """Refuse ``value`` unless it is an integer from 0 to 2**63 - 1."""
     check_count(name, value, least=0)
     if value >= 2**63:
         raise ConfigError(f"{name}={value!r:.80}: pass an integer below 2**63.")
 
 
 def check_rate(name: str, value: float) -> float:
-    """Return ``value``; refuse it unless it is a finite number of 0 or more."""
+    """Return ``value`` if it is finite and not negative."""
     if not 0 <= value < float("inf"):
         raise ConfigError(f"{name}={value!r}: pass a finite number of 0 or more.")
     return value
 
 
 def share_equally(number: int, world_size: int, what: str) -> int:
-    """One process's share of ``number`` things, when ``world_size`` of them train together.
+    """Return one process's share of ``number``.
 
     Raises:
-        ConfigError: If they cannot be shared equally.
+        ConfigError: If it is not divisible by ``world_size``.
     """
     if number % world_size:
         raise ConfigError(
@@ -82,16 +82,10 @@ def share_equally(number: int, world_size: int, what: str) -> int:
 def check_names(
     name: str, given: Iterable[str], known: Iterable[str], instead: Mapping[str, str] | None = None
 ) -> None:
-    """Refuse arguments that do not exist.
-
-    Args:
-        name: What they are given to.
-        given: Their names.
-        known: The names that there are.
-        instead: By name, what to do in place of giving an argument that others have.
+    """Refuse unknown arguments.
 
     Raises:
-        TypeError: If there is one; it names the nearest argument, or what to do instead.
+        TypeError: Names the nearest argument, or gives the advice.
     """
     known = list(known)
     for other in given:
@@ -103,9 +97,9 @@ def check_names(
 
 
 def needed_by_step(stepper: Any) -> str | None:
-    """The first argument that ``stepper.step`` needs, such as the ``closure`` of LBFGS, or none.
+    """Return the first argument that ``stepper.step`` requires, such as ``closure``, or ``None``.
 
-    The class is read, since a learning-rate scheduler wraps the ``step`` of the optimizer itself.
+    The class is inspected, since a learning-rate scheduler wraps the optimizer's ``step``.
     """
     step = getattr(type(stepper), "step", None)
     parameters = [] if step is None else list(inspect.signature(step).parameters.values())[1:]
@@ -118,25 +112,21 @@ def needed_by_step(stepper: Any) -> str | None:
 # seeds that it was trained or chosen with.
 
 TUNING_SEEDS: Final = range(1_000_000_000, 2_000_000_000)
-"""Seeds of runs among which options are chosen; reports leave them out."""
+"""Seeds of runs that select options; reports exclude them."""
 EVALUATION_SEEDS: Final = range(2_000_000_000, 2_000_001_000)
 """Seeds of evaluations; no run is trained from one."""
 EVALUATION_SEED: Final = 2_000_000_011
-"""The one that evaluations have if no other is given."""
+"""The default seed of evaluations."""
 
 
 def is_for_tuning(seed: int | None) -> bool:
-    """Whether a seed is one of tuning."""
+    """Return whether a seed is reserved for tuning."""
     # A range goes through all its members to find that it holds no None.
     return seed is not None and int(seed) in TUNING_SEEDS
 
 
 def check_training_seed(name: str, value: Any) -> None:
-    """Refuse ``value`` unless it is a seed that a run can be trained from.
-
-    Raises:
-        ConfigError: If it is no seed, or one of evaluations.
-    """
+    """Refuse a value that is no seed, or a seed reserved for evaluation."""
     check_seed(name, value)
     if int(value) in EVALUATION_SEEDS:
         raise ConfigError(

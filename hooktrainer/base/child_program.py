@@ -1,7 +1,7 @@
-"""`ChildProgram`: a Python program that runs next to this process, and ends with it.
+"""`ChildProgram`: a Python program that runs next to this process and ends with it.
 
-``python -m hooktrainer.base.child_program DIRECTORY [-m] TARGET ARGUMENTS`` is ``python [-m] TARGET
-ARGUMENTS`` in a directory, as a child program; see `ChildProgram.of_command`.
+``python -m hooktrainer.base.child_program DIRECTORY [-m] TARGET ARGUMENTS`` runs ``python [-m]
+TARGET ARGUMENTS`` in a directory as a child program; see `ChildProgram.of_command`.
 """
 
 from __future__ import annotations
@@ -18,24 +18,23 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 PACKAGE_ROOT: Final = Path(__file__).resolve().parents[2]
-"""The folder that this package is imported from."""
+"""The directory that contains the package."""
 
 
 class ChildProgram:
-    """``python -m MODULE ARGUMENTS``, which ends when this process does, however that ends.
+    """``python -m MODULE ARGUMENTS``, which ends when this process does, for any reason.
 
-    The program is to end when its standard input does, as `end_with_parent` sees to. It is in a
-    session of its own, so that no signal to this process's group, such as a terminal's Ctrl-C,
-    reaches it. It imports this package from where it is imported here. A function that runs in
-    another process is a `hooktrainer.base.worker.Worker`.
+    The program must call `end_with_parent`, which follows its standard input. It has its own
+    session, so that no signal to this process's group reaches it, and imports this package from the
+    same place. To run a function in another process, use `hooktrainer.base.worker.Worker`.
 
     Args:
-        module: The module to run, by its full name.
+        module: The module to run.
         arguments: Its command line.
-        environ: Environment variables that it has in addition to those of this process.
-        nice: By how much its priority is lower than this process's.
+        environ: Additional environment variables.
+        nice: Decrease of its priority.
         stdout: As for `subprocess.Popen`; discarded by default.
-        stderr: Likewise; by default where this process writes.
+        stderr: As for `subprocess.Popen`; inherited by default.
 
     Attributes:
         pid: Number of the process.
@@ -74,15 +73,14 @@ class ChildProgram:
         stdout: int | IO[Any] | None = None,
         stderr: int | IO[Any] | None = None,
     ) -> ChildProgram:
-        """Start a Python command that would not end by itself when this process does.
-
-        To the command it is as if it had been started alone: it imports modules of its directory.
+        """Start a Python command as a child program, as if it had been started alone.
 
         Args:
-            command: What follows ``python``: a script, or ``-m`` and a module, and its arguments.
-            directory: Where it works; by default where this process does.
-            stdout: As for the class, but by default where this process writes.
-            stderr: Likewise.
+            command: The arguments of ``python``: a script, or ``-m`` and a module, and its
+                arguments.
+            directory: Working directory; by default this process's.
+            stdout: As for `subprocess.Popen`; inherited by default.
+            stderr: As for `subprocess.Popen`; inherited by default.
         """
         return cls(__name__, str(directory or Path.cwd()), *command, stdout=stdout, stderr=stderr)
 
@@ -93,7 +91,7 @@ class ChildProgram:
 
     @property
     def output(self) -> IO[bytes]:
-        """What it writes, if ``stdout`` is `subprocess.PIPE`."""
+        """Its standard output, if ``stdout`` is `subprocess.PIPE`."""
         assert self._process.stdout is not None
         return self._process.stdout
 
@@ -105,13 +103,13 @@ class ChildProgram:
             self._process.stdin.flush()
 
     def wait(self, seconds: float | None = None) -> int | None:
-        """Wait for its end, and return the exit code; `None` if that took longer."""
+        """Wait for its end, and return the exit code; `None` on a timeout."""
         with suppress(subprocess.TimeoutExpired):
             return self._process.wait(seconds)
         return None
 
     def terminate(self) -> None:
-        """Send it SIGTERM, unless it has ended."""
+        """Send SIGTERM, unless it has ended."""
         self._process.terminate()
 
     def close(self, grace: float) -> None:
@@ -123,7 +121,7 @@ class ChildProgram:
             self.kill()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it."""
         assert self._process.stdin is not None
         self._process.kill()
         self._process.wait()
@@ -132,10 +130,10 @@ class ChildProgram:
 
 
 def end_with_parent(code: int = 1, told: Callable[[], None] | None = None) -> None:
-    """Called by a `ChildProgram`: have this process end at once when the one that started it does.
+    """Exit when the parent process ends; called by a `ChildProgram`.
 
     Args:
-        code: The exit code then.
+        code: The exit code.
         told: Called, in a thread, when the parent writes something.
     """
     threading.Thread(target=_follow_input, args=(code, told), daemon=True).start()

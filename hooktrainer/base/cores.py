@@ -1,4 +1,4 @@
-"""The CPU cores that this process, and those it starts, may use."""
+"""CPU cores and threads of this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 def available_cores() -> set[int]:
-    """Numbers of the CPU cores that this process may use."""
+    """Return the numbers of the CPU cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return set(os.sched_getaffinity(0))
     return set(range(os.cpu_count() or 1))
@@ -21,17 +21,16 @@ _AT_FIRST: Final = frozenset(available_cores())  # before anything was pinned
 
 
 def pin(cores: Any) -> None:
-    """Let this process run on these CPU cores only, where the system can do that."""
+    """Restrict this process to some CPU cores, if the system supports it."""
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, set(cores))
 
 
 @contextmanager
 def unpinned() -> Iterator[None]:
-    """What is started in the block may use all cores that this process had when it began.
+    """Let processes started in the block use all cores that this process had at its start.
 
-    Processes inherit the cores of the one that starts them: those that a pinned learner starts
-    would crowd together on its own.
+    Processes inherit the cores of their parent, such as a pinned learner.
     """
     now = available_cores()
     pin(_AT_FIRST)
@@ -44,18 +43,15 @@ def unpinned() -> Iterator[None]:
 # -- How many threads of the CPU torch computes with: one for small networks.
 
 SMALL = 500_000
-"""Parameters below which a loss's networks are small: one thread computes them."""
+"""Parameters below which one thread computes a loss."""
 _CHOSEN_BY = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _AT_IMPORT = torch.get_num_threads()
 
 
 def threads_for(module: Any) -> int | None:
-    """How many threads to compute a loss with; ``None`` for as many as torch has now.
+    """Return the number of threads for a loss; ``None`` for torch's current number.
 
-    Whoever sets ``OMP_NUM_THREADS`` or calls ``torch.set_num_threads`` has chosen.
-
-    Args:
-        module: The loss, with the networks it trains.
+    ``OMP_NUM_THREADS`` and ``torch.set_num_threads`` take precedence.
     """
     chosen = any(name in os.environ for name in _CHOSEN_BY)
     if chosen or torch.get_num_threads() != _AT_IMPORT or not isinstance(module, torch.nn.Module):
@@ -68,7 +64,7 @@ def threads_for(module: Any) -> int | None:
 
 @contextmanager
 def compute_threads(number: int | None) -> Iterator[None]:
-    """In the block torch computes with ``number`` threads; ``None`` for as many as it has now."""
+    """In the block, torch uses ``number`` threads; ``None`` for its current number."""
     before = torch.get_num_threads()
     if number is None or number == before:
         yield

@@ -1,4 +1,4 @@
-"""How a run can end: its status in ``run.json`` and loggers, and the signals that end a program."""
+"""How a run can end: its status, and the signals that end a program."""
 
 from __future__ import annotations
 
@@ -11,36 +11,34 @@ from types import FrameType
 from typing import Final
 
 ENDED: Final = ("finished", "solved", "pruned", "stopped")
-"""In order: at ``total_frames``, at its goal, by a sweep, by another request to stop."""
+"""In order: at ``total_frames``, at its goal, by a sweep, by another stop request."""
 ENDINGS: Final = (*ENDED, "interrupted", "failed")
-"""All of them."""
+"""Every final status."""
 
 # -- The signals that end a program, and what SIGINT does while modules are imported.
 
 ENDING_SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
-"""SIGINT, SIGTERM and, where there is one, SIGHUP."""
+"""SIGINT, SIGTERM and, if it exists, SIGHUP."""
 GRACE: Final = 30.0
-"""Seconds from a signal to the end of the process, unless said otherwise."""
+"""Default seconds from a signal to the end of the process."""
 
 
 def has_default(number: int) -> bool:
-    """Whether a signal is handled as Python does by itself, or by `interruptible`."""
+    """Return whether a signal has Python's handler, or that of `interruptible`."""
     return signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler, _interrupt)
 
 
 @contextmanager
 def interruptible(*, is_all: bool = False) -> Iterator[None]:
-    """In the block, SIGINT raises `KeyboardInterrupt`; while something is imported, it is the end.
+    """In the block, SIGINT raises `KeyboardInterrupt`, but during an import ends the process.
 
-    An exception that a handler raises within an import gets lost or comes out as another one: an
-    extension took it for its own. So the process dies there as one without a handler would, without
-    a word. Outside the main thread, or where SIGINT is ignored or handled, this changes nothing.
+    An exception that a handler raises within an import may be lost or converted. Outside the main
+    thread, or if SIGINT is ignored or handled, this does nothing.
 
     Args:
-        is_all: Whether the block is all that the process does: what Python tidies up after it is
-            then cut off without a word, too.
+        is_all: Whether the block is the whole program; SIGINT then also ends Python's shutdown.
     """
     is_ours = (
         threading.current_thread() is threading.main_thread()
@@ -56,7 +54,7 @@ def interruptible(*, is_all: bool = False) -> Iterator[None]:
 
 
 def is_importing(frame: FrameType | None) -> bool:
-    """Whether a frame is at work for an import statement."""
+    """Return whether a frame runs within an import statement."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True

@@ -1,4 +1,4 @@
-"""Packages that register environments with Gymnasium, told by the ids of these."""
+"""Packages that register environments with Gymnasium, recognized by environment id."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class EnvPackage:
     """A package of environments.
 
     Attributes:
-        install: What ``pip install`` takes.
-        module: What is imported.
-        ids: A regular expression that its ids, and hardly any others, begin with.
-        then: What to do once it is installed; by default to name the module before the id.
-        register: The function of the module that registers them, if importing it does not.
+        install: Argument of ``pip install``.
+        module: The module to import.
+        ids: A regular expression that matches the beginning of its ids.
+        then: Advice after installing it; by default to prefix the id with the module.
+        register: The module's function that registers them, if importing it does not.
     """
 
     install: str
@@ -36,11 +36,11 @@ class EnvPackage:
 
     @property
     def is_installed(self) -> bool:
-        """Whether its module can be found."""
+        """Whether its module exists."""
         return _is_found(self.module)
 
     def advice(self, env_id: str) -> str:
-        """What to do to get an environment of it."""
+        """Return how to get one of its environments."""
         if not self.is_installed:
             then = f", then {self.then}" if self.then else ""
             return f"It comes with {self.install}: pip install '{self.install}'{then}."
@@ -50,7 +50,7 @@ class EnvPackage:
 
 
 def _is_found(module: str) -> bool:
-    """Whether the package of a module is there, without importing it."""
+    """Return whether the package of a module exists, without importing it."""
     try:
         return importlib.util.find_spec(module.split(".")[0]) is not None
     except ValueError:  # it was imported, and says nothing of where from
@@ -87,19 +87,19 @@ PACKAGES: Final = (
         "train on it with an offline algorithm, such as iql(dataset=...): it is a data set",
     ),
 )
-"""The packages known here."""
+"""The known packages."""
 
 
 def package_of(env_id: str) -> EnvPackage | None:
-    """The package whose environments have ids like this; ``None`` if none known here has."""
+    """Return the known package of an environment id, or ``None``."""
     return next((package for package in PACKAGES if re.match(package.ids, env_id)), None)
 
 
 def register_known(env_id: str) -> None:
-    """Import the package that has the environment, if it is known, installed and not imported yet.
+    """Import the package of an environment if it is known, installed and not imported yet.
 
     Raises:
-        MissingPackageError: If something that the package needs is missing; it says what to type.
+        MissingPackageError: If a dependency of the package is missing; gives the command.
     """
     package = package_of(env_id)
     if env_id in gym.registry or package is None or not package.is_installed:
@@ -122,7 +122,7 @@ def import_registering(module: str) -> None:
     """Import a module that registers environments.
 
     Raises:
-        MissingPackageError: If it is not installed; it says what to type.
+        MissingPackageError: If it is not installed; gives the command.
     """
     try:
         importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""A bar over frames: redrawn on a terminal, now and then a line in a file."""
+"""A progress bar over frames, redrawn on a terminal, printed as lines in a file."""
 
 from __future__ import annotations
 
@@ -12,15 +12,11 @@ from tqdm import tqdm as plain_tqdm
 from tqdm.auto import tqdm
 
 SECONDS = 30.0
-"""Between two lines where the bar is no picture, as in the log of a batch job."""
+"""Interval between lines outside a terminal."""
 
 
 def frames_bar(**kwargs: Any) -> plain_tqdm:  # type: ignore[type-arg]
-    """A `tqdm` bar over frames.
-
-    Args:
-        **kwargs: As for `tqdm`.
-    """
+    """Return a `tqdm` bar over frames; the arguments are those of `tqdm`."""
     look: dict[str, Any] = {"unit": " frames", "unit_scale": True, "smoothing": 0.1}
     is_notebook = any(base.__name__ == "tqdm_notebook" for base in tqdm.__mro__)
     if is_notebook or (sys.stderr is not None and sys.stderr.isatty()):
@@ -29,17 +25,13 @@ def frames_bar(**kwargs: Any) -> plain_tqdm:  # type: ignore[type-arg]
 
 
 def show_frames(bar: Any, frames: int) -> bool:
-    """Move a bar to so many frames; the last batch may bring more than were asked for.
-
-    Returns:
-        Whether it was drawn.
-    """
+    """Move a bar to a number of frames, possibly beyond its end; return whether it was drawn."""
     bar.total = max(bar.total, frames)
     return bool(bar.update(frames - bar.n))
 
 
 def forget_bars() -> None:
-    """In a forked process: leave the bars of the other alone, and take none of its locks."""
+    """Detach a forked process from its parent's bars and their locks."""
     plain_tqdm.set_lock(threading.RLock())
     tqdm._instances = plain_tqdm._instances = WeakSet()  # type: ignore[attr-defined]
 
@@ -49,7 +41,7 @@ class _Lines(plain_tqdm):  # type: ignore[type-arg]
 
     @staticmethod
     def status_printer(file: Any) -> Callable[[str], None]:
-        """What writes the bar."""
+        """Return the function that writes the bar."""
         begun = False
 
         def write(line: str) -> None:

@@ -1,15 +1,13 @@
-"""Names of a package that are imported when they are first used.
+"""Names of a package that are imported at their first use.
 
-A package lists its names once, as imports for type checkers, and hands out what they say::
+A package lists its names as imports for type checkers and editors::
 
     if TYPE_CHECKING:
         from .evaluate import Evaluate as Evaluate
     else:
         __getattr__, __dir__, __all__ = attach(__name__, __file__)
 
-Editors, type checkers and the reference read the imports; whoever imports the package waits for
-none of them, and whoever uses one name for that alone. ``from .hooks import *`` gives what the
-package ``.hooks`` lists in the same way.
+``from .hooks import *`` includes the names that the package ``.hooks`` lists in the same way.
 """
 
 from __future__ import annotations
@@ -25,13 +23,9 @@ from typing import Any
 def attach(
     package: str, file: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Make the ``__getattr__``, ``__dir__`` and ``__all__`` of a package.
+    """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package.
 
-    Submodules are found as well, by their names.
-
-    Args:
-        package: Its ``__name__``.
-        file: Its ``__file__``, in which the names are listed.
+    Submodules are available too.
     """
     home = names_listed(Path(file))
 
@@ -58,11 +52,7 @@ def attach(
 
 
 def names_listed(file: Path) -> dict[str, tuple[str, str]]:
-    """Name to the module where it is at home, relative to the package, and its name there.
-
-    Args:
-        file: The ``__init__.py`` that lists them.
-    """
+    """Return the relative module and original name of each name in an ``__init__.py``."""
     found: dict[str, tuple[str, str]] = {}
     for node in _imports(ast.parse(file.read_text(encoding="utf-8"))):
         module = node.module or ""
@@ -76,7 +66,7 @@ def names_listed(file: Path) -> dict[str, tuple[str, str]]:
 
 
 def _imports(tree: ast.Module) -> Iterator[ast.ImportFrom]:
-    """The relative imports below ``if TYPE_CHECKING:``."""
+    """Yield the relative imports under ``if TYPE_CHECKING:``."""
     for node in tree.body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             yield from (n for n in node.body if isinstance(n, ast.ImportFrom) and n.level == 1)

@@ -1,4 +1,4 @@
-"""Configurations as plain, nested Python values: what YAML, JSON and every logger can hold."""
+"""Configurations as plain nested Python values, for YAML, JSON and loggers."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from typing import Any
 
 
 def to_plain(config: Any) -> dict[str, Any]:
-    """Turn a configuration into nested dicts and lists of `None`, bool, int, float and str.
+    """Convert a configuration to nested dicts and lists of `None`, bool, int, float and str.
 
     Paths, devices, dtypes and other objects become their `str`, enum members their name, classes
     and functions their dotted name, arrays and tensors lists.
 
     Args:
-        config: A dataclass instance, a mapping (a Hydra or OmegaConf config too), or any object
-            with attributes, such as an `argparse.Namespace`.
+        config: A dataclass instance, a mapping (also of OmegaConf), or an object with attributes.
 
     Raises:
-        TypeError: `config` is none of these.
+        TypeError: If `config` is none of these.
     """
     plain = _plain(config)
     if not isinstance(plain, dict):
@@ -36,7 +35,7 @@ def to_plain(config: Any) -> dict[str, Any]:
 
 
 def without_omegaconf(value: Any) -> Any:
-    """OmegaConf's lists and dicts as Python's; every other value unchanged."""
+    """Convert OmegaConf's lists and dicts to Python's; return other values unchanged."""
     kind = type(value).__name__
     if kind == "ListConfig":
         return [without_omegaconf(item) for item in value]
@@ -46,7 +45,7 @@ def without_omegaconf(value: Any) -> Any:
 
 
 def flatten_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Join the keys of nested dicts with dots: `{"optim": {"lr": 1}}` becomes `{"optim.lr": 1}`."""
+    """Join nested keys with dots: `{"optim": {"lr": 1}}` becomes `{"optim.lr": 1}`."""
     flat: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
@@ -57,7 +56,7 @@ def flatten_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 
 def to_yaml(config: Mapping[str, Any]) -> str:
-    """Write a plain configuration as YAML, in its own order."""
+    """Format a plain configuration as YAML, in its order."""
     import yaml
 
     return str(yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))

@@ -1,4 +1,4 @@
-"""The leaves of an observation space: the arrays that an observation is made of, and their keys."""
+"""The leaves of an observation space: arrays with their keys."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Leaf:
     """One array of an observation.
 
     Attributes:
-        key: Its key in the batch.
-        path: The keys that lead to it in a dict observation, the places in a tuple.
-        shape: Its shape for one environment.
-        dtype: The type it is stored in.
-        start: What is subtracted, so that discrete values count from 0; ``None`` for nothing.
-        space: Its space; ``None`` for a mask that comes beside the observation.
+        key: Key in the batch.
+        path: Keys of nested dicts and indices of tuples that lead to it.
+        shape: Shape for one environment.
+        dtype: The stored type.
+        start: Subtracted, so that discrete values begin at 0; ``None`` for nothing.
+        space: Its space; ``None`` for a mask that is not part of the observation.
     """
 
     key: tuple[str, ...]
@@ -49,22 +49,16 @@ class Leaf:
 
 
 class ObservationGroups(NamedTuple):
-    """Who reads what of an observation.
-
-    Attributes:
-        policy: The part that policies read.
-        value: The part that values read; the same object if there is no other.
-    """
+    """The parts of an observation for policies and for values; the same object if undivided."""
 
     policy: spaces.Space[Any]
     value: spaces.Space[Any]
 
 
 def groups_of(space: spaces.Space[Any]) -> ObservationGroups:
-    """Who reads what of an observation: all of it, unless it is a Dict with the key ``"critic"``.
+    """Divide an observation: with a Dict key ``"critic"``, values read it and policies the rest.
 
-    Then values read that alone, and policies the rest; of a rest with the key ``"policy"`` that
-    alone.
+    If the rest has the key ``"policy"``, policies read only that.
 
     Raises:
         ConfigError: If nothing is left for the policy.
@@ -83,13 +77,13 @@ def groups_of(space: spaces.Space[Any]) -> ObservationGroups:
 
 
 def leaves_of(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
-    """The leaves of an observation space, in order.
+    """Return the leaves of an observation space, in order.
 
     The key of a plain space is ``"observation"``, those of a dict are its own, those of a tuple
     outside of a dict ``("observation", "0")`` and so on.
 
     Raises:
-        ConfigError: If a part of the space has no tensor form, or there is nothing in it.
+        ConfigError: If a part has no tensor form, or the space is empty.
     """
     leaves = tuple(_leaf(path, part) for path, part in parts_of(space))
     if not leaves:
@@ -108,10 +102,7 @@ def leaves_of(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
 
 
 def parts_of(space: spaces.Space[Any]) -> list[tuple[Path, spaces.Space[Any]]]:
-    """The spaces that a Dict or a Tuple is made of, nested ones too, and the keys that lead there.
-
-    A space that is neither is its only part, and its path is empty.
-    """
+    """Return the leaf spaces of nested Dicts and Tuples, each with its path."""
     inner: list[tuple[str | int, spaces.Space[Any]]]
     if isinstance(space, spaces.Dict):
         inner = list(space.spaces.items())

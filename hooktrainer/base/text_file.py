@@ -1,4 +1,4 @@
-"""Files that others may have put a link in the place of."""
+"""Writing and locking files without following links."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from ..errors import TakenError
 
 
 def write_atomically(path: Path, content: str | bytes, *, durable: bool = True) -> None:
-    """Replace a file by way of one next to it, so that it is never half written.
-
-    A link is replaced as well: what it leads to stays as it is.
+    """Replace a file atomically; a link is replaced, not followed.
 
     Args:
         path: The file.
@@ -20,7 +18,7 @@ def write_atomically(path: Path, content: str | bytes, *, durable: bool = True) 
         durable: Whether to flush it to the disk first.
 
     Raises:
-        TakenError: If there is something else under that name, such as a directory or a device.
+        TakenError: If the path is something else, such as a directory or a device.
     """
     if path.exists() and not path.is_file():
         raise TakenError(f"{path} is no file: choose another name.")
@@ -41,14 +39,7 @@ def write_atomically(path: Path, content: str | bytes, *, durable: bool = True) 
 
 
 def open_to_lock(path: Path) -> int:
-    """Open a file that is locked, and make it if there is none.
-
-    Returns:
-        Its descriptor.
-
-    Raises:
-        TakenError: If it is a link.
-    """
+    """Open or create a lock file and return its descriptor."""
     try:
         return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Numbers and lists as people say and write them; texts of unknown origin as they are shown."""
+"""Formatting and parsing of numbers, lists and untrusted text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST = 3e10
 
 
 def duration(seconds: float) -> str:
-    """A time span for people, such as ``42 s``, ``3 min 20 s`` or ``5 h 12 min``."""
+    """Format a time span, such as ``42 s``, ``3 min 20 s`` or ``5 h 12 min``."""
     if not seconds < _LONGEST:
         return f"{seconds:.3g} s"
     if seconds < 10:
@@ -31,18 +31,12 @@ def duration(seconds: float) -> str:
 
 
 def plural(count: int, noun: str, several: str | None = None) -> str:
-    """How many there are, such as ``1 checkpoint``, ``2 checkpoints``.
-
-    Args:
-        count: How many.
-        noun: What one of them is called.
-        several: What several are called; by default with an ``s``.
-    """
+    """Format a count with its noun, such as ``1 checkpoint``, ``2 checkpoints``."""
     return f"{count:,} {noun if count == 1 else several or noun + 's'}"
 
 
 def listed(things: Iterable[object], most: int = 8) -> str:
-    """Things with commas between them; of many, the first ones and how many more there are.
+    """Join items with commas; after ``most`` of them, give the number of the others.
 
     Examples:
         >>> listed(range(1000), most=3)
@@ -55,7 +49,7 @@ def listed(things: Iterable[object], most: int = 8) -> str:
 
 
 def ranges(numbers: Iterable[int], most: int = 8) -> str:
-    """Integers in ascending order, neighbours as a range.
+    """Format ascending integers, with ranges for neighbours.
 
     Examples:
         >>> ranges([0, 1, 2, 3, 7, 9, 10])
@@ -71,12 +65,7 @@ def ranges(numbers: Iterable[int], most: int = 8) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], most: int = 2) -> str:
-    """A sentence, with a space before it, that names what was meant; empty if nothing is near.
-
-    Args:
-        name: What there is not.
-        known: What there is.
-        most: How many to name.
+    """Return a sentence, with a leading space, that names the nearest known names, if any.
 
     Examples:
         >>> did_you_mean("tensorbord", ["csv", "tensorboard"])
@@ -87,7 +76,7 @@ def did_you_mean(name: str, known: Iterable[str], most: int = 2) -> str:
 
 
 def nearest(name: str, known: Iterable[str], most: int = 2) -> list[str]:
-    """The names that were meant by one that there is not, the most alike first."""
+    """Return the nearest known names, the best first."""
     word, words = _bare(name), {_bare(other): other for other in known}
     begun = [other for other in words if other.startswith(word) and len(word) > 1]
     near = begun[:most] or difflib.get_close_matches(word, words, n=most, cutoff=0.6)
@@ -99,7 +88,7 @@ def _bare(name: str) -> str:
 
 
 def whole_number(text: str) -> int:
-    """The integer that is written as ``50000``, ``50_000``, ``5e4`` or ``5.0e4``, exactly.
+    """Parse an integer written as ``50000``, ``50_000``, ``5e4`` or ``5.0e4``, exactly.
 
     Raises:
         ValueError: If it is none, or has more than 20 digits.
@@ -114,11 +103,7 @@ def whole_number(text: str) -> int:
 
 
 def which(text: str) -> str | None:
-    """What a word says of which one of a run is meant: ``latest``, ``best``, or frames.
-
-    Returns:
-        The word, frames as plain digits; ``None`` if it says no such thing.
-    """
+    """Parse a checkpoint choice: ``latest``, ``best``, or frames as plain digits; else ``None``."""
     if text in ("latest", "best"):
         return text
     try:
@@ -129,15 +114,7 @@ def which(text: str) -> str | None:
 
 
 def printable(text: object, keep: str = "") -> str:
-    r"""Return a text of unknown origin as it can be shown: on one line, without control characters.
-
-    What a terminal would obey instead of showing it (escape sequences, line breaks, changes of the
-    direction of writing) becomes an escape such as ``\x1b``.
-
-    Args:
-        text: The text.
-        keep: Characters that stay as they are in any case.
-    """
+    """Escape control characters and line breaks of untrusted text, except those in ``keep``."""
     return "".join(
         c if c.isprintable() or c in keep else c.encode("unicode_escape").decode()
         for c in str(text)
@@ -145,7 +122,7 @@ def printable(text: object, keep: str = "") -> str:
 
 
 def shell_word(text: object) -> str:
-    r"""Return a text as a word that a shell takes and a terminal shows, on one line.
+    r"""Quote a text as one printable word of a shell.
 
     Examples:
         >>> shell_word("runs/a"), shell_word("my runs")
@@ -170,9 +147,7 @@ def _escaped(character: str) -> str:
 
 
 def encodable(text: str) -> str:
-    r"""Return ``text`` as every file and data base takes it: NUL and lone surrogates as escapes.
-
-    A lone surrogate stands for a byte of a file name that is no text.
+    r"""Escape NUL and lone surrogates, which stand for undecodable bytes of file names.
 
     Examples:
         >>> encodable("caf\udce9")
@@ -185,10 +160,10 @@ def encodable(text: str) -> str:
 
 
 def as_name(name: str) -> str:
-    """The name of a metric as every file and server takes it; a changed one is warned of.
+    """Escape the name of a metric for files and servers, with a warning if it changes.
 
     Raises:
-        ValueError: It is no text.
+        ValueError: If it is not text.
     """
     if not isinstance(name, str):
         raise ValueError(f"the name of a metric is a text, not {name!r}")

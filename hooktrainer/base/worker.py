@@ -1,4 +1,4 @@
-"""`Worker`: a process that runs a function for this one, exchanges messages, and ends with it."""
+"""`Worker`: a process that runs a function, exchanges messages, and ends with its parent."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ Start = Literal["forkserver", "fork", "spawn"]
 
 
 class ChildError(RuntimeError):
-    """A process that works for this one has died, or does not answer."""
+    """A child process died, or does not answer."""
 
 
 class ClosedError(EOFError):
-    """The parent has closed its end of the connection: a worker ends then silently."""
+    """The parent has closed the connection; the worker then ends silently."""
 
 
 class RemoteError(Exception):
-    """The cause of an error that was raised in a worker: the traceback there, as text."""
+    """The traceback of an error in a worker, as the cause of the error raised here."""
 
     def __str__(self) -> str:
         return f"\n\n{self.args[0]}"
@@ -54,7 +54,7 @@ class Channel:
     """The worker's end of the connection.
 
     Attributes:
-        pulse: Called every second from another thread; what it returns is sent.
+        pulse: Called every second in another thread; its result is sent.
     """
 
     pulse: Callable[[], Any] | None = None
@@ -64,11 +64,7 @@ class Channel:
         self._sending = threading.Lock()
 
     def receive(self) -> bytes:
-        """Wait for the next message.
-
-        Raises:
-            ClosedError: If there will be none.
-        """
+        """Wait for the next message."""
         try:
             return self._connection.recv_bytes()
         except (EOFError, ConnectionResetError):
@@ -80,14 +76,14 @@ class Channel:
             self._connection.send_bytes(_RESULT + answer)
 
     def send_object(self, answer: Any) -> None:
-        """Send an object as an answer, pickled."""
+        """Send an object as a pickled answer."""
         self.send(cloudpickle.dumps(answer))
 
     def send_error(self, error: BaseException) -> None:
         """Raise ``error`` in the parent, where it waits for an answer.
 
-        What is no `Exception`, such as the ``sys.exit()`` of an environment, would end the parent
-        silently: it becomes a `ChildError`, as does what cannot be sent.
+        An exception that is no `Exception` (such as SystemExit), or that does not pickle, is sent
+        as a `ChildError`.
         """
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         message = f"{type(error).__name__}: {error}"
@@ -104,11 +100,11 @@ class Channel:
             self._connection.send_bytes(_ERROR + data)
 
     def take_file(self) -> int:
-        """The descriptor of the file that the parent gives."""
+        """Receive a file descriptor from the parent."""
         return reduction.recv_handle(self._connection)
 
     def give_file(self, descriptor: int) -> None:
-        """Give the parent an open file; it takes it with `Worker.take_file`."""
+        """Send an open file to the parent; it calls `Worker.take_file`."""
         parent = multiprocessing.parent_process()
         assert parent is not None
         reduction.send_handle(self._connection, descriptor, parent.pid)
@@ -117,36 +113,33 @@ class Channel:
 class Worker:
     """A process that runs one function, which exchanges messages with this process.
 
-    It ends when `close` is called, when this object is gone, and when this process ends, even by
-    SIGKILL. How it is started decides what it is:
+    It ends when `close` is called, when this object is deleted, and when this process ends, even by
+    SIGKILL. ``start`` is one of:
 
-    - ``"forkserver"`` (``"spawn"`` where there is no fork server): a part of this run. It ignores
-      SIGINT, SIGTERM and SIGHUP, which a terminal or a scheduler sends to all processes of a run:
-      this process decides when to stop. A script that makes one needs
+    - ``"forkserver"`` (``"spawn"`` if unavailable): a part of this run. It ignores SIGINT, SIGTERM
+      and SIGHUP, since this process decides when to stop. The script needs
       ``if __name__ == "__main__":``.
-    - ``"fork"``, ``"spawn"``: a run of its own, in a session of its own, so that a terminal's
-      Ctrl-C reaches this process alone. It handles signals as a new program does. What it prints is
-      discarded; its standard error is this process's. A forked one begins with all that this
-      process has imported and computed, and with copies of its random generators. It is forked from
-      a new thread, which is its main thread: an OpenMP pool belongs to the thread that made it, so
-      the worker makes its own.
+    - ``"fork"``, ``"spawn"``: a run of its own in its own session, with default signal handlers.
+      Its standard output is discarded; its standard error is this process's. A forked one inherits
+      imports, memory and random generators. It is forked from a new thread, so that it creates its
+      own OpenMP pool.
 
     Args:
-        name: For messages, such as ``"environment worker 1"``.
-        target: Called in the worker with its `Channel` and ``args``. Unless it is forked,
-            `cloudpickle` sends both, so that they may be lambdas or local functions.
-        args: What ``target`` takes after the channel.
+        name: Name in messages, such as ``"environment worker 1"``.
+        target: Called in the worker with its `Channel` and ``args``. Unless forked, both are sent
+            by `cloudpickle`, so that they may be lambdas or local functions.
+        args: Further arguments of ``target``.
         start: How the process is started.
         timeout: Seconds to wait for an answer.
 
     Attributes:
         pid: Number of the process.
-        connection: Where its messages arrive, for `multiprocessing.connection.wait`.
-        timeout: Seconds to wait for an answer; one that did not come in time ends the use of it.
+        connection: Its connection, for `multiprocessing.connection.wait`.
+        timeout: Seconds to wait for an answer; after a timeout the worker is unusable.
 
     Raises:
-        ConfigError: If the function or an argument cannot be sent to another process.
-        ChildError: If the process ends before it has taken them.
+        ConfigError: If the function or an argument does not pickle.
+        ChildError: If the process ends before it has received them.
     """
 
     def __init__(
@@ -192,11 +185,7 @@ class Worker:
             self.send(payload)
 
     def send(self, message: bytes) -> None:
-        """Send a message.
-
-        Raises:
-            ChildError: If the process has died.
-        """
+        """Send a message."""
         try:
             self.connection.send_bytes(message)
         except (BrokenPipeError, ConnectionResetError):
@@ -213,8 +202,8 @@ class Worker:
         """Wait for the next answer.
 
         Raises:
-            ChildError: If the process has died, or does not answer in time.
-            Exception: What was raised in the worker, with the traceback there as its cause.
+            ChildError: If the process died, or a timeout occurred.
+            Exception: From the worker, with its traceback as the cause.
         """
         if self._is_given_up or not self._has_answer():
             self._is_given_up = True  # a late answer would be taken for the next one
@@ -234,7 +223,7 @@ class Worker:
         return message[1:]
 
     def receive_object(self) -> Any:
-        """As `receive`, unpickled."""
+        """Receive and unpickle an answer."""
         return pickle.loads(self.receive())
 
     def _has_answer(self) -> bool:
@@ -248,11 +237,11 @@ class Worker:
         return False
 
     def give_file(self, descriptor: int) -> None:
-        """Give the worker an open file; it takes it with `Channel.take_file`."""
+        """Send an open file to the worker; it calls `Channel.take_file`."""
         reduction.send_handle(self.connection, descriptor, self.pid)
 
     def take_file(self) -> int:
-        """The descriptor of the file that the worker gives with `Channel.give_file`."""
+        """Receive a file descriptor from the worker."""
         return reduction.recv_handle(self.connection)
 
     def _obituary(self) -> str:
@@ -272,22 +261,19 @@ class Worker:
         )
 
     def terminate(self) -> None:
-        """Send it SIGTERM, unless it has ended."""
+        """Send SIGTERM, unless it has ended."""
         self._process.terminate()
 
     def close(self, grace: float = _GRACE) -> None:
-        """Close the connection, and kill it if it has not ended after ``grace`` seconds."""
+        """Close the connection, and kill the process if it runs on after ``grace`` seconds."""
         if self._end.detach():
             _end(self._process, self.connection, os.getpid(), grace)
 
 
 class WorkerPool:
-    """Workers that work at the same time, each of which may be sent several messages at once.
+    """Workers that run at the same time, each with any number of pending messages.
 
-    Every message has one answer, and answers come in the order of the messages.
-
-    Attributes:
-        workers: The workers.
+    Every message has one answer, and a worker's answers come in the order of its messages.
     """
 
     def __init__(self) -> None:
@@ -298,40 +284,36 @@ class WorkerPool:
         return len(self.workers)
 
     def add(self, worker: Worker) -> None:
-        """Add a worker, the last."""
+        """Add a worker at the end."""
         self.workers.append(worker)
         self._unanswered.append(0)
 
     def send(self, place: int, message: bytes) -> None:
-        """Send a message, whose answer is taken later."""
+        """Send a message without waiting for its answer."""
         self.workers[place].send(message)
         self._unanswered[place] += 1
 
     def receive(self, place: int) -> bytes:
-        """Wait for the next answer.
-
-        Raises:
-            Exception: What was raised there, which is an answer too.
-        """
+        """Wait for the next answer."""
         self._unanswered[place] -= 1
         return self.workers[place].receive()
 
     def ask_all(self, message: Callable[[int], bytes]) -> list[Any]:
-        """The answers, unpickled, to a message for each."""
+        """Send each worker a message and return the unpickled answers."""
         places = range(len(self))
         for place in places:
             self.send(place, message(place))
         return [pickle.loads(self.receive(place)) for place in places]
 
     def settle(self) -> None:
-        """Take and drop the answers that are still to come after a failure."""
+        """Receive and drop pending answers after a failure."""
         for place in range(len(self)):
             while self._unanswered[place]:
                 with suppress(Exception):
                     self.receive(place)
 
     def close(self) -> None:
-        """End the processes, which together have 3 s to end by themselves. Safe to call again."""
+        """End the processes within 3 s in total; a second call does nothing."""
         living = [worker for worker in self.workers if worker._end.alive]
         for worker in living:
             worker.connection.close()
@@ -341,7 +323,7 @@ class WorkerPool:
 
 
 def native_threads() -> int:
-    """How many threads this process has, those of libraries included; 0 if it cannot be known."""
+    """Return the number of threads of this process, including those of libraries; 0 if unknown."""
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:
@@ -350,10 +332,9 @@ def native_threads() -> int:
 
 @contextmanager
 def frozen_heap() -> Iterator[None]:
-    """In the block, the garbage collector leaves what there is alone.
+    """In the block, exclude existing objects from garbage collection.
 
-    Otherwise its first collection in a forked worker writes to every object, and so copies the
-    memory that it shares with this process.
+    Otherwise the first collection in a forked worker copies the memory shared with this process.
     """
     gc.collect()
     gc.freeze()
@@ -374,7 +355,7 @@ def _how_it_ended(code: int | None) -> str:
 
 
 def _end(process: BaseProcess, connection: Connection, parent: int, grace: float) -> None:
-    """End a worker: by itself, since its connection ends, or by force."""
+    """End a worker by closing its connection, or else kill it."""
     connection.close()
     if os.getpid() != parent:  # a forked worker drops its copies of this process's objects
         return
@@ -399,10 +380,7 @@ def _context(start: Start, target: Callable[..., object]) -> Any:
 
 @contextmanager
 def _sigint_ignored() -> Iterator[None]:
-    """What is started in the block ignores SIGINT, and so does what that starts.
-
-    A terminal sends SIGINT to a process that is still importing the script as well.
-    """
+    """Let processes started in the block ignore SIGINT, which a terminal sends to them too."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -440,13 +418,7 @@ def _start(process: BaseProcess) -> None:
 
 
 def _work(connection: Connection, parent: int | None, forked: Any) -> None:
-    """What the process does.
-
-    Args:
-        connection: To the parent.
-        parent: Its number, if this process is a run of its own.
-        forked: The parent's end of the connection, the function and its arguments, if forked.
-    """
+    """Run the target in the worker process."""
     is_run = parent is not None
     for number in ENDING_SIGNALS:
         signal.signal(number, signal.SIG_DFL if is_run else signal.SIG_IGN)
@@ -481,7 +453,7 @@ def _work(connection: Connection, parent: int | None, forked: Any) -> None:
 
 
 def _beat(channel: Channel, parent: int | None) -> None:
-    """Send the pulse every second, and end this process when its parent has ended."""
+    """Send the pulse every second, and exit when the parent has ended."""
     process = multiprocessing.parent_process()
     assert process is not None
     # Other forked processes may hold the pipe open by which the end of the parent is noticed.

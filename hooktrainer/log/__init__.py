@@ -1,4 +1,4 @@
-"""Loggers: `csv`, `tensorboard`, `mlflow`, `wandb`, and whatever a user brings."""
+"""Loggers: `csv`, `tensorboard`, `mlflow`, `wandb`, and adapters for others."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What users bring as loggers: TorchRL's, and any object with their methods."""
+"""Adapters for loggers of TorchRL and objects with the same methods."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from .sink import Histogram, HParams, Image, Scalars, Sink, Text, Video
 
 
 def as_logger(logger: Any) -> Logger:
-    """Make a `Logger` of what a user has, which writes to it on a thread of its own.
+    """Convert an object to a `Logger`, which writes to it in a thread.
 
-    To have it called on the thread that logs, and to wait for it there, wrap it yourself:
-    `Logger({"mine": LoggerSink(mine)})`.
+    To call it in the logging thread instead, use `Logger({"mine": LoggerSink(mine)})`.
 
     Args:
-        logger: A `Logger`, a `Sink`, or any object with TorchRL's `log_scalar(name, value, step)`;
-            what else of TorchRL's methods it has is used too.
+        logger: A `Logger`, a `Sink`, or an object with TorchRL's `log_scalar(name, value, step)`;
+            its other methods of TorchRL's loggers are used too.
 
     Raises:
-        TypeError: None of these.
+        TypeError: If it is none of these.
     """
     if isinstance(logger, Logger):
         return logger
@@ -44,11 +43,7 @@ def as_logger(logger: Any) -> Logger:
 
 
 def as_loggers(loggers: Any) -> list[Logger]:
-    """Make a list of `Logger`s of none (`None`), one, or a list or tuple of them.
-
-    Raises:
-        TypeError: Something that is no logger; see `as_logger`.
-    """
+    """Convert `None`, one logger, or a list or tuple of them to a list of `Logger`s."""
     if loggers is None:
         return []
     many = loggers if isinstance(loggers, (list, tuple)) else [loggers]
@@ -56,16 +51,11 @@ def as_loggers(loggers: Any) -> list[Logger]:
 
 
 class LoggerSink(Sink):
-    """Passes records on to an object with TorchRL's `Logger` methods.
+    """Passes records to an object with the methods of TorchRL's `Logger`.
 
-    `log_scalar(name, value, step=...)` is all it needs; `log_scalars` (or `log_metrics`),
+    Only `log_scalar(name, value, step=...)` is required; `log_scalars` (or `log_metrics`),
     `log_hparams`, `log_video`, `log_image`, `log_histogram`, `log_text` (or `log_str`), `flush`,
-    `close`, `state_dict` and `load_state_dict` are used where it has them. What happens to its
-    output on a resume is its own affair. `as_logger` has it called on a thread of its own, always
-    the same one; a run that MLflow's fluent functions have begun for it is taken over to there.
-
-    Args:
-        logger: The object.
+    `close`, `state_dict` and `load_state_dict` are used if present.
     """
 
     def __init__(self, logger: Any) -> None:
@@ -75,7 +65,7 @@ class LoggerSink(Sink):
         self._thread = threading.get_ident()
 
     def write_scalars(self, event: Scalars) -> None:
-        """Call `log_scalars` or `log_metrics` once, or else `log_scalar` for each value."""
+        """Call `log_scalars` or `log_metrics`, else `log_scalar` for each value."""
         if method := self._method("log_scalars") or self._method("log_metrics"):
             method(dict(event.values), step=event.step)
             return
@@ -129,7 +119,7 @@ class LoggerSink(Sink):
             method()
 
     def close(self, status: str = "finished") -> None:
-        """Call `close`, or else `flush`."""
+        """Call `close`, else `flush`."""
         if method := self._method("close") or self._method("flush"):
             method()
 
@@ -144,7 +134,7 @@ class LoggerSink(Sink):
             method(state_dict)
 
     def how_to_view(self) -> str:
-        """Return its `log_dir`."""
+        """Return the logger's `log_dir`."""
         place = getattr(self.logger, "log_dir", "") or ""
         return shell_word(place) if place else ""
 
@@ -160,9 +150,9 @@ class LoggerSink(Sink):
 
 
 def _take_over_run(logger: Any) -> None:
-    """Make the MLflow run of a logger, as TorchRL's holds one, that of this thread, too.
+    """Activate the logger's MLflow run in this thread.
 
-    MLflow keeps the run that its functions write to for each thread apart, and would begin another.
+    MLflow stores the active run per thread, and would begin another one.
     """
     mlflow, run = sys.modules.get("mlflow"), getattr(logger, "__dict__", {}).get("experiment")
     if mlflow is not None and isinstance(run, mlflow.ActiveRun):

@@ -1,4 +1,4 @@
-"""A file that only grows, and can be taken back to an earlier length."""
+"""A file that is appended to and can be truncated to an earlier position."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ _CHUNK = 1 << 20
 
 
 class AppendFile:
-    """Appends bytes to `path`, keeping count of them.
+    """Appends bytes to `path`; a write is complete or undone.
 
-    Every write is complete or, if the disk refuses, undone. `size` and `crc32` describe what this
-    object has written; together they identify a position in the file: the file can be taken back
-    to it as long as its first `size` bytes are still the ones that were there.
+    `size` and `crc32` of the written bytes identify a position, to which the file can be truncated
+    while its beginning is unchanged.
 
     Args:
-        path: The file. Its directory is made at the first write.
-        exclusive: Refuse to write to a file that already exists.
+        path: The file. Its directory is created at the first write.
+        exclusive: Refuse an existing file.
     """
 
     def __init__(self, path: Path, *, exclusive: bool = False) -> None:
@@ -35,11 +34,7 @@ class AppendFile:
         self._entry_synced = False
 
     def write(self, data: bytes) -> None:
-        """Append `data`.
-
-        Raises:
-            OSError: The disk refused; the file is as it was before.
-        """
+        """Append `data`."""
         fd = self._open()
         view = memoryview(data)
         try:
@@ -55,7 +50,7 @@ class AppendFile:
         self._synced = False
 
     def rewind(self, size: int, crc32: int) -> bool:
-        """Cut the file back to a position. Returns `False`, changing nothing, if it cannot be."""
+        """Truncate the file to a position; return `False`, with no change, if impossible."""
         self.close()
         if self.path.is_symlink() or not starts_with(self.path, size, crc32):
             return False
@@ -66,14 +61,14 @@ class AppendFile:
         return True
 
     def replace(self, content: bytes) -> None:
-        """Replace what the file holds by `content`, all at once."""
+        """Replace the content atomically."""
         self.close()
         write_atomically(self.path, content, durable=False)
         self.size, self.crc32 = len(content), zlib.crc32(content)
         self._exclusive = self._synced = self._entry_synced = False
 
     def sync(self) -> None:
-        """Flush the file, and its entry in the directory, to the disk."""
+        """Flush the file and its directory entry to the disk."""
         if self._synced:
             return
         os.fsync(self._open())
@@ -87,7 +82,7 @@ class AppendFile:
         self._synced = True
 
     def close(self) -> None:
-        """Close the file; the next write opens it again and appends."""
+        """Close the file; the next write opens it again."""
         if self._fd is not None:
             fd, self._fd = self._fd, None
             os.close(fd)
@@ -111,7 +106,7 @@ class AppendFile:
 
 
 def starts_with(path: Path, size: int, crc32: int) -> bool:
-    """Whether the first `size` bytes of the file exist and have this CRC-32."""
+    """Return whether the first `size` bytes of the file have this CRC-32."""
     if size == 0:
         return True
     found, left = 0, size

@@ -1,9 +1,8 @@
-"""`BackgroundSink`: one bounded queue and one writer thread in front of any sink.
+"""`BackgroundSink`: a bounded queue and a writer thread in front of a sink.
 
-Giving a record to the queue costs the training thread about a microsecond, whatever the sink
-does with it. The writer sleeps until something arrives, lets a little more gather, writes all of
-it and flushes, so a database sees batches. A full queue makes the caller wait, and every question
-waits for its turn in it; but nothing waits for long for a sink that does not get on.
+Queueing a record takes the training thread about a microsecond. The writer waits for more records,
+then writes and flushes them together. A full queue blocks the caller, and each request waits for
+its turn, but no wait for a sink that makes no progress is long.
 """
 
 from __future__ import annotations
@@ -22,25 +21,22 @@ from .sink import Event, GuardedSink, Scalars, Sink, log, payload_bytes
 
 
 class BackgroundSink(Sink):
-    """Writes to `sink` on a thread of its own, which starts at the first use.
+    """Writes to `sink` in a thread, which starts at the first use.
 
-    Everything that touches `sink` runs on that thread. What is still queued when the object dies or
-    the interpreter exits is written then. Pickling flushes; a copy, and a forked child, start their
-    own queue and thread.
+    All calls of `sink` run in that thread. Records still queued when the object or the interpreter
+    ends are written then. Pickling flushes; a copy, and a forked child, start their own thread.
 
-    The caller never waits longer than `patience` for a sink that does not answer. It is told of
-    then, once, and waited for no more until it has caught up. Where the queue is full meanwhile,
-    records are left out of it; a checkpoint holds the position that `Sink.state_at` gives.
+    A caller waits at most `patience` seconds for a sink that does not answer. One warning reports
+    it; nothing waits for it until it has caught up. Meanwhile records are dropped if the queue is
+    full, and a checkpoint stores the position of `Sink.state_at`.
 
     Args:
-        sink: The sink to write to. Its failures are reported once and end its use, see
-            `GuardedSink`.
-        capacity: Records the queue holds before a caller has to wait.
-        max_bytes: Bytes of pictures the queue holds before a caller has to wait.
-        linger: Seconds the writer waits for more before it writes what there is.
-        patience: Seconds a caller waits for room in the queue, for an answer, and, when closing,
-            for the next record to be written.
-        closing: Seconds that closing takes at most, while the sink gets on, beside `Sink.closing`.
+        sink: The sink. Its first failure is reported and disables it; see `GuardedSink`.
+        capacity: Records in a full queue.
+        max_bytes: Bytes of images in a full queue.
+        linger: Seconds the writer waits for more records.
+        patience: Seconds a caller waits for space, for an answer, and for each record when closing.
+        closing: Maximum seconds of closing, in addition to `Sink.closing`.
     """
 
     def __init__(
@@ -64,7 +60,7 @@ class BackgroundSink(Sink):
 
     @property
     def failure(self) -> BaseException | None:
-        """The exception that ended the use of the sink, or `None`."""
+        """The exception that disabled the sink, or `None`."""
         return self.guarded.failure
 
     def write(self, event: Event) -> None:
@@ -79,18 +75,15 @@ class BackgroundSink(Sink):
         self.write(event)
 
     def flush(self) -> None:
-        """Wait until everything queued so far is written and flushed."""
+        """Wait until everything queued is written and flushed."""
         self._ask("flush", late=lambda: None)
 
     def sync(self) -> None:
-        """Have everything queued so far made durable; does not wait for the disk."""
+        """Request a sync, without waiting for the disk."""
         self._live().put(_Request("sync", ()))
 
     def close(self, status: str = "finished") -> None:
-        """Write what is queued, close the sink and end the thread.
-
-        Waits as long as records are being written, within bounds, and then gives the sink up.
-        """
+        """Write the queue, close the sink and end the thread, within time limits."""
         writer = self._live()
         self._writer = None
         patience = max(self._patience, self.guarded.closing)
@@ -103,7 +96,7 @@ class BackgroundSink(Sink):
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Position of the sink once everything queued so far is written."""
+        """Return the position after everything queued is written."""
         step = self._step
         state: dict[str, Any] = self._ask("state_dict", late=lambda: self.guarded.state_at(step))
         return state
@@ -113,7 +106,7 @@ class BackgroundSink(Sink):
         self._ask("load_state_dict", state_dict, late=lambda: None)
 
     def hurry(self, deadline: float) -> None:
-        """From now on wait for the sink no longer than until then."""
+        """Do not wait for the sink beyond ``deadline``."""
         super().hurry(deadline)
         self.guarded.hurry(deadline)
 
@@ -122,7 +115,7 @@ class BackgroundSink(Sink):
         return self.guarded.how_to_view()
 
     def replace(self, sink: Sink) -> None:
-        """Write to another sink; only before anything was written."""
+        """Replace the sink before anything was written."""
         if self.deadline < math.inf:
             sink.hurry(self.deadline)
         self.guarded.sink = sink
@@ -142,7 +135,7 @@ class BackgroundSink(Sink):
         return self._writer
 
     def _ask(self, method: str, *args: Any, late: Callable[[], Any]) -> Any:
-        """Have the writer call a method and wait for what it returns, else return `late()`."""
+        """Call a method in the writer and return its result, or `late()` if it does not answer."""
         writer, request = self._live(), _Request(method, args)
         writer.put(request, hurry=True)
         try:
@@ -172,7 +165,7 @@ class BackgroundSink(Sink):
 
 
 class _Request:
-    """A call that takes its turn in the queue; `answer` holds its result."""
+    """A call in the queue; `answer` holds its result."""
 
     def __init__(self, method: str, args: tuple[Any, ...]) -> None:
         self.method = method
@@ -181,11 +174,7 @@ class _Request:
 
 
 class _Writer:
-    """The queue and the thread that empties it.
-
-    Attributes:
-        is_late: Whether somebody has waited for it in vain; until it has caught up.
-    """
+    """The queue and its thread; `is_late` from a timeout until it has caught up."""
 
     def __init__(self, sink: GuardedSink, capacity: int, max_bytes: int, linger: float) -> None:
         self.pid = os.getpid()
@@ -209,7 +198,7 @@ class _Writer:
     def put(
         self, item: Event | _Request, *, hurry: bool = False, patience: float = math.inf
     ) -> bool:
-        """Queue an item; `False` if there was no room for it in time."""
+        """Queue an item; return `False` if there was no space in time."""
         is_request = isinstance(item, _Request)
         size = 0 if isinstance(item, (Scalars, _Request)) else payload_bytes(item)
         until = math.inf
@@ -230,13 +219,7 @@ class _Writer:
         return True
 
     def close(self, status: str, patience: float, seconds: float) -> bool:
-        """Close the sink and end the thread; `False` if the sink did not get on, or took too long.
-
-        Args:
-            status: How the run ended.
-            patience: Seconds for one record.
-            seconds: Seconds for all of it.
-        """
+        """Close the sink and end the thread; return `False` on a timeout."""
         request, until = _Request("close", (status,)), monotonic() + seconds
         self.put(request, hurry=True)
         done, since = -1, monotonic()
@@ -253,7 +236,7 @@ class _Writer:
                 return self.stop(max(0.1, until - monotonic()))
 
     def stop(self, seconds: float) -> bool:
-        """End the thread once the queue is empty."""
+        """End the thread when the queue is empty."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -263,7 +246,7 @@ class _Writer:
         return not self._thread.is_alive()
 
     def abandon(self) -> int:
-        """Give up what is queued; return how many records that are, those in hand included."""
+        """Drop the queue; return the number of unwritten records."""
         with self._changed:
             self._stopping, self.is_late = True, True
             left = sum(not isinstance(item, _Request) for item in self._queue)
@@ -271,7 +254,7 @@ class _Writer:
             return left + self._taken
 
     def finish(self, patience: float, seconds: float) -> None:
-        """Write what is left and close the sink; for a logger that nobody closed."""
+        """Write the queue and close the sink, for a logger that was not closed."""
         if self._thread.is_alive() and self.pid == os.getpid() and not self._stopping:
             if threading.current_thread() is self._thread:
                 self.put(_Request("close", ("finished",)))

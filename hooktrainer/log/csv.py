@@ -1,8 +1,8 @@
-"""Metrics in one CSV file of rows `step,name,value`.
+"""Metrics in a CSV file of rows `step,name,value`.
 
-One row a value, so that the file is append-only, a metric may appear at any time, and nothing has
-to be rewritten. `pandas.read_csv(path).pivot(index="step", columns="name", values="value")` gives
-the wide form. There is no column of times: two runs that compute the same write the same bytes.
+With one row per value the file is append-only. Use `pandas.read_csv(path).pivot(index="step",
+columns="name", values="value")` for the wide form. It has no times, so that equal runs write equal
+bytes.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _BUFFER_ROWS = 4096
 
 
 class CSVSink(Sink):
-    """Writes scalars to a CSV file, and everything else to files in the same directory.
+    """Writes scalars to a CSV file, and other records to files in the same directory.
 
-    Values are written by `repr`, so reading gives back the same float64. Texts go to `texts/`,
-    pictures to `images/` (PNG), films to `videos/` (GIF), the configuration to `hparams.yaml`;
-    their file names hold the step.
+    Values are written by `repr`, so that reading returns the same float64. Texts are in `texts/`,
+    images in `images/` (PNG), videos in `videos/` (GIF), with the step in their names, and the
+    configuration in `hparams.yaml`.
 
     Args:
-        path: The CSV file. If it holds rows already and no position is loaded before the first
-            write, it is moved to `previous_<n>/`, so that two runs never mix.
+        path: The CSV file. If it has rows and no position is loaded before the first write, it is
+            moved to `previous_<n>/`.
     """
 
     name = "csv"
 
     @classmethod
     def at(cls, place: LogPlace, **kwargs: Any) -> Sink:
-        """Write ``metrics.csv`` of a run."""
+        """Create the sink for ``metrics.csv`` of a run."""
         return cls(place.directory / "metrics.csv", **kwargs)
 
     def __init__(self, path: Path) -> None:
@@ -55,7 +55,7 @@ class CSVSink(Sink):
         self._started = False
 
     def write_scalars(self, event: Scalars) -> None:
-        """Append one row a value."""
+        """Append one row per value."""
         quoted = self._quoted
         for name, value in event.values.items():
             if name not in quoted:
@@ -83,7 +83,7 @@ class CSVSink(Sink):
         _write(self._beside("videos", event.name, event.step, ".gif"), gif)
 
     def flush(self) -> None:
-        """Write the rows gathered so far."""
+        """Write the buffered rows."""
         if not self._rows:
             return
         rows, self._rows = self._rows, []
@@ -103,22 +103,22 @@ class CSVSink(Sink):
         self._file.sync()
 
     def close(self, status: str = "finished") -> None:
-        """Write the rows gathered so far and close the file."""
+        """Write the buffered rows and close the file."""
         try:
             self.flush()
         finally:
             self._file.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Length, CRC-32 and last step of the file."""
+        """Return the length, CRC-32 and last step of the file."""
         self.flush()
         return {"bytes": self._file.size, "crc32": self._file.crc32, "step": self._step}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Cut the file back to the saved length.
+        """Truncate the file to the saved length.
 
-        If its beginning is not what was saved (it lost its end with the power, or was edited), the
-        whole rows up to the saved step are kept instead, and that is reported.
+        If its beginning has changed, as after a power loss or an edit, the whole rows up to the
+        saved step are kept, with a warning.
         """
         self._rows.clear()
         self._step = state_dict["step"]
@@ -137,11 +137,11 @@ class CSVSink(Sink):
             )
 
     def state_at(self, step: int) -> dict[str, Any]:
-        """The last step alone: the rows up to it are kept."""
+        """Return a position by step only."""
         return {"bytes": None, "crc32": 0, "step": step}
 
     def after_fork(self) -> None:
-        """Drop the parent's rows; it writes them itself."""
+        """Drop the parent's rows."""
         self._rows.clear()
 
     def how_to_view(self) -> str:
@@ -164,18 +164,18 @@ def read_csv(
 ) -> dict[str, list[tuple[int, float]]]:
     """Read a metrics file.
 
-    A last line without its line end (the run is writing, or was killed) is left out.
+    An incomplete last line is ignored.
 
     Args:
-        path: The CSV file, or the directory that holds it as `metrics.csv`.
-        names: Only these metrics, which is faster; by default all.
+        path: The CSV file, or the directory with `metrics.csv`.
+        names: Read only these metrics, which is faster; by default all.
 
     Returns:
         For each metric, in order of first appearance, its `(step, value)` pairs in file order.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        ConfigError: The file is not a metrics file.
+        FileNotFoundError: If there is no such file.
+        ConfigError: If the file is not a metrics file.
     """
     path = Path(path)
     if path.is_dir():
@@ -196,10 +196,10 @@ def read_csv(
 
 
 def parse_row(line: str) -> tuple[int, str, float]:
-    """Read one row of a metrics file: step, name and value.
+    """Parse one row: step, name and value.
 
     Raises:
-        ValueError: It is none.
+        ValueError: If it is malformed.
     """
     try:
         ((text, name, value),) = csv.reader([line]) if '"' in line else (line.split(","),)
@@ -212,7 +212,7 @@ def parse_row(line: str) -> tuple[int, str, float]:
 
 
 def _rows(path: Path) -> list[str]:
-    """Whole lines of a metrics file, without the header."""
+    """Return the whole lines of a metrics file, without the header."""
     with refusing(path, ConfigError), open_file(path, path.parent) as file:
         text = file.readall().decode()
     header, *rows = io.StringIO(text, newline="").readlines() or [HEADER]

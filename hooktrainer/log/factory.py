@@ -1,4 +1,4 @@
-"""Making the sinks of a run by their names."""
+"""Creating sinks by name."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .sink import LogPlace, Sink
 
 
 def check_kinds(kinds: Sequence[str]) -> None:
-    """Refuse what `get_logger` would refuse, before anything is made or imported.
+    """Check logger names before anything is created or imported.
 
     Raises:
-        ConfigError: An unknown or repeated name.
-        MissingPackageError: The package behind `mlflow` or `wandb` is not installed.
+        ConfigError: If a name is unknown or repeated.
+        MissingPackageError: If the package of `mlflow` or `wandb` is not installed.
     """
     for number, kind in enumerate(kinds):
         if kind not in _SINKS:
@@ -31,7 +31,7 @@ def check_kinds(kinds: Sequence[str]) -> None:
 
 
 def generate_exp_name(model_name: str, experiment_name: str) -> str:
-    """Make a name that no other run has: model, experiment, 8 random hex digits, date and time.
+    """Return a unique name: model, experiment, 8 random hex digits, date and time.
 
     >>> generate_exp_name("ppo", "cartpole")  # doctest: +SKIP
     'ppo_cartpole_1f0c9a2e_25_03_14-15_09_26'
@@ -43,24 +43,18 @@ def generate_exp_name(model_name: str, experiment_name: str) -> str:
 def make_sinks(
     kinds: Sequence[str], place: LogPlace, kwargs: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Sink]:
-    """Make the sinks of a run, CSV first: MLflow and W&B are sent what it writes.
-
-    Args:
-        kinds: Their names; see `check_kinds`. Those that need the CSV files bring that sink.
-        place: Where they write.
-        kwargs: Further arguments of some, by name.
-    """
+    """Create the sinks of a run; `csv` first, since MLflow and W&B send its files."""
     if any(_sink(kind).needs for kind in kinds) or "csv" in kinds:
         kinds = ["csv", *(kind for kind in kinds if kind != "csv")]
     return {kind: _sink(kind).at(place, **kwargs.get(kind, {})) for kind in kinds}
 
 
 DEFAULT_LOGGERS: Final = ("csv", "tensorboard")
-"""What a run that is kept logs to."""
+"""Loggers of a run with a directory."""
 
 
 def import_sinks(kinds: Sequence[str]) -> None:
-    """Import what sinks of these names import when a run begins."""
+    """Import the modules that sinks of these names need at the start of a run."""
     for kind in kinds:
         for module in _sink(kind).imports:
             importlib.import_module(module)
@@ -72,7 +66,7 @@ _SINKS: Final[Mapping[str, str]] = {
     "mlflow": "mlflow:MLflowSink",
     "wandb": "wandb:WandbSink",
 }
-"""Sinks by name: the file and the class, imported when it is asked for."""
+"""Module and class of each sink, imported on demand."""
 
 
 def _sink(kind: str) -> type[Sink]:

@@ -1,4 +1,4 @@
-"""`Logger`: what a training loop talks to."""
+"""`Logger`: checks records and passes them to sinks."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ _DEFAULT_BINS: Final = 64
 
 
 class Logger:
-    """Checks what is logged and gives it to every sink.
+    """Checks records and passes them to every sink.
 
-    The methods are those of TorchRL's `Logger`, so that it serves wherever TorchRL takes one, such
-    as in `VideoRecorder`. What is wrong with a *call* (a metric that is no number, a film of the
-    wrong shape) raises at once; what is wrong with a *sink* (a full disk, a server that is gone) is
-    reported once and ends the use of that sink, not the run.
+    It has the methods of TorchRL's `Logger`, and can replace it, for instance in `VideoRecorder`.
+    An invalid call raises immediately. A failing sink, as on a full disk, is reported once and
+    disabled; the run continues.
 
-    `step` counts environment frames. Where it is left out, the values of a metric are numbered
-    0, 1, 2, … A closed logger continues at the next call. Loggers pickle; log to one from one
-    process only. Characters that no name can have (line breaks, NUL, half surrogates) become
-    escapes, which is said once for each name.
+    `step` counts environment frames; by default the values of a metric are numbered 0, 1, 2, … A
+    closed logger continues at the next call. Loggers pickle; use one from one process only.
+    Characters that names cannot have (line breaks, NUL, lone surrogates) are escaped, with a
+    warning.
 
     Args:
-        sinks: Where to write, by name. May be empty. Each is guarded, see `GuardedSink`.
+        sinks: Destinations by name, each wrapped in a `GuardedSink`.
         exp_name: Name of the experiment or run.
         log_dir: Directory of the logs.
     """
@@ -57,19 +56,14 @@ class Logger:
             step: Environment frames so far.
 
         Raises:
-            TypeError: `value` is not one number.
-            ValueError: `name` is no text.
+            TypeError: If `value` is not one number.
+            ValueError: If `name` is not text.
         """
         step = self._count(name) if step is None else _as_step(step)
         self._write(Scalars({self._name(name): _as_float(name, value)}, step))
 
     def log_scalars(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Log several numbers of one step: one record, one trip to each sink.
-
-        Raises:
-            TypeError: A value is not one number.
-            ValueError: A name is no text.
-        """
+        """Log several numbers of one step as one record."""
         if step is None:
             for name, value in metrics.items():
                 self.log_scalar(name, value)
@@ -80,59 +74,47 @@ class Logger:
     def log_metrics(
         self, metrics: Any, step: int | None = None, *, keys_sep: str = "/"
     ) -> dict[str, float]:
-        """Log a dict or TensorDict of numbers, the keys of nested ones joined.
+        """Log a dict or TensorDict of numbers, joining the keys of nested entries.
 
         Args:
             metrics: A mapping or a TensorDict, nested or not.
             step: Environment frames so far.
-            keys_sep: What to put between the keys of nested entries.
+            keys_sep: Separator of joined keys.
 
         Returns:
-            The names and numbers that were logged.
+            The logged numbers by name.
         """
         values = _flat_metrics(metrics, keys_sep, "")
         self.log_scalars(values, step)
         return values
 
     def log_hparams(self, cfg: Any) -> None:
-        """Log the configuration of the run.
-
-        Args:
-            cfg: A mapping, dataclass instance or object with attributes, nested or not.
-
-        Raises:
-            TypeError: `cfg` is none of these.
-        """
+        """Log the configuration: a mapping, dataclass or object with attributes, nested or not."""
         self._write(HParams(_encodable(to_plain(cfg)), 0))
 
     def log_text(self, name: str, text: str, step: int | None = None) -> None:
-        """Log a text, rendered as Markdown where the sink can."""
+        """Log a text, rendered as Markdown if the sink can."""
         self._write(Text(self._name(name), encodable(str(text)), self._resolve(name, step)))
 
     def log_image(self, name: str, image: Any, step: int | None = None) -> None:
-        """Log a picture: uint8 `[H, W]`, `[C, H, W]` or `[H, W, C]` with 1 or 3 channels.
-
-        Raises:
-            ValueError: Another shape or dtype.
-        """
+        """Log an image: uint8 `[H, W]`, `[C, H, W]` or `[H, W, C]` with 1 or 3 channels."""
         pixels = media.as_image(name, image)
         self._write(Image(self._name(name), pixels, self._resolve(name, step)))
 
     def log_video(
         self, name: str, video: Any, step: int | None = None, *, fps: float | None = None
     ) -> None:
-        """Log a film: uint8 `[N, T, C, H, W]` or `[T, C, H, W]` with 1 or 3 channels.
-
-        The frames are copied at once and encoded later, as animated GIF, by the sink's thread.
+        """Log a video, encoded later as animated GIF in the sink's thread.
 
         Args:
-            name: Name of the film.
-            video: The frames. N films are shown side by side.
+            name: Name of the video.
+            video: uint8 `[N, T, C, H, W]` or `[T, C, H, W]` with 1 or 3 channels; N videos are
+                tiled.
             step: Environment frames so far.
-            fps: Frames per second; 30 if not given.
+            fps: Frames per second; 30 by default.
 
         Raises:
-            ValueError: Another shape or dtype, or `fps` is not positive.
+            ValueError: For another shape or dtype, or if `fps` is not positive.
         """
         if fps is not None and not fps > 0:
             raise ValueError(f"fps of video {name!r} must be positive, not {fps!r}")
@@ -142,14 +124,14 @@ class Logger:
     def log_histogram(
         self, name: str, data: Any, step: int | None = None, *, bins: int | None = None
     ) -> None:
-        """Log how values are spread.
+        """Log a histogram of values.
 
         Args:
             name: Name of the histogram.
-            data: A tensor, array or sequence of numbers of any shape. Values that are not finite
-                are left out; if none is left, nothing is logged.
+            data: A tensor, array or sequence of numbers of any shape. Only finite values are used;
+                if there are none, nothing is logged.
             step: Environment frames so far.
-            bins: Number of bins; 64 if not given.
+            bins: Number of bins; 64 by default.
         """
         if hasattr(data, "detach"):
             data = data.detach().double()
@@ -160,38 +142,26 @@ class Logger:
             self._write(Histogram(self._name(name), values, step, bins or _DEFAULT_BINS))
 
     def flush(self) -> None:
-        """Wait until everything logged so far is written.
-
-        There is no need to call this in a loop: sinks write by themselves, twice a second.
-        """
+        """Wait until everything logged is written; sinks also write twice a second."""
         for sink in self.sinks.values():
             sink.flush()
 
     def close(
         self, status: str = "finished", *, step: int | None = None, reason: str | None = None
     ) -> None:
-        """Write everything and close every sink; calling it again changes nothing.
-
-        Args:
-            status: How the run ended: `finished`, `stopped`, `interrupted` or `failed`.
-            step: Environment frames at which it did.
-            reason: Why, if it did not just reach its last frame.
-
-        Raises:
-            ValueError: Another status.
-        """
+        """Write everything and close every sink; a second call does nothing."""
         if status not in ENDINGS:
             raise ValueError(f"status is one of {', '.join(ENDINGS)}, not {status!r}")
         for sink in self.sinks.values():
             sink.close(status)
 
     def hurry(self, deadline: float) -> None:
-        """From now on wait for no sink longer than until then, by `time.monotonic`."""
+        """Do not wait for sinks beyond ``deadline``, a time of `time.monotonic`."""
         for sink in self.sinks.values():
             sink.hurry(deadline)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where every sink stands, once everything logged so far is written."""
+        """Return the position of every sink after writing everything."""
         state = {
             "counts": dict(self._counts),
             "sinks": {name: sink.state_dict() for name, sink in self.sinks.items()},
@@ -201,10 +171,10 @@ class Logger:
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue where a checkpoint left off; what was logged after it is taken back.
+        """Continue from a checkpoint; records logged after it are removed.
 
-        A sink that the checkpoint does not know starts here. One that only the checkpoint knows is
-        named in a warning.
+        A sink that is not in the checkpoint starts here; one only in the checkpoint causes a
+        warning.
         """
         self._counts = dict(state_dict["counts"])
         saved = state_dict["sinks"]
@@ -219,11 +189,11 @@ class Logger:
 
     @property
     def failures(self) -> dict[str, BaseException]:
-        """The sinks that failed, and why."""
+        """The exceptions of disabled sinks."""
         return {name: sink.failure for name, sink in self.sinks.items() if sink.failure is not None}
 
     def how_to_view(self) -> dict[str, str]:
-        """For each sink, the command or path that shows what was logged."""
+        """Return the command or path that shows each sink's records."""
         return {name: sink.how_to_view() for name, sink in self.sinks.items()}
 
     def _write(self, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""Pictures and films: checked, copied, and encoded with Pillow alone."""
+"""Checking, copying and encoding images and videos with Pillow."""
 
 from __future__ import annotations
 
@@ -15,25 +15,14 @@ _PALETTE_PIXELS: Final = 1 << 18
 
 
 def to_numpy(data: Any) -> NDArray[Any]:
-    """Return a tensor (on any device), array or sequence as a NumPy array, perhaps shared."""
+    """Return a tensor, array or sequence as a NumPy array, possibly sharing memory."""
     if hasattr(data, "detach"):
         data = data.detach().cpu()
     return np.asarray(data)
 
 
 def as_image(name: str, image: Any) -> NDArray[np.uint8]:
-    """Check a picture and copy it.
-
-    Args:
-        name: What to call it in an error.
-        image: uint8 `[H, W]`, `[C, H, W]` or `[H, W, C]` with C = 1 or 3.
-
-    Returns:
-        uint8 `[H, W, C]`.
-
-    Raises:
-        ValueError: Another shape or dtype.
-    """
+    """Check and copy an image."""
     array = to_numpy(image)
     _check_uint8("image", name, array)
     if array.ndim == 2:
@@ -49,18 +38,7 @@ def as_image(name: str, image: Any) -> NDArray[np.uint8]:
 
 
 def as_video(name: str, video: Any) -> NDArray[np.uint8]:
-    """Check a film and copy it; several films are put side by side.
-
-    Args:
-        name: What to call it in an error.
-        video: uint8 `[N, T, C, H, W]` or `[T, C, H, W]` with C = 1 or 3.
-
-    Returns:
-        uint8 `[T, H, N * W, C]`.
-
-    Raises:
-        ValueError: Another shape or dtype.
-    """
+    """Check and copy a video; several videos are tiled horizontally."""
     array = to_numpy(video)
     _check_uint8("video", name, array)
     if array.ndim == 4:
@@ -76,21 +54,16 @@ def as_video(name: str, video: Any) -> NDArray[np.uint8]:
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
-    """Encode a picture, uint8 `[H, W, C]`, as PNG."""
+    """Encode an image, uint8 `[H, W, C]`, as PNG."""
     out = io.BytesIO()
     _picture(pixels).save(out, "PNG")
     return out.getvalue()
 
 
 def gif(frames: NDArray[np.uint8], fps: float | None = None) -> bytes:
-    """Encode a film, uint8 `[T, H, W, C]`, as an endless animated GIF.
+    """Encode a video, uint8 `[T, H, W, C]`, as an endless animated GIF of `fps`, 30 by default.
 
-    One palette of 256 colours, taken from pixels all over the film, serves all frames: several
-    times as fast as a palette a frame.
-
-    Args:
-        frames: The film.
-        fps: Frames per second, 30 if `None`. GIF counts in hundredths of a second.
+    All frames share one palette of 256 colours, several times as fast as a palette per frame.
     """
     from PIL import Image
 
@@ -115,7 +88,7 @@ def gif(frames: NDArray[np.uint8], fps: float | None = None) -> bytes:
 
 
 def file_name(name: str, step: int, suffix: str) -> PurePosixPath:
-    """Turn a metric name into a relative path that stays where it is put.
+    """Convert a metric name to a relative path without `..`.
 
     >>> file_name("eval/policy", 1200, ".gif")
     PurePosixPath('eval/policy_000000001200.gif')
@@ -132,7 +105,7 @@ def _picture(pixels: NDArray[np.uint8]) -> Any:
 
 
 def _private(array: NDArray[np.uint8], source: Any) -> NDArray[np.uint8]:
-    """Copy, unless rearranging has copied already: a film can take hundreds of megabytes."""
+    """Copy unless rearranging has copied already; a video can take hundreds of megabytes."""
     array = np.ascontiguousarray(array)
     return array.copy() if np.may_share_memory(array, to_numpy(source)) else array
 

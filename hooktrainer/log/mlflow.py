@@ -1,8 +1,7 @@
-"""`MLflowSink`: sends a run's own files to an MLflow store from a process of its own.
+"""`MLflowSink`: sends a run's files to an MLflow store from another process.
 
-The files are ``metrics.csv``, ``texts/``, ``images/`` and ``videos/``, which the CSV logger writes.
-``mlflow.json`` next to them says where to send them. How far they were sent, the store itself
-tells: see `mlflow_sender`.
+The files are ``metrics.csv``, ``texts/``, ``images/`` and ``videos/`` of the CSV logger.
+``mlflow.json`` holds the destination. The progress is read from the store; see `mlflow_sender`.
 """
 
 from __future__ import annotations
@@ -35,38 +34,35 @@ _LAST_ATTEMPT: Final = 2.0  # seconds at the end for a server that has not answe
 _RESTARTS: Final = 3
 
 NOTE: Final = "mlflow.json"
-"""Where a run is sent, its parameters, what resumes took back, and how it ended."""
+"""File with a run's destination, parameters, resumes and ending."""
 
 ADDRESS: Final = "HOOKTRAINER_SEND_TO"
-"""The environment variable that holds the address, with its secrets, for the sending process."""
+"""Environment variable with the address, including secrets, for the sending process."""
 
 
 class MLflowSink(Sink):
     """Writes to one MLflow run, the same one after a resume.
 
-    Configurations become parameters with dotted names. MLflow cannot change a parameter, so one
-    that differs after a resume (a raised total) becomes a tag of the same name. Metric names get
-    the characters that MLflow accepts, the others becoming `_`.
+    Configurations become parameters with dotted names; a parameter changed by a resume becomes a
+    tag, since MLflow cannot change parameters. Characters that MLflow does not accept become `_`.
 
-    Training never waits for the server: another process reads what the `CSVSink` of the same
-    directory writes, and sends it. The server finds the run by a tag, `hooktrainer.log`. The time
-    of a value is the time at which it was sent.
+    Training never waits for the server: another process sends the files of the `CSVSink` of the
+    same directory. The run has the tag `hooktrainer.log`. The time of a value is when it was sent.
 
-    On resume, metrics that were logged after the checkpoint are removed where the store is SQLite.
-    A tracking server cannot remove them; they stay, and those steps are not written again.
+    A resume removes metrics logged after the checkpoint from a SQLite store. A tracking server
+    cannot remove them; they stay, and those steps are not written again.
 
     Args:
         directory: Directory of the run, with the `metrics.csv` of a `CSVSink`.
         experiment: Name of the MLflow experiment.
         run_name: Name of the MLflow run.
-        tracking_uri: Where the runs are kept. Defaults to the environment variable
-            `MLFLOW_TRACKING_URI`, then to SQLite in `store`.
-        artifact_location: Where a new experiment keeps its artifacts. Defaults to a place in
-            `store` for the SQLite file there, and to the server's choice elsewhere.
+        tracking_uri: The store; by default `MLFLOW_TRACKING_URI`, else SQLite in `store`.
+        artifact_location: Artifacts of a new experiment; by default in `store` for its SQLite file,
+            else chosen by the server.
         tags: Tags of a new run.
         run_id: An existing run to continue. Steps of a metric that it has already are not sent.
-        store: Directory of `mlflow.db` and `mlflow_artifacts/`, which several runs share. Defaults
-            to the run's.
+        store: Directory of `mlflow.db` and `mlflow_artifacts/`, shared by runs; by default
+            `directory`.
     """
 
     name = "mlflow"
@@ -75,7 +71,7 @@ class MLflowSink(Sink):
 
     @classmethod
     def at(cls, place: LogPlace, **kwargs: Any) -> MLflowSink:
-        """Write to the MLflow run of a run, which is tagged with its id."""
+        """Create the sink for a run, tagged with the run's id."""
         names = {"experiment": place.experiment, "run_name": place.run, "store": place.store}
         tags = {} if place.run_id is None else {"hooktrainer.run_id": place.run_id}
         tags |= kwargs.pop("tags", None) or {}
@@ -127,28 +123,28 @@ class MLflowSink(Sink):
         self._starts = 0
 
     def write_scalars(self, event: Scalars) -> None:
-        """See that the rows of the CSV file are sent."""
+        """Mark the sink as used; the sender reads the CSV file."""
         self._used = True
 
     def write_hparams(self, event: HParams) -> None:
-        """Write the configuration, flat, to the note."""
+        """Write the flattened configuration to the note."""
         self._note["hparams"] = flatten_config(event.config)
         self._used = self._changed = True
 
     def write_text(self, event: Text) -> None:
-        """See that the file of the CSV sink is sent."""
+        """Mark the sink as used."""
         self._used = True
 
     def write_image(self, event: Image) -> None:
-        """See that the file of the CSV sink is sent."""
+        """Mark the sink as used."""
         self._used = True
 
     def write_video(self, event: Video) -> None:
-        """See that the file of the CSV sink is sent."""
+        """Mark the sink as used."""
         self._used = True
 
     def flush(self) -> None:
-        """Write the note, and see that the run is being sent."""
+        """Write the note and start the sender if necessary."""
         if not self._used:
             return
         if self._changed:
@@ -162,7 +158,7 @@ class MLflowSink(Sink):
             self._sender = _Sender(self.name, self.directory, self._uri)
 
     def close(self, status: str = "finished") -> None:
-        """Note how the run ended, and wait, within bounds, until all is sent; warn if it is not."""
+        """Note the status, wait within limits until all is sent, and warn if it is not."""
         self.flush()
         if self._sender is None:
             return
@@ -181,14 +177,11 @@ class MLflowSink(Sink):
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """The key by which the server finds the run."""
+        """Return the key that identifies the run on the server."""
         return {"key": self._note["key"]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue the saved run after the rows that `metrics.csv` now has.
-
-        The `CSVSink` has taken back the others before: a `Logger` restores it first.
-        """
+        """Continue the saved run after the rows that the `CSVSink` has kept."""
         if self._sender is not None:
             self._sender.kill()
             self._sender = None
@@ -206,7 +199,7 @@ class MLflowSink(Sink):
         self._changed = True
 
     def state_at(self, step: int) -> dict[str, Any]:
-        """The key."""
+        """Return the key."""
         return self.state_dict()
 
     def after_fork(self) -> None:
@@ -214,7 +207,7 @@ class MLflowSink(Sink):
         self._sender = None
 
     def how_to_view(self) -> str:
-        """Return the command that shows the runs of this store, or the server's address."""
+        """Return the command that shows the store, or the server's address."""
         uri = str(self._note["uri"])
         word = shell_word(uri)
         return word if uri.startswith("http") else f"mlflow ui --backend-store-uri {word}"
@@ -232,7 +225,7 @@ class MLflowSink(Sink):
 
 
 class _Sender:
-    """The program that sends a run; a thread logs its messages."""
+    """The sending process, and a thread that logs its messages."""
 
     def __init__(self, name: str, run: Path, uri: str) -> None:
         self._name = name
@@ -254,7 +247,7 @@ class _Sender:
         return self._program.code
 
     def finish(self, seconds: float) -> bool:
-        """Have it send what is left and end; whether it did. It is killed if that takes too long.
+        """Let it send the rest; return whether it did in time. It is killed otherwise.
 
         A server that does not answer gets one last attempt.
         """
@@ -282,7 +275,7 @@ class _Sender:
 
 
 def read_note(run: Path) -> dict[str, Any]:
-    """Read `mlflow.json` of a run; empty if there is none that can be read."""
+    """Read `mlflow.json` of a run; empty if it cannot be read."""
     with suppress(OSError, ValueError):
         note = json.loads(read_file(run / NOTE, run))
         if isinstance(note, dict) and isinstance(note.get("rewinds"), list):
@@ -291,7 +284,7 @@ def read_note(run: Path) -> dict[str, Any]:
 
 
 def public(uri: str) -> str:
-    """An address without the name and the password in it.
+    """Remove the user name and password from an address.
 
     Examples:
         >>> public("https://me:secret@example.org/mlflow")
@@ -301,13 +294,13 @@ def public(uri: str) -> str:
 
 
 def address(note: Mapping[str, Any]) -> str:
-    """Where a run goes now: the environment's choice if that chose before; else as before."""
+    """Return the run's store: the environment's if that was used before, else the saved one."""
     environment = os.environ.get(_ENVIRONMENT) if note["follows_environment"] else None
     return _absolute(environment or note["uri"])
 
 
 def _absolute(uri: str) -> str:
-    """A SQLite address, or a path, that is understood from any directory."""
+    """Make a SQLite address or a path absolute."""
     if uri.startswith(_SQLITE):
         return f"{_SQLITE}{Path(uri[len(_SQLITE) :]).absolute()}"
     return uri if ":" in uri else str(Path(uri).absolute())

@@ -1,8 +1,8 @@
-"""Sends a run's files to an MLflow store, in order, until it has them all.
+"""Sends a run's files to an MLflow store in order.
 
-`python -m hooktrainer.log.mlflow_sender RUN` does it while the run lasts, `hooktrainer sync RUN`
-after it. What is left to send follows from what the store has: the last step of each metric, and a
-tag with the number of resumes that it knows. So either process may be killed at any moment.
+`python -m hooktrainer.log.mlflow_sender RUN` sends during the run, `hooktrainer sync RUN` after it.
+What is left follows from the store: the last step of each metric, and a tag with the number of
+resumes. So either process may be killed at any moment.
 """
 
 from __future__ import annotations
@@ -53,18 +53,7 @@ _FOLDERS: Final = {"texts": ".txt", "images": ".png", "videos": ".gif"}
 
 
 class Sender:
-    """Sends one run to one store.
-
-    Args:
-        run: The run's directory, with its `mlflow.json`.
-        uri: The store; by default the one that the run is sent to.
-
-    Attributes:
-        uri: The store, without a password.
-
-    Raises:
-        ConfigError: The directory has no `mlflow.json` that can be read.
-    """
+    """Sends one run to one store."""
 
     def __init__(self, run: Path, uri: str | None = None) -> None:
         self.run = run
@@ -84,11 +73,7 @@ class Sender:
         self._attempts: dict[str, int] = {}
 
     def send_some(self) -> int:
-        """Send what comes next; returns how many values and files that were.
-
-        Raises:
-            Exception: As the client raises it. Another call compares with the store and goes on.
-        """
+        """Send the next values and files; return how many."""
         try:
             self._note = read_note(self.run) or self._note
             if self._run_id is None:
@@ -105,7 +90,7 @@ class Sender:
             raise
 
     def end(self) -> None:
-        """Note how the run ended; as interrupted if its files do not say how."""
+        """Set the run's final status; interrupted if its files have none."""
         if self._run_id is None:
             self._open()
         ended = self._note.get("ended")
@@ -143,7 +128,7 @@ class Sender:
         self._run_id = found
 
     def _compare(self, size: int) -> dict[str, int]:
-        """The last step of each metric in the store, once resumes have been followed there."""
+        """Apply resumes to the store, then return the last step of each metric in it."""
         data = self._client.get_run(self._run_id).data
         reached = {metric.key: int(metric.step) for metric in data.to_proto().metrics}
         rewinds = self._note["rewinds"]
@@ -173,7 +158,7 @@ class Sender:
         return reached
 
     def _take_back(self, kept: Mapping[str, int]) -> bool:
-        """Remove the metrics after the kept steps; whether the store allows that."""
+        """Remove the metrics after the kept steps; return whether the store allows it."""
         import sqlite3
 
         if not self._store.startswith(_SQLITE):
@@ -255,10 +240,7 @@ class Sender:
         return len(rows)
 
     def _read_rows(self, start: int, size: int) -> tuple[list[tuple[int, str, float]], int]:
-        """The whole rows among `size` bytes from `start` on, at least one if there is one.
-
-        Damaged rows are left out. Also returned is the position after them.
-        """
+        """Return the valid rows among `size` bytes from `start`, and the position after them."""
         with open_file(self._metrics, self.run) as raw:
             raw.seek(start)
             data = raw.read(size) or b""
@@ -289,7 +271,7 @@ class Sender:
                 self._send_entities(kind, entities[start : start + _MAX_PARAMS])
 
     def _send_entities(self, kind: str, entities: list[Any]) -> None:
-        """Send metrics, parameters or tags; one that the server refuses takes no other with it."""
+        """Send metrics, parameters or tags; leave out any that the server refuses."""
         if not entities:
             return
         try:
@@ -308,7 +290,7 @@ class Sender:
                 log.warning("MLflow refuses %s, which is left out of it: %s", entities[0], error)
 
     def _send_files(self) -> int:
-        """Send texts, pictures and films that the store does not have, each with its time."""
+        """Send texts, images and videos that the store does not have."""
         written = self._written()
         if self._files is None:
             self._files = {}
@@ -337,7 +319,7 @@ class Sender:
         return 1
 
     def _written(self) -> dict[str, int]:
-        """The files of this run by their place in it, with the time of each in nanoseconds."""
+        """Return the run's files with their times in nanoseconds."""
         found = {}
         since = (self._note["started"] - 1000) * 1_000_000
         for folder, suffix in _FOLDERS.items():
@@ -366,7 +348,7 @@ class Sender:
 
 
 def _clean(name: str, taken: Collection[str]) -> str:
-    """Return `name` as MLflow accepts it, a relative path of `[A-Za-z0-9_. :/-]`, and not taken."""
+    """Convert to a valid MLflow name, a relative path of `[A-Za-z0-9_. :/-]`, not in `taken`."""
     clean = re.sub(r"[^\w. :/-]", "_", name, flags=re.ASCII)[:_MAX_NAME]
     clean = posixpath.normpath(clean.replace("..", "_")).strip("/")
     clean = "unnamed" if clean in ("", ".") else clean
@@ -380,12 +362,12 @@ def _database(uri: str) -> str:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether a request is refused for what it says, and will be again."""
+    """Return whether the server refuses the content of a request."""
     return getattr(error, "error_code", None) in ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")
 
 
 def _delete_after(database: str, run_id: str, kept: Mapping[str, int]) -> None:
-    """Remove metrics of a run after a step, by name, from an MLflow SQLite store."""
+    """Delete metrics after a step, by name, from an MLflow SQLite store."""
     import sqlite3
 
     with contextlib.closing(sqlite3.connect(database, timeout=30)) as store, store:
@@ -405,7 +387,7 @@ def _delete_after(database: str, run_id: str, kept: Mapping[str, int]) -> None:
 
 @contextlib.contextmanager
 def sending(run: Path) -> Iterator[bool]:
-    """Whether no other process sends this run; if so, none will while the block runs."""
+    """Lock the sending of a run; yield whether no other process holds the lock."""
     import fcntl
 
     fd = open_to_lock(run / ".mlflow.sending")
@@ -422,7 +404,7 @@ def sending(run: Path) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def _alone(uri: str) -> Iterator[None]:
-    """Let one process at a time make or open a SQLite store: its tables are made by the first."""
+    """Lock a SQLite store while opening it, since the first process creates its tables."""
     if not uri.startswith(_SQLITE):
         yield
         return
@@ -438,7 +420,7 @@ def _alone(uri: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep MLflow from printing a page about the tables it creates."""
+    """Silence MLflow's messages about new tables."""
     loggers = [logging.getLogger(name) for name in ("alembic", "mlflow.store.db.utils")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -451,7 +433,7 @@ def _quiet() -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
-    """Why something failed, in one short line: what was raised first, which names the cause."""
+    """Return the first cause of an error in one short line."""
     first, seen = error, {id(error)}
     while (cause := first.__cause__ or first.__context__) is not None and id(cause) not in seen:
         first = cause
@@ -462,13 +444,7 @@ def reason(error: BaseException) -> str:
 
 
 def send_until_told(sender: Sender, finish: threading.Event, say: Callable[..., None]) -> bool:
-    """Send what comes until `finish` is set and nothing is left; whether all of it was sent.
-
-    Args:
-        sender: Sends the run.
-        finish: Set when nothing more will be logged.
-        say: Called with `ok` and `text` when the store fails, and when it is back.
-    """
+    """Send until `finish` is set and nothing is left; return whether all was sent."""
     is_failing, pause = False, _FIRST_PAUSE
     while True:
         was_last = finish.is_set()
@@ -498,17 +474,13 @@ def send_until_told(sender: Sender, finish: threading.Event, say: Callable[..., 
 
 
 def bound_requests() -> str:
-    """Have this process try a request once and wait ten seconds, unless the user says otherwise.
-
-    Returns:
-        How many seconds it waits.
-    """
+    """Limit requests to one attempt of ten seconds by default; return the seconds."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     return os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 
 
 def main() -> None:
-    """Send the run that is named until standard input says that there will be no more."""
+    """Send the given run until standard input ends the process."""
     # What is printed by anything else must not get among the messages for the parent.
     words = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -532,7 +504,7 @@ def main() -> None:
 
 
 class _Words(logging.Handler):
-    """Passes warnings on to the process that trains."""
+    """Passes warnings to the training process."""
 
     def __init__(self, say: Callable[..., None]) -> None:
         super().__init__(logging.WARNING)

@@ -1,4 +1,4 @@
-"""`Sink`: where records end up. One class per kind of destination, and `GuardedSink` around any."""
+"""`Sink`, the base class of logger back ends, `GuardedSink`, and the records they receive."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ log = logging.getLogger(__name__)
 class Sink(ABC):
     """Base class of logger back ends.
 
-    A sink opens its destination at the first write, not in its constructor, so that
-    `load_state_dict` can still move it back to where a checkpoint left it. After `close` the next
-    write opens it again and continues.
+    A sink opens its destination at the first write, so that `load_state_dict` can restore a
+    position before. After `close` the next write opens it again and continues.
 
-    Subclasses implement `write_scalars` and whatever else the destination can hold. What it cannot
-    hold is reported once and skipped. One thread at a time uses a sink.
+    Subclasses implement `write_scalars` and the other records they support. Others are reported
+    once and skipped. A sink is used by one thread at a time.
 
     Attributes:
-        name: What it is called in messages.
-        needs: The package that it cannot do without, which is the name of the extra that brings it.
+        name: Name in messages.
+        needs: The required package, which is also the name of the extra.
         imports: Modules that it imports when a run begins.
-        closing: Seconds that its `close` may take by itself.
-        deadline: When, by `time.monotonic`, nobody waits for the sink any more; see `hurry`.
+        closing: Seconds that its `close` may take.
+        deadline: Time of `time.monotonic` after which nothing waits for the sink; see `hurry`.
     """
 
     name: str = "sink"
@@ -46,11 +45,11 @@ class Sink(ABC):
 
     @classmethod
     def at(cls, place: LogPlace, **kwargs: Any) -> Sink:
-        """Make the sink of a run, for `hooktrainer.get_logger`.
+        """Create the sink of a run, for `hooktrainer.get_logger`.
 
         Args:
-            place: Where the run's logs go, and what they are called.
-            **kwargs: Further arguments, as `get_logger` was given them.
+            place: Where the run's logs are written.
+            **kwargs: Further arguments from `get_logger`.
         """
         raise NotImplementedError(f"{cls.__name__} is not made by a name")
 
@@ -74,7 +73,7 @@ class Sink(ABC):
         """Write the metric values of one step."""
 
     def write_hparams(self, event: HParams) -> None:
-        """Write the configuration. Writing the same one again changes nothing."""
+        """Write the configuration; writing the same one again changes nothing."""
         self._refuse(event)
 
     def write_text(self, event: Text) -> None:
@@ -82,11 +81,11 @@ class Sink(ABC):
         self._refuse(event)
 
     def write_image(self, event: Image) -> None:
-        """Write a picture."""
+        """Write an image."""
         self._refuse(event)
 
     def write_video(self, event: Video) -> None:
-        """Write a film."""
+        """Write a video."""
         self._refuse(event)
 
     def write_histogram(self, event: Histogram) -> None:
@@ -95,41 +94,40 @@ class Sink(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """Hand everything written so far to the operating system or the server."""
+        """Pass everything written to the operating system or the server."""
 
     def sync(self) -> None:
-        """Make what was flushed survive a power loss, where the destination is a local file."""
+        """Make flushed data of a local file survive a power loss."""
         self.flush()
 
     @abstractmethod
     def close(self, status: str = "finished") -> None:
-        """Flush, record how the run ended, as `hooktrainer.base.endings` has it, and release it."""
+        """Flush, record how the run ended (`hooktrainer.base.endings`), and release resources."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Position in the destination, as plain Python values."""
+        """Return the position in the destination, as plain Python values."""
 
     @abstractmethod
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue at a saved position; what was written after it must not appear twice."""
+        """Continue at a saved position; later records must not appear twice."""
 
     def state_at(self, step: int) -> dict[str, Any]:
-        """The position after all up to `step`, for a destination that does not answer.
+        """Return the position after `step`, for a destination that does not answer.
 
-        Unlike all else it is called on any thread, while another may be held up in a write. Empty
-        where it cannot be known; the sink then goes on where it is.
+        May be called in any thread, even during a write. Empty if unknown; the sink then continues.
         """
         return {}
 
     def hurry(self, deadline: float) -> None:
-        """Be done, as far as that can be, when `time.monotonic` says so."""
+        """Set the deadline."""
         self.deadline = deadline
 
     def after_fork(self) -> None:  # noqa: B027  (most sinks have nothing to do)
-        """Forget, in a forked child, buffers and handles that belong to the parent."""
+        """Drop buffers and handles of the parent, in a forked child."""
 
     def how_to_view(self) -> str:
-        """Return a command or path that shows what was logged."""
+        """Return a command or path that shows the records."""
         return ""
 
     def _refuse(self, event: Event) -> None:
@@ -143,11 +141,7 @@ class Sink(ABC):
 
 
 class GuardedSink(Sink):
-    """Keeps a failing sink from ending the run.
-
-    The first exception is reported with its reason; from then on the sink is left alone. `failure`
-    holds that exception, or `None`.
-    """
+    """Disables a sink after its first exception, which is reported and stored in `failure`."""
 
     def __init__(self, sink: Sink) -> None:
         super().__init__()
@@ -179,14 +173,14 @@ class GuardedSink(Sink):
         self._attempt(self.sink.sync)
 
     def close(self, status: str = "finished") -> None:
-        """Close the sink; one that has failed is closed too, whatever it says."""
+        """Close the sink, even a disabled one."""
         try:
             self.sink.close(status)
         except Exception as error:
             self.disable(error)
 
     def state_dict(self) -> dict[str, Any]:
-        """Position of the last good write; after a failure too."""
+        """Return the position of the last good write."""
         self.flush()
         try:
             return self.sink.state_dict()
@@ -195,30 +189,30 @@ class GuardedSink(Sink):
             return {}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue at a saved position; this gives a failed sink another chance."""
+        """Continue at a saved position, and enable a failed sink again."""
         self.failure = None
         if state_dict:
             self._attempt(lambda: self.sink.load_state_dict(state_dict))
 
     def state_at(self, step: int) -> dict[str, Any]:
-        """The position after all up to `step`, without asking the destination."""
+        """Return the position after `step`, without calling the destination."""
         return self.sink.state_at(step)
 
     def hurry(self, deadline: float) -> None:
-        """Have the sink be done by then."""
+        """Set the deadline."""
         super().hurry(deadline)
         self.sink.hurry(deadline)
 
     def after_fork(self) -> None:
-        """Forget what belongs to the parent process."""
+        """Drop what belongs to the parent process."""
         self.sink.after_fork()
 
     def how_to_view(self) -> str:
-        """Return a command or path that shows what was logged."""
+        """Return a command or path that shows the records."""
         return self.sink.how_to_view()
 
     def disable(self, error: BaseException) -> None:
-        """Report `error`, the first time, and leave the sink alone from now on."""
+        """Report the first `error` and disable the sink."""
         if self.failure is None:
             self.failure = error
             log.error(
@@ -242,7 +236,7 @@ class GuardedSink(Sink):
 
 
 def set_aside(paths: list[Path]) -> None:
-    """Move files of an earlier run, all in one directory, to `previous_<n>/` below it."""
+    """Move files of an earlier run to `previous_<n>/` in their directory."""
     if not paths:
         return
     parent = paths[0].parent
@@ -259,21 +253,21 @@ def set_aside(paths: list[Path]) -> None:
 
 
 class Scalars(NamedTuple):
-    """Metric values of one step. Several sinks share one record: nobody may change `values`."""
+    """Metric values of one step, shared by sinks and so not to be changed."""
 
     values: Mapping[str, float]
     step: int
 
 
 class HParams(NamedTuple):
-    """The configuration of a run: nested dicts and lists of plain Python values."""
+    """The configuration of a run as nested plain Python values."""
 
     config: dict[str, Any]
     step: int
 
 
 class Text(NamedTuple):
-    """A piece of text, Markdown where the sink renders it."""
+    """A text, Markdown if the sink renders it."""
 
     name: str
     text: str
@@ -281,7 +275,7 @@ class Text(NamedTuple):
 
 
 class Image(NamedTuple):
-    """One picture, uint8 `[height, width, channels]` with 1 or 3 channels."""
+    """An image, uint8 `[height, width, channels]` with 1 or 3 channels."""
 
     name: str
     pixels: NDArray[np.uint8]
@@ -289,7 +283,7 @@ class Image(NamedTuple):
 
 
 class Video(NamedTuple):
-    """A film, uint8 `[time, height, width, channels]`; `fps` is `None` for the sink's default."""
+    """A video, uint8 `[time, height, width, channels]`; `fps` `None` for the default."""
 
     name: str
     frames: NDArray[np.uint8]
@@ -298,7 +292,7 @@ class Video(NamedTuple):
 
 
 class Histogram(NamedTuple):
-    """A sample of finite values, float64 `[n]`, to be counted in `bins` bins."""
+    """Finite values, float64 `[n]`, to be counted in `bins` bins."""
 
     name: str
     values: NDArray[np.float64]
@@ -310,7 +304,7 @@ Event: TypeAlias = Scalars | HParams | Text | Image | Video | Histogram
 
 
 def payload_bytes(event: Event) -> int:
-    """Size in bytes of the arrays that `event` keeps alive."""
+    """Return the bytes of a record's array."""
     if isinstance(event, Video):
         return event.frames.nbytes
     if isinstance(event, Image):
@@ -324,13 +318,13 @@ def payload_bytes(event: Event) -> int:
 
 
 class LogPlace:
-    """Where a run's logs go, what they are called, and where runs have things in common.
+    """Where a run's logs are written and their names.
 
     Args:
         directory: The run's directory.
         experiment: Name of the experiment.
-        store: Directory of what the runs of a folder share.
-        run_id: The run's id; ``None`` if it has not begun.
+        store: Directory shared by the runs of a folder.
+        run_id: The run's id; ``None`` before it begins.
     """
 
     def __init__(self, directory: Path, experiment: str, store: Path, run_id: str | None) -> None:

@@ -1,11 +1,9 @@
-"""TensorBoard event files that can be taken back to a checkpoint.
+"""TensorBoard event files that can be rewound to a checkpoint.
 
-A run writes one stream of events, cut into segments: one file for each process that wrote to it.
-On resume the segment that the checkpoint names is cut to the saved length, later ones are emptied,
-and a new one is begun. So the files on disk hold every step once. A TensorBoard that has already
-read beyond the checkpoint drops what it had read when the *new* file begins (its fast loader by
-the steps going back, the other one by the session mark); had events been written again to a file
-that it is reading, it would be stuck in mid-record.
+A run writes one stream in segments, one file per process. A resume truncates the checkpoint's
+segment to the saved length, empties later ones and begins a new one, so that the files hold every
+step once. A TensorBoard that has read beyond the checkpoint drops those events when it finds the
+new file. Appending to the truncated file instead would leave it stuck inside a record.
 """
 
 from __future__ import annotations
@@ -31,15 +29,13 @@ _BUFFER_BYTES: Final = 1 << 18
 class TensorBoardSink(Sink):
     """Writes TensorBoard event files.
 
-    The values of one step go into one event. TensorBoard keeps scalars in single precision. Films
-    are animated GIFs in an image summary, which TensorBoard's page plays. The configuration appears
-    as text under `config` and in the HParams page.
+    One event holds all values of a step, in single precision. Videos are animated GIFs in image
+    summaries. The configuration is shown as text under `config` and in the HParams page.
 
     Args:
-        directory: Where the event files go. Those of an earlier run found there, if no position is
-            loaded before the first write, are moved to `previous_<n>/`, where TensorBoard shows
-            them as a run of their own.
-        run_name: The name of the run in the HParams page.
+        directory: Directory of the event files. If it has files of an earlier run and no position
+            is loaded before the first write, they are moved to `previous_<n>/`.
+        run_name: Name of the run in the HParams page.
     """
 
     name = "tensorboard"
@@ -50,7 +46,7 @@ class TensorBoardSink(Sink):
 
     @classmethod
     def at(cls, place: LogPlace, **kwargs: Any) -> Sink:
-        """Write into ``tensorboard/`` of a run."""
+        """Create the sink for ``tensorboard/`` of a run."""
         return cls(place.directory / "tensorboard", place.run, **kwargs)
 
     def __init__(self, directory: Path, run_name: str = "run") -> None:
@@ -77,7 +73,7 @@ class TensorBoardSink(Sink):
         )
 
     def write_hparams(self, event: HParams) -> None:
-        """Write the configuration as text and for the HParams page, unless it is the last one."""
+        """Write the configuration as text and for the HParams page, if it changed."""
         from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
         config = to_yaml(event.config)
@@ -96,11 +92,11 @@ class TensorBoardSink(Sink):
         self._add_text(event.name, event.text, event.step)
 
     def write_image(self, event: Image) -> None:
-        """Write a picture as PNG."""
+        """Write an image as PNG."""
         self._add_picture(event.name, media.png(event.pixels), event.pixels.shape, event.step)
 
     def write_video(self, event: Video) -> None:
-        """Write a film as animated GIF."""
+        """Write a video as animated GIF."""
         gif = media.gif(event.frames, event.fps)
         self._add_picture(event.name, gif, event.frames.shape[1:], event.step)
 
@@ -112,7 +108,7 @@ class TensorBoardSink(Sink):
         self._add(make(event.name, event.values, event.bins).value, event.step)
 
     def flush(self) -> None:
-        """Write the events gathered so far."""
+        """Write the buffered events."""
         data = self._pending.getvalue()
         if not data:
             return
@@ -133,7 +129,7 @@ class TensorBoardSink(Sink):
             self._file.sync()
 
     def close(self, status: str = "finished") -> None:
-        """Write the events gathered so far and close the file."""
+        """Write the buffered events and close the file."""
         try:
             self.flush()
         finally:
@@ -141,7 +137,7 @@ class TensorBoardSink(Sink):
                 self._file.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Stream, segment, length and CRC-32 of the current file, and the last step."""
+        """Return the stream, segment, length and CRC-32 of the current file, and the last step."""
         self.flush()
         return {
             "stream": self._stream,
@@ -151,10 +147,10 @@ class TensorBoardSink(Sink):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Cut the stream back to the saved position.
+        """Rewind the stream to the saved position.
 
-        If the files do not begin with what was saved (one lost its end with the power, or was
-        removed), the events up to the saved step are kept instead, and that is reported.
+        If the files have changed, as after a power loss, the events up to the saved step are kept,
+        with a warning.
         """
         if self._file is not None:
             self._file.close()
@@ -184,12 +180,12 @@ class TensorBoardSink(Sink):
             )
 
     def state_at(self, step: int) -> dict[str, Any]:
-        """Stream, segment and step: the events up to that are kept."""
+        """Return a position by stream, segment and step."""
         position = {**self._position, "bytes": None, "step": step, "config": self._config}
         return {"stream": self._stream, **position}
 
     def after_fork(self) -> None:
-        """Drop the parent's events and leave its file to it."""
+        """Drop the parent's events and file."""
         self._pending = io.BytesIO()
         self._file = None
 
@@ -266,12 +262,9 @@ class TensorBoardSink(Sink):
 
 
 def read_scalars(directory: str | Path) -> dict[str, list[tuple[int, float]]]:
-    """Read every scalar below a directory's event files, without sampling or purging.
+    """Read every scalar of a directory's event files, without sampling or purging.
 
-    A record torn by a kill, or damaged, ends the reading of its file.
-
-    Returns:
-        For each tag, in order of first appearance, its `(step, value)` pairs in the order written.
+    A torn or damaged record ends its file.
     """
     series: dict[str, list[tuple[int, float]]] = {}
     for path in sorted(Path(directory).glob("events.out.tfevents.*")):
@@ -283,11 +276,7 @@ def read_scalars(directory: str | Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def read_events(path: Path) -> tuple[list[Any], bool]:
-    """Read the events of one file.
-
-    Returns:
-        The events, and whether the file ends behind the last one.
-    """
+    """Return the events of one file, and whether the file ends after the last one."""
     from google.protobuf.message import DecodeError
     from tensorboard.compat.proto.event_pb2 import Event
 
@@ -304,7 +293,7 @@ def read_events(path: Path) -> tuple[list[Any], bool]:
 
 
 def _records(data: bytes) -> Iterator[bytes]:
-    """Whole records (8 bytes of length, 4 of CRC, the payload, 4 of CRC) of an event file."""
+    """Yield the records (8 bytes of length, 4 of CRC, payload, 4 of CRC) of an event file."""
     start = 0
     while start + 12 <= len(data):
         end = start + 16 + int(struct.unpack_from("<Q", data, start)[0])

@@ -29,23 +29,22 @@ _EXIT_CODE: Final = {"interrupted": 255, "failed": 1}
 class WandbSink(Sink):
     """Writes to one Weights & Biases run, the same one after a resume.
 
-    Every row carries its step as the metric `step`, against which all others are drawn. W&B cannot
-    take rows back, and when its process dies it loses those of the last seconds. So a resumed run
-    reads, in the files that its earlier processes left in `wandb/`, how far each metric came. It
-    does not write those steps again, and sends the rows of `metrics.csv` that were lost (not
-    texts and pictures).
+    Every row has the metric `step`, the x-axis of all others. W&B cannot remove rows, and a killed
+    process loses its last seconds. So a resumed run reads the last step of each metric from the
+    files in `wandb/`, does not write those steps again, and sends the lost rows of `metrics.csv`
+    (not texts and images).
 
     Args:
-        directory: Directory of the run; W&B makes `wandb/` in it.
+        directory: Directory of the run; W&B creates `wandb/` in it.
         project: The W&B project.
         run_name: The name of the run.
-        id: Id of an existing run to continue. A new one is made up by default.
-        offline: Keep everything on disk, for `wandb sync` later. `None` leaves it to `WANDB_MODE`.
-            A run that begins when W&B cannot be reached is kept there, too.
+        id: Id of an existing run to continue; by default a new one.
+        offline: Keep everything on disk for `wandb sync`; `None`: as `WANDB_MODE`. A run that
+            begins when W&B is unreachable is kept on disk too.
         **init: Further arguments of `wandb.init`, such as `entity`, `group`, `tags`, `settings`.
 
     Raises:
-        ConfigError: There is no key for W&B, and nobody to ask for one.
+        ConfigError: If there is no W&B key and no terminal to enter one.
     """
 
     name = "wandb"
@@ -54,7 +53,7 @@ class WandbSink(Sink):
 
     @classmethod
     def at(cls, place: LogPlace, **kwargs: Any) -> Sink:
-        """Write to the W&B run of a run, whose configuration holds its id."""
+        """Create the sink for a run, with the run's id in the configuration."""
         names: dict[str, Any] = {"project": place.experiment, "run_name": place.run}
         if place.run_id is not None:
             config = kwargs.pop("config", None) or {}
@@ -110,14 +109,14 @@ class WandbSink(Sink):
         self._log({event.name: event.text}, event.step)
 
     def write_image(self, event: Image) -> None:
-        """Log a picture."""
+        """Log an image."""
         import wandb
 
         pixels = event.pixels[..., 0] if event.pixels.shape[-1] == 1 else event.pixels
         self._log({event.name: wandb.Image(pixels)}, event.step)
 
     def write_video(self, event: Video) -> None:
-        """Log a film as animated GIF."""
+        """Log a video as animated GIF."""
         import wandb
 
         gif = io.BytesIO(media.gif(event.frames, event.fps))
@@ -131,16 +130,16 @@ class WandbSink(Sink):
         self._log({event.name: wandb.Histogram(np_histogram=counts)}, event.step)
 
     def flush(self) -> None:
-        """Do nothing: rows are W&B's own process's as soon as they are logged."""
+        """Do nothing; W&B's process receives rows immediately."""
 
     def close(self, status: str = "finished") -> None:
-        """Finish the run; its exit code is 0, 1 (failed) or 255 (interrupted)."""
+        """Finish the run with exit code 0, 1 (failed) or 255 (interrupted)."""
         if self._run is not None:
             run, self._run = self._run, None
             run.finish(exit_code=_EXIT_CODE.get(status, 0))
 
     def state_dict(self) -> dict[str, Any]:
-        """The run's id."""
+        """Return the run's id."""
         return {"id": self.id}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -153,7 +152,7 @@ class WandbSink(Sink):
         self._resumed = self._restored = True
 
     def state_at(self, step: int) -> dict[str, Any]:
-        """The run's id."""
+        """Return the run's id."""
         return self.state_dict()
 
     def after_fork(self) -> None:
@@ -184,7 +183,7 @@ class WandbSink(Sink):
         return self._run
 
     def _go_offline_if_unreachable(self) -> None:
-        """Keep the run on the disk if W&B cannot be reached: its `init` would fail."""
+        """Go offline if W&B is unreachable, since its `init` would fail."""
         import wandb
 
         url = wandb.setup().settings.base_url
@@ -250,7 +249,7 @@ _FULL, _LAST = 1, 4
 
 
 def read_records(path: Path) -> Iterator[Any]:
-    """Read the whole records of a file, as `wandb_internal_pb2.Record`; a torn end is left out."""
+    """Yield the whole records of a file, as `wandb_internal_pb2.Record`."""
     from wandb.proto import wandb_internal_pb2
 
     make: Any = wandb_internal_pb2
@@ -272,7 +271,7 @@ def read_records(path: Path) -> Iterator[Any]:
 
 
 def last_steps(paths: list[Path]) -> dict[str, int]:
-    """The last value of the metric `step` with which each other metric appears in the files."""
+    """Return the last `step` of each metric in the files."""
     found: dict[str, int] = {}
     for path in paths:
         for record in read_records(path):
@@ -291,7 +290,7 @@ def last_steps(paths: list[Path]) -> dict[str, int]:
 
 
 def wait_for_end(path: Path, timeout: float = 5.0) -> None:
-    """Wait until a finished run's file holds its end: W&B's process writes it a little later."""
+    """Wait until a finished run's file has its last record, which W&B's process writes later."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if any(record.WhichOneof("record_type") == "exit" for record in read_records(path)):

@@ -1,1 +1,1 @@
-"""The loop: the trainer, its ten hook points, and what they are made of."""
+"""The training loop: hook points, registry, dispatch, metrics, cadences, timing and state."""

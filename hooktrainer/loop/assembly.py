@@ -1,4 +1,4 @@
-"""What a training loop is put together from, and what its hooks ask of it."""
+"""The parts of a training loop, and the methods with which hooks register and steer it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,10 @@ from .timing import Timing
 
 
 class Assembly:
-    """The parts of a loop, and the methods by which hooks get into it and steer it.
-
-    See `hooktrainer.loop.loop.Loop`, which trains with them.
+    """The parts of a loop and the methods for hooks; base class of `hooktrainer.loop.loop.Loop`.
 
     Attributes:
-        compiled_loss: Called by the loop in place of ``loss_module``; ``None`` for that.
+        compiled_loss: Replaces ``loss_module`` in the loop unless it is ``None``.
     """
 
     def __init__(
@@ -105,7 +103,7 @@ class Assembly:
 
     @property
     def collector(self) -> Any:
-        """The collector as it was given; `source` is what the loop uses."""
+        """The collector as given; the loop itself uses `source`."""
         return self._collector
 
     @collector.setter
@@ -114,7 +112,7 @@ class Assembly:
         self.source = self._adapted(collector)
 
     def _adapted(self, collector: Any) -> Any:
-        """The `hooktrainer.collect.Collector` that a collector is, or is made into."""
+        """Return the `hooktrainer.collect.Collector` for a given collector."""
         return collector
 
     @property
@@ -124,20 +122,16 @@ class Assembly:
 
     @property
     def stop_reason(self) -> str | None:
-        """Why the run was asked to stop; ``None`` if it was not."""
+        """Why the run was requested to stop; ``None`` if it was not."""
         return self.control.stop_reason
 
     @property
     def optim_count(self) -> int:
-        """Optimizer steps made so far."""
+        """Optimizer steps so far."""
         return self.progress.optim_steps
 
     def set_seed(self, seed: int) -> None:
-        """Seed the global generators and the collector, whose environments are reset.
-
-        Raises:
-            ConfigError: ``seed`` is not an integer from 0 to 2**63 - 1.
-        """
+        """Seed Python, NumPy, torch and the collector, which resets its environments."""
         check_seed("seed", seed)
         random.seed(seed)
         np.random.seed(seed % 2**32)
@@ -159,26 +153,22 @@ class Assembly:
 
         Args:
             dest: One of `HOOK_POINTS`.
-            op: A callable that takes what the point passes, checked here.
-            priority: Ops of higher priority run first; among equals, the one registered first.
-            every: The op is called only when this cadence is due.
+            op: A callable that accepts the arguments of the point.
+            priority: Ops of higher priority run first; ties run in order of registration.
+            every: Call the op only when this cadence is due.
             **kwargs: Passed to ``op`` at every call.
 
         Returns:
-            A handle; its ``remove()`` takes the op out again.
+            A handle; its ``remove()`` removes the op.
 
         Raises:
             UnknownHookPointError: If there is no such point.
-            HookSignatureError: If ``op`` cannot take what the point passes.
+            HookSignatureError: If ``op`` cannot take the arguments of the point.
         """
         return self.registry.add(dest, op, priority=priority, every=every, kwargs=kwargs)
 
     def register_module(self, module_name: str, module: Any) -> None:
-        """Name a stateful object, so that checkpoints hold its state under that name.
-
-        Args:
-            module_name: Unique in this trainer.
-            module: An object with ``state_dict`` and ``load_state_dict``. It may come first.
+        """Register a stateful object under the name that checkpoints use.
 
         Raises:
             DuplicateNameError: If the name is taken.
@@ -186,11 +176,7 @@ class Assembly:
         self.registry.add_module(module_name, module)
 
     def remove_hook(self, name: str) -> Any:
-        """Take out the hook that is registered as ``name``, at all its points, and return it.
-
-        Raises:
-            ConfigError: If there is none.
-        """
+        """Remove the hook registered as ``name`` from all its points, and return it."""
         return self.registry.remove_module(name)
 
     def describe(self) -> str:
@@ -206,22 +192,22 @@ class Assembly:
     # -- what hooks ask for ----------------------------------------------------------------------
 
     def log(self, metrics: Mapping[str, Any]) -> None:
-        """Add values to metrics from anywhere in the run, as a log hook's result would be."""
+        """Add values to the metrics of the open log window."""
         self.metrics.log(metrics)
 
     def request_stop(self, reason: str | None = None, *, status: Stop = "stopped") -> None:
         """End the run after the current batch.
 
         Args:
-            reason: Why; the first one given is kept.
-            status: What becomes of it: ``"solved"``, ``"pruned"``, or ``"stopped"``; of these
-                ``run.json`` also tells which hook, or which line, asked for it.
+            reason: Why; the first reason given is kept.
+            status: Status of the run in ``run.json``. For ``"stopped"`` it also records the hook,
+                or the line of code, that called this.
         """
         by = self._who_calls(sys._getframe(1)) if status == "stopped" else None
         self.control.request_stop(reason, status, by)
 
     def _who_calls(self, frame: FrameType) -> str:
-        """The class of the hook in which a frame lies; else its function and line."""
+        """Return the class of the hook whose code runs in a frame, else its function and line."""
         hooks = {id(hook): type(hook).__name__ for hook in self.registry.hooks()}
         place = f"{frame.f_code.co_name}, {Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
         around: FrameType | None = frame
@@ -233,7 +219,7 @@ class Assembly:
         return place
 
     def request_save(self) -> None:
-        """Save at the end of the current batch, if the trainer has somewhere to save to."""
+        """Save at the end of the current batch, if the trainer has a file or checkpoints."""
         self.control.request_save()
 
     def request_log(self) -> None:
@@ -241,20 +227,16 @@ class Assembly:
         self.control.request_log()
 
     def skip_optim_step(self) -> None:
-        """Abandon the optimizer step under way; call it from a hook inside the inner loop.
+        """Abandon the current optimizer step; call this from a hook in the inner loop.
 
-        The rest of the step is not run: no later hook, no optimizer, no target update, no metric.
-        If the optimizer has not run yet, the step is not counted. The call does not return.
+        It raises an exception that the loop catches: no later hook, optimizer or metric of this
+        step runs. The step is not counted unless the optimizer has run already.
         """
         raise SkipOptimStep("skip_optim_step() was called outside an optimizer step")
 
 
 def register_all(hooks: Iterable[Any], trainer: Assembly) -> None:
-    """Register hooks in this order.
-
-    Raises:
-        ConfigError: If one is a class, or no hook.
-    """
+    """Register hooks in this order."""
     for hook in hooks:
         if isinstance(hook, type):
             raise ConfigError(f"hooks=[{hook.__name__}] has a class: pass {hook.__name__}(...).")
@@ -270,43 +252,36 @@ def register_all(hooks: Iterable[Any], trainer: Assembly) -> None:
 
 
 class LoopLogger(Protocol):
-    """Where log windows are written: a part of the loop, as `hooktrainer.log.Logger` is.
+    """A destination of log windows, such as `hooktrainer.log.Logger`.
 
-    Its state is its position. It is loaded only when training begins, which takes back what was
-    logged after the state was saved.
+    Its state is its position. Loading it, when training starts, removes what was logged later.
     """
 
     def log_scalars(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Write the metrics of a window that ends at a number of frames."""
+        """Write the metrics of a window that ends at ``step`` environment frames."""
 
     def log_hparams(self, cfg: Any) -> None:
-        """Write the options of the run."""
+        """Write the configuration of the run."""
 
     def how_to_view(self) -> dict[str, str]:
-        """For each place that is written to, the command or path that shows it."""
+        """Return the command or path that shows each destination, by name."""
 
     def flush(self) -> None:
         """Wait until everything is written."""
 
     def hurry(self, deadline: float) -> None:
-        """From now on wait no longer than until then, by `time.monotonic`."""
+        """Do not wait beyond ``deadline``, a time of `time.monotonic`."""
 
     def close(
         self, status: str = "finished", *, step: int | None = None, reason: str | None = None
     ) -> None:
-        """Write everything and let go of it.
-
-        Args:
-            status: How the run ended: one of `hooktrainer.base.endings.ENDINGS`.
-            step: Frames at which it did.
-            reason: Why, if it did not just reach its last frame.
-        """
+        """Write everything and close."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position, once everything is written."""
+        """Return the position after writing everything."""
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go back to a position."""
+        """Return to a saved position."""
 
 
 # -- `Precision`: in what floating-point type losses are computed.
@@ -316,20 +291,9 @@ _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Precision:
-    """In what floating-point type losses are computed, by ``torch.autocast``.
+    """Computes losses in half precision by ``torch.autocast``.
 
-    Parameters, gradients and optimizers stay in float32, and so does what the loss returns.
-
-    Args:
-        name: ``"bf16"``, ``"fp16"``; ``None`` for that of the parameters.
-        loss_module: Its parameters say on which kind of device it is.
-
-    Attributes:
-        name: As given.
-        scales: Whether losses are scaled, so that small gradients are not zero in float16.
-
-    Raises:
-        ConfigError: If there is no such type.
+    Parameters, gradients, optimizers and the returned losses stay in float32.
     """
 
     def __init__(self, name: str | None, loss_module: Any) -> None:
@@ -341,23 +305,23 @@ class Precision:
 
     @property
     def device_type(self) -> str:
-        """The kind of device that the loss is on."""
+        """The type of the loss's device."""
         tensors = self._module.parameters() if isinstance(self._module, torch.nn.Module) else ()
         return next((tensor.device.type for tensor in tensors), "cpu")
 
     @property
     def arguments(self) -> tuple[str, torch.dtype] | None:
-        """The arguments of ``torch.autocast`` for losses; ``None``: none is needed."""
+        """The arguments of ``torch.autocast``; ``None`` if it is not used."""
         return None if self.name is None else (self.device_type, _TYPES[self.name])
 
     def no_autocast(self) -> AbstractContextManager[Any]:
-        """Where, within that, something else is computed."""
+        """Return a context that disables autocast inside a loss."""
         if self.name is None:
             return nullcontext()
         return torch.autocast(self.device_type, enabled=False)
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """``call`` in this precision, with float32 in what it returns."""
+        """Return ``call`` under autocast, with half-precision results converted to float32."""
         arguments = self.arguments
         if arguments is None:
             return call
@@ -371,5 +335,5 @@ class Precision:
 
 
 def _widened(value: torch.Tensor) -> torch.Tensor:
-    """A tensor, of half precision as float32."""
+    """Convert half precision to float32."""
     return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value

@@ -1,4 +1,4 @@
-"""When something is due: a cadence over frames, batches, optimizer steps or seconds."""
+"""`Every`, a cadence over frames, batches, optimizer steps or seconds, and the run's counters."""
 
 from __future__ import annotations
 
@@ -12,20 +12,17 @@ Unit = Literal["frames", "batches", "optim_steps", "seconds"]
 
 
 class Every:
-    """Due each time a counter of the run crosses a multiple of an interval.
+    """A cadence: due each time a counter of the run crosses a multiple of an interval.
 
-    Frames advance by whole batches, so the counter may jump over a multiple; the cadence is due at
-    the first look after that, once however many multiples were jumped. It depends on the counters
-    of the run only, never on the number of environments.
-
-    Exactly one of the keywords is given.
+    Frames advance by whole batches, so a counter may jump over multiples; the cadence is due once
+    after such a jump. It does not depend on the number of environments.
 
     Args:
         frames: Interval in environment frames.
         batches: Interval in collected batches.
         optim_steps: Interval in optimizer steps.
         seconds: Interval in seconds of training time.
-        at_start: Whether the first look is due as well, wherever the counter stands.
+        at_start: Whether the first check is due too.
 
     Raises:
         ConfigError: If not exactly one interval is given, or it is not positive.
@@ -73,7 +70,7 @@ class Every:
         self._next: float = 0 if at_start else interval
 
     def due(self, progress: Progress) -> bool:
-        """Whether the interval was crossed since the last time this returned ``True``."""
+        """Return whether the interval was crossed since the last call that returned ``True``."""
         now = getattr(progress, self.unit)
         if now < self._next:
             return False
@@ -81,25 +78,21 @@ class Every:
         return True
 
     def copy(self) -> Every:
-        """A cadence of the same interval, at its beginning."""
+        """Return a cadence with the same interval and the initial phase."""
         return Every(**{self.unit: self.interval}, at_start=self.at_start)  # type: ignore[arg-type]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the phase: the count at which the cadence is due next, and what is counted."""
+        """Return the unit, the interval and the count at which the cadence is next due."""
         return {"unit": self.unit, "interval": self.interval, "next": self._next}
 
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
-        """Say if something else is counted; another interval is no difference."""
+        """Report another unit; another interval is accepted."""
         if saved["unit"] == self.unit:
             return []
         return [f"counts {self.unit} here and {saved['unit']} in the state"]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the phase; of another interval, only when the last multiple was crossed.
-
-        Raises:
-            StateMismatchError: If the state counts another unit.
-        """
+        """Restore the phase; if the interval differs, count on from the last multiple crossed."""
         if state_dict["unit"] != self.unit:
             raise StateMismatchError(
                 f"{self!r} cannot take up the phase of a cadence over {state_dict['unit']}."
@@ -126,7 +119,7 @@ class Progress:
         frames: Environment frames collected, skipped ones included.
         batches: Batches collected.
         optim_steps: Optimizer steps made.
-        seconds: Time spent in `Trainer.train`, earlier parts of a resumed run included.
+        seconds: Time in `Trainer.train`, including that before a resume.
     """
 
     frames: int = 0
@@ -139,7 +132,7 @@ class Progress:
         return asdict(self)
 
     def load_state_dict(self, state_dict: dict[str, float]) -> None:
-        """Set the counters to those of ``state_dict``."""
+        """Restore the counters."""
         self.frames = int(state_dict["frames"])
         self.batches = int(state_dict["batches"])
         self.optim_steps = int(state_dict["optim_steps"])

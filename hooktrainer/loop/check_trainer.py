@@ -1,4 +1,4 @@
-"""Checks of a trainer's arguments: one clear error each, before any training."""
+"""Checks of a trainer's arguments, made before training."""
 
 from __future__ import annotations
 
@@ -14,15 +14,7 @@ from ..errors import ConfigError, StateMismatchError
 
 
 def agreed_frame_skip(frame_skip: int | None, own: int | None) -> int:
-    """Frames per collected step: what was given, else what the collector says, else 1.
-
-    Args:
-        frame_skip: What was given.
-        own: What the collector says.
-
-    Raises:
-        ConfigError: If what was given is no count, or contradicts the collector.
-    """
+    """Return the frames per collected step: the argument, else the collector's value, else 1."""
     if frame_skip is None:
         return 1 if own is None else int(own)
     check_count("frame_skip", frame_skip)
@@ -35,14 +27,14 @@ def agreed_frame_skip(frame_skip: int | None, own: int | None) -> int:
 
 
 def not_a_tensordict(what: str, value: Any) -> str:
-    """The message for something that should have been a TensorDict."""
+    """Return the message for a value that should have been a TensorDict."""
     return (
         f"{what} {_shape(value)}, not a TensorDict; wrap it: TensorDict({{...}}, batch_size=[...])."
     )
 
 
 def _shape(value: Any) -> str:
-    """Types and shapes of something, not its numbers."""
+    """Describe types and shapes without values."""
     kind = type(value).__name__
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"a {kind} of shape {list(value.shape)}"
@@ -56,7 +48,7 @@ def _shape(value: Any) -> str:
 
 
 def check_loss_module(loss_module: Any) -> None:
-    """Refuse a loss that cannot be called, or says that it computes no ``loss*`` key."""
+    """Refuse a loss that is not callable, or declares no output key that begins with "loss"."""
     if not callable(loss_module):
         raise ConfigError(
             f"loss_module={loss_module!r:.80} is not callable; pass a LossModule or a function "
@@ -79,13 +71,9 @@ _MOMENTS = frozenset(
 
 
 def check_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Refuse moments that are not of their parameter's shape, and give them its strides.
+    """Check the shapes of an optimizer's moments, and give them their parameter's strides.
 
-    Fused optimizers look at neither. Only optimizers of torch are known well enough to say what
-    their state is.
-
-    Raises:
-        StateMismatchError: Names what does not fit.
+    Fused optimizers check neither. Only optimizers of torch are checked.
     """
     if not any(kind.__module__.startswith("torch.optim.") for kind in type(optimizer).__mro__[:-2]):
         return
@@ -104,7 +92,7 @@ def check_moments(optimizer: torch.optim.Optimizer) -> None:
 
 
 def check_optimizer(optimizer: Any, loss_module: Any) -> None:
-    """Refuse an optimizer none of whose parameters is a parameter of the loss."""
+    """Refuse an optimizer that shares no parameter with the loss."""
     if not isinstance(getattr(optimizer, "param_groups", None), list):
         raise ConfigError(f"optimizer={optimizer!r:.80} is not a torch.optim.Optimizer.")
     if not isinstance(loss_module, torch.nn.Module):
@@ -119,5 +107,5 @@ def check_optimizer(optimizer: Any, loss_module: Any) -> None:
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
-    """The parameters of all groups of ``optimizer``."""
+    """Return the parameters of all groups of ``optimizer``."""
     return [p for group in optimizer.param_groups for p in group["params"]]

@@ -1,4 +1,4 @@
-"""Calling several things so that all are called and no failure hides another."""
+"""Closing several objects so that all are closed and no failure hides another."""
 
 from __future__ import annotations
 
@@ -13,13 +13,8 @@ def call_all(
 ) -> None:
     """Make every call, even if others fail.
 
-    Args:
-        what: What the calls do, for messages: ``"closing"``.
-        calls: Called in order.
-        beside: An exception that is on its way to the caller already; failures become its notes.
-
     Raises:
-        Exception: The first failure, with the others as notes; never if there is ``beside``.
+        Exception: The first failure, with the others as notes, unless ``beside`` is given.
     """
     first: BaseException | None = None
     for call in calls:
@@ -36,11 +31,7 @@ def call_all(
 
 
 def close_methods(*things: Any) -> list[Callable[[], Any]]:
-    """How each of several things is closed, each once: its ``shutdown``, else its ``close``.
-
-    Args:
-        *things: Anything; what has neither method is left out.
-    """
+    """Return the ``shutdown``, or else ``close``, method of each distinct object that has one."""
     unique = {id(thing): thing for thing in things}.values()
     methods = (getattr(t, "shutdown", None) or getattr(t, "close", None) for t in unique)
     return [method for method in methods if callable(method)]

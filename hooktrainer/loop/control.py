@@ -1,4 +1,4 @@
-"""What is asked of the run, to stop, to save and to log, and how the run stands."""
+"""`Control`, the requests to stop, save and log, and `Saver`, which saves the trainer's state."""
 
 from __future__ import annotations
 
@@ -18,20 +18,15 @@ if TYPE_CHECKING:
     from ..store import CheckpointManager
 
 Stop = Literal["stopped", "solved", "pruned"]
-"""The status of a run that was asked to stop."""
+"""The status of a run after a stop request."""
 
 
 class _BrokenOffError(BaseException):
-    """Control flow, not an error: what was waited for will not come."""
+    """Raised in a signal handler to leave a call that may never return."""
 
 
 class Control:
-    """Requests that hooks and signals make and the trainer serves at the end of the batch.
-
-    Attributes:
-        status: How the run stands: running, or one of `hooktrainer.base.endings.ENDINGS`.
-        is_leaving: Whether the last batch is done, and what is left is the end of the run.
-    """
+    """Requests of hooks and signals, which the trainer serves at the end of the batch."""
 
     def __init__(self) -> None:
         self.status = "running"
@@ -47,77 +42,66 @@ class Control:
 
     @property
     def stop_reason(self) -> str | None:
-        """Why the run is to stop, or how it ended; ``None`` while it goes on."""
+        """Why the run stops or ended; ``None`` while it continues."""
         return self._stop_reason
 
     @property
     def signal(self) -> int | None:
-        """Number of the signal that asked the run to stop, if one did."""
+        """Number of the signal that requested the stop, or ``None``."""
         return self._signal
 
     @property
     def deadline(self) -> float | None:
-        """When a signal's grace is over, by `time.monotonic`; ``None`` if there was none."""
+        """End of a signal's grace period by `time.monotonic`; ``None`` without a signal."""
         return self._deadline
 
     @property
     def stop(self) -> tuple[str | None, Stop, str | None]:
-        """The reason to stop, the status that the run will have, and who asked for it."""
+        """The stop reason, the resulting status and who requested the stop."""
         return self._stop_reason, self._stop_status, self._stopped_by
 
     @property
     def stop_reason_in_full(self) -> str | None:
-        """The reason to stop, and who gave it if that is known."""
+        """The stop reason, with who requested it if known."""
         by = self._stopped_by
         return self._stop_reason if by is None else f"{self._stop_reason} (by {by})"
 
     def request_stop(
         self, reason: str | None = None, status: Stop = "stopped", by: str | None = None
     ) -> None:
-        """Ask the run to stop. The first request is kept.
-
-        Args:
-            reason: Why.
-            status: What the run's status will be.
-            by: Who asks for it.
-        """
+        """Request a stop; the first request is kept."""
         if self._stop_reason is None:
             self._stop_reason, self._stop_status = reason or "requested", status
             self._stopped_by = by
 
     def withdraw_stop(self, reason: str | None) -> None:
-        """Go back to an earlier ``stop_reason``; whoever gave the present one was wrong."""
+        """Restore an earlier ``stop_reason`` after a state that requested a stop failed to load."""
         if reason != self._stop_reason:
             self._stop_reason, self._stop_status, self._stopped_by = reason, "stopped", None
 
     def request_save(self) -> None:
-        """Ask for a checkpoint at the end of the batch."""
+        """Request a checkpoint at the end of the batch."""
         self._save = True
 
     def request_log(self) -> None:
-        """Ask for the log window to be closed at the end of the batch."""
+        """Request the end of the log window at the end of the batch."""
         self._log = True
 
     def receive(self, number: int, grace: float) -> None:
-        """Stop because a signal arrived.
-
-        Args:
-            number: The signal's number.
-            grace: Seconds until the process has to be gone.
-        """
+        """Request a stop because a signal arrived."""
         self._signal = number
         self._deadline = monotonic() + grace
         self.request_stop(signal.Signals(number).name)
 
     def break_off(self) -> None:
-        """Break off what `unless_signalled` is calling, if anything; for signal handlers."""
+        """Interrupt the call of `unless_signalled`, if there is one; for signal handlers."""
         if self._breaks:
             raise _BrokenOffError
 
     def unless_signalled(self, call: Callable[[], None]) -> None:
-        """Call something, unless a signal was received; one that is received breaks it off.
+        """Make a call unless a signal arrived; a signal during the call interrupts it.
 
-        For what may wait for ever for processes that a signal has ended.
+        For calls that may wait forever for processes that a signal has ended.
         """
         try:
             self._breaks = self.signal is None
@@ -131,11 +115,10 @@ class Control:
 
     @contextmanager
     def without_collector(self) -> Iterator[None]:
-        """In the block, a collector that fails after a signal is gone; what fails is left undone.
+        """In the block, turn a collector's failure after a signal into a warning.
 
-        A signal to the whole process group, as from a terminal or a cluster, ends the processes of
-        a collector that does not shield them. The run has no more batch to collect, and ends with
-        those it has.
+        A signal to the whole process group also ends the processes of a collector that does not
+        shield them. The run then ends with the batches that it has.
         """
         try:
             yield
@@ -149,21 +132,17 @@ class Control:
             )
 
     def take_save_request(self) -> bool:
-        """Whether a save was requested since the last call."""
+        """Return and clear the request to save."""
         requested, self._save = self._save, False
         return requested
 
     def take_log_request(self) -> bool:
-        """Whether the log window was to be closed early, since the last call."""
+        """Return and clear the request to end the log window."""
         requested, self._log = self._log, False
         return requested
 
     def end(self, error: BaseException | None = None) -> None:
-        """Set the status to how the run ended.
-
-        Args:
-            error: What ended it, if it did not end by itself.
-        """
+        """Set the final status."""
         if error is not None:
             self._stopped_by = None
             self.status = "failed" if isinstance(error, Exception) else "interrupted"
@@ -180,15 +159,10 @@ class Control:
 
 
 class Saver:
-    """Saves states to a file, to a run's checkpoints, or both.
-
-    Args:
-        file: A file that every save replaces, in the back end that ``CKPT_BACKEND`` names now.
-        checkpoints: The manager of a run's checkpoints.
-        cadences: When to save; any of them.
+    """Saves states to a file, to a run's checkpoints, or to both.
 
     Raises:
-        CheckpointError: If there is no such back end.
+        CheckpointError: If the back end is unknown.
         ConfigError: If ``file`` is a directory.
     """
 
@@ -208,7 +182,7 @@ class Saver:
 
     @property
     def file(self) -> Path | None:
-        """A file that every save replaces."""
+        """The file replaced by every save."""
         return self._file
 
     @file.setter
@@ -227,23 +201,23 @@ class Saver:
 
     @property
     def active(self) -> bool:
-        """Whether there is anywhere to save to."""
+        """Whether there is a file or a checkpoint manager."""
         return self.file is not None or self.checkpoints is not None
 
     def start(self, unsaved: str | None) -> None:
-        """Say what a save will not hold, and make what was loaded the run's latest checkpoint."""
+        """Warn of what saves leave out, and make the loaded checkpoint the run's latest."""
         if self.active and unsaved:
             warnings.warn(unsaved, stacklevel=4)
         if self.checkpoints is not None:
             self.checkpoints.go_on()
 
     def due(self, progress: Progress) -> bool:
-        """Whether a cadence is due; all of them are asked, so that each keeps its phase."""
+        """Return whether a cadence is due; checks all, so that each keeps its phase."""
         due = [every.due(progress) for every in self.cadences.values()]
         return any(due)
 
     def save(self, state: dict[str, Any], progress: Progress, metrics: Mapping[str, float]) -> None:
-        """Save ``state``; ``metrics`` are the latest values, by which the best is chosen."""
+        """Save ``state``; ``metrics`` are the latest values, used to rank checkpoints."""
         if self.file is not None:
             save_file(self.file, state, self._backend)
         if self.checkpoints is not None:
@@ -255,18 +229,14 @@ class Saver:
             )
 
     def save_aside(self, state: dict[str, Any]) -> None:
-        """Save a state that was left in the middle of a batch, for a look at what went wrong.
-
-        It goes to ``exception.pt`` beside the checkpoints or the file, never in their place: a run
-        resumed from it would not be the run that was never interrupted.
-        """
+        """Save a state from the middle of a batch to ``exception.pt``, for debugging only."""
         if self.checkpoints is not None:
             save_file(self.checkpoints.directory.parent / "exception.pt", state)
         elif self.file is not None:
             save_file(self.file.with_name("exception.pt"), state)
 
     def check(self) -> None:
-        """Raise what a save in the background failed with."""
+        """Raise the error of a failed background save."""
         if self.checkpoints is not None:
             self.checkpoints.check()
 
@@ -276,7 +246,7 @@ class Saver:
             self.checkpoints.wait()
 
     def close(self) -> None:
-        """Wait for the last save and let go of the run's checkpoints."""
+        """Wait for the last save and close the checkpoints."""
         if self.checkpoints is not None:
             self.checkpoints.close()
 

@@ -1,8 +1,7 @@
-"""The three dispatchers: how the loop calls the hooks of a transform, log or action point.
+"""The three dispatchers that call the hooks of a transform, log or action point.
 
-They are on the hot path. A dispatcher keeps a tuple of bound callables, made anew only when hooks
-are added or removed, and a second tuple of the same with a clock around each, used for a sample of
-the passes. Error handling costs nothing until there is an error.
+This is the hot path. A dispatcher holds a tuple of bound callables, rebuilt when hooks are added or
+removed, and a second tuple with a clock around each callable for the timed sample of the passes.
 """
 
 from __future__ import annotations
@@ -27,19 +26,7 @@ _SAMPLE = 61
 
 
 class Dispatcher:
-    """Calls the hooks of one point in order.
-
-    Args:
-        point: The hook point.
-        progress: The run's counters.
-        metrics: Where log hooks' results go.
-        timing: Where hooks' times go.
-
-    Attributes:
-        entries: The ops, in run order.
-        first: Place of the first entry that is called here.
-        calls: What is called for each entry from there on; empty if the point has no hooks.
-    """
+    """Calls the hooks of one point in order."""
 
     def __init__(
         self, point: HookPoint, progress: Progress, metrics: Metrics, timing: Timing
@@ -58,19 +45,19 @@ class Dispatcher:
         self._timing = timing
 
     def __call__(self, *args: Any) -> Any:
-        """Call the hooks with what the point passes."""
+        """Call the hooks with the arguments of the point."""
         raise NotImplementedError
 
     def add(self, entry: Entry) -> None:
-        """Put ``entry`` behind those of higher or equal priority."""
+        """Insert ``entry`` after those of higher or equal priority."""
         self.entries = sorted([*self.entries, entry], key=lambda e: -e.priority)
 
     def remove(self, entry: Entry) -> None:
-        """Take ``entry`` out."""
+        """Remove ``entry``."""
         self.entries = [e for e in self.entries if e is not entry]
 
     def compile(self) -> None:
-        """Make the tuples that are called from the entries."""
+        """Build the tuples of callables from the entries."""
         self.add_up()
         called = self.entries[self.first :]
         self.calls = tuple(entry.call(self._progress) for entry in called)
@@ -78,11 +65,11 @@ class Dispatcher:
         self._timed_until = max(self._timed_until, self._passes + self._sample)
 
     def time_every_pass(self, on: bool) -> None:
-        """Time every pass of a per-step point, as while a trace is recorded, or a sample again."""
+        """Time every pass of a per-step point, as for a trace, or only a sample."""
         self._timed_until = math.inf if on else self._passes
 
     def add_up(self) -> None:
-        """Add up the time of a per-step point's hooks since the last call."""
+        """Add the time of a per-step point's hooks since the last call."""
         untimed = self._passes - self._added_up
         for timed in self._timed:
             if isinstance(timed, TimedCall):
@@ -113,7 +100,7 @@ class Dispatcher:
         return str(getattr(call, "__qualname__", call))
 
     def _annotate(self, error: Exception, call: Any) -> None:
-        """Say in ``error`` which hook raised it, where and when."""
+        """Add a note with the hook, the point and the counters."""
         add_note(
             error,
             f"in hook {self._name_of(call)!r} at hook point {self.point!s} "
@@ -128,7 +115,7 @@ class Dispatcher:
 
 
 class TransformDispatcher(Dispatcher):
-    """Passes a TensorDict through the hooks, each receiving what the one before returned."""
+    """Passes a TensorDict through the hooks, each receiving the result of the one before."""
 
     def __call__(self, value: Any, *args: Any) -> Any:
         """Return the last hook's result; ``None`` from a hook leaves the value unchanged."""
@@ -148,7 +135,7 @@ class TransformDispatcher(Dispatcher):
 
 
 class LogDispatcher(Dispatcher):
-    """Shows a TensorDict to the hooks and logs the metrics they return."""
+    """Passes a TensorDict to the hooks and logs the metrics they return."""
 
     def __call__(self, batch: Any) -> None:
         """Call every hook."""
@@ -167,7 +154,7 @@ class LogDispatcher(Dispatcher):
 
 
 class ActionDispatcher(Dispatcher):
-    """Calls the hooks for what they do."""
+    """Calls the hooks without arguments."""
 
     def __call__(self) -> None:
         """Call every hook."""
@@ -191,31 +178,14 @@ DISPATCHERS: dict[Kind, type[Dispatcher]] = {
 
 
 class Adapter:
-    """What is called at a point in place of an op that was written for another one.
-
-    Attributes:
-        func: The op that was registered, whose name, state and time it has.
-    """
+    """Wraps an op that was written for another point or trainer."""
 
     def __init__(self, func: Callable[..., Any]) -> None:
         self.func = func
 
 
 class Entry:
-    """One op at one hook point.
-
-    Attributes:
-        point: Where.
-        op: What is called.
-        priority: Higher ones run first.
-        every: The cadence that gates the op, if any.
-        owner: The object behind the op: of a bound method its object, of a partial or an adapter
-            that of its function.
-        method: Name of the method, if the op is a bound method other than ``__call__``.
-        name: Unique enough to be recognised by people; set by the registry.
-        serial: Place in the order of registration.
-        computes_loss: Whether the op computes the losses itself; see `TrainerHookBase`.
-    """
+    """One op at one hook point."""
 
     def __init__(
         self,
@@ -244,11 +214,11 @@ class Entry:
 
     @property
     def phase(self) -> str:
-        """The phase that the op's time is a part of."""
+        """The phase that includes the op's time."""
         return "optimize" if self.point.per_step else phase_of(self.owner)
 
     def call(self, progress: Progress) -> Callable[..., Any]:
-        """What the loop calls: the op, behind its cadence if it has one."""
+        """Return the callable for the loop: the op, gated by its cadence if it has one."""
         if self.computes_loss:
             return _OwnLoss(self.op)
         if self.every is not None:
@@ -259,26 +229,26 @@ class Entry:
 
 
 def owner_of(op: Any) -> Any:
-    """The object behind an op: of a bound method its object, of a partial that of its function."""
+    """Return the object of a bound method; partials and adapters are unwrapped."""
     inner = _innermost(op)
     return getattr(inner, "__self__", inner)
 
 
 def _innermost(op: Any) -> Any:
-    """What partials and adapters stand around."""
+    """Unwrap partials and adapters."""
     while isinstance(op, (functools.partial, Adapter)):
         op = op.func
     return op
 
 
 def phase_of(owner: Any) -> str:
-    """The serial phase that a hook declares with its attribute ``phase``; else ``"hooks"``."""
+    """Return the hook's attribute ``phase``, else ``"hooks"``."""
     phase = getattr(owner, "phase", None)
     return phase if isinstance(phase, str) else "hooks"
 
 
 class _OwnLoss:
-    """Calls an op that computes the losses, which are what is logged of the step."""
+    """Calls an op that computes the losses, and checks that it returns them."""
 
     __slots__ = ("op",)
 

@@ -1,4 +1,4 @@
-"""Numbers on an accelerator that have to be finite, looked at without waiting for it."""
+"""Checks that losses and gradients are finite, without waiting for the accelerator."""
 
 from __future__ import annotations
 
@@ -17,12 +17,7 @@ _DERIVED = ("state_value", "value_target", "advantage", "done", "terminated", "t
 
 
 def blamed(error: NonFiniteError, batch: TensorDictBase) -> NonFiniteError:
-    """The error that names the environment and the key, if what it gave is not finite already.
-
-    Args:
-        error: Was raised of a loss or a gradient.
-        batch: What was collected last, ``[num_envs, time]``.
-    """
+    """Return an error that names the environment and key if collected data is not finite."""
     for data in (batch, error.batch):
         for key in () if data is None else _given(data):
             bad = data.get(key).isfinite().logical_not().nonzero()
@@ -38,7 +33,7 @@ def blamed(error: NonFiniteError, batch: TensorDictBase) -> NonFiniteError:
 
 
 def _given(batch: TensorDictBase) -> list[NestedKey]:
-    """The entries that environments give: observations, which come before and after, and reward."""
+    """Return the keys from environments: rewards, and observations with their successors."""
     keys = {unravel_key(key): None for key in batch.keys(include_nested=True, leaves_only=True)}
     before = [key for key in keys if _after(key) in keys]
     found = [name for key in before for name in (key, _after(key))]
@@ -56,28 +51,24 @@ def _after(key: NestedKey) -> NestedKey:
 
 
 NonFinite = Callable[[Sequence[float], str], Exception]
-"""Makes the error of numbers that are not all finite; takes them, and at which step they were."""
+"""Builds the error from the numbers and from text that tells the step."""
 
 
 @dataclass
 class _Look:
-    """The numbers of the last step in which all had been finite before."""
+    """The numbers of the last step before which all were finite."""
 
     values: torch.Tensor
     error: NonFinite
 
 
 class FiniteChecks:
-    """Numbers on an accelerator that have to be finite, looked at without waiting for it.
+    """Checks for finite numbers on an accelerator without synchronizing at every step.
 
-    Whether they are is kept on the device, where it costs a few operations, and so are the numbers
-    of the first step in which one is not. From that step on the optimizers change no parameter, as
-    ``found_inf`` tells them. `settle` reads what was found: the trainer calls it before it writes a
-    log window and before it saves a state. So the error comes later than on a CPU, and otherwise is
-    the same: nothing that is not finite gets into a parameter, a log or a checkpoint.
-
-    Args:
-        progress: The run's counters.
+    The device keeps a flag and the numbers of the first failing step. From that step on,
+    ``found_inf`` stops optimizers from changing parameters. `settle` reads the flag; the trainer
+    calls it before it writes a log window or saves a state. So the error is raised later than on a
+    CPU, but no parameter, log or checkpoint receives a number that is not finite.
     """
 
     def __init__(self, progress: Progress) -> None:
@@ -88,7 +79,7 @@ class FiniteChecks:
         self._batches: deque[tuple[int, int]] = deque()  # optimizer steps and frames at a step
 
     def on(self, device: torch.device) -> torch.Tensor:
-        """Whether all numbers so far were finite, bool, a scalar on the accelerator."""
+        """Return the flag, a bool scalar on the accelerator: whether all numbers were finite."""
         if self._is_finite is None or self._is_finite.device != device:
             self.settle()
             self._is_finite = torch.ones((), dtype=torch.bool, device=device)
@@ -97,20 +88,11 @@ class FiniteChecks:
 
     @property
     def found_inf(self) -> torch.Tensor | None:
-        """Whether one was not, as torch's fused optimizers take it: 1.0, and no step is taken.
-
-        ``None`` if there were no numbers.
-        """
+        """1.0 after a number that was not finite, for fused optimizers; ``None`` before any."""
         return None if self._is_finite is None else self._is_finite.logical_not().float()
 
     def see(self, name: Hashable, values: Sequence[torch.Tensor], error: NonFinite) -> None:
-        """Look at numbers of this optimizer step.
-
-        Args:
-            name: Whose they are; as many each time.
-            values: Scalars on one accelerator.
-            error: Makes the error, if one of them is not finite.
-        """
+        """Check numbers of this optimizer step."""
         seen = torch.stack([value.detach() for value in values])
         before = self.on(seen.device)
         assert self._step is not None
@@ -126,11 +108,7 @@ class FiniteChecks:
         self._is_finite = before & seen.isfinite().all()
 
     def settle(self) -> None:
-        """Wait for the device, if there is anything to know.
-
-        Raises:
-            Exception: That of the first number that was not finite.
-        """
+        """Wait for the device and raise the error of the first number that was not finite."""
         if self._is_finite is None:
             return
         if bool(self._is_finite):
@@ -148,7 +126,7 @@ class FiniteChecks:
                 raise look.error(values, where)
 
     def forget(self) -> None:
-        """Begin anew, as if nothing had been looked at."""
+        """Forget all numbers seen."""
         self._is_finite = self._step = None
         self._looks.clear()
         self._batches.clear()

@@ -1,4 +1,4 @@
-"""The base class of hooks: the whole contract."""
+"""`TrainerHookBase`, the contract of hooks, and the priorities of built-in hooks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class TrainerHookBase:
-    """A stateful plugin of the training loop.
+    """Base class of hooks: stateful plugins of the training loop.
 
-    A hook implements `register`, where it puts itself (or its methods) at one or more hook points,
-    and what those points call. Everything else is optional.
+    A hook implements `register`, which puts it or its methods at one or more hook points, and the
+    methods called there. Everything else is optional.
 
     Examples:
         >>> class EveryTenth(TrainerHookBase):
@@ -40,17 +40,15 @@ class TrainerHookBase:
         ...             return {"value": batch["value"].mean(), "log_pbar": False}
 
     Attributes:
-        rank_zero_only: Whether the hook is of use on one process only when several train together,
-            as one that evaluates, renders or writes files is.
-        phase: Phase that the hook's time outside the inner loop is a part of, such as
-            ``"evaluate"``; by default ``"hooks"``.
-        is_saved: Whether the hook is a part of checkpoints, so that a run can only be resumed with
-            the same hook. One that merely watches need not be.
-        computes_loss: Whether the hook, at ``optimizer``, computes the losses itself. It is passed
-            the sub-batch in their place, calls `Trainer.compute_loss` as often as it wants, does
-            backward and step, and returns the losses that are logged.
-        trains: Whether the hook, at ``optimizer``, trains something; a guard does not.
-        saved_attributes: Names of the attributes that are its state, saved without leading ``_``.
+        rank_zero_only: Whether only the first of several processes needs the hook, as for one that
+            evaluates, renders or writes files.
+        phase: Phase that includes the hook's time outside the inner loop, such as ``"evaluate"``;
+            by default ``"hooks"``.
+        is_saved: Whether checkpoints include the hook, so that resuming requires it.
+        computes_loss: Whether the hook, at ``optimizer``, computes the losses itself. It receives
+            the sub-batch, calls `Trainer.compute_loss` as often as needed, does backward and step,
+            and returns the losses to log.
+        trains: Whether the hook, at ``optimizer``, trains something; false for a guard.
     """
 
     rank_zero_only = False
@@ -63,10 +61,10 @@ class TrainerHookBase:
     # Registering sets it, so that reading it costs no more than any attribute.
     @cached_property
     def trainer(self) -> Loop:
-        """The trainer that the hook, or one of its methods, was registered with.
+        """The trainer that the hook is registered with.
 
         Raises:
-            HookError: If there is none.
+            HookError: If it is not registered.
         """
         name = type(self).__name__
         raise HookError(
@@ -76,21 +74,21 @@ class TrainerHookBase:
 
     @property
     def is_registered(self) -> bool:
-        """Whether there is a `trainer`."""
+        """Whether the hook has a `trainer`."""
         return "trainer" in vars(self)
 
     def registered_with(self, trainer: Any) -> None:
-        """Take note of the trainer; registering the hook, or a method of it, calls this."""
+        """Store the trainer; called when the hook, or one of its methods, is registered."""
         vars(self)["trainer"] = trainer  # so that a frozen one can be told as well
 
     # What follows takes any trainer, so that a hook of yours may say which one it wants.
 
     def register(self, trainer: Any, name: str = "") -> None:
-        """Put the hook at its points of ``trainer`` and name it for checkpoints.
+        """Register the hook at its points and under a name for checkpoints.
 
         Args:
             trainer: The `hooktrainer.Trainer`; call its ``register_op`` and ``register_module``.
-            name: The hook's name, unique in the trainer. Give it a default of its own.
+            name: Unique in the trainer; a subclass gives it a default.
         """
         raise NotImplementedError(
             f"{type(self).__name__} has no register(trainer, name). Write one that calls "
@@ -99,7 +97,7 @@ class TrainerHookBase:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that must survive a resume; by default the `saved_attributes`.
+        """Return the state that must survive a resume; empty by default.
 
         Values are Python scalars, strings, tensors, NumPy arrays, TensorDicts, and dicts, lists and
         tuples of them.
@@ -122,24 +120,22 @@ class TrainerHookBase:
                 setattr(self, name, copy.deepcopy(value))
 
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
-        """List why a saved state does not fit this hook; see `hooktrainer.loop.stateful`."""
+        """List why a saved state does not fit; see `hooktrainer.loop.stateful`."""
         return []
 
     def fitting(self, saved: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the part of a mismatching state that can be loaded; ``None`` for nothing."""
+        """Return the loadable part of a mismatching state; ``None`` for nothing."""
         return None
 
     def shard(self, rank: int, world_size: int) -> None:
-        """Take this process's share, where several train together; nothing by default.
-
-        What is divided, such as a batch size, then means the same with any number of processes.
+        """Divide quantities such as a batch size among the processes of a distributed run.
 
         Args:
-            rank: Which process this is, from 0.
-            world_size: How many train together.
+            rank: Index of this process, from 0.
+            world_size: Number of processes.
 
         Raises:
-            ConfigError: If it cannot be shared equally.
+            ConfigError: If a quantity is not divisible.
         """
 
     def on_train_start(self, trainer: Any) -> None:
@@ -149,7 +145,7 @@ class TrainerHookBase:
         """Called once after the last batch, unless an exception ends the run."""
 
     def on_exception(self, trainer: Any, exception: BaseException) -> None:
-        """Called when an exception ends the run; the exception goes on to the caller."""
+        """Called when an exception ends the run; it is raised to the caller afterwards."""
 
     def close(self) -> None:
         """Release what the hook holds. Called exactly once, whatever happened."""

@@ -40,21 +40,11 @@ HookPointName = Literal[
     "post_steps",
     "post_steps_log",
 ]
-"""The names of the ten, for type checkers, which then find a misspelt one."""
+"""The names of the ten points, for type checkers."""
 
 
 class HookPoint(str):
-    """The name of a hook point, with what the loop passes there and expects back.
-
-    It *is* its name, so it can be used wherever the name can.
-
-    Attributes:
-        kind: ``"transform"``, ``"log"`` or ``"action"``.
-        receives: Names of the positional arguments a hook is called with.
-        returns: What a hook may return.
-        use: Typical uses, in a few words.
-        per_step: Whether the point is passed at every optimizer step (otherwise once a batch).
-    """
+    """A hook point: its name, the arguments of its hooks and their result."""
 
     __slots__ = ("kind", "per_step", "receives", "returns", "use")
 
@@ -74,7 +64,7 @@ class HookPoint(str):
         *,
         per_step: bool = False,
     ) -> HookPoint:
-        """Build one row of the table."""
+        """Create one row of the table."""
         point = super().__new__(cls, name)
         point.kind = kind
         point.receives = receives
@@ -85,11 +75,11 @@ class HookPoint(str):
 
     @property
     def call(self) -> str:
-        """The call the loop makes, for messages and docs: ``optimizer(losses, …)``."""
+        """The call of the loop, for messages and docs: ``optimizer(losses, …)``."""
         return f"{self}({', '.join(self.receives)})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle as a look-up in the table: there is only one of each point."""
+        """Pickle as a lookup in the table, which holds the only instance of each point."""
         return (_point_named, (str(self),))
 
 
@@ -170,7 +160,7 @@ HOOK_POINTS: tuple[HookPoint, ...] = (
         "evaluation",
     ),
 )
-"""The ten hook points, in the order the loop passes them."""
+"""The ten hook points, in loop order."""
 
 
 def _point_named(name: str) -> HookPoint:

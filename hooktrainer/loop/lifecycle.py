@@ -1,4 +1,4 @@
-"""How a training loop begins and ends, what follows each batch, and the state it leaves."""
+"""The start and end of a training loop, the work after each batch, and the trainer's state."""
 
 from __future__ import annotations
 
@@ -27,10 +27,7 @@ _END = object()
 
 
 class Lifecycle(Assembly):
-    """A loop's beginning, its end and what it does between two batches.
-
-    See `hooktrainer.loop.loop.Loop`, which trains in between.
-    """
+    """Start, end and state of a loop; base class of `hooktrainer.loop.loop.Loop`."""
 
     _bar: ProgressBar | None = None
     _resume = Resume()
@@ -40,24 +37,24 @@ class Lifecycle(Assembly):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the run that was loaded has ended, so that `train` would do nothing.
+        """Whether the loaded run has ended, so that `train` does nothing.
 
-        It had ended when it was saved and has ``total_frames``, or a hook asked for a stop when its
-        state was loaded.
+        Either it had ended when saved and has ``total_frames`` frames, or loading it requested a
+        stop.
         """
         complete = self.collected_frames >= self.total_frames and self._resume.ended
         return complete or self.stop_reason is not None
 
     @property
     def resumed_total_frames(self) -> int | None:
-        """``total_frames`` of the run that was loaded when it was saved; ``None`` if none was."""
+        """``total_frames`` of the loaded run when it was saved; ``None`` if none was loaded."""
         return self._resume.total_frames
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the whole state of the run, as of the last finished batch.
+        """Return the whole state of the run after the last finished batch.
 
         Raises:
-            NonFiniteError: If a number on an accelerator is not finite that nobody had waited for.
+            NonFiniteError: If a pending check on an accelerator fails.
         """
         self.finite.settle()
         return trainer_state(self)
@@ -68,31 +65,21 @@ class Lifecycle(Assembly):
         """Restore a run.
 
         Args:
-            state_dict: What `state_dict` of a trainer with the same hooks returned.
-            strict: Whether hooks that are missing on either side, parameters of another shape and
-                other versions of the libraries are an error. Otherwise they are warned of, and what
-                fits is restored; where parameters differ, optimizers begin anew.
-            copy: Whether the state is copied first. Many objects, torch's optimizers among them,
-                keep the tensors they load; of a state that nobody else uses, as when it was read
-                from a file, they may.
+            state_dict: Result of `state_dict` of a trainer with the same hooks.
+            strict: Whether missing hooks, other shapes of parameters and other library versions are
+                an error. Otherwise they cause a warning and what fits is restored; if parameters
+                differ, optimizers are reset.
+            copy: Whether to copy the state first, since objects such as torch's optimizers keep the
+                tensors they load.
 
         Raises:
-            StateMismatchError: If the state does not fit, all differences listed; nothing is
-                changed then.
+            StateMismatchError: If the state does not fit; lists all mismatches and changes nothing.
         """
         state = deepcopy(state_dict) if copy else state_dict
         self._resume = load_trainer_state(self, state, strict=strict)
 
     def save_trainer(self, force_save: bool = False) -> None:
-        """Save the state, if that is due or forced and there is somewhere to save to.
-
-        Args:
-            force_save: Whether to save even if no save is due.
-
-        Raises:
-            CheckpointError: If the state holds what cannot be saved, or an earlier save failed in
-                the background.
-        """
+        """Save the state if a save is due or forced."""
         if self._saver.due(self.progress) or force_save:
             self._save(self.state_dict)
 
@@ -109,9 +96,9 @@ class Lifecycle(Assembly):
     # -- beginning and end -----------------------------------------------------------------------
 
     def shutdown(self) -> None:
-        """Close the progress bar, the hooks, the collector and the loggers, once.
+        """Close the progress bar, hooks, collector and loggers, once.
 
-        All are closed even if one of them fails; the first failure is raised at the end.
+        All are closed even if one fails; then the first failure is raised.
         """
         self._close()
 
@@ -137,7 +124,7 @@ class Lifecycle(Assembly):
             call_all("closing", closers, beside=beside)
 
     def _is_logger(self, hook: Any) -> bool:
-        """Whether a hook is one of the loggers as well, and is closed as such."""
+        """Whether a hook is also a logger, and closed as one."""
         return any(hook is logger for logger in self.loggers)
 
     def _check_open(self) -> None:
@@ -199,7 +186,7 @@ class Lifecycle(Assembly):
             yield batch
 
     def _end_batch(self) -> bool:
-        """Log, show and save what is due; whether there is another batch to come."""
+        """Log, show and save what is due; return whether another batch follows."""
         # By the clock as it stood when the batch began, which several processes agree on.
         log_due, save_due = self.cadences["log"].due(self.progress), self._saver.due(self.progress)
         self.progress.seconds += self.timing.lap()
@@ -231,9 +218,9 @@ class Lifecycle(Assembly):
     def _finish(self) -> None:
         """End the hooks, write the last window and save.
 
-        The state is saved with the log window still open, so that whoever resumes goes on as if
-        the run had not ended. A run that a signal ended is saved first, since who sent it may not
-        wait; any other, which may never write its last window again, when everything is written.
+        The saved state has the log window still open, so that a resumed run continues as if this
+        one had not ended. After a signal the state is saved first, since time may be short;
+        otherwise last, when everything is written.
         """
         self.control.is_leaving = True
         complete = self.control.signal is None
@@ -251,14 +238,14 @@ class Lifecycle(Assembly):
         self.timing.lap("end")
 
     def _hurry(self, share: float) -> None:
-        """Have the loggers be waited for during no more than a share of the time that is left."""
+        """Limit the wait for loggers to a share of the time left."""
         if self.control.deadline is not None:
             now = monotonic()
             for logger in self.loggers:
                 logger.hurry(now + share * max(0.0, self.control.deadline - now))
 
     def _fail(self, error: BaseException) -> None:
-        """Save aside, tell the hooks, close everything; failures of that become notes."""
+        """Save aside, call ``on_exception``, close everything; further failures become notes."""
         self.control.is_leaving = True
         self.control.end(error)
         self._hurry(0.75)
@@ -281,15 +268,7 @@ class Lifecycle(Assembly):
 
 
 class ProgressBar:
-    """A bar over the frames of a run; it begins where a resumed run stands.
-
-    Args:
-        total_frames: Frames at which the bar is full.
-        progress: The run's counters.
-        metrics: The run's metrics; those marked ``log_pbar`` are shown with their latest values,
-            or, where these are on an accelerator that would have to be waited for, with what the
-            last log window reported.
-    """
+    """A bar over the frames of a run; a resumed run continues it."""
 
     def __init__(self, total_frames: int, progress: Progress, metrics: Metrics) -> None:
         self._progress = progress
@@ -297,12 +276,12 @@ class ProgressBar:
         self._bar = frames_bar(total=total_frames, initial=progress.frames)
 
     def update(self) -> None:
-        """Show the current counters and metrics, as often as the terminal is worth it."""
+        """Redraw the bar if it is time to."""
         if show_frames(self._bar, self._progress.frames):
             self._show_metrics()
 
     def close(self) -> None:
-        """Show the final values and leave the bar on the screen."""
+        """Show the final values and close the bar."""
         show_frames(self._bar, self._progress.frames)
         self._show_metrics()
         self._bar.close()
@@ -317,25 +296,21 @@ class ProgressBar:
 
 
 class Event(Protocol):
-    """A mark in the work of an accelerator, as `torch.cuda.Event`."""
+    """A mark in an accelerator's stream, such as `torch.cuda.Event`."""
 
     def query(self) -> bool:
-        """Whether the work before the mark is done."""
+        """Return whether the work before the mark is done."""
 
     def elapsed_time(self, end_event: Any) -> float:
-        """Milliseconds between this mark and a later one, both passed."""
+        """Return the milliseconds from this mark to a later one."""
 
 
 class DeviceClock:
-    """Marks the beginning and the end of every phase in an accelerator's stream of work.
+    """Measures device time per phase with events, without synchronizing.
 
-    What was asked of the accelerator in a phase runs between two marks. They are read once they
-    were passed, when a log window closes; those that were not yet belong to the next window. A
-    phase within another is taken out of that one. Time that the accelerator waits between two
-    marks, since nothing was asked of it, counts as well.
-
-    Args:
-        mark: Makes an event, records it in the stream, and returns it.
+    Each phase is enclosed in two events, read at the end of a log window if they have passed, else
+    in a later one. A nested phase is subtracted from the outer one. Idle time between the two
+    events is included.
     """
 
     def __init__(self, mark: Callable[[], Event]) -> None:
@@ -344,7 +319,7 @@ class DeviceClock:
         self._stretches: deque[tuple[str, Event, Event]] = deque()
 
     def begin(self, phase: str) -> None:
-        """Mark the beginning of a phase."""
+        """Record the start of a phase."""
         event = self._mark()
         if self._open:
             outer, begun = self._open[-1]
@@ -352,7 +327,7 @@ class DeviceClock:
         self._open.append((phase, event))
 
     def end(self, phase: str) -> None:
-        """Mark the end of the phase begun last."""
+        """Record the end of the innermost phase."""
         event = self._mark()
         name, begun = self._open.pop()
         self._stretches.append((name, begun, event))
@@ -360,7 +335,7 @@ class DeviceClock:
             self._open[-1] = (self._open[-1][0], event)
 
     def read(self) -> dict[str, float]:
-        """Seconds of ``device/<phase>`` between marks that were passed since the last call."""
+        """Return the seconds of ``device/<phase>`` of passed events since the last call."""
         seconds: defaultdict[str, float] = defaultdict(float)
         while self._stretches and self._stretches[0][2].query():
             name, begun, ended = self._stretches.popleft()
@@ -369,7 +344,7 @@ class DeviceClock:
 
 
 def time_device(timing: Timing, loss_module: Any) -> None:
-    """Time the CUDA device that a loss module computes on; on the CPU there is nothing to do."""
+    """Add a `DeviceClock` if the loss module is on a CUDA device."""
     parameters = loss_module.parameters() if isinstance(loss_module, torch.nn.Module) else ()
     device = next((parameter.device for parameter in parameters), None)
     if device is None or device.type != "cuda":

@@ -19,55 +19,29 @@ _ENDLESS = 10_000  # steps on one and the same batch, after which no hook will e
 
 
 class Loop(Lifecycle):
-    """The bare loop: it collects batches and passes the ten hook points; hooks do the rest.
+    """The bare loop: collects batches and calls the hooks at the ten points.
 
-    The loop is drawn in `hooktrainer.loop.hook_points`. It knows no hook, no optimizer, no format
-    of files and no other library's trainer: `hooktrainer.Trainer` puts these in. It trains once:
-    when `train` returns or raises, everything it uses is closed.
-
-    Args:
-        collector: A `hooktrainer.collect.Collector`; `hooktrainer.Trainer` makes one of whatever
-            yields batches.
-        total_frames: Environment frames at which training ends, those before a resume included.
-        frame_skip: Environment frames per step of the collected data; by default the collector's
-            ``frame_skip``, if it has one, else 1.
-        optim_steps_per_batch: Optimizer steps per epoch; ``None``: until a hook at
-            ``process_optim_batch`` raises ``StopIteration``.
-        loss_module: Maps a TensorDict to a TensorDict whose ``loss*`` entries are minimized.
-        hooks: Registered in order, before the collector.
-        loggers: Where log windows are written.
-        clip_grad_norm: Passed to the hooks at ``optimizer``, as is ``clip_norm``.
-        clip_norm: The bound of the gradient; ``None`` for no clipping.
-        progress_bar: Whether to show a progress bar.
-        seed: Seed of Python's, NumPy's and torch's global generators and of the collector.
-        log_interval: Frames in a log window. The first batch and the end of the run close a window
-            as well.
-        num_epochs: Passes over a batch.
-        saver: Where and when the state is saved; by default nowhere.
-        threads: Threads of the CPU that torch computes with while it trains; ``None``: one for
-            small networks, as many as torch has for large ones.
-        grace: Seconds from SIGINT, SIGTERM or SIGHUP to the end of the process.
-        bridge: Takes the loop, and makes what serves hooks and collectors of another trainer; see
-            `hooktrainer.loop.registry.Bridge`.
-        precision: ``"bf16"`` or ``"fp16"``: losses are computed in it, by ``torch.autocast``;
-            parameters, gradients and optimizers stay in float32. ``"fp16"`` scales losses, too.
+    The loop is drawn in `hooktrainer.loop.hook_points`. It has no hooks, optimizer or file format
+    of its own; `hooktrainer.Trainer` adds them. It trains once: when `train` returns or raises,
+    everything is closed. Its arguments are those of `hooktrainer.Trainer`, but for ``loggers``,
+    ``saver``, ``hooks`` (registered before the collector) and ``bridge`` (`Bridge`).
 
     Raises:
-        ConfigError: If an argument cannot work.
+        ConfigError: If an argument is invalid.
     """
 
     def train(self) -> None:
-        """Run the loop until ``total_frames``, a stop request, or the collector's end.
+        """Run until ``total_frames``, a stop request, or the end of the collector.
 
-        Does nothing if the run that was loaded has ended; see `has_ended`.
+        Does nothing if the loaded run has ended; see `has_ended`.
 
         Raises:
-            ConfigError: If nothing would be trained, or the trainer was closed before.
-            SystemExit: With the code 128 + n, if signal n (SIGINT, SIGTERM or SIGHUP) ended the
-                run. It finished its batch and was saved first, unless that took too long.
-            SystemExit: With a message, exit code 1, if something in the run called ``sys.exit(0)``.
-            Exception: Whatever a hook, the collector or the loss raises, with a note that says
-                which hook, where and when. Everything is closed first.
+            ConfigError: If nothing would be trained, or the trainer is closed.
+            SystemExit: With code 128 + n after signal n (SIGINT, SIGTERM or SIGHUP); the run
+                finished its batch and was saved, unless that took too long. With a message and code
+                1 if code in the run called ``sys.exit(0)``.
+            Exception: From a hook, the collector or the loss, with a note that names the hook and
+                point.
         """
         self._check_open()
         if self.has_ended:
@@ -82,11 +56,7 @@ class Loop(Lifecycle):
             raise SignalExit(self.control.signal, deadline=self.control.deadline)
 
     def run(self) -> None:
-        """What `train` does, but for what the process has once: signals and threads.
-
-        Raises:
-            Exception: As `train` does.
-        """
+        """Run the loop as `train` does, without signal handlers and thread settings."""
         point = self.registry.points
         # A collector counts transitions, of frame_skip frames each.
         warm_up = self.source.init_random_frames * self.frame_skip
@@ -166,14 +136,12 @@ class Loop(Lifecycle):
     def compute_loss(self, sub_batch: TensorDictBase, method: str | None = None) -> Any:
         """Compute the losses of a sub-batch; for a hook that sets ``computes_loss``.
 
-        It does what the loop does itself where no hook sets that: it calls the loss module, then
-        the hooks at ``post_loss``, then those at ``optimizer`` before that hook, such as
-        `NanGuard`.
+        It calls the loss module, then the hooks at ``post_loss`` and those at ``optimizer`` that
+        precede the calling hook, such as `NanGuard`.
 
         Args:
             sub_batch: The sub-batch, or a part of it.
-            method: A method of the loss module to call instead; what it returns is returned as it
-                is, and no hook is called.
+            method: A method of the loss module to call instead, without hooks; returns its result.
 
         Returns:
             The losses, a TensorDict.
@@ -193,7 +161,7 @@ class Loop(Lifecycle):
 
 
 def _no_step(error: StopIteration) -> str:
-    """What is wrong if a batch ends before its first step; the note in ``error`` names the hook."""
+    """Return the message for a batch that ends before its first step."""
     return (
         f"StopIteration {error.__notes__[-1]}, before the first optimizer step of a batch. It "  # type: ignore[attr-defined]
         "ends an epoch: if an iterator of the hook's own ran out, begin it again; to train only on "

@@ -1,4 +1,4 @@
-"""Metrics of a run: collected as they come, reported as means over log windows."""
+"""Metrics of a run, reported as means over log windows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHUNK = 256  # values kept before they are added up; bounds the memory of a lon
 
 
 class Latest(float):
-    """A metric whose window reports its last value instead of the mean: a counter, for instance.
+    """A metric whose window reports its last value instead of the mean, such as a counter.
 
     Examples:
         >>> {"n_frames": Latest(2048)}
@@ -28,30 +28,23 @@ class Latest(float):
 
 
 class Total(Latest):
-    """A count as `Latest`, of which every process of a run counts its own part.
-
-    In a run of several processes their parts are added up.
-    """
+    """A `Latest` count that is summed over the processes of a run."""
 
 
 class TensorTotal:
-    """A `Total` that a tensor holds, which stays on its device until the window is closed.
-
-    Args:
-        value: A scalar.
-    """
+    """A `Total` in a tensor, which stays on its device until the window closes."""
 
     def __init__(self, value: torch.Tensor) -> None:
         self.value = value
 
 
 class Samples:
-    """Several values of a metric at once; each counts as one in the window's mean.
+    """Several values of a metric; each counts as one in the window's mean.
 
     Args:
         values: Any shape.
-        where: Which of them count, bool of that shape; ``None`` for all. On an accelerator nobody
-            waits to know how many these are.
+        where: Which values count, bool of that shape; ``None`` for all. On an accelerator their
+            number is not read before the window closes.
     """
 
     def __init__(self, values: torch.Tensor, where: torch.Tensor | None = None) -> None:
@@ -63,20 +56,14 @@ class Samples:
 
 @dataclass(frozen=True)
 class WindowValue:
-    """What a metric was in a log window.
-
-    Attributes:
-        sum: Sum of its values.
-        count: Number of its values.
-        is_total: Whether it is a `Total`.
-    """
+    """The sum and count of a metric in a log window, and whether it is a `Total`."""
 
     sum: float
     count: int
     is_total: bool = False
 
     def __add__(self, other: WindowValue) -> WindowValue:
-        """What it is together with what another process logged."""
+        """Combine with the value from another process."""
         count = self.count if self.is_total else self.count + other.count
         return WindowValue(self.sum + other.sum, count, self.is_total)
 
@@ -84,14 +71,13 @@ class WindowValue:
 class Metrics:
     """The metrics of the current log window.
 
-    What is on an accelerator stays there until the window is closed, so logging never waits for it.
-    Memory is bounded by the number of metrics, not by the length of the run.
+    Values on an accelerator stay there until the window closes, so logging never waits for it.
+    Memory does not grow with the length of the run.
 
     Attributes:
-        reported: The last reported value of every metric of the run.
-        pbar_names: Metrics marked for the progress bar, in order of first appearance.
-        combine: Called with every window before it is reported; returns what takes its place, as
-            where several processes share a run.
+        reported: The last reported value of every metric.
+        pbar_names: Metrics of the progress bar, in order of first appearance.
+        combine: Replaces a window before it is reported, for several processes; ``None`` for one.
     """
 
     def __init__(self) -> None:
@@ -104,17 +90,7 @@ class Metrics:
         self._renamed: dict[str, str] = {}
 
     def log(self, values: Mapping[str, Any]) -> None:
-        """Add one value to each of several metrics.
-
-        Args:
-            values: Metric name to a scalar (a number or a tensor with one element), or to
-                `Latest` or `Samples`. The key ``"log_pbar"`` is not a metric: it says whether the
-                others are shown in the progress bar, or names those that are.
-
-        Raises:
-            TypeError: If a value is not a scalar.
-            ValueError: If a name is no text, or an integer is beyond the range of a float.
-        """
+        """Add one value to each of several metrics."""
         for name, value in values.items():
             if name == "log_pbar":
                 continue
@@ -125,28 +101,20 @@ class Metrics:
             self.pbar_names.update((renamed.get(n, n), None) for n in names if n != "log_pbar")
 
     def add(self, name: str, value: float) -> None:
-        """Add one number to a metric; the short way for code that runs at every optimizer step."""
+        """Add one number to a metric; the fast path for code that runs at every optimizer step."""
         series = self._series.get(name)
         if series is None:
             series = self._series[name] = _Series()
         series.add(value)
 
     def read(self, key: str, loss: torch.Tensor) -> float:
-        """The number in a loss; `log_losses` need not read it a second time.
-
-        Args:
-            key: Key of the loss.
-            loss: A scalar.
-        """
+        """Return the number in a scalar loss; `log_losses` then does not read it again."""
         number = loss.item()
         self._read[key] = (loss, number)
         return number
 
     def log_losses(self, losses: TensorDictBase) -> None:
-        """Add the entries of a loss TensorDict, one optimizer step's worth.
-
-        ``loss_<x>`` becomes ``loss/<x>``; everything else becomes ``train/<key>``.
-        """
+        """Add the losses of a step: ``loss_<x>`` as ``loss/<x>``, others as ``train/<key>``."""
         already = self._read
         for key, value in losses.items():
             series = self._losses.get(key)
@@ -164,15 +132,14 @@ class Metrics:
         already.clear()
 
     def latest(self, name: str) -> float | None:
-        """The value logged last under ``name``; ``None`` if there was none yet."""
+        """Return the last logged value of ``name``; ``None`` if there is none."""
         series = self._series.get(name)
         return None if series is None else series.latest()
 
     def shown(self, name: str) -> float | None:
-        """What a progress bar shows: the same, if it was logged since a state was loaded.
+        """Return the value for the progress bar: the latest since a state was loaded.
 
-        Of what is on an accelerator it is the value reported last: nobody waits for it. A value
-        that was loaded may be that of a hook that the resumed run does not have.
+        For values on an accelerator it is the last reported one, to avoid waiting.
         """
         series = self._series.get(name)
         if series is None or series.last is None:
@@ -182,20 +149,19 @@ class Metrics:
         return self.latest(name)
 
     def all_latest(self) -> dict[str, float]:
-        """Metric name to the value logged last, for every metric logged so far."""
+        """Return the last logged value of every metric."""
         latest = {name: series.latest() for name, series in self._series.items()}
         return {name: value for name, value in latest.items() if value is not None}
 
     def names(self) -> list[str]:
-        """Names of the metrics logged so far."""
+        """Return the names of the metrics logged so far."""
         return [name for name, series in self._series.items() if series.newest is not None]
 
     def close_window(self) -> dict[str, float]:
-        """End the window.
+        """End the window and return its values.
 
         Returns:
-            Metric name to the mean (for `Latest`: the last) of the window's values, for every
-            metric that has values.
+            Metric name to the mean of the window's values, or to the last one for `Latest`.
         """
         values = {name: s.close() for name, s in self._series.items() if s.has_values}
         values = {name: value for name, value in values.items() if value.count}
@@ -206,7 +172,7 @@ class Metrics:
         return window
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the open window, exactly, and the values reported so far."""
+        """Return the open window and the values reported so far."""
         return {
             "series": {name: series.state_dict() for name, series in self._series.items()},
             "reported": dict(self.reported),
@@ -268,8 +234,8 @@ class Metrics:
 class _Series:
     """The values of one metric in the open window.
 
-    ``sum`` and ``count`` hold what was added up already, ``pending`` what was not. Values are added
-    up in chunks of a fixed size, so that the result does not depend on when the state was saved.
+    ``sum`` and ``count`` hold the values added up, ``pending`` the others. Chunks have a fixed
+    size, so that the result does not depend on when the state was saved.
     """
 
     __slots__ = ("count", "counted", "is_total", "last", "loaded", "pending", "sum")
@@ -375,12 +341,12 @@ def _as_float(name: str, value: Any) -> float:
 
 
 def _wide(values: torch.Tensor) -> torch.dtype:
-    """The type to add up in; MPS has no float64."""
+    """Return the dtype of sums; MPS has no float64."""
     return torch.float32 if values.device.type == "mps" else torch.float64
 
 
 def _pack(values: list[torch.Tensor | float]) -> torch.Tensor | list[torch.Tensor | float]:
-    """One tensor instead of many where that loses nothing."""
+    """Stack tensors of one dtype and device."""
     tensors = [v for v in values if isinstance(v, torch.Tensor)]
     if tensors and len(tensors) == len(values) and len({(t.dtype, t.device) for t in tensors}) == 1:
         return torch.stack(tensors)

@@ -1,4 +1,4 @@
-"""The hooks of one trainer: adding, removing, ordering, naming, listing."""
+"""The registry of a trainer's hooks: adding, removing, ordering, naming, listing."""
 
 from __future__ import annotations
 
@@ -26,28 +26,14 @@ from .timing import Timing
 
 @runtime_checkable
 class _ToldItsTrainer(Protocol):
-    """A hook that wants to know the trainer that it is registered with."""
+    """A hook with the method ``registered_with``."""
 
     def registered_with(self, trainer: Any) -> None:
-        """Take note of the trainer."""
+        """Store the trainer."""
 
 
 class Registry:
-    """The hooks of one trainer.
-
-    Args:
-        trainer: The trainer; every hook is told.
-        progress: The run's counters, for cadences and messages.
-        metrics: Where log hooks' results go.
-        timing: Where hooks' times go.
-        bridge: Serves what was written for another trainer.
-
-    Attributes:
-        points: Hook point to its dispatcher, in loop order.
-        modules: Name to stateful object, as registered.
-        computes_loss: Whether a hook at ``optimizer`` computes the losses itself.
-        changes: How often ops were added or removed.
-    """
+    """The hooks of one trainer."""
 
     def __init__(
         self,
@@ -112,19 +98,19 @@ class Registry:
         return HookHandle(functools.partial(self.remove, entry))
 
     def add_run_op(self, op: Adapter) -> HookHandle:
-        """Take up an op that is called at the start or the end of the run, by a method of its."""
+        """Add an op called at the start or end of the run through a method of its own."""
         added = (self._serial, op)
         self._serial += 1
         self._run_ops.append(added)
         return HookHandle(lambda: self._run_ops.remove(added) if added in self._run_ops else None)
 
     def remove(self, entry: Entry) -> None:
-        """Take ``entry`` out; nothing happens if it is out already."""
+        """Remove ``entry``; does nothing if it is not registered."""
         self.points[entry.point].remove(entry)
         self._rename()
 
     def add_module(self, name: str, module: Any) -> None:
-        """Name a stateful object for checkpoints; see `Trainer.register_module`."""
+        """Name a stateful object; see `Trainer.register_module`."""
         if isinstance(module, str):
             name, module = module, name  # the hook was given first
         if not isinstance(name, str) or not name:
@@ -141,7 +127,7 @@ class Registry:
         self._rename()
 
     def remove_module(self, name: str) -> Any:
-        """Take out what is registered as ``name``, with its ops; see `Trainer.remove_hook`."""
+        """Remove the module ``name`` with its ops; see `Trainer.remove_hook`."""
         if name not in self.modules:
             near = difflib.get_close_matches(name, self.modules, n=1, cutoff=0.0)
             hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -154,29 +140,25 @@ class Registry:
         return module
 
     def entries(self) -> Iterator[Entry]:
-        """Every registered op, by point in loop order, in run order."""
+        """Yield every op, by point in loop order, in run order."""
         for dispatcher in self.points.values():
             yield from dispatcher.entries
 
     def stateful(self, exclude: tuple[Any, ...] = ()) -> dict[str, Any]:
-        """Name to object for everything a checkpoint holds, each object once.
+        """Return every saved object by name, each once.
 
-        These are the registered modules, and the owners of registered ops that have a
-        ``state_dict`` without having been registered as modules. Hooks whose ``is_saved`` is false
-        are left out.
-
-        Args:
-            exclude: Objects that are saved elsewhere.
+        These are registered modules, and owners of ops with a ``state_dict`` that are not
+        registered. Hooks whose ``is_saved`` is false are left out.
         """
         named = self._named({id(thing) for thing in exclude})
         return {name: self.part(owner) for name, owner in named.items()}
 
     def part(self, thing: Any) -> Any:
-        """What holds the state of a hook, the loss module or the collector; often it itself."""
+        """Return the `Stateful` for a hook, the loss module or the collector."""
         return as_stateful(self._bridge.part(thing))
 
     def _named(self, exclude: Set[int] = frozenset()) -> dict[str, Any]:
-        """Name to module or owner of an op whose state is saved, each once."""
+        """Return the saved modules and owners of ops by name, each once."""
         once = {id(m): n for n, m in reversed(self.modules.items())}  # the first name, if several
         modules = {n: self.modules[n] for n in reversed(once.values())}
         found = {name: module for name, module in modules.items() if self._is_saved(module)}
@@ -188,21 +170,21 @@ class Registry:
         return found
 
     def _owners(self) -> list[Any]:
-        """The owner of every op, in order of registration."""
+        """Return the owner of every op, in order of registration."""
         owners = [(entry.serial, entry.owner) for entry in self.entries()]
         owners += [(serial, owner_of(op)) for serial, op in self._run_ops]
         return [owner for _, owner in sorted(owners, key=lambda item: item[0])]
 
     def _is_saved(self, hook: Any) -> bool:
-        """Whether checkpoints hold the state of ``hook``."""
+        """Return whether checkpoints include the state of ``hook``."""
         return getattr(hook, "is_saved", True) is not False and has_state(self._bridge.part(hook))
 
     def hooks(self) -> list[Any]:
-        """Every distinct module and owner of an op, in order of registration."""
+        """Return every distinct module and owner of an op, in order of registration."""
         return list({id(h): h for h in (*self.modules.values(), *self._owners())}.values())
 
     def call_all(self, method: str, *args: Any) -> None:
-        """Call a method of the run, such as ``on_train_start``, of every hook that has it."""
+        """Call a method such as ``on_train_start`` of every hook that has it."""
         for hook in (*self.hooks(), *(op for _, op in self._run_ops)):
             call = getattr(hook, method, None)
             if not callable(call):
@@ -217,10 +199,10 @@ class Registry:
                 raise
 
     def forward(self, loss_module: Callable[..., Any]) -> tuple[Callable[..., Any], Dispatcher]:
-        """What the inner loop calls for the losses, and then with the sub-batch.
+        """Return the callables of the inner loop for the losses and ``post_loss``.
 
-        That is nothing where a hook computes the losses: the sub-batch itself comes to the
-        ``optimizer`` point, and what the hook would miss is done by `with_losses`.
+        Both do nothing where a hook computes the losses: the ``optimizer`` point then receives the
+        sub-batch, and `with_losses` runs the skipped hooks.
         """
         if self.computes_loss:
             return _unchanged, self._nothing
@@ -229,26 +211,22 @@ class Registry:
     def with_losses(
         self, sub_batch: Any, losses: Any, clip_grad_norm: bool, clip_norm: float | None
     ) -> Any:
-        """Call ``post_loss``, and the hooks at ``optimizer`` before the one that computes losses.
-
-        Returns:
-            The losses, as those hooks leave them.
-        """
+        """Call ``post_loss``, and the hooks at ``optimizer`` before the one computing losses."""
         self.points["post_loss"](sub_batch)
         return self._before(losses, clip_grad_norm, clip_norm, 0)
 
     def add_up_times(self) -> None:
-        """Add up the time of the inner loop's hooks; that of all others is at any time."""
+        """Add up the sampled times of the inner loop's hooks."""
         for dispatcher in (*self.points.values(), self._before):
             dispatcher.add_up()
 
     def time_every_pass(self, on: bool) -> None:
-        """Time every pass of the points of the inner loop, or a sample of them again."""
+        """Time every pass of the inner loop's points, or only a sample."""
         for dispatcher in (*self.points.values(), self._before):
             dispatcher.time_every_pass(on)
 
     def cadences(self) -> dict[str, Every]:
-        """Unique key to cadence, for every op that has one."""
+        """Return the cadence of every op that has one, under a unique key."""
         found: dict[str, Every] = {}
         for entry in self.entries():
             if entry.every is not None:
@@ -256,7 +234,7 @@ class Registry:
         return found
 
     def table(self) -> list[dict[str, Any]]:
-        """Every op by point in loop order, in run order, as plain values; `draw_hooks` draws it."""
+        """Return every op in run order as plain values, for `draw_hooks`."""
         names = {id(owner): name for name, owner in self._named().items()}
         return [
             {
@@ -271,19 +249,19 @@ class Registry:
         ]
 
     def _saved(self, owner: Any, names: dict[int, str]) -> dict[str, Any]:
-        """The name that an op's state is saved under, and the keys of the state."""
+        """Return the name of an op's saved state and its keys."""
         if id(owner) not in names:
             return {"module": None, "saves": []}
         state = self._bridge.part(owner).state_dict()
         return {"module": names[id(owner)], "saves": [str(key) for key in state]}
 
     def _tell(self, hook: Any) -> None:
-        """Tell a hook which trainer it belongs to."""
+        """Pass the trainer to a hook that stores it."""
         if isinstance(hook, _ToldItsTrainer):
             hook.registered_with(self._trainer)
 
     def _rename(self) -> None:
-        """Give every op the name of the module it belongs to, whichever came first."""
+        """Name every op after its module, and rebuild the dispatchers."""
         self.changes += 1
         names = {id(module): name for name, module in self.modules.items()}
         for entry in self.entries():
@@ -308,7 +286,7 @@ def _unchanged(sub_batch: Any) -> Any:
 
 
 def snake_case(name: str) -> str:
-    """``EveryTenth`` to ``every_tenth``."""
+    """Convert ``EveryTenth`` to ``every_tenth``."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
@@ -322,7 +300,7 @@ def _unused(name: str, taken: Any) -> str:
 
 
 def find_point(dest: str, stages: Mapping[str, HookPoint]) -> HookPoint:
-    """The hook point, or the stage of another trainer, that is called ``dest``.
+    """Return the hook point, or the stage of another trainer, named ``dest``.
 
     Raises:
         UnknownHookPointError: If there is none; names the nearest.
@@ -338,10 +316,10 @@ def find_point(dest: str, stages: Mapping[str, HookPoint]) -> HookPoint:
 
 
 def check_signature(point: HookPoint, op: Callable[..., Any], kwargs: dict[str, Any]) -> None:
-    """Refuse an op that cannot take what the point passes, or that a call would not run.
+    """Refuse an op that cannot take the arguments of its point, or is a coroutine or generator.
 
     Raises:
-        HookSignatureError: Names the op, what it takes, what the point passes, and a point it fits.
+        HookSignatureError: Names the op, its signature, the arguments, and a point that fits.
     """
     if kind := _runs_later(op):
         name = getattr(op, "__qualname__", type(op).__name__)
@@ -367,7 +345,7 @@ def check_signature(point: HookPoint, op: Callable[..., Any], kwargs: dict[str, 
 
 
 def _runs_later(op: Any) -> str | None:
-    """What an op is whose call only makes something that somebody else would have to run."""
+    """Return the kind of an op whose call runs none of its code; ``None`` for a plain callable."""
     while isinstance(op, functools.partial):
         op = op.func
     for called in (op, type(op).__call__ if callable(op) else None):
@@ -387,11 +365,7 @@ def _binds(signature: inspect.Signature, point: HookPoint, kwargs: dict[str, Any
 
 
 def draw_hooks(table: Sequence[Mapping[str, Any]]) -> str:
-    """Every hook by point, in run order, with its cadence and its state, as lines.
-
-    Args:
-        table: What `Registry.table` returned.
-    """
+    """Format the result of `Registry.table` as lines, by point."""
     heads = ("hook", "when", "priority", "saves")
     rows = [_row(entry) for entry in table]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
@@ -410,27 +384,18 @@ def _row(entry: Mapping[str, Any]) -> tuple[str, str, str, str]:
 
 
 class HookHandle:
-    """What registering an op returns: the way to take it out again."""
+    """The handle of a registered op."""
 
     def __init__(self, remove: Callable[[], None]) -> None:
         self._remove = remove
 
     def remove(self) -> None:
-        """Take the op out of its hook point. Doing it twice is harmless."""
+        """Remove the op from its hook point; a second call does nothing."""
         self._remove()
 
 
 class Bridge:
-    """Serves what was written for another trainer; this one knows no other trainer.
-
-    `hooktrainer.torchrl.hook_bridge` knows TorchRL's.
-
-    Args:
-        loop: The loop that it serves.
-
-    Attributes:
-        stages: The other trainer's hook points beside the ten, by name.
-    """
+    """Adapts what was written for another trainer; this base class adapts nothing."""
 
     stages: Mapping[str, HookPoint] = {}
 
@@ -445,24 +410,24 @@ class Bridge:
         priority: float,
         every: Every | None,
     ) -> list[HookHandle]:
-        """Register ``op``, which is for one of ``stages``, at the points where it belongs."""
+        """Register ``op``, written for one of ``stages``, at the matching points."""
         return []
 
     def op(self, point: HookPoint, op: Callable[..., Any]) -> Callable[..., Any]:
-        """What is called at ``point`` for ``op``: it itself, or an `Adapter` around it."""
+        """Return the callable for ``op`` at ``point``: itself, or an `Adapter` around it."""
         return op
 
     def module(self, name: str, module: Any) -> None:
         """Do what the other trainer does when ``module`` is registered."""
 
     def part(self, thing: Any) -> Any:
-        """What holds the state of a hook, the loss module or the collector; often it itself."""
+        """Return the object that holds the state of a hook, the loss module or the collector."""
         return thing
 
     def send(self, collector: Any, send: Callable[[], None]) -> None:
-        """Send a collector something by ``send``; one that is cut off is not waited for."""
+        """Send something to a collector; do not wait for one whose processes have ended."""
         send()
 
     def only_cleans_up(self, handler: Any) -> bool:
-        """Whether a signal's handler only ends the process, and is not missed while training."""
+        """Return whether a signal handler only ends the process, so that it may be replaced."""
         return False

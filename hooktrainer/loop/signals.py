@@ -1,4 +1,4 @@
-"""Ending a run gracefully, and in time, when the system or a person asks for it."""
+"""Graceful shutdown on SIGINT, SIGTERM and SIGHUP within a time limit."""
 
 from __future__ import annotations
 
@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 
 class SignalExit(SystemExit):
-    """The end of a process by a signal, with the exit code 128 + its number.
-
-    Args:
-        number: The signal's number.
-        why: What it is in `run.json`.
-        deadline: When the process has to be gone, by `time.monotonic`.
-    """
+    """Ends the process with exit code 128 + the signal's number."""
 
     def __init__(self, number: int, why: str = "", deadline: float | None = None) -> None:
         super().__init__(128 + number)
@@ -38,21 +32,15 @@ class SignalExit(SystemExit):
 
 
 class GracefulSignals:
-    """Turns signals into requests while a ``with`` block runs.
+    """Context manager that turns signals into requests.
 
-    The first SIGINT, SIGTERM or SIGHUP asks the run to stop after the current batch; what follows
-    is the normal end of a run, checkpoint included. A second one aborts it. SIGUSR1 asks for a
-    checkpoint. A signal for which somebody else has installed a handler, or that is ignored, is
-    left alone, and so are all of them outside the main thread.
+    The first SIGINT, SIGTERM or SIGHUP requests a stop after the current batch, with a checkpoint;
+    a second one aborts. SIGUSR1 requests a checkpoint. Signals that are ignored or have another
+    handler are left alone, and so are all of them outside the main thread.
 
-    ``grace`` seconds after the first signal the process is gone. A batch that is not done shortly
-    before that is abandoned, and the block is left by a `SignalExit`. Where not even that ends it,
-    as in a call that never returns, the process exits on the spot, with the same code.
-
-    Args:
-        control: Where requests go.
-        grace: Seconds from the first signal to the end.
-        only_cleans_up: Whether a handler that somebody else has installed need not be left alone.
+    Shortly before ``grace`` seconds have passed an unfinished batch is abandoned with a
+    `SignalExit`. If even that does not end the process, as in a call that never returns, it exits
+    immediately with the same code.
     """
 
     def __init__(
@@ -133,7 +121,7 @@ class GracefulSignals:
             exit_now(128 + number)
 
     def _has_ended(self, deadline: float) -> bool:
-        """Wait until then; whether the block was left before."""
+        """Wait until ``deadline``; return whether the block was left before."""
         with suppress(Empty):
             self._orders.get(timeout=max(0.0, deadline - monotonic()))
             return True
@@ -142,13 +130,10 @@ class GracefulSignals:
 
 @contextmanager
 def ending_cleanly() -> Iterator[None]:
-    """In the block, which is all that a process does, a signal ends it with one line.
+    """In the block, which is the whole program, a signal ends the process with one line.
 
-    Within `Trainer.train` it ends the run, as always. Once a signal has ended that, nothing keeps
-    the process alive beyond the time it has been given.
-
-    Raises:
-        SignalExit: A signal came, with the exit code 128 + its number.
+    `Trainer.train` installs its own handlers. After a signal ended a run, the process is killed
+    when its time is over.
     """
     end = _EndBeforeTraining()
     previous = {
@@ -174,7 +159,7 @@ def ending_cleanly() -> Iterator[None]:
 
 
 def exit_now(code: int) -> None:
-    """End the process on the spot, whatever it is doing; what was printed is seen."""
+    """End the process immediately, after flushing standard output and error."""
     for stream in (sys.stdout, sys.stderr):
         flusher = threading.Thread(target=_flush, args=[stream.flush], daemon=True)
         flusher.start()
@@ -183,7 +168,7 @@ def exit_now(code: int) -> None:
 
 
 class _EndBeforeTraining:
-    """The handler of `ending_cleanly`; knows which signal came."""
+    """The handler of `ending_cleanly`; stores the number of the signal."""
 
     def __init__(self) -> None:
         self.number: int | None = None

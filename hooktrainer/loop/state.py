@@ -1,4 +1,4 @@
-"""The state of a trainer as one tree: collected for a checkpoint, checked, applied."""
+"""The state of a trainer as one tree: collecting, checking and loading it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOGGER = "logger/"  # what the names of loggers begin with
 
 
 class SavedState(TypedDict, total=False):
-    """The fields of the state of a trainer that are read here."""
+    """The fields of a trainer's state that are read here."""
 
     components: Mapping[str, Any]
     rng: Mapping[str, Any] | None
@@ -32,9 +32,10 @@ class SavedState(TypedDict, total=False):
 
 
 def components(trainer: Assembly) -> dict[str, Stateful]:
-    """Name to part, for everything of a trainer that has state, each once.
+    """Return every stateful object of a trainer by name, each once.
 
-    Hooks are named ``hook/<name>``, cadences ``cadence/<name>``, loggers ``logger/<index>``.
+    Names are ``hook/<name>``, ``cadence/<name>``, ``logger/<index>``, and those of the loop's
+    parts.
     """
     registry = trainer.registry
     own = (trainer, trainer.loss_module, trainer.collector, trainer.source, *trainer.loggers)
@@ -51,12 +52,12 @@ def components(trainer: Assembly) -> dict[str, Stateful]:
 
 
 def loggers(trainer: Assembly) -> dict[str, Stateful]:
-    """Name to logger: the parts that are taken back only when training begins."""
+    """Return the loggers by name; they are restored only when training starts."""
     return {f"{_LOGGER}{index}": logger for index, logger in enumerate(trainer.loggers)}
 
 
 def trainer_state(trainer: Assembly) -> dict[str, Any]:
-    """The state of every component and of the random generators; the versions of the libraries."""
+    """Return the state of all components, of the random generators, and the library versions."""
     state = {name: part.state_dict() for name, part in components(trainer).items()}
     return {
         "format": 1,
@@ -69,14 +70,14 @@ def trainer_state(trainer: Assembly) -> dict[str, Any]:
 
 
 def open_window_state(trainer: Assembly) -> dict[str, Any]:
-    """A copy of the state that the end of a run changes: metrics, loggers, random generators."""
+    """Copy the state that the end of a run changes: metrics, loggers, random generators."""
     changing = {"metrics": trainer.metrics, **loggers(trainer)}
     state = {name: part.state_dict() for name, part in changing.items()}
     return copy.deepcopy({"components": state, "rng": rng_state()})
 
 
 def with_open_window(state: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """``state``, of a run that has ended, with what `open_window_state` returned before its end."""
+    """Return the state of an ended run, with the `open_window_state` from before its end."""
     return {
         **state,
         "components": state["components"] | before["components"],
@@ -86,15 +87,7 @@ def with_open_window(state: dict[str, Any], before: dict[str, Any]) -> dict[str,
 
 
 def branched(trainer: Assembly, state: dict[str, Any], *, reseed: bool) -> dict[str, Any]:
-    """The state that a run begins with which branches off another.
-
-    It has logs of its own.
-
-    Args:
-        trainer: The new run's.
-        state: That of a trainer of the other run.
-        reseed: Whether its random numbers are its own too, drawn from the trainer's seed.
-    """
+    """Return the initial state of a run that branches off another, with its own logs."""
     own = {name: logger.state_dict() for name, logger in loggers(trainer).items()}
     others = {n: part for n, part in state["components"].items() if not n.startswith(_LOGGER)}
     state = {**state, "components": others | own}
@@ -106,16 +99,9 @@ def branched(trainer: Assembly, state: dict[str, Any], *, reseed: bool) -> dict[
 
 
 class Resume:
-    """What is left to do of a resume when training starts.
+    """The part of a resume that is done when training starts.
 
-    A finished run that is loaded again logs nothing and must lose nothing, so its loggers are
-    rewound only when training goes on.
-
-    Args:
-        loggers: For each logger its component's name, itself and its saved state.
-        rng: The state of the random generators, or ``None``.
-        ended: Whether the run had ended, with all that belongs to its end, when it was saved.
-        total_frames: The trainer's ``total_frames`` when it was saved, if that is known.
+    Loggers are rewound only then, so that loading a finished run changes no log.
     """
 
     def __init__(
@@ -131,31 +117,22 @@ class Resume:
         self.total_frames = total_frames
 
     def rewind_loggers(self) -> None:
-        """Take the loggers back to where they were when the state was saved."""
+        """Return the loggers to their saved positions."""
         for name, logger, saved in self._loggers:
             _load(name, logger, saved)
 
     def set_rng_state(self) -> None:
-        """Set the random generators."""
+        """Restore the random generators."""
         if self._rng is not None:
             set_rng_state(self._rng)
 
 
 def load_trainer_state(trainer: Assembly, state: dict[str, Any], *, strict: bool) -> Resume:
-    """Collect in what ``state`` and the trainer's parts differ, decide, and apply what is left.
-
-    Args:
-        trainer: The trainer.
-        state: What `trainer_state` returned.
-        strict: Whether a state that does not fit in every respect is refused. Otherwise what fits
-            is applied, and the rest warned of. Where the parameters differ, no optimizer is loaded.
-
-    Returns:
-        What is left to do when training starts.
+    """Compare ``state`` with the trainer's components, then load what fits.
 
     Raises:
-        StateMismatchError: If components, the shapes of their parameters or the versions of
-            libraries differ, all differences listed. Nothing is changed then.
+        StateMismatchError: If components, parameter shapes or library versions differ; lists all
+            mismatches and changes nothing.
     """
     if not isinstance(state, dict) or state.get("format") != 1:
         raise StateMismatchError(
@@ -184,7 +161,7 @@ def load_trainer_state(trainer: Assembly, state: dict[str, Any], *, strict: bool
 
 
 def other_versions(saved: Mapping[str, str | None]) -> list[str]:
-    """Which libraries have another version than those saved, each in a line."""
+    """List the libraries whose version differs from the saved one."""
     return [
         f"{library} is {now} here and {saved[library]} in the state"
         for library, now in library_versions().items()
@@ -193,7 +170,7 @@ def other_versions(saved: Mapping[str, str | None]) -> list[str]:
 
 
 def _compare(live: Mapping[str, Stateful], saved: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Name to differences, of every part that the state has and that differs from it."""
+    """Return the mismatches of every component that the state has, by name."""
     found: dict[str, list[str]] = {}
     for name in [name for name in live if name in saved]:
         if lines := mismatches(live[name], saved[name]):
@@ -206,7 +183,7 @@ def _compare(live: Mapping[str, Stateful], saved: Mapping[str, Any]) -> dict[str
 def _by_remedy(
     live: Mapping[str, Stateful], saved: Mapping[str, Any], differing: Mapping[str, list[str]]
 ) -> dict[str, list[str]]:
-    """What to do to what differs, in lines."""
+    """Group all mismatches by what to do about them."""
     found: dict[str, list[str]] = {StatefulModule.remedy: [], REGISTER: []}
     found[REGISTER] += [
         *(f"{name} is in the state but not in this trainer" for name in saved if name not in live),
@@ -219,7 +196,7 @@ def _by_remedy(
 
 
 def _object(advice: Mapping[str, Sequence[str]], *, strict: bool) -> None:
-    """Refuse a state, or warn of it, if anything differs."""
+    """Refuse a state with mismatches, or warn."""
     lines = [one_line(line) for line in itertools.chain(*advice.values())]
     if not lines:
         return
@@ -235,7 +212,7 @@ def _object(advice: Mapping[str, Sequence[str]], *, strict: bool) -> None:
 def _choose(
     live: Mapping[str, Stateful], saved: Mapping[str, Any], differing: Mapping[str, list[str]]
 ) -> dict[str, Any]:
-    """Name to what is loaded: of a part that differs what fits of its state, of others all."""
+    """Return what to load by name: the fitting part of a mismatching state, otherwise all of it."""
     anew = _parameters_differ(live, differing)
     chosen: dict[str, Any] = {}
     for name in [name for name in live if name in saved]:
@@ -248,7 +225,7 @@ def _choose(
 
 
 def _apply(live: Mapping[str, Stateful], chosen: Mapping[str, Any]) -> None:
-    """Load each part's state; if one fails, all are as they were."""
+    """Load the states; if one fails, restore all."""
     before = {name: copy.deepcopy(live[name].state_dict()) for name in chosen}
     try:
         for name, state in chosen.items():

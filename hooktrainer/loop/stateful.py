@@ -1,8 +1,7 @@
 """`Stateful`: an object whose state a checkpoint stores.
 
-Hooks, the optimizer, the collector, loggers, cadences, metrics, counters and the loss module are
-stateful. A checkpoint stores each state under the name that the object was registered with. The
-loader compares all of them, refuses or accepts, then loads; it treats every type alike.
+A checkpoint stores each state under the name that the object was registered with. The loader
+compares all of them, refuses or accepts, then loads; it treats every type alike.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ REGISTER = "register the same hooks under the same names and cadences"
 
 
 class Stateful(Protocol):
-    """An object with a state. These two methods are enough.
+    """An object with a state.
 
     A state consists of Python scalars, strings, tensors, NumPy arrays, TensorDicts, and dicts,
     lists and tuples of them. Saving refuses anything else, and names the object and the key.
@@ -36,11 +35,10 @@ class ComparableStateful(Stateful, Protocol):
     Every member is optional; these are the defaults.
 
     Attributes:
-        remedy: How to remove its mismatches, as a clause of the message: ``"build the networks as
-            they were"``.
+        remedy: How to remove its mismatches, as a clause: ``"build the networks as they were"``.
         has_parameters: Whether it holds the trained parameters.
-        needs_parameters: Whether its state is useless without the parameters it was saved with,
-            like an optimizer's. It is then reset if those do not match.
+        needs_parameters: Whether its state is useless with other parameters, like an optimizer's.
+            It is then reset if the parameters do not match.
     """
 
     remedy: str = REGISTER
@@ -50,32 +48,21 @@ class ComparableStateful(Stateful, Protocol):
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
         """List why ``saved`` does not fit, without changing anything.
 
-        The trainer compares all objects first, and refuses a state with one error that lists all
-        mismatches.
-
         Args:
-            saved: What `state_dict` of such an object returned.
+            saved: Result of `state_dict` of such an object.
 
         Returns:
-            One line for each mismatch, with both values: ``"decay is 0.9 here and 0.99 in the
-            state"``. Empty if the state can be loaded.
+            One line per mismatch, with both values: ``"decay is 0.9 here and 0.99 in the state"``.
         """
         return []
 
     def fitting(self, saved: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the part of ``saved`` that `load_state_dict` can load with ``strict=False``.
-
-        Args:
-            saved: A state with `mismatches`.
-
-        Returns:
-            ``None`` if no part of it can be loaded; the object is then left unchanged.
-        """
+        """Return the part of ``saved`` to load with ``strict=False``; ``None`` for nothing."""
         return None
 
 
 def has_state(thing: Any) -> bool:
-    """Whether ``thing`` is `Stateful`: it has both methods, and neither is abstract."""
+    """Return whether ``thing`` has both methods, neither abstract."""
     methods = [getattr(thing, name, None) for name in ("state_dict", "load_state_dict")]
     return all(callable(m) and not getattr(m, "__isabstractmethod__", False) for m in methods)
 
@@ -98,11 +85,7 @@ def as_stateful(thing: Any) -> Any:
 
 
 class StatefulModule:
-    """A torch module as a `Stateful`: it compares names and shapes of parameters and buffers.
-
-    Args:
-        module: The module.
-    """
+    """A torch module as a `Stateful`, which compares parameters and buffers by name and shape."""
 
     remedy = "build the networks as they were"
     has_parameters = True
@@ -119,7 +102,7 @@ class StatefulModule:
         self._module.load_state_dict(state_dict)
 
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
-        """Name the parameters and buffers that are missing on either side or of another shape."""
+        """List parameters and buffers that are missing on either side or differ in shape."""
         live = self._module.state_dict()
         lines = [f"{key} is not in the state" for key in live if key not in saved]
         lines += [f"{key} is only in the state" for key in saved if key not in live]

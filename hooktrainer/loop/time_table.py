@@ -1,4 +1,4 @@
-"""The time of a run as a table: serial phases, what each is made of, and what ran beside them."""
+"""The time of a run as a table of phases and their parts."""
 
 from __future__ import annotations
 
@@ -13,20 +13,13 @@ BESIDE: Final = {
     "worker": "beside the loop",
     "device": "on the accelerator",
 }
-"""Groups of names that are no part of the loop's own time, and what they are called."""
+"""Title of each group of times that are not part of the loop's own."""
 
 _LEAST = 0.001  # share of all of it below which a hook is left out
 
 
 class TimeRow(NamedTuple):
-    """One line of the table.
-
-    Attributes:
-        label: What it shows.
-        seconds: The time.
-        depth: 0 for a serial phase, 1 for a part of it, 2 for a part of that.
-        is_estimate: Whether it was measured in a sample of the steps.
-    """
+    """One row of the table."""
 
     label: str
     seconds: float
@@ -35,19 +28,14 @@ class TimeRow(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The seconds as text; those of an estimate begin with ``~``."""
+        """The seconds as text; estimates begin with ``~``."""
         return f"{'~' * self.is_estimate}{self.seconds:.2f}"
 
 
 def serial_rows(
     times: Mapping[str, float], hooks: Mapping[str, str] | None = None
 ) -> list[TimeRow]:
-    """The serial phases, longest first, each followed by its parts.
-
-    Args:
-        times: Seconds by name, as `Timing.totals`.
-        hooks: Phase that each ``hook/<name>`` is a part of, as far as they are to be shown.
-    """
+    """Return the serial phases, longest first, each followed by its parts."""
     phases = [name for name in times if "/" not in name and name not in ("step", "fps")]
     rows: list[TimeRow] = []
     for phase in sorted(phases, key=lambda name: -times[name]):
@@ -76,10 +64,7 @@ def _parts(phase: str, times: Mapping[str, float], hooks: Mapping[str, str]) -> 
 
 
 def beside_rows(times: Mapping[str, float], group: str) -> list[TimeRow]:
-    """What ``group``, such as ``"worker"``, did while the loop went on, longest first.
-
-    Names are those behind ``<group>/``. What is a part of another of them follows that one.
-    """
+    """Return the times of a group such as ``"worker"``, longest first, with their parts."""
     inside = {n.partition("/")[2]: t for n, t in times.items() if n.startswith(f"{group}/") and t}
     rows: list[TimeRow] = []
     for name in sorted(inside, key=lambda name: -inside[name]):
@@ -90,12 +75,7 @@ def beside_rows(times: Mapping[str, float], group: str) -> list[TimeRow]:
 
 
 def time_table(totals: Mapping[str, float], hooks: Mapping[str, str]) -> Table:
-    """Draw the time of a run: seconds, and the share of all of it.
-
-    Args:
-        totals: As `Timing.totals`.
-        hooks: As `Timing.hooks`.
-    """
+    """Return a table of seconds and shares."""
     table = Table(
         title="Where the time went", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
     )
@@ -132,5 +112,5 @@ def time_table(totals: Mapping[str, float], hooks: Mapping[str, str]) -> Table:
 
 
 def bar_of(part: float, width: int = 24) -> str:
-    """A bar as long as ``part`` of the width; a part beyond 1 fills it."""
+    """Return a bar of ``part`` of the width, at most all of it."""
     return "█" * round(min(part, 1.0) * width)

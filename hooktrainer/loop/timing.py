@@ -1,4 +1,4 @@
-"""Where the time of a run goes, measured cheaply enough to be always on."""
+"""Timing of the phases and hooks of a run, cheap enough to be always on."""
 
 from __future__ import annotations
 
@@ -24,40 +24,38 @@ _RECENT = 16  # timed calls that speak for those that are not
 
 
 class PhaseListener(Protocol):
-    """Is told when a phase begins and ends, to measure it in a way of its own."""
+    """Measures phases in its own way, such as device time."""
 
     def begin(self, phase: str) -> None:
-        """A phase begins; the one around it, if any, pauses."""
+        """Called when a phase begins; the outer one pauses."""
 
     def end(self, phase: str) -> None:
-        """The phase ends; the one around it, if any, goes on."""
+        """Called when the phase ends; the outer one continues."""
 
     def read(self) -> Mapping[str, float]:
-        """Seconds by name that were found out since the last call."""
+        """Return the seconds by name measured since the last call."""
 
 
 class Timing:
-    """Adds up the seconds spent in named phases, over the run and over the current log window.
+    """Adds up the seconds of named phases, over the run and over the log window.
 
     *Serial* phases follow one another: ``collect``, ``advantages``, ``optimize``, ``sync_weights``,
-    ``evaluate``, ``log``, ``checkpoint``, ``hooks`` (every other hook outside ``optimize``) and any
-    name without a slash that a hook measures itself. A serial phase within another is taken out of
-    that one, so no second is counted twice, and together they make up ``step``: all of a batch.
+    ``evaluate``, ``log``, ``checkpoint``, ``hooks`` (other hooks outside ``optimize``) and any name
+    without a slash that a hook measures. A nested serial phase is subtracted from the outer one, so
+    together they make up ``step``, the whole time of a batch.
 
-    A name with a slash says more about what is counted already: ``collect/env`` is a part of
-    ``collect``, ``hook/<name>`` is the time of one hook. ``worker/<name>`` is what another thread
-    or process did meanwhile, ``device/<phase>`` what an accelerator did for a phase.
+    A name with a slash is a part of something: ``collect/env`` of ``collect``, ``hook/<name>`` is
+    one hook, ``worker/<name>`` another thread or process, ``device/<phase>`` an accelerator.
 
-    Hooks of points passed at every optimizer step are timed in a sample of the passes, since
-    reading the clock costs as much as a small hook; the other passes count as much as recent ones
-    that were timed. They are added up when a window closes.
+    Hooks of per-step points are timed in a sample of the passes, since reading the clock costs as
+    much as a small hook; the other passes count as the mean of recent timed ones.
 
     Attributes:
-        totals: Seconds by name over the run, since this object was made.
-        hooks: Phase that each ``hook/<name>`` is a part of.
-        trace: Where spans are recorded; ``None`` while nobody asks for them.
-        listeners: Told of every serial phase.
-        reports: Whether windows are reported; of several processes that share a run, one does.
+        totals: Seconds by name, since this object was created.
+        hooks: Phase of each ``hook/<name>``.
+        trace: Records spans; ``None`` if no trace is recorded.
+        listeners: Called for every serial phase.
+        reports: Whether windows are reported; true on one of several processes.
     """
 
     def __init__(self) -> None:
@@ -75,29 +73,23 @@ class Timing:
     # -- measuring -------------------------------------------------------------------------------
 
     def phase(self, name: str) -> AbstractContextManager[None]:
-        """Measure the body of a ``with`` statement as part of phase ``name``.
+        """Return a context manager that measures its block as phase ``name``.
 
-        Only in the thread that trains; elsewhere use `add` and `span`.
+        For the training thread; other threads use `add` and `span`.
         """
         return _Phase(self, name)
 
     def add(self, name: str, seconds: float) -> None:
-        """Add ``seconds``, measured by the caller, to ``name``; nothing is taken out elsewhere."""
+        """Add ``seconds`` to ``name``, without subtracting them elsewhere."""
         self.totals[name] += seconds
 
     def span(self, name: str, start: float, end: float) -> None:
-        """Record a span if a trace is being recorded; adds to no phase.
-
-        Args:
-            name: What is done in it; ``<phase>/<name>`` if it is a part of a phase.
-            start: Reading of `time.perf_counter` at its beginning.
-            end: The same at its end.
-        """
+        """Record a span if a trace is being recorded; adds to no phase."""
         if self.trace is not None:
             self.trace.add(name, start, end)
 
     def traced(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``call``; while a trace is recorded, one that records each call as a span."""
+        """Return ``call``, or while a trace is recorded a wrapper that records each call."""
         if self.trace is None:
             return call
 
@@ -111,7 +103,7 @@ class Timing:
         return recorded
 
     def begin(self, phase: str) -> float:
-        """Begin a phase; returns what `end` wants to know. `phase` is the convenient form."""
+        """Begin a phase and return the start time that `end` takes."""
         if self.listeners and "/" not in phase:
             for listener in self.listeners:
                 listener.begin(phase)
@@ -119,13 +111,7 @@ class Timing:
         return perf_counter()
 
     def end(self, phase: str, start: float, hook: str = "") -> None:
-        """End the phase begun last.
-
-        Args:
-            phase: Its name.
-            start: What `begin` returned.
-            hook: Name of the hook that was called, if it was one: ``hook/<name>``.
-        """
+        """End the innermost phase."""
         end = perf_counter()
         seconds = end - start
         within = self._within.pop()
@@ -149,11 +135,7 @@ class Timing:
         self._lap_start = perf_counter()
 
     def lap(self, span: str = "step") -> float:
-        """End a lap and begin the next one; add its seconds to ``step`` and return them.
-
-        Args:
-            span: What a trace calls it.
-        """
+        """End a lap and begin the next; add its seconds to ``step`` and return them."""
         start, self._lap_start = self._lap_start, perf_counter()
         seconds = self._lap_start - start
         self.totals["step"] += seconds
@@ -161,15 +143,15 @@ class Timing:
         return seconds
 
     def close_window(self, frames: int, batches: int) -> dict[str, float]:
-        """Report the window that ends now and begin the next one.
+        """Report the current window and begin the next one.
 
         Args:
-            frames: Frames collected so far in the run.
-            batches: Batches collected so far in the run.
+            frames: Frames collected so far.
+            batches: Batches collected so far.
 
         Returns:
-            ``time/<name>`` in seconds per batch, of everything measured so far in the run, and
-            ``time/fps`` in frames per second of ``step`` time; empty if the window holds no batch.
+            ``time/<name>`` in seconds per batch and ``time/fps`` in frames per second; empty if the
+            window holds no batch.
         """
         new_batches = batches - self._window_batches
         if new_batches <= 0 or not self.reports:
@@ -185,12 +167,12 @@ class Timing:
         return report
 
     def start_window(self, frames: int, batches: int) -> None:
-        """Begin a window here without reporting one, as at the start of a resumed run."""
+        """Begin a window without reporting one, as at the start of a resumed run."""
         self._window_start = dict(self.totals)
         self._window_frames, self._window_batches = frames, batches
 
     def table(self) -> Table:
-        """The time of the run as a `rich` table: seconds and share of all of it."""
+        """Return the time of the run as a `rich` table."""
         from .time_table import time_table
 
         self._read_listeners()
@@ -207,7 +189,7 @@ class Timing:
 
 
 class _Phase:
-    """A phase for a ``with`` statement: no generator, which costs as much as a small hook."""
+    """A phase as a context manager; a generator would cost as much as a small hook."""
 
     __slots__ = ("name", "start", "timing")
 
@@ -223,14 +205,7 @@ class _Phase:
 
 
 class PhasedCall:
-    """Calls a hook outside the inner loop, as part of a serial phase.
-
-    Args:
-        call: The hook.
-        timing: Where the time goes.
-        name: ``hook/<name>``.
-        phase: The serial phase.
-    """
+    """Calls a hook outside the inner loop, as part of a serial phase."""
 
     __slots__ = ("call", "name", "phase", "timing")
 
@@ -250,17 +225,7 @@ class PhasedCall:
 
 
 class TimedCall:
-    """Calls a hook of the inner loop and keeps what it took.
-
-    Args:
-        call: The hook.
-        timing: Where its spans go.
-        name: ``hook/<name>``.
-
-    Attributes:
-        seconds: What the calls took that were not added up yet.
-        recent: What each of the last calls took.
-    """
+    """Calls and times a hook of the inner loop."""
 
     __slots__ = ("call", "name", "recent", "seconds", "timing")
 
@@ -284,7 +249,7 @@ class TimedCall:
                 self.timing.span(f"optimize/{self.name.removeprefix(HOOK_PREFIX)}", start, end)
 
     def add_up(self, untimed: int) -> None:
-        """Add what the calls took, and as much as recent ones for each that was not timed."""
+        """Add the time of the calls, plus the recent mean for each call that was not timed."""
         if self.recent:
             mean = sum(self.recent) / len(self.recent)
             self.timing.add(self.name, self.seconds + untimed * mean)
@@ -297,14 +262,7 @@ _LIMIT: Final = 1_000_000  # spans; each takes some hundred bytes of memory and 
 
 
 class Span(NamedTuple):
-    """Something that was done from one moment to another.
-
-    Attributes:
-        name: What.
-        start: Reading of `time.perf_counter` at the beginning; one clock for all processes of a
-            machine that runs Linux.
-        end: The same at the end.
-    """
+    """A named time span."""
 
     name: str
     start: float
@@ -322,11 +280,7 @@ class _Row:
 
 
 class Trace:
-    """Collects spans, by thread, and writes them as one file.
-
-    Args:
-        limit: Spans kept; those beyond it are counted and left out.
-    """
+    """Collects spans by thread and writes them as one file."""
 
     def __init__(self, limit: int = _LIMIT) -> None:
         self._limit = limit
@@ -354,14 +308,7 @@ class Trace:
         pid: int | None = None,
         process: str = "",
     ) -> None:
-        """Add spans that another thread or process of this machine recorded.
-
-        Args:
-            spans: As `take` returned them there.
-            thread: What its row is called.
-            pid: The process; by default this one.
-            process: What the process is called; by default what the row is.
-        """
+        """Add spans of another thread or process of this machine."""
         pid = os.getpid() if pid is None else pid
         if pid == os.getpid():
             process = "hooktrainer"
@@ -372,27 +319,27 @@ class Trace:
         row.spans += added[:room]
 
     def take(self) -> list[Span]:
-        """Remove all spans that were added here and return them, to be sent elsewhere."""
+        """Remove and return all spans that were added here."""
         taken = [span for row in self._own.values() for span in row.spans]
         self._own.clear()
         self._count = 0
         return taken
 
     def cut(self, at: float) -> None:
-        """Leave out what begins at ``at`` or later."""
+        """Remove spans that begin at ``at`` or later."""
         for row in (*self._own.values(), *self._others.values()):
             row.spans = [span for span in row.spans if span.start < at]
 
     def named(self, name: str) -> list[Span]:
-        """The spans of that name that were added here, in the order in which they ended."""
+        """Return the spans of that name added here, ordered by their end."""
         return [span for row in self._own.values() for span in row.spans if span.name == name]
 
     def write(self, path: Path) -> None:
-        """Write the file, all of it or nothing."""
+        """Write the file atomically."""
         write_atomically(path, json.dumps(self.as_dict(), separators=(",", ":")), durable=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything in Chrome's trace event format, times in microseconds from the first span."""
+        """Return all spans in Chrome's trace event format, in microseconds from the first one."""
         rows = [*self._own.values(), *self._others.values()]
         zero = min((span.start for row in rows for span in row.spans), default=0.0)
         events: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Resume from what ``torchrl.trainers.Trainer`` saved, in any of its forms.
+"""Loading checkpoints of ``torchrl.trainers.Trainer`` in each of its formats.
 
 ===================================== ==========================================================
 ``CKPT_BACKEND=torch``                a file of `torch.save`
@@ -57,20 +57,19 @@ if TYPE_CHECKING:
 
 
 def load(trainer: Loop, content: Mapping[str, Any]) -> None:
-    """Take over the networks, the counters, and the state of every hook of a known name.
+    """Load networks, counters, and the state of every hook of a known name.
 
-    What is not taken over is said in one warning, and so is what was not saved, as where only some
-    components were. A replay buffer of `hooktrainer.replay` is filled from TorchRL's; networks of
-    `hooktrainer.objectives` are matched with TorchRL's by the names of the networks and the order
-    of their parameters.
+    One warning lists what is not loaded or was not saved. A replay buffer of `hooktrainer.replay`
+    is filled from TorchRL's. Networks of `hooktrainer.objectives` are matched by the names of the
+    networks and the order of their parameters.
 
     Args:
-        trainer: The trainer, with hooks registered under the names they had.
-        content: What `formats.read` returned.
+        trainer: The trainer, with hooks registered under their names in the checkpoint.
+        content: Result of `read`.
 
     Raises:
-        StateMismatchError: If the networks differ. Nothing is changed then.
-        CheckpointError: If the networks' state or the counters are none.
+        StateMismatchError: If the networks differ; nothing is changed then.
+        CheckpointError: If the state of the networks or the counters is malformed.
     """
     left = ["the random state, which is not saved there"]
     missing = [name for name in OWN if name not in content]
@@ -103,7 +102,7 @@ def load(trainer: Loop, content: Mapping[str, Any]) -> None:
 
 
 def _counters(content: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Frames and optimizer steps, where they were saved."""
+    """Return frames and optimizer steps, if saved."""
     if "state" not in content:
         return None
     state = content["state"]
@@ -119,7 +118,7 @@ def _counters(content: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _tensors(state: Any) -> Mapping[str, Any]:
-    """The state of a loss module, whose names are texts and whose values are mostly tensors."""
+    """Check the state of a loss module."""
     if isinstance(state, NotRead):
         raise CheckpointError(f"TorchRL's checkpoint holds a loss module, but {state}.")
     if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
@@ -128,7 +127,7 @@ def _tensors(state: Any) -> Mapping[str, Any]:
 
 
 def _parameters(module: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of ``module``, taken from that of a TorchRL loss."""
+    """Map the state of a TorchRL loss to that of ``module``."""
     if has_value_estimator(module):
         build_value_estimator(module, saved)
     own = module.state_dict()
@@ -163,7 +162,7 @@ def _shape(value: Any) -> tuple[int, ...] | str:
 
 
 def _load_hook(trainer: Loop, hook: Any, state: Any) -> str | None:
-    """Load the state of one hook; return why that cannot be done."""
+    """Load the state of one hook; return the reason if that fails."""
     if isinstance(state, NotRead):
         return str(state)
     if not isinstance(hook, nn.Module):
@@ -186,7 +185,7 @@ def _load_hook(trainer: Loop, hook: Any, state: Any) -> str | None:
 
 
 def _completed(buffer: Any, state: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of one of TorchRL's buffers, with its own for what is not in it."""
+    """Complete the state of a TorchRL buffer with the buffer's own."""
     own = buffer.state_dict()
     state = {**own, **state, "_prefetch_state": own.get("_prefetch_state")}
     flat = state["_storage"].get("_storage")
@@ -204,7 +203,7 @@ def _completed(buffer: Any, state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fill(buffer: ReplayBuffer, state: Mapping[str, Any]) -> str | None:
-    """Fill one of our buffers from the state of TorchRL's."""
+    """Fill a `hooktrainer.replay` buffer from the state of TorchRL's."""
     storage, writer = state.get("_storage", {}), state.get("_writer", {})
     flat = storage.get("_storage")
     if not isinstance(flat, Mapping):
@@ -221,17 +220,17 @@ def _fill(buffer: ReplayBuffer, state: Mapping[str, Any]) -> str | None:
 
 
 OWN = ("collector", "loss_module", "state")
-"""What TorchRL's trainer saves of itself; the rest are modules that were registered."""
+"""The trainer's own components in a checkpoint; the others are registered modules."""
 _RENAMED = {"trainer_state": "state"}
 _MODULE = "trainer_module."
 
 
 class Content(dict[str, Any]):
-    """What TorchRL's trainer saved, read from a directory or an archive."""
+    """The content of a checkpoint directory or archive."""
 
 
 def recognizes(content: Any) -> bool:
-    """Whether ``content`` is what `read` returned, or was read from TorchRL's `torch.save`."""
+    """Return whether ``content`` is a checkpoint of TorchRL's trainer."""
     return isinstance(content, Content) or (
         isinstance(content, Mapping)
         and all(isinstance(content.get(name), Mapping) for name in OWN)
@@ -240,10 +239,10 @@ def recognizes(content: Any) -> bool:
 
 
 def read(path: Path) -> Content | None:
-    """Return what is in a directory or an archive of TorchRL's; ``None`` if it is another file.
+    """Read a checkpoint directory or archive; return ``None`` for any other file.
 
     Raises:
-        CheckpointError: If it is damaged, or a directory of something else.
+        CheckpointError: If it is damaged, or another directory.
     """
     if not path.is_dir():
         with refusing(path, CheckpointError), open_file(path) as file:
@@ -284,15 +283,11 @@ def _memmap(folder: Folder) -> Content:
 
 
 class NotRead(str):
-    """Why a component was not read."""
+    """The reason why a component was not read."""
 
 
 def read_components(folder: Folder, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return each component's state by its name; a `NotRead`, where its form is not known.
-
-    Raises:
-        MalformedError: If a component is damaged.
-    """
+    """Return each component's state by name; a `NotRead` for an unknown format."""
     found: dict[str, Any] = {}
     places: set[str] = set()
     for name, record in manifest["components"].items():
@@ -321,7 +316,7 @@ def _state_dict(folder: Folder, place: str) -> Any:
 
 
 class _Decoder:
-    """Rebuilds a state dict from its schema and its tensors."""
+    """Rebuilds a state dict from its schema and tensors."""
 
     def __init__(self, tensors: Mapping[str, Any]) -> None:
         self._tensors = tensors
@@ -388,7 +383,7 @@ _DECODERS: dict[str, Callable[[_Decoder, Mapping[str, Any]], Any]] = {
 
 
 def _replay_buffer(folder: Folder, place: str) -> Any:
-    """The state of a replay buffer with one storage of tensors."""
+    """Read a replay buffer with one tensor storage."""
     if f"{place}/storage/storage_metadata.json" not in folder:
         return NotRead("it is no replay buffer with a storage of tensors")
     about = parse_json(folder.read(f"{place}/storage/storage_metadata.json"))

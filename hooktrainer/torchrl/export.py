@@ -1,4 +1,4 @@
-"""Writing a run's checkpoint as TorchRL's trainer saves itself with ``CKPT_BACKEND=torch``."""
+"""Exporting a checkpoint in the format of TorchRL's trainer with ``CKPT_BACKEND=torch``."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ _HOOK = "hook/"
 
 
 def export(state: Mapping[str, Any], file: Path) -> list[str]:
-    """Write the state of a trainer where TorchRL's ``Trainer.load_from_file`` reads it.
+    """Write the state of a trainer as a file for TorchRL's ``Trainer.load_from_file``.
 
-    Hooks stand in it under the names they had. The networks keep the names of their parameters, so
-    that the loss module there has to be of the same class.
+    Hooks and networks keep their names, so the loss module there must be of the same class.
 
     Args:
-        state: What `Trainer.state_dict` returned.
+        state: Result of `Trainer.state_dict`.
         file: The file to write.
 
     Returns:
-        What is not in it, and why, one line each.
+        One line for each thing left out, with the reason.
 
     Raises:
         CheckpointError: If the state is not a trainer's.
-        TakenError: If there is such a file.
+        TakenError: If the file exists.
     """
     if file.exists():
         raise TakenError(f"{file} is there already: choose another name for what is exported.")
@@ -69,7 +68,7 @@ def export(state: Mapping[str, Any], file: Path) -> list[str]:
 
 
 def _unknown_to_torchrl(node: Any) -> str | None:
-    """Why a state means nothing to TorchRL; ``None`` if it may."""
+    """Return why TorchRL cannot load a state; ``None`` if it may."""
     if is_segment_tree(node):
         return None  # of a prioritized sampler, which has to be loaded with weights_only=False
     if type(node) in (dict, OrderedDict):

@@ -1,4 +1,4 @@
-"""How the hooks of ``torchrl.trainers`` get into a trainer's registry."""
+"""Adapts hooks of ``torchrl.trainers`` to a trainer's registry."""
 
 from __future__ import annotations
 
@@ -27,14 +27,7 @@ if TYPE_CHECKING:
 
 
 class TorchRLBridge(Bridge):
-    """Serves hooks, steppers and stages of ``torchrl.trainers``; see `hooktrainer.loop.registry`.
-
-    Args:
-        trainer: The trainer whose registry it serves.
-
-    Attributes:
-        stages: TorchRL's stages beside the ten points.
-    """
+    """Adapts hooks, steppers and stages of ``torchrl.trainers``; see `Bridge`."""
 
     stages: Mapping[str, HookPoint] = stages.STAGES
 
@@ -49,11 +42,11 @@ class TorchRLBridge(Bridge):
         priority: float,
         every: Every | None,
     ) -> list[HookHandle]:
-        """Register an op of one of TorchRL's stages where it belongs."""
+        """Register an op of one of TorchRL's stages at the matching points."""
         return stages.place(self._trainer, stage, op, kwargs, priority, every)
 
     def op(self, point: HookPoint, op: Callable[..., Any]) -> Callable[..., Any]:
-        """What is called at one of the ten points for one of TorchRL's hooks."""
+        """Return the callable for one of TorchRL's hooks at a point."""
         if point == "optimizer" and _is(op, "OptimizerHook"):
             entries = self._trainer.registry.points[point].entries
             return _InOrder(op, sum(_is(entry.owner, "OptimizerHook") for entry in entries))
@@ -66,9 +59,9 @@ class TorchRLBridge(Bridge):
         return op
 
     def module(self, name: str, module: Any) -> None:
-        """Let a stepper take the steps, in place of the hook that ``Trainer(optimizer=)`` made.
+        """Let a stepper replace the hook of ``Trainer(optimizer=)``.
 
-        The optimizer goes on being saved as ``optimizer``, as TorchRL saves it.
+        The optimizer is still saved as ``optimizer``, as in TorchRL.
         """
         if _is(module, "OptimizationStepper"):
             registry = self._trainer.registry
@@ -79,7 +72,7 @@ class TorchRLBridge(Bridge):
             self._trainer.register_op("optimizer", _Stepper(module.step, self._trainer))
 
     def part(self, thing: Any) -> Any:
-        """What holds the state of a hook, the loss module or the collector."""
+        """Return the object that holds the state of a hook, the loss module or the collector."""
         if _is(thing, "TargetNetUpdaterHook"):
             return _UpdaterCount(thing)
         if thing is self._trainer.source and waits_for_processes(thing):
@@ -89,16 +82,16 @@ class TorchRLBridge(Bridge):
         return thing
 
     def send(self, collector: Any, send: Callable[[], None]) -> None:
-        """Send a collector something; processes that a signal may have ended are not waited for."""
+        """Send something to a collector; see `send_to`."""
         send_to(collector, self._trainer.control, send)
 
     def only_cleans_up(self, handler: Any) -> bool:
-        """Whether a signal's handler is that of TorchRL's memory-mapped storages."""
+        """Whether a handler is that of TorchRL's memory-mapped storages."""
         return only_cleans_up(handler)
 
 
 class _InOrder(Adapter):
-    """Passes an optimizer hook its place among those of its kind, as TorchRL's trainer does."""
+    """Passes an optimizer hook its index among those of its kind, as TorchRL does."""
 
     def __init__(self, func: Callable[..., Any], place: int) -> None:
         super().__init__(func)
@@ -111,14 +104,14 @@ class _InOrder(Adapter):
 
 
 class _AlreadyStored(Adapter):
-    """Leaves out the storing of a batch that the collector has stored itself."""
+    """Skips storing a batch that the collector has stored itself."""
 
     def __call__(self, batch: Any) -> None:
         pass
 
 
 class _UpdateWeights(Adapter):
-    """Updates the weights of a collector while it can be reached."""
+    """Updates a collector's weights unless its processes have ended."""
 
     def __init__(self, func: Callable[..., Any], trainer: Loop) -> None:
         super().__init__(func)
@@ -129,7 +122,7 @@ class _UpdateWeights(Adapter):
 
 
 class _Stepper(Adapter):
-    """Takes an optimizer step as TorchRL's trainer has its steppers take it."""
+    """Calls a TorchRL stepper at ``optimizer``."""
 
     computes_loss = True
 
@@ -142,13 +135,13 @@ class _Stepper(Adapter):
 
 
 class _UpdaterCount:
-    """The state of TorchRL's `TargetNetUpdaterHook`: how often its updater was stepped."""
+    """The state of TorchRL's `TargetNetUpdaterHook`: its updater's step count."""
 
     def __init__(self, hook: Any) -> None:
         self._updater = hook.target_params_updater
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the count, if the updater counts; the parameters are the loss's."""
+        """Return the count, if the updater has one; the parameters belong to the loss."""
         counter = getattr(self._updater, "counter", None)
         return {} if counter is None else {"counter": counter}
 
@@ -159,9 +152,9 @@ class _UpdaterCount:
 
 
 def _is(thing: Any, name: str) -> bool:
-    """Whether ``thing`` is of a class of ``torchrl.trainers``; if that is not imported, it is not.
+    """Return whether ``thing`` is of a class of ``torchrl.trainers``, without importing it.
 
-    It takes seconds to import.
+    The import takes seconds.
     """
     theirs = sys.modules.get("torchrl.trainers.trainers")
     kind = getattr(theirs, name, None)
@@ -169,22 +162,16 @@ def _is(thing: Any, name: str) -> bool:
 
 
 def only_cleans_up(handler: Any) -> bool:
-    """Whether a signal's handler is the one that TorchRL's memory-mapped storages install.
+    """Return whether a handler is the one that TorchRL's memory-mapped storages install.
 
-    It removes their files and ends the process. The files are removed at a normal exit as well.
+    It removes their files, as a normal exit does too, and ends the process.
     """
     name, module = getattr(handler, "__name__", ""), getattr(handler, "__module__", None) or ""
     return name == "_signal_cleanup_handler" and module.startswith("torchrl.")
 
 
 def send_to(collector: Any, control: Control, send: Callable[[], None]) -> None:
-    """Send a collector something; one that a signal may have cut off is not waited for.
-
-    Args:
-        collector: Any collector, or ``None``.
-        control: That of the run.
-        send: Sends it.
-    """
+    """Send something to a collector; do not wait for one whose processes a signal has ended."""
     if waits_for_processes(collector):
         control.unless_signalled(send)
     else:
@@ -192,19 +179,14 @@ def send_to(collector: Any, control: Control, send: Callable[[], None]) -> None:
 
 
 class CollectorProcesses:
-    """The state of such a collector: none, if a signal ended its processes before it was asked.
-
-    Args:
-        collector: The collector.
-        control: That of the run.
-    """
+    """The state of a collector with processes; empty if a signal has ended them."""
 
     def __init__(self, collector: Any, control: Control) -> None:
         self._collector = collector
         self._control = control
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the collector's state; an empty one, if it is gone."""
+        """Return the collector's state; empty if its processes have ended."""
         try:
             return self._collector.state_dict()
         except Exception:
@@ -213,7 +195,7 @@ class CollectorProcesses:
             return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state, and send the weights, which were not sent after a signal."""
+        """Restore the state, and send the weights."""
         if state_dict:
             self._collector.load_state_dict(state_dict)
         else:
@@ -229,12 +211,12 @@ _PREFIX = "_value_estimator."
 
 
 def has_value_estimator(module: Any) -> bool:
-    """Whether ``module`` is a loss that builds its value estimator when it is asked for."""
+    """Return whether ``module`` is a loss that builds its value estimator lazily."""
     return isinstance(module, nn.Module) and hasattr(type(module), "value_estimator")
 
 
 def build_value_estimator(loss: Any, saved: Mapping[str, Any]) -> None:
-    """Build the value estimator of such a loss, if the state of one with it is to be loaded."""
+    """Build the value estimator of such a loss if the saved state has one."""
     if _is_in(saved) and not _is_in(loss.state_dict()):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that it is built with default hyper-parameters
@@ -246,10 +228,10 @@ def _is_in(state: Mapping[str, Any]) -> bool:
 
 
 class StatefulLoss(StatefulModule):
-    """Such a loss; it builds what a state has before it is compared with it."""
+    """A loss with a lazy value estimator, built before a state is compared."""
 
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
-        """Name the parameters and buffers that differ."""
+        """List parameters and buffers that differ."""
         build_value_estimator(self._module, saved)
         return super().mismatches(saved)
 
@@ -286,11 +268,11 @@ INSTEAD: Final[Mapping[str, str]] = {
     }.items()
     for name in names.split()
 }
-"""By argument of TorchRL's trainers and their configurations, what replaces it here."""
+"""Replacement of each argument of TorchRL's trainers and their configurations."""
 
 
 class TorchRLNames:
-    """What hooks written for ``torchrl.trainers`` read of their trainer, and nothing else does."""
+    """Attributes of a trainer that only hooks written for ``torchrl.trainers`` read."""
 
     metrics: Metrics
     control: Control
@@ -322,13 +304,13 @@ class TorchRLNames:
 
     @property
     def replay_buffer(self) -> Any:
-        """The replay buffer of the first hook that has one; ``None`` if none has."""
+        """The replay buffer of the first hook that has one, or ``None``."""
         buffers = (getattr(m, "replay_buffer", None) for m in self.registry.modules.values())
         return next((buffer for buffer in buffers if buffer is not None), None)
 
     @property
     def optimization_stepper(self) -> Any:
-        """The hook that computes the losses and takes the steps; ``None`` if that is the loop."""
+        """The hook that computes the losses itself, or ``None``."""
         entries = self.registry.points["optimizer"].entries
         return next((entry.owner for entry in entries if entry.computes_loss), None)
 
@@ -338,10 +320,9 @@ class TorchRLNames:
 
 
 class LoggedValues(Mapping[str, list[float]]):
-    """Metric name to its values, as a trainer of TorchRL keeps them; here, to the last one.
+    """Metric name to a list of its last value, like the log of TorchRL's trainer.
 
-    What TorchRL's trainer logs itself is found under its name there: ``loss_actor``, which is
-    ``loss/actor`` here, and ``optim_steps``.
+    TorchRL's names are accepted: ``loss_actor`` for ``loss/actor``, and ``optim_steps``.
     """
 
     def __init__(self, metrics: Metrics, progress: Progress) -> None:
@@ -368,13 +349,7 @@ State = Mapping[str, Any]
 
 
 def to_ours(hook: Any, state: State, progress: Progress) -> dict[str, Any]:
-    """The state of one of our hooks, made of that of TorchRL's hook of the same name.
-
-    Args:
-        hook: The hook here.
-        state: What TorchRL's hook saved.
-        progress: The counters that were saved with it.
-    """
+    """Convert the state of TorchRL's hook to that of ours of the same name."""
     from ..hooks import EarlyStopping, LogValidationReward, RewardNormalizer, UpdateWeights
 
     match hook:
@@ -392,12 +367,7 @@ def to_ours(hook: Any, state: State, progress: Progress) -> dict[str, Any]:
 
 
 def to_theirs(state: State, optim_steps: int) -> dict[str, Any]:
-    """The state of TorchRL's hook, made of that of ours, which is known by its keys.
-
-    Args:
-        state: What our hook saved.
-        optim_steps: Optimizer steps made by then.
-    """
+    """Convert the state of one of our hooks, recognized by its keys, to TorchRL's."""
     translate = _TO_THEIRS.get(frozenset(state))
     return dict(state) if translate is None else translate(state, optim_steps)
 

@@ -1,4 +1,4 @@
-"""A TensorDict that was written as a directory: ``meta.json``, and a file for each tensor."""
+"""Readers of TensorDict directories, archives and snapshots."""
 
 from __future__ import annotations
 
@@ -29,15 +29,11 @@ from ..base.untrusted.read_torch import DTYPES, read_pickle, read_torch
 
 
 def read_tensordict(folder: Folder, place: str) -> dict[str, Any]:
-    """Return the entries of a TensorDict: tensors, values, and dicts of them for nested ones.
-
-    Args:
-        folder: The files.
-        place: Where the TensorDict lies among them.
+    """Read a TensorDict: tensors, values, and dicts for nested ones.
 
     Raises:
-        MalformedError: If that is no TensorDict, a tensor's file has another size than it is to
-            have, or a value is more than plain data and tensors.
+        MalformedError: If it is not a TensorDict, a file has the wrong size, or a value is more
+            than plain data and tensors.
     """
     meta = parse_json(folder.read(f"{place}/meta.json"), nan=True)
     entries: dict[str, Any] = {}
@@ -50,7 +46,7 @@ def read_tensordict(folder: Folder, place: str) -> dict[str, Any]:
 
 
 def read_values(folder: Folder, name: str, count: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return the numbers of a file, ``[count]``."""
+    """Read the numbers of a file, ``[count]``."""
     check_shape((count,), dtype.itemsize)
     data = folder.read(name, count * dtype.itemsize)
     if dtype is torch.bool:  # any other byte than 0 and 1 is none
@@ -86,34 +82,22 @@ _DENSEST = 1032  # bytes that one byte of deflate can stand for
 
 
 class Folder(Protocol):
-    """Files by name, with ``/`` between the parts."""
+    """Files by name, with ``/`` as the separator."""
 
     def __contains__(self, name: str) -> bool: ...
 
     def names(self, place: str = "") -> set[str]:
-        """What lies at ``place``: the first part of every name below it."""
+        """Return the first part of every name below ``place``."""
 
     def read(self, name: str, size: int | None = None) -> bytes:
-        """Return the content of a file.
-
-        Args:
-            name: The file.
-            size: Bytes that it must have; by default it may have what can be parsed as a whole.
-
-        Raises:
-            MalformedError: If there is no such file, or it has another size.
-        """
+        """Return the content of a file."""
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close open files."""
 
 
 class Directory:
-    """The files below a directory.
-
-    Args:
-        path: The directory.
-    """
+    """The files below a directory."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -122,7 +106,7 @@ class Directory:
         return (self._path / check_name(name)).is_file()
 
     def names(self, place: str = "") -> set[str]:
-        """What lies at ``place``."""
+        """Return the names at ``place``."""
         directory = self._path / check_name(place) if place else self._path
         return set(os.listdir(directory)) if directory.is_dir() else set()
 
@@ -140,11 +124,7 @@ class Directory:
 
 
 class Archive:
-    """The files in a zip archive.
-
-    Args:
-        path: The archive.
-    """
+    """The files in a zip archive."""
 
     def __init__(self, path: Path) -> None:
         self._file = open_file(path)
@@ -162,7 +142,7 @@ class Archive:
         return check_name(name) in self._entries
 
     def names(self, place: str = "") -> set[str]:
-        """What lies at ``place``."""
+        """Return the names at ``place``."""
         start = f"{check_name(place)}/" if place else ""
         inside = (name[len(start) :] for name in self._entries if name.startswith(start))
         return {name.partition("/")[0] for name in inside}
@@ -182,7 +162,7 @@ class Archive:
 
 
 def _check_size(name: str, found: int, size: int | None) -> None:
-    """Compare the size of a file with what it is to have, and with the memory there is."""
+    """Compare a file's size with the required one and with free memory."""
     if size is None and found > MAX_STRUCTURE:
         raise MalformedError(f"{name} has {found:,} bytes, more than {MAX_STRUCTURE:,}")
     if size is not None and found != size:
@@ -197,7 +177,7 @@ def _whole(name: str, data: bytes, size: int) -> bytes:
 
 
 def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
-    """Refuse an archive whose files stand for more than it can hold."""
+    """Refuse an archive with overlapping or impossibly compressed files."""
     if len({entry.filename for entry in entries}) != len(entries):
         raise MalformedError("it has two files of one name")
     if sum(entry.compress_size for entry in entries) > size:
@@ -210,7 +190,7 @@ def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
 
 
 def manifest_of(folder: Folder) -> dict[str, Any] | None:
-    """What TorchRL's `Checkpoint` wrote of itself, if the files are one."""
+    """Return the manifest of TorchRL's `Checkpoint`, or ``None``."""
     if _MANIFEST not in folder:
         return None
     manifest = parse_json(folder.read(_MANIFEST))
@@ -234,12 +214,12 @@ _PRIMITIVES: dict[str, Callable[[Any], Any]] = {
 
 
 def is_of_trainer(folder: Folder) -> bool:
-    """Whether the files are a snapshot of TorchRL's trainer."""
+    """Return whether the files are a snapshot of TorchRL's trainer."""
     return METADATA in folder and f"{_RANK}state" in _entries(folder)
 
 
 def read_snapshot(folder: Folder) -> dict[str, Any]:
-    """Return what is in a snapshot, by the names that the trainer gave.
+    """Return the content of a snapshot by component name.
 
     Raises:
         MalformedError: If it is damaged, or holds more than plain data and tensors.
@@ -262,12 +242,7 @@ def _encoded(key: object) -> str:
 
 
 class _Reader:
-    """Rebuilds the tree.
-
-    Args:
-        folder: The files.
-        entries: What the metadata say of each node, by its path.
-    """
+    """Rebuilds the tree of a snapshot from its metadata entries."""
 
     def __init__(self, folder: Folder, entries: Mapping[str, Any]) -> None:
         self._folder = folder
@@ -281,7 +256,7 @@ class _Reader:
         check_room(sum(stop - start for start, stop in map(_span, tensors)), "its tensors")
 
     def node(self, path: str) -> Any:
-        """The value at a path, and all below it."""
+        """Return the value at a path."""
         entry = self._entries[path]
         kind = entry["type"]
         if kind in ("dict", "OrderedDict"):
@@ -318,7 +293,7 @@ class _Reader:
 
 
 def _tensors(entry: Mapping[str, Any]) -> list[Any]:
-    """What an entry says of each tensor whose bytes are in a file."""
+    """Return the description of each tensor of an entry."""
     if entry["type"] == "ChunkedTensor":
         return [chunk["tensor"] for chunk in entry["chunks"]]
     return [entry] if entry["type"] == "Tensor" else []
@@ -332,7 +307,7 @@ def _dtype(tensor: Mapping[str, Any]) -> torch.dtype:
 
 
 def _span(tensor: Mapping[str, Any]) -> tuple[int, int]:
-    """Where the bytes of a tensor lie in its file."""
+    """Return the byte range of a tensor in its file."""
     itemsize = _dtype(tensor).itemsize
     check_shape(tensor["shape"], itemsize)
     size = prod(tensor["shape"]) * itemsize

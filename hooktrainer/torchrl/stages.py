@@ -1,4 +1,4 @@
-"""The stages that TorchRL's trainer has beside the ten points: each is put where it happens.
+"""TorchRL's stages in addition to the ten points, each mapped to points.
 
 ========================== =======================================================================
 ``setup``, ``shutdown``    `on_train_start` and `on_train_end`
@@ -48,7 +48,7 @@ STAGES: dict[str, HookPoint] = {
         ),
     )
 }
-"""Name to what TorchRL passes there and expects back."""
+"""The stages by name."""
 
 
 def place(
@@ -59,18 +59,10 @@ def place(
     priority: float,
     every: Any,
 ) -> list[HookHandle]:
-    """Register ``op`` where ``stage`` happens.
-
-    Args:
-        trainer: The trainer.
-        stage: One of `STAGES`.
-        op: What TorchRL would call there.
-        kwargs: Passed to ``op`` at every call.
-        priority: Among the ops of the same stage, those of higher priority run first.
-        every: Refused: a cadence is looked at where the ten points are passed.
+    """Register ``op`` at the points of ``stage``; among ops of a stage, higher priority runs first.
 
     Raises:
-        ConfigError: If there is a cadence.
+        ConfigError: If a cadence is given, since only the ten points check cadences.
     """
     if every is not None:
         raise ConfigError(
@@ -114,7 +106,7 @@ _ENDS = {"post_epoch_log": 4, "post_epoch": 3}
 
 
 class _Method(Adapter):
-    """A method of an adapter, at a second point."""
+    """Calls a method of an adapter at a second point."""
 
     def __init__(self, func: Callable[..., Any], method: Callable[..., Any]) -> None:
         super().__init__(func)
@@ -128,7 +120,7 @@ class _AtStart(Adapter):
     """An op of the stage ``setup``."""
 
     def on_train_start(self, trainer: Loop) -> None:
-        """Call it."""
+        """Call the op."""
         self.func()
 
 
@@ -136,7 +128,7 @@ class _AtEnd(Adapter):
     """An op of the stage ``shutdown``."""
 
     def on_train_end(self, trainer: Loop) -> None:
-        """Call it."""
+        """Call the op."""
         self.func()
 
 
@@ -151,7 +143,7 @@ class _EpochBegins(Adapter):
         self._batch: TensorDictBase | None = None
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
-        """Return the batch; behind ``pre_epoch``, what its op made of it for this epoch."""
+        """Return the batch, or the result of a ``pre_epoch`` op for this epoch."""
         epoch = _epoch(self._trainer)
         if epoch != self._epoch:
             self._epoch = epoch
@@ -167,7 +159,7 @@ class _EpochBegins(Adapter):
 
 
 class _EpochEnds(Adapter):
-    """At ``process_optim_batch`` and ``post_steps``: calls its op when an epoch is over."""
+    """At ``process_optim_batch`` and ``post_steps``: calls its op after an epoch."""
 
     def __init__(self, trainer: Loop, stage: HookPoint, func: Callable[..., Any]) -> None:
         super().__init__(func)
@@ -177,7 +169,7 @@ class _EpochEnds(Adapter):
         self._batch: TensorDictBase | None = None
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
-        """End the epoch before, if this is another one, and return the batch."""
+        """End the previous epoch if this is another one; return the batch."""
         epoch = _epoch(self._trainer)
         if epoch != self._epoch:
             self.end()
@@ -185,7 +177,7 @@ class _EpochEnds(Adapter):
         return batch
 
     def end(self) -> None:
-        """Call the op, if an epoch is under way."""
+        """Call the op if an epoch has begun."""
         if self._epoch is not None:
             batch, self._epoch, self._batch = self._batch, None, None
             _log(self._trainer, self._stage, self.func(*([batch] * len(self._stage.receives))))
@@ -195,18 +187,18 @@ class _EpochEnds(Adapter):
 
 
 class _ProcessLoss(Adapter):
-    """At ``post_loss`` and ``optimizer``: passes its op the sub-batch beside the losses."""
+    """At ``post_loss`` and ``optimizer``: passes its op the sub-batch and the losses."""
 
     def __init__(self, func: Callable[..., Any]) -> None:
         super().__init__(func)
         self._sub_batch: TensorDictBase | None = None
 
     def remember(self, sub_batch: TensorDictBase) -> None:
-        """Keep the sub-batch until the losses come by."""
+        """Store the sub-batch for ``optimizer``."""
         self._sub_batch = sub_batch
 
     def __call__(self, losses: TensorDictBase, *_: Any) -> Any:
-        """Return what the op makes of the losses."""
+        """Return the result of the op."""
         sub_batch, self._sub_batch = self._sub_batch, None
         return self.func(sub_batch, losses)
 
@@ -215,7 +207,7 @@ class _ProcessLoss(Adapter):
 
 
 class _MeanLosses(Adapter):
-    """At ``optimizer`` and ``post_steps``: passes its op the means of a batch's losses."""
+    """At ``optimizer`` and ``post_steps``: passes its op the mean losses of a batch."""
 
     def __init__(self, trainer: Loop, func: Callable[..., Any]) -> None:
         super().__init__(func)
@@ -231,7 +223,7 @@ class _MeanLosses(Adapter):
             self._counts[key] = self._counts.get(key, 0) + 1
 
     def log(self) -> None:
-        """Log what the op makes of the means, if a step was made."""
+        """Log the result of the op, if a step was made."""
         if self._sums:
             means = TensorDict({k: v / self._counts[k] for k, v in self._sums.items()}, [])
             self._sums, self._counts = {}, {}
@@ -240,7 +232,7 @@ class _MeanLosses(Adapter):
 
 
 def _epoch(trainer: Loop) -> tuple[int, int]:
-    """Which epoch of the run this is."""
+    """Identify the current epoch."""
     return trainer.progress.batches, trainer.epoch
 
 

@@ -1,11 +1,8 @@
-"""Reading what someone else may have made: first size, place and structure are checked.
+"""Readers of untrusted files, which check size, place and structure first.
 
-One reader for each format that hooktrainer opens: JSON and YAML here, NumPy's files in
-`array_file`, torch's in `torch_file` (apart, so that this does not import them). Each raises
-`MalformedError`, in one line, for whatever is not as it should be; who reads a checkpoint, a run or
-a data set makes it the error that is documented there. None executes anything, follows a link out
-of its directory, waits for a pipe, or takes more memory than the file is large, but for a small
-factor.
+There is one reader per format: JSON and YAML here, NumPy's files in `array_file`, torch's in
+`read_torch`. Each raises `MalformedError` with one line. None executes code, follows a link out of
+its directory, waits for a pipe, or takes more memory than a small multiple of the file's size.
 """
 
 from __future__ import annotations

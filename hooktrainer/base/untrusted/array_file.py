@@ -1,4 +1,4 @@
-"""NumPy's ``.npy`` files."""
+"""NumPy's ``.npy`` files, and checks of dtypes, shapes and generator states."""
 
 from __future__ import annotations
 
@@ -22,16 +22,11 @@ _READERS = {
 
 
 def read_array(path: Path, root: Path | None = None) -> npt.NDArray[Any]:
-    """Return the array that `np.save` wrote, after comparing its header with the file's size.
-
-    Args:
-        path: The file.
-        root: The directory it belongs to.
+    """Read an array of `np.save`, after comparing its header with the file's size.
 
     Raises:
-        MalformedError: If it is no such file, holds objects, or has more or fewer bytes than its
-            shape takes.
-        OSError: As the file system gives it.
+        MalformedError: If it is another file, holds objects, or its size does not match its shape.
+        OSError: From the file system.
     """
     with open_file(path, root) as file, refusing(path.name), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about headers of Python 2
@@ -58,10 +53,10 @@ def read_array(path: Path, root: Path | None = None) -> npt.NDArray[Any]:
 
 
 def plain_dtype(text: object) -> np.dtype[Any]:
-    """Return the dtype of numbers, texts or bytes that ``text`` names, as ``dtype.str`` does.
+    """Return the dtype of numbers, texts or bytes with this name.
 
     Raises:
-        MalformedError: If it names none; so for objects and for records of several fields.
+        MalformedError: For any other name, including those of objects and records.
     """
     if not isinstance(text, str) or not _PLAIN.fullmatch(text):
         raise MalformedError(f"{shown(text)} is no dtype of plain data")
@@ -72,12 +67,12 @@ def plain_dtype(text: object) -> np.dtype[Any]:
 
 
 def check_bit_generator(state: Any) -> dict[str, Any]:
-    """Return the state of one of NumPy's bit generators, if that is what it is.
+    """Return the state of a NumPy bit generator if it is valid.
 
-    NumPy does not look at the positions in it: it would draw from the memory beyond.
+    NumPy does not check the positions in it, and would read memory beyond.
 
     Raises:
-        MalformedError: If it is none.
+        MalformedError: If it is invalid.
     """
     kind = state.get("bit_generator") if isinstance(state, dict) else None
     if kind not in ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"):
@@ -93,11 +88,7 @@ def check_bit_generator(state: Any) -> dict[str, Any]:
 
 
 def check_shape(shape: object, itemsize: int = 1) -> None:
-    """Refuse what is not a shape: sizes of 0 and more, whose product in bytes has 63 bits.
-
-    Raises:
-        MalformedError: If it is none.
-    """
+    """Refuse a shape with an invalid size, or a total of 2**62 bytes or more."""
     if not isinstance(shape, (list, tuple)) or len(shape) > 64:
         raise MalformedError(f"{shown(shape)} is no shape")
     nbytes = itemsize

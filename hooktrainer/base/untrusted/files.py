@@ -1,4 +1,4 @@
-"""Files by name in a directory that someone else made."""
+"""Untrusted files by name in a directory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import Final
 from .text import MalformedError, one_line, shown
 
 MAX_STRUCTURE: Final = 1 << 28
-"""Bytes of the largest file that is parsed as a whole, such as a ``state.json``."""
+"""Maximum bytes of a file that is parsed as a whole, such as ``state.json``."""
 _LONGEST_NAME, _LONGEST_PART = 500, 255
 
 
 def check_name(name: object) -> str:
-    """Return the name of a file below a directory, if that is what it is: ``tensors/index.json``.
+    """Return the name of a file below a directory, such as ``tensors/index.json``.
 
     Raises:
-        MalformedError: If it leads out of the directory, or is no name.
+        MalformedError: If it leaves the directory, or is no name.
     """
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
         raise MalformedError(f"{shown(name)} is no name of a file")
@@ -35,16 +35,11 @@ def check_name(name: object) -> str:
 
 
 def open_file(path: Path, root: Path | None = None) -> FileIO:
-    """Open a file to read.
-
-    Args:
-        path: The file.
-        root: The directory it belongs to; a symbolic link out of it is not followed.
+    """Open a regular file for reading.
 
     Raises:
-        MalformedError: If it is not a regular file, so that reading could wait or never end, or
-            lies elsewhere.
-        OSError: As the file system gives it.
+        MalformedError: If it is not a regular file, or lies elsewhere.
+        OSError: From the file system.
     """
     if root is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
         raise MalformedError(f"{one_line(path.name, 80)} is a link out of its directory")
@@ -61,16 +56,11 @@ def open_file(path: Path, root: Path | None = None) -> FileIO:
 
 
 def read_file(path: Path, root: Path | None = None, limit: int = MAX_STRUCTURE) -> bytes:
-    """Return the content of a file that is read as a whole.
-
-    Args:
-        path: The file.
-        root: The directory it belongs to.
-        limit: Bytes it may have.
+    """Return the content of a file.
 
     Raises:
         MalformedError: As `open_file`, or if it is larger.
-        OSError: As the file system gives it.
+        OSError: From the file system.
     """
     with open_file(path, root) as file:
         size = os.fstat(file.fileno()).st_size
@@ -83,15 +73,7 @@ def read_file(path: Path, root: Path | None = None, limit: int = MAX_STRUCTURE) 
 
 
 def check_room(nbytes: int, what: str) -> None:
-    """Refuse what this machine has no memory for.
-
-    Args:
-        nbytes: The bytes it takes.
-        what: What takes them, for the message.
-
-    Raises:
-        MalformedError: If there are not so many.
-    """
+    """Refuse an allocation that exceeds the free memory."""
     if nbytes < 1 << 24:
         return
     room = _available()
@@ -102,7 +84,7 @@ def check_room(nbytes: int, what: str) -> None:
 
 
 def _available() -> int | None:
-    """Bytes of memory that this process can still get, as far as the system tells."""
+    """Return the bytes of memory that this process can still allocate, if known."""
     found = []
     with suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/meminfo").read_text().splitlines():

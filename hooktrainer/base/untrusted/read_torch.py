@@ -1,11 +1,10 @@
-"""The files of `torch.save`, read without `torch.load`.
+"""Reading the files of `torch.save` without `torch.load`.
 
-`torch.load` believes what a file says, with ``weights_only=True`` too: it unpacks compressed
-records however large they become, makes a `bytearray` of any size, and in some versions a tensor
-larger than its storage, of whatever memory lies behind. Such a file is a zip archive of
-uncompressed records: a pickle that describes a tree, and one record for each storage. Here the
-pickle is read by a machine that can call nothing: what it names is looked up in a table. Every
-tensor is compared with its storage, and every storage with its record, before any memory is taken.
+`torch.load` trusts the file, even with ``weights_only=True``: it unpacks compressed records of any
+size, creates a `bytearray` of any size, and in some versions a tensor larger than its storage. Such
+a file is a zip archive of uncompressed records: a pickle of a tree, and one record per storage.
+Here the unpickler cannot call anything but functions in a table, and every tensor is compared with
+its storage, and every storage with its record, before memory is allocated.
 """
 
 from __future__ import annotations
@@ -35,18 +34,18 @@ _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
 
 class TorchFile:
-    """An open file of `torch.save`, whose tensors are described and not read yet.
+    """An open file of `torch.save`, with tensors that are described but not read.
 
     Args:
         source: The file, or its content.
         root: The directory that the file belongs to.
 
     Attributes:
-        content: The tree in it, with a `StoredTensor` for each tensor.
+        content: The tree, with a `StoredTensor` for each tensor.
 
     Raises:
         MalformedError: If it is damaged, or holds more than plain data and tensors.
-        OSError: As the file system gives it.
+        OSError: From the file system.
     """
 
     def __init__(self, source: Path | bytes, root: Path | None = None) -> None:
@@ -75,11 +74,7 @@ class TorchFile:
             raise
 
     def check(self) -> None:
-        """Compare every storage with its CRC-32.
-
-        Raises:
-            MalformedError: If one is damaged.
-        """
+        """Compare every storage with its CRC-32."""
         with refusing("the file"), places_in_file():
             buffer = memoryview(bytearray(_BLOCK))
             for start, size, crc in self._data.values():
@@ -91,11 +86,7 @@ class TorchFile:
                     raise MalformedError("a record is not what was written")
 
     def load(self) -> Any:
-        """Return the tree with its tensors, on the CPU; they share memory as they did.
-
-        Raises:
-            MalformedError: If a record is damaged, or there is no memory for them.
-        """
+        """Return the tree with its tensors on the CPU; shared memory stays shared."""
         with refusing("the file"), places_in_file():
             check_room(self._size, "its tensors")
             return _Builder(self._storage, 1000 + 10 * len(self._pickle)).build(self.content)
@@ -121,7 +112,7 @@ class TorchFile:
             raise MalformedError("a record is not what was written")
 
     def _list_records(self) -> dict[str, tuple[int, int, int]]:
-        """Where each record lies: its start, size and CRC-32, by its name in the archive."""
+        """Return the start, size and CRC-32 of each record by name."""
         found: dict[str, tuple[int, int, int]] = {}
         places = []
         with zipfile.ZipFile(self._file) as archive:
@@ -156,16 +147,13 @@ class TorchFile:
 
 
 def read_torch(source: Path | bytes, root: Path | None = None) -> Any:
-    """Return what `torch.save` wrote, if that is plain data and tensors; see `TorchFile`."""
+    """Read a file of `torch.save` with plain data and tensors; see `TorchFile`."""
     with TorchFile(source, root) as file:
         return file.load()
 
 
 class _Builder:
-    """Makes a tree with tensors of one that describes them.
-
-    What occurs in several places is copied to each, but for tensors; so there is a limit to it.
-    """
+    """Builds a tree with tensors; the number of nodes is limited, since shared nodes are copied."""
 
     def __init__(self, storage: Any, limit: int) -> None:
         self._read = storage
@@ -205,7 +193,7 @@ class _Builder:
 
 
 DTYPES = {str(x)[6:]: x for x in vars(torch).values() if isinstance(x, torch.dtype)}
-"""Every dtype of this version of torch, by its name."""
+"""Every dtype of this version of torch by name."""
 _STORAGES = {
     **{f"{name}Storage": dtype for name, dtype in {
         "Double": torch.float64, "Float": torch.float32, "Half": torch.float16,
@@ -224,13 +212,11 @@ _INSTRUCTIONS = (
 
 
 class StoredTensor(NamedTuple):
-    """What a file says of a tensor: checked, and not read yet."""
+    """The checked description of a tensor; ``offset`` and ``stride`` count elements."""
 
     key: str
-    """Of its storage."""
     dtype: torch.dtype
     offset: int
-    """In elements; so is the stride."""
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     requires_grad: bool
@@ -238,7 +224,7 @@ class StoredTensor(NamedTuple):
 
 
 class _Global(NamedTuple):
-    """The name of a class or function, for which nothing is looked up."""
+    """The name of a class or function, which is not imported."""
 
     module: str
     name: str
@@ -251,20 +237,12 @@ class _Storage(NamedTuple):
 
 
 def read_tree(data: bytes, records: Mapping[str, int]) -> Any:
-    """Return the tree that a pickle describes.
-
-    Args:
-        data: The pickle.
-        records: The size in bytes of each storage's record, by its key.
-
-    Raises:
-        Exception: Of any kind, if it holds more than plain data and tensors, or is damaged.
-    """
+    """Return the tree of a pickle."""
     return _Machine(data, records).load()
 
 
 class _Instructions(dict[int, Callable[[Any], None]]):
-    """What the machine does, by the byte of the instruction."""
+    """Handlers by instruction byte."""
 
     def __missing__(self, code: int) -> Any:
         raise MalformedError(
@@ -273,7 +251,7 @@ class _Instructions(dict[int, Callable[[Any], None]]):
 
 
 class _Machine(pickle._Unpickler):
-    """Python's own unpickler, with the few instructions that plain data and tensors need."""
+    """Python's unpickler, with only the instructions for plain data and tensors."""
 
     stack: list[Any]
 
@@ -329,11 +307,7 @@ class _Machine(pickle._Unpickler):
 
 
 def set_attributes(mapping: OrderedDict[Any, Any], attributes: Mapping[str, Any]) -> None:
-    """Set attributes of an `OrderedDict`, such as the ``_metadata`` of a module's state.
-
-    Raises:
-        MalformedError: If one would hide a method.
-    """
+    """Set attributes of an `OrderedDict`, such as the ``_metadata`` of a module's state."""
     for name in attributes:
         if not isinstance(name, str) or hasattr(OrderedDict, name):
             raise MalformedError(f"{shown(name)} is no attribute of a dict")
@@ -467,7 +441,7 @@ _COUNT = struct.Struct("<q")
 
 
 def read_pickle(data: bytes) -> Any:
-    """Return what a pickle holds, if that is plain data and tensors.
+    """Return the content of a pickle of plain data and tensors.
 
     Raises:
         MalformedError: If it is damaged, or holds anything else.
@@ -479,10 +453,9 @@ def read_pickle(data: bytes) -> Any:
 
 
 class _Pickle(_Machine):
-    """Reads the pickle; storages stay the bytes they are.
+    """Reads a pickle whose storages are in the old format of `torch.save`.
 
-    A tensor's storage is in it as the bytes of a `torch.save` in its old form: five small pickles,
-    a count and the numbers.
+    A storage consists of five small pickles, a count and the numbers.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -490,7 +463,7 @@ class _Pickle(_Machine):
         self._storages: list[bytes] = []
 
     def storage(self, key: str) -> torch.UntypedStorage:
-        """The memory of a tensor, by the key of its storage."""
+        """Return the memory of a storage."""
         data = self._storages[int(key)]
         buffer = torch.empty(len(data), dtype=torch.uint8)
         buffer.numpy()[:] = memoryview(data)
@@ -521,7 +494,7 @@ class _Pickle(_Machine):
 
 
 class _Part(_Machine):
-    """Reads one of the pickles that a storage begins with."""
+    """Reads one of the pickles at the beginning of a storage."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(b"", {})
@@ -535,7 +508,7 @@ class _Part(_Machine):
 
 
 def _numbers(data: object) -> tuple[torch.dtype, bytes]:
-    """The dtype and the bytes of a storage."""
+    """Return the dtype and the bytes of a storage."""
     if type(data) is not bytes:
         raise MalformedError("it holds a storage of an unknown kind")
     file = io.BytesIO(data)

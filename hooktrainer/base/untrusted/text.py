@@ -1,4 +1,4 @@
-"""JSON and YAML that may be hostile, and the one line that says what is wrong with something."""
+"""Parsing untrusted JSON and YAML, checking fields, and one-line messages."""
 
 from __future__ import annotations
 
@@ -19,36 +19,33 @@ if TYPE_CHECKING:
 
 _LONGEST = 400
 MAX_YAML = 1 << 20
-"""Characters of the longest YAML that is read."""
+"""Maximum characters of a YAML text."""
 _MAX_NODES = 100_000
 _MOST_DIGITS = 1000
 _DEEPEST = 100
 
 
 class MalformedError(ValueError):
-    """What was read is not what such a file holds."""
+    """A file does not have the expected content."""
 
 
 def one_line(text: object, longest: int = _LONGEST) -> str:
-    """What ``text`` says, in one line of printable characters, cut if it is long.
-
-    Names and values out of a file may hold line breaks, and sequences that steer a terminal.
-    """
+    """Return ``text`` as one line of printable characters, shortened to ``longest``."""
     line = printable(" ".join(str(text).split()))
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 def shown(value: object) -> str:
-    """A value out of a file as a message shows it: shortened, and nothing but plain data.
+    """Return an untrusted value as text for a message, shortened; other than plain data by type.
 
-    The `repr` of a tensor imports and computes, and that of a deep list ends in a RecursionError.
+    The `repr` of a tensor computes, and that of a deep list ends in a RecursionError.
     """
     plain = isinstance(value, (str, bytes, int, float, list, dict, tuple, set, type(None)))
     return one_line(_SHORT.repr(value) if plain else f"a {type(value).__name__}", 80)
 
 
 class _Short(reprlib.Repr):
-    """Shortens what is plain; of anything else in it only the type is said."""
+    """Shortens plain data; shows only the type of other values."""
 
     def repr_instance(self, x: Any, level: int) -> str:
         return f"a {type(x).__name__}"
@@ -61,13 +58,9 @@ _SHORT.maxlevel = 3
 
 @contextmanager
 def refusing(subject: object, error: type[Exception] = MalformedError) -> Iterator[None]:
-    """Turn whatever malformed structure comes to in the block into one error of one line.
+    """Convert exceptions of malformed data in the block to one error of one line.
 
-    Errors of ``error`` itself and of the operating system stay what they are.
-
-    Args:
-        subject: What is read, which the line begins with.
-        error: What is raised.
+    Exceptions of class ``error`` and `OSError` pass unchanged.
     """
     try:
         yield
@@ -80,11 +73,7 @@ def refusing(subject: object, error: type[Exception] = MalformedError) -> Iterat
 
 @contextmanager
 def places_in_file() -> Iterator[None]:
-    """A place beyond what a file can have is the error of what names it, and not the disk's.
-
-    Raises:
-        MalformedError: In place of the operating system's error.
-    """
+    """Convert the error of an impossible file position to `MalformedError`."""
     try:
         yield
     except OSError as error:
@@ -94,11 +83,7 @@ def places_in_file() -> Iterator[None]:
 
 
 def parse_json(data: bytes | str, *, nan: bool = False) -> Any:
-    """Return the value of a JSON text.
-
-    Args:
-        data: The text.
-        nan: Whether NaN and infinities may stand in it, which JSON does not know.
+    """Parse JSON.
 
     Raises:
         MalformedError: If it is not JSON, or nested too deep.
@@ -119,11 +104,11 @@ def _refuse_constant(name: str) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """Return the value of a YAML document of plain values.
+    """Parse a YAML document of plain values.
 
     Raises:
-        MalformedError: If it is not YAML, asks for other types, is nested deeper than 100 brackets,
-            or is larger than a million characters or, with its aliases written out, 100,000 values.
+        MalformedError: If it is not YAML, has other types, more than 100 nested brackets, a million
+            characters or, after expanding aliases, 100,000 values.
     """
     import yaml
 
@@ -153,7 +138,7 @@ def _loader() -> type[yaml.SafeLoader]:
     import yaml
 
     class Shallow(yaml.SafeLoader):
-        """PyYAML looks at all open brackets at every token: a second for 6 kB of them."""
+        """Limits nesting, since PyYAML takes quadratic time in open brackets."""
 
         def fetch_flow_collection_start(self, token_class: Any) -> None:
             if self.flow_level >= _DEEPEST:
@@ -164,7 +149,7 @@ def _loader() -> type[yaml.SafeLoader]:
 
 
 def _count(node: Any, known: dict[int, int]) -> int:
-    """How many values a YAML node has with its aliases written out."""
+    """Count the values of a YAML node after expanding aliases."""
     if not isinstance(node.value, list):
         if node.tag.endswith(":int") and len(node.value) > _MOST_DIGITS:
             raise MalformedError(f"it holds a number of {len(node.value):,} digits")
@@ -182,15 +167,14 @@ def _count(node: Any, known: dict[int, int]) -> int:
 
 
 def check_fields(fields: object, model: type) -> None:
-    """Compare a mapping with the annotations of a dataclass or `TypedDict`.
+    """Check a mapping against the annotations of a dataclass or `TypedDict`.
 
-    An ``int`` has 64 bits at most, and will do for a ``float``; a field that is annotated `Any` may
-    be anything.
+    An ``int`` may have up to 64 bits, and is accepted for a ``float``.
 
     Args:
         fields: The mapping, by name of the field.
-        model: What has the annotations. Fields without a default must be there, if it is a
-            dataclass; fields that it does not have may be there, if it is not.
+        model: The annotated class. Fields of a dataclass without default are required, and unknown
+            ones refused; not so for a `TypedDict`.
 
     Raises:
         MalformedError: Names the first field that is missing, unknown, or of another type.
@@ -241,7 +225,7 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def _wrong(value: object, hint: Any) -> str:
-    """What is wrong with a value, in words."""
+    """Describe what is wrong with a value."""
     if get_origin(hint) is Literal:
         return f"{shown(value)}: it must be one of {', '.join(map(str, get_args(hint)))}"
     if type(value) is int and _fits(0, hint):
