@@ -58,11 +58,8 @@ class EarlyStopping(TrainerHookBase):
         self._improved_at = 0
         self._warned = False
 
-    def __call__(self, batch: TensorDictBase) -> None:
+    def __call__(self, batch: TensorDictBase | None) -> None:
         """Check the metric, and request a stop if due."""
-        self._look()
-
-    def _look(self) -> None:
         trainer = self.trainer
         frames = trainer.collected_frames
         if frames < self.wait_for:
@@ -72,7 +69,7 @@ class EarlyStopping(TrainerHookBase):
             self._warn_if_never_logged()
         elif self.check_finite and not math.isfinite(score):
             self._stop(f"{self.monitor} is non-finite: {score}")
-        elif self._is_improvement(score):
+        elif self._improves(score):
             self.best_score, self._improved_at = score, frames
         elif frames - self._improved_at >= self.patience:
             best = "NaN" if self.best_score is None else f"{self.best_score:.6g}"
@@ -80,7 +77,7 @@ class EarlyStopping(TrainerHookBase):
                 f"{self.monitor} did not improve on {best} for {frames - self._improved_at} frames"
             )
 
-    def _is_improvement(self, score: float) -> bool:
+    def _improves(self, score: float) -> bool:
         if self.best_score is None:
             return not math.isnan(score)
         gain = score - self.best_score if self.mode == "max" else self.best_score - score
@@ -106,7 +103,7 @@ class EarlyStopping(TrainerHookBase):
         super().load_state_dict(state_dict)
         if self.stop_reason is not None and self.is_registered:
             self.stop_reason = None
-            self._look()
+            self(None)
 
     def register(self, trainer: Loop, name: str = "early_stopping") -> None:
         """Register at ``post_steps_log``, after the hooks that log the metric."""

@@ -85,11 +85,17 @@ class ModelRollouts(TrainerHookBase):
     def imagine(self) -> None:
         """Fit the model, and fill the model buffer with rollouts."""
         loss = self._fit()
-        observation = self._sample(self.num_rollouts).get("observation")
+        observation = self.replay_buffer.sample(self.num_rollouts).get("observation")
         for _ in range(self.horizon):
             action = self.actor.act(observation)["action"]
             following, reward = self.dynamics.sample(observation, action)
-            self.model_buffer.extend(self._as_batch(observation, action, following, reward))
+            if self.terminates is None:
+                terminated = torch.zeros_like(reward, dtype=torch.bool)
+            else:
+                terminated = self.terminates(observation, following)
+            after = {"observation": following, "reward": reward, "terminated": terminated}
+            batch = {"observation": observation, "action": action, "next": after}
+            self.model_buffer.extend(TensorDict(batch, observation.shape[:1]))
             observation = following
         if self.is_registered:
             self.trainer.log({"model/loss": loss, "model/frames": Latest(self.imagined)})
@@ -113,31 +119,13 @@ class ModelRollouts(TrainerHookBase):
         total = torch.zeros((), dtype=torch.float64, device=device)
         for _ in range(self.fit_steps):
             # Separate samples keep the networks different.
-            sample = _transition(self._sample(size[0] * size[1]))
+            sample = _transition(self.replay_buffer.sample(size[0] * size[1]))
             loss = self.dynamics.loss(*(entry.view(*size, -1) for entry in sample))
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
             self.optimizer.zero_grad()
             total += loss.detach()
         return total / self.fit_steps
-
-    def _sample(self, number: int) -> TensorDictBase:
-        return self.replay_buffer.sample(number)
-
-    def _as_batch(
-        self,
-        observation: torch.Tensor,
-        action: torch.Tensor,
-        following: torch.Tensor,
-        reward: torch.Tensor,
-    ) -> TensorDict:
-        if self.terminates is None:
-            terminated = torch.zeros_like(reward, dtype=torch.bool)
-        else:
-            terminated = self.terminates(observation, following)
-        after = {"observation": following, "reward": reward, "terminated": terminated}
-        batch = {"observation": observation, "action": action, "next": after}
-        return TensorDict(batch, batch_size=observation.shape[:1])
 
     def register(self, trainer: Loop, name: str = "model_rollouts") -> None:
         """Register at ``batch_process``, ``pre_optim_steps`` and ``process_optim_batch``."""

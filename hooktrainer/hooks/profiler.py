@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ from tensordict import TensorDictBase
 
 from ..base.checks import check_count
 from ..base.text_file import write_atomically
-from ..errors import ConfigError
 from ..loop.cadence import Every
 from ..loop.hook import FIRST, LAST, TrainerHookBase
 from ..loop.timing import Trace
@@ -36,11 +34,8 @@ class Profiler(TrainerHookBase):
         warmup: Batches profiled but not recorded, at least 1.
         active: Batches recorded.
         repeat: Maximum number of windows; 0 for no bound.
-        activities: The `torch.profiler.ProfilerActivity` to record; by default the CPU and any
-            CUDA.
-        record_shapes: Whether to record the operators' input shapes.
-        profile_memory: Whether to record memory.
-        with_stack: Whether to record lines of source.
+        **options: Further arguments of `torch.profiler.profile`: ``activities``,
+            ``record_shapes``, ``profile_memory``, ``with_stack``.
     """
 
     rank_zero_only = True
@@ -56,28 +51,19 @@ class Profiler(TrainerHookBase):
         warmup: int = 1,
         active: int = 3,
         repeat: int = 1,
-        activities: Sequence[torch.profiler.ProfilerActivity] | None = None,
-        record_shapes: bool = False,
-        profile_memory: bool = False,
-        with_stack: bool = False,
+        **options: Any,
     ) -> None:
         check_count("warmup", warmup)
         check_count("active", active)
-        for name, count in (("wait", wait), ("repeat", repeat)):
-            if not isinstance(count, int) or count < 0:
-                raise ConfigError(f"Profiler({name}={count!r}): pass 0 or a positive integer.")
+        check_count("wait", wait, least=0)
+        check_count("repeat", repeat, least=0)
         self.directory = Path(directory)
         self.every = every.copy() if every else None
         self.wait = wait
         self.warmup = warmup
         self.active = active
         self.repeat = repeat
-        self._options: dict[str, Any] = {
-            "activities": None if activities is None else list(activities),
-            "record_shapes": record_shapes,
-            "profile_memory": profile_memory,
-            "with_stack": with_stack,
-        }
+        self._options = options
         self._windows = 0
         self._first = 0  # first batch of the open window
         self._profile: torch.profiler.profile | None = None
@@ -92,14 +78,11 @@ class Profiler(TrainerHookBase):
         if self._profile is not None:
             self._phases.leave()  # a profiler step must not split a phase
             self._profile.step()
-            if self.trainer.progress.batches - self._first + 1 >= self._length:
+            length = self.wait + self.warmup + self.active
+            if self.trainer.progress.batches - self._first + 1 >= length:
                 self._end(self._profile)
         if self._profile is None:
             self._begin_if_due()
-
-    @property
-    def _length(self) -> int:
-        return self.wait + self.warmup + self.active
 
     def _begin_if_due(self) -> None:
         trainer = self.trainer

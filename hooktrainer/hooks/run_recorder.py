@@ -37,8 +37,16 @@ class RunRecorder(TrainerHookBase):
         self._started = False
 
     def __call__(self) -> None:
-        """Write the counters and metrics."""
-        self._write()
+        """Write the status, the counters and the metrics."""
+        progress, control = self.trainer.progress, self.trainer.control
+        self.run_dir.update(
+            status=control.status,
+            reason=control.stop_reason_in_full,
+            frames=progress.frames,
+            optim_steps=progress.optim_steps,
+            seconds=round(progress.seconds, 3),
+            metrics=self.trainer.metrics.reported if self._started else {},
+        )
 
     def on_train_start(self, trainer: Loop) -> None:
         """Write the configuration and the status."""
@@ -50,30 +58,19 @@ class RunRecorder(TrainerHookBase):
         hooks = json.dumps(trainer.registry.table(), indent=1)
         write_atomically(self.run_dir.hooks_file, hooks + "\n", durable=False)
         self.run_dir.update(total_frames=trainer.total_frames)
-        self._write()
+        self()
 
     def close(self) -> None:
         """Write the final status and print it."""
         if not self.is_registered:
             return
         trainer = self.trainer
-        self._write()
+        self()
         if self.report:
             console = Console(highlight=False, soft_wrap=True)
             if self._started:
                 console.print(trainer.timing.table())
             console.print(self._summary(trainer), markup=False)
-
-    def _write(self) -> None:
-        progress, control = self.trainer.progress, self.trainer.control
-        self.run_dir.update(
-            status=control.status,
-            reason=control.stop_reason_in_full,
-            frames=progress.frames,
-            optim_steps=progress.optim_steps,
-            seconds=round(progress.seconds, 3),
-            metrics=self.trainer.metrics.reported if self._started else {},
-        )
 
     def _summary(self, trainer: Loop) -> str:
         frames, seconds = trainer.collected_frames, trainer.progress.seconds

@@ -185,7 +185,8 @@ class ClipPPOLoss(Loss):
         log_ratio = flat(log_prob) - flat(entries[keys.sample_log_prob])
         out = self._objective(log_ratio, flat(entries[keys.advantage]))
         if self.kl:
-            kl = _k3(log_ratio.detach()) if exact_kl is None else flat(exact_kl)
+            fixed = log_ratio.detach()
+            kl = fixed.expm1() - fixed if exact_kl is None else flat(exact_kl)
             if keys.collected is None:
                 out["kl"] = kl.mean()
             else:
@@ -276,7 +277,12 @@ class ClipPPOLoss(Loss):
         number = len(ratio) if self._reduction == "mean" else 1
         out = {"loss_objective": gain / -number}
         if self._diagnose:
-            out |= _ratio_statistics(log_ratio.detach(), ratio.detach(), clipped)
+            log_ratio, ratio = log_ratio.detach(), ratio.detach()
+            mean_ratio = ratio.mean()
+            out["clip_fraction"] = (ratio != clipped).to(ratio.dtype).mean()
+            out["kl_approx"] = -log_ratio.mean()
+            out["ESS"] = mean_ratio.square() / ratio.square().mean()
+            out["max_ratio"], out["mean_ratio"] = ratio.max(), mean_ratio
         return out
 
     def _critic(self, value: Tensor, target: Tensor, old_value: Tensor | None) -> dict[str, Tensor]:
@@ -302,21 +308,6 @@ class ClipPPOLoss(Loss):
                 out["value_clip_fraction"] = (change != within).to(value.dtype).mean()
         error = self._distance(value, target, reduction=self._reduction)
         return {"loss_critic": self.critic_coeff * error, **out}
-
-
-def _k3(log_ratio: Tensor) -> Tensor:
-    return log_ratio.expm1() - log_ratio
-
-
-def _ratio_statistics(log_ratio: Tensor, ratio: Tensor, clipped: Tensor) -> dict[str, Tensor]:
-    mean_ratio = ratio.mean()
-    return {
-        "clip_fraction": (ratio != clipped).to(ratio.dtype).mean(),
-        "kl_approx": -log_ratio.mean(),
-        "ESS": mean_ratio.square() / ratio.square().mean(),
-        "max_ratio": ratio.max(),
-        "mean_ratio": mean_ratio,
-    }
 
 
 def _normalized(advantage: Tensor) -> Tensor:

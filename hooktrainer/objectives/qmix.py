@@ -106,16 +106,13 @@ class QMixLoss(Loss):
         }
         value = self._mixed(self.mixer, chosen, entries)
         with torch.no_grad():
-            best = self._mixed(self._mixer_of_targets, self._best(entries), entries, next_key)
+            mixer = self.mixer if self.target_mixer is None else self.target_mixer
+            best = self._mixed(mixer, self._best(entries), entries, next_key)
             alive = ~entries[next_key(keys.terminated)].reshape(-1)
             target = entries[next_key(keys.reward)].reshape(-1) + self.gamma * best * alive
             td_error = (value - target).square()
         loss = self._distance(value, target, reduction="mean")
         return {"loss": loss, "td_error": td_error}
-
-    @property
-    def _mixer_of_targets(self) -> Any:
-        return self.mixer if self.target_mixer is None else self.target_mixer
 
     def _best(self, entries: Entries) -> dict[str, Tensor]:
         """Return the values of the best next actions, by group, ``[*batch, agents, 1]``."""

@@ -92,11 +92,6 @@ class ReplayBuffer:
             if getattr(self.sampler, "ran_out", False):
                 return
 
-    @property
-    def nbytes(self) -> int:
-        """Size of the tensors or files in bytes; 0 before the first write."""
-        return 0 if self._storage is None else self._storage.bytes()
-
     def extend(self, data: TensorDictBase) -> Tensor:
         """Write transitions.
 

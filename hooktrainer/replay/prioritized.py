@@ -81,11 +81,6 @@ class PrioritizedSampler(_TorchRLSampler):
         return torch.device("cpu")
 
     @property
-    def nbytes(self) -> int:
-        """Memory of the tree in bytes; constant."""
-        return self._tree.nbytes
-
-    @property
     def default_priority(self) -> float:
         """The priority of a new transition."""
         if not self._max_priority_within_buffer or self._alpha == 0:
@@ -261,12 +256,6 @@ class SumTree:
             aggregate: [np.full(shape, neutral, dtype) for shape in shapes[1:]]
             for aggregate, neutral in aggregates.items()
         }
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the tree in bytes; constant."""
-        nodes = [level.nbytes for levels in self._nodes.values() for level in levels]
-        return self._weights.nbytes + sum(nodes)
 
     @property
     def weights(self) -> npt.NDArray[np.floating]:

@@ -29,7 +29,7 @@ HOOKS = {
 
 
 def its_tests(name: str) -> ModuleType:
-    """The hook's own test file, which may define an `example` and an `example_trainer`."""
+    """The test file of a hook or its module: it may define `example` or `EXAMPLES`."""
     own = re.sub("(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name.removesuffix("Hook"))
     if (Path(__file__).parent / f"test_{own.lower()}.py").exists():
         return import_module(f"test_{own.lower()}")
@@ -39,7 +39,8 @@ def its_tests(name: str) -> ModuleType:
 def prepare(name: str) -> tuple[TrainerHookBase, Trainer]:
     tests = its_tests(name)
     trainer = getattr(tests, "example_trainer", tiny_trainer)()
-    return getattr(tests, "example", lambda trainer: HOOKS[name]())(trainer), trainer
+    make = getattr(tests, "EXAMPLES", {}).get(name) or getattr(tests, "example", None)
+    return make(trainer) if make else HOOKS[name](), trainer
 
 
 def test_every_hook_is_offered_by_the_package():

@@ -71,7 +71,7 @@ def test_it_rises_by_the_mean_of_the_last_episodes_of_the_level():
     assert source.told == [("g", 1), ("g", 2), ("g", 3)]
 
 
-def test_a_level_is_tried_anew_and_goes_on_after_a_resume():
+def test_each_level_counts_its_own_episodes_also_after_a_resume():
     hook = Curriculum("g", [1, 2, 3], above=[10.0, 20.0], episodes=2)
     hook.trainer = type("T", (), {"source": Source(), "collected_frames": 0})()
     hook.observe(ended(50.0, 50.0))
@@ -88,7 +88,7 @@ def test_a_level_is_tried_anew_and_goes_on_after_a_resume():
     assert rest.level == 2
 
 
-def test_what_cannot_be_set_is_named():
+def test_an_attribute_that_cannot_be_set_is_named():
     trainer = tiny_trainer()
     Curriculum("g", [1, 2], frames=[10]).register(trainer)
     with pytest.raises(ConfigError, match="sets no attributes of its env"):
@@ -112,7 +112,7 @@ NAMES = {"scalar": "g", "slots": "gravity", "workers": "g", "world": "_g"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_set_holds_and_survives_a_resume(kind):
+def test_an_attribute_is_kept_after_a_resume(kind):
     collector, plain = KINDS[kind](), KINDS[kind]()
     collector.collect()
     collector.set_attribute(NAMES[kind], 30.0)
@@ -136,7 +136,7 @@ def test_what_is_set_holds_and_survives_a_resume(kind):
 
 
 @pytest.mark.parametrize("kind", ["scalar", "slots", "world"])
-def test_what_is_set_holds_when_the_environments_are_shared_out_anew(kind):
+def test_an_attribute_is_kept_by_other_shards(kind):
     shares = [KINDS[kind](), KINDS[kind]()]
     for rank, share in enumerate(shares):
         share.shard(rank, 2)

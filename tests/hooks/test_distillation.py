@@ -96,7 +96,7 @@ def test_the_teacher_does_not_change_and_gets_no_gradient():
     assert teacher.network.values.grad is None
 
 
-def test_a_teacher_may_see_more():
+def test_a_teacher_may_read_other_entries():
     batch = seen().set("critic", torch.randn(3, 2))
     teacher = DiagonalGaussianPolicy(nn.Linear(2, 1), 1, in_keys=["critic"])
     out = Distillation(teacher)(batch)
@@ -106,7 +106,7 @@ def test_a_teacher_may_see_more():
         Distillation(teacher)(seen())
 
 
-def test_what_cannot_work_is_refused():
+def test_impossible_arguments_are_refused():
     with pytest.raises(ConfigError, match=r"Distillation\(function\): pass a policy"):
         Distillation(lambda x: x)
     with pytest.raises(ConfigError, match="are discrete: use kind='kl'"):

@@ -1,9 +1,15 @@
+"""The hooks that react to a metric."""
+
 from __future__ import annotations
+
+import math
 
 import pytest
 
-from hooktrainer import EarlyStopping
+from hooktrainer import EarlyStopping, SaveOnBest
 from hooktrainer.testing import tiny_trainer
+
+# -- EarlyStopping ---------------------------------------------------------------------------------
 
 
 def run(scores, **arguments):
@@ -84,7 +90,7 @@ def test_it_resumes_where_it_was():
 
 
 @pytest.mark.parametrize(("patience", "frames"), [(20, 40), (30, 50)])
-def test_what_it_ended_stays_ended_unless_it_gets_more_patience(patience, frames):
+def test_a_stopped_run_stays_stopped_unless_with_more_patience(patience, frames):
     ended = run([1, 5, 4, 4, 4, 4])[2]
     resumed = tiny_trainer(total_frames=100)
     EarlyStopping(monitor="score", wait_for=0, patience=patience).register(resumed)
@@ -95,5 +101,37 @@ def test_what_it_ended_stays_ended_unless_it_gets_more_patience(patience, frames
     assert "did not improve on 5" in resumed.stop_reason
 
 
-def example(trainer):
-    return EarlyStopping(monitor="loss/loss", wait_for=0)
+# -- SaveOnBest ------------------------------------------------------------------------------------
+
+
+def saved_at(scores, **arguments):
+    """Log one score a batch of 10 frames; return the frames at which a save was asked for."""
+    trainer, values, saves = tiny_trainer(total_frames=10 * len(scores)), iter(scores), []
+    hook = SaveOnBest("score", **arguments)
+    hook.register(trainer)  # before the hook that logs: it still sees the batch's own score
+    trainer.register_op("post_steps_log", lambda batch: {"score": next(values)})
+    trainer.request_save = lambda: saves.append(trainer.collected_frames)
+    trainer.train()
+    return saves, hook
+
+
+def test_every_new_best_is_saved():
+    saves, hook = saved_at([1, 3, 2, 3, 5])
+    assert saves == [10, 20, 50]
+    assert hook.best == 5
+
+
+def test_the_least_may_be_the_best():
+    assert saved_at([3, 4, 2, 2, 1], mode="min")[0] == [10, 30, 50]
+
+
+def test_nan_is_never_the_best():
+    saves, hook = saved_at([math.nan, 1, math.nan, 2])
+    assert saves == [20, 40]
+    assert hook.best == 2
+
+
+EXAMPLES = {
+    "EarlyStopping": lambda trainer: EarlyStopping(monitor="loss/loss", wait_for=0),
+    "SaveOnBest": lambda trainer: SaveOnBest("loss/loss"),
+}

@@ -135,7 +135,7 @@ def ppo(**options) -> Trainer:
     return run.trainer()
 
 
-def test_it_takes_the_place_of_annealing():
+def test_it_replaces_annealing():
     trainer = ppo(desired_kl=0.01)
     hooks = list(trainer.registry.hooks())
     assert any(isinstance(hook, KLAdaptiveLR) and hook.desired_kl == 0.01 for hook in hooks)
@@ -242,7 +242,7 @@ def test_a_policy_that_writes_no_parameters_is_estimated():
     assert not {"loc", "scale"} & set(ClipPPOLoss(policy, kl=True).in_keys)
 
 
-def test_without_it_the_loss_says_nothing_of_it():
+def test_a_loss_without_the_divergence_is_refused():
     trainer = tiny_trainer(optim_steps_per_batch=None)
     MiniBatches(4).register(trainer)
     CompiledStep().register(trainer)

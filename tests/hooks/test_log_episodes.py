@@ -52,7 +52,7 @@ def test_lengths_are_optional():
     assert "train/length" not in LogEpisodes()(batch([1], [3]))
 
 
-def test_without_an_end_there_is_nothing_to_log():
+def test_without_an_episode_end_nothing_is_logged():
     assert LogEpisodes()(batch([0, 0], [1, 2])) is None
 
 
@@ -105,7 +105,7 @@ def example_trainer():
     return tiny_trainer(collector=Episodes())
 
 
-def test_on_an_accelerator_it_logs_the_same_and_waits_for_nothing(logger):
+def test_on_an_accelerator_it_logs_the_same_without_synchronizing(logger):
     batches = [
         batch([[0, 0, 0, 0]], [[7, 7, 7, 7]], [[1, 2, 3, 4]]),
         batch([[0, 1, 1, 0]], [[0, 5, 1, 9]], [[1, 2, 1, 9]]),
@@ -132,7 +132,7 @@ def test_on_an_accelerator_it_logs_the_same_and_waits_for_nothing(logger):
     assert hook.state_dict() == {"episodes": 2}
 
 
-def test_a_window_that_is_saved_while_open_goes_on(logger):
+def test_an_open_window_continues_after_a_resume(logger):
     """How many episodes there were in it is known on the device alone."""
     metrics, twin = Metrics(), Metrics()
     done = torch.tensor([True, False, True]).as_subclass(OnDevice)

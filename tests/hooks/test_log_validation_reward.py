@@ -82,7 +82,7 @@ def test_other_keys_and_names(environment):
     assert metrics["a"].item() == 0.0
 
 
-def test_the_policy_evaluates_and_goes_on_training(environment):
+def test_the_policy_is_in_eval_mode_only_during_the_evaluation(environment):
     policy = left().train()
     hook(environment, policy)(None)
     assert not any(policy.module.modes)

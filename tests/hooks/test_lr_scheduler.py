@@ -125,7 +125,7 @@ def trained(make, total_frames, state=None):
 
 @pytest.mark.parametrize("make", AT_THEIR_END)
 @pytest.mark.parametrize("total_frames", [30, 60])
-def test_one_at_its_end_is_warned_of_when_the_run_goes_on_longer(make, total_frames):
+def test_a_scheduler_at_its_end_warns_when_the_run_continues(make, total_frames):
     state = trained(make, 30).state_dict()
     if total_frames == 30:
         trained(make, total_frames, state)  # the run has ended, and so has the scheduler
@@ -138,14 +138,14 @@ def test_one_at_its_end_is_warned_of_when_the_run_goes_on_longer(make, total_fra
 
 
 @pytest.mark.parametrize("make", NOT_AT_THEIR_END)
-def test_one_that_has_more_to_come_or_ended_long_before_is_not(make):
+def test_other_schedulers_do_not_warn(make):
     state = trained(make, 30).state_dict()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trained(make, 60, state)
 
 
-def test_what_the_warning_advises_learns_on():
+def test_the_advice_of_the_warning_works():
     first = trained(AT_THEIR_END[0], 30)
     longer = tiny_trainer(total_frames=60)
     Schedule.linear(longer.optimizer, "lr", 1.0, 0.0).register(longer)

@@ -1,11 +1,23 @@
+"""The hooks that cut a batch: mini-batches, sub-batches, padding, keys."""
+
 from __future__ import annotations
 
 import pytest
 import torch
 from tensordict import TensorDict
 
-from hooktrainer import ConfigError, MiniBatches, RewardNormalizer, ValueEstimatorHook
+from hooktrainer import (
+    BatchSubSampler,
+    ConfigError,
+    MiniBatches,
+    RewardNormalizer,
+    SelectKeys,
+    ValueEstimatorHook,
+    mask_batch,
+)
 from hooktrainer.testing import tiny_trainer
+
+# -- MiniBatches -----------------------------------------------------------------------------------
 
 
 def numbered(*shape: int) -> TensorDict:
@@ -48,13 +60,13 @@ def test_a_single_step_that_is_left_over_joins_the_mini_batch_before_it(gathers)
         hook(numbered(3, 3))
 
 
-def test_a_batch_size_beyond_the_batch_is_said_once(caplog):
+def test_a_batch_size_beyond_the_batch_warns_once(caplog):
     assert [len(p) for p in flat(epochs(MiniBatches(10_000), numbered(2, 5), 2))] == [10, 10]
     (said,) = caplog.messages
     assert "batch_size=10000): the batch has 10 steps" in said
 
 
-def test_mini_batches_may_say_which_rows_they_hold_and_get_them_later():
+def test_mini_batches_may_hold_indices_until_they_are_filled():
     pieces = []
     for gathers in (True, False):
         torch.manual_seed(3)
@@ -72,7 +84,7 @@ def test_mini_batches_may_say_which_rows_they_hold_and_get_them_later():
         assert torch.equal(filled["x"], eager["x"])
 
 
-def test_every_epoch_is_shuffled_anew():
+def test_every_epoch_is_shuffled_differently():
     first, second = epochs(MiniBatches(4), numbered(100), 2)
     assert first != second
     assert sorted(flat(second)) == list(range(100))
@@ -159,10 +171,6 @@ def test_sequences_stay_together():
     assert rows == {tuple(row.flatten().tolist()) for row in batches[0]["observation"]}
 
 
-def example(trainer):
-    return MiniBatches(4)
-
-
 def test_environments_are_cut_into_shorter_sequences():
     (pieces,) = epochs(MiniBatches(4, sequences=4), numbered(2, 12))
     rows = [row for piece in pieces for row in piece]
@@ -176,3 +184,147 @@ def test_sequences_that_do_not_fit_are_refused():
         epochs(MiniBatches(3, sequences=5), numbered(2, 12))
     with pytest.raises(ConfigError, match="sequences=0: pass a positive integer"):
         MiniBatches(3, sequences=0)
+
+
+# -- BatchSubSampler -------------------------------------------------------------------------------
+
+
+def ordered(*shape: int) -> TensorDict:
+    count = torch.Size(shape).numel()
+    return TensorDict({"x": torch.arange(count).reshape(shape)}, shape)
+
+
+def test_one_dimension_without_replacement():
+    sub = BatchSubSampler(7)(ordered(10))
+    assert sub.shape == (7,)
+    assert len(set(sub["x"].tolist())) == 7
+
+
+def test_no_more_than_there_is():
+    sub = BatchSubSampler(100)(ordered(10))
+    assert sorted(sub["x"].tolist()) == list(range(10))
+
+
+def test_pieces_are_consecutive_and_stay_in_their_trajectory():
+    batch = ordered(3, 10)
+    for _ in range(20):
+        sub = BatchSubSampler(batch_size=20, sub_traj_len=4)(batch)
+        assert sub.shape == (5, 4)
+        assert (sub["x"].diff(dim=1) == 1).all()
+        assert (sub["x"] // 10 == sub["x"][:, :1] // 10).all()
+
+
+def test_every_position_is_drawn():
+    starts = torch.cat(
+        [BatchSubSampler(40, sub_traj_len=4)(ordered(1, 6))["x"][:, 0] for _ in range(50)]
+    )
+    assert starts.unique().tolist() == [0, 1, 2]
+
+
+def test_whole_trajectories_by_default():
+    sub = BatchSubSampler(20)(ordered(4, 10))
+    assert sub.shape == (2, 10)
+    assert (sub["x"][:, 0] % 10 == 0).all()
+
+
+def test_leading_dimensions_are_trajectories():
+    assert BatchSubSampler(6, sub_traj_len=3)(ordered(2, 2, 5)).shape == (2, 3)
+
+
+def masked(*lengths: int, time: int = 6) -> TensorDict:
+    batch = ordered(len(lengths), time)
+    mask = torch.arange(time) < torch.tensor(lengths).unsqueeze(-1)
+    return batch.set(("collector", "mask"), mask)
+
+
+def test_padding_is_never_drawn():
+    batch = masked(6, 4, 2)
+    for _ in range(20):
+        sub = BatchSubSampler(12, sub_traj_len=4)(batch)
+        assert sub.shape == (6, 2)  # the shortest trajectory has two steps
+        assert sub["collector", "mask"].all()
+
+
+def test_short_trajectories_are_left_out_for_a_longer_piece():
+    for _ in range(20):
+        sub = BatchSubSampler(12, sub_traj_len=6, min_sub_traj_len=4)(masked(6, 4, 2))
+        assert sub.shape == (3, 4)
+        assert sub["collector", "mask"].all()
+        assert (sub["x"] < 12).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "batch", "message"),
+    [
+        ((8, 11), ordered(2, 10), "sub_traj_len=11 is longer than the batch's 10"),
+        ((3, 4), ordered(2, 10), "batch_size=3 holds no piece of 4"),
+        ((20, 6, 5), masked(4, 2), "no trajectory of the batch has 5 valid steps"),
+    ],
+)
+def test_pieces_that_do_not_fit(arguments, batch, message):
+    with pytest.raises(ConfigError, match=message):
+        BatchSubSampler(*arguments)(batch)
+
+
+def test_pieces_in_a_run():
+    shapes, trainer = [], tiny_trainer(total_frames=10)
+    BatchSubSampler(4, sub_traj_len=2).register(trainer)
+    trainer.register_op("post_optim_log", lambda td: shapes.append(tuple(td.shape)))
+    trainer.train()
+    assert shapes == [(2, 2), (2, 2)]
+
+
+# -- mask_batch ------------------------------------------------------------------------------------
+
+
+def test_valid_steps_are_kept():
+    mask = torch.tensor([[True, True, False], [True, False, False]])
+    batch = TensorDict({"x": torch.arange(6).reshape(2, 3), "collector": {"mask": mask}}, [2, 3])
+    out = mask_batch(batch)
+    assert out.shape == (3,)
+    assert out["x"].tolist() == [0, 1, 3]
+
+
+def test_without_a_mask_nothing_happens():
+    batch = TensorDict({"x": torch.arange(3)}, [3])
+    assert mask_batch(batch) is batch
+
+
+def test_a_mask_in_a_run():
+    shapes, trainer = [], tiny_trainer(total_frames=10)
+
+    def add_mask(batch):
+        mask = torch.arange(5).expand(2, 5) < 3
+        return batch.set(("collector", "mask"), mask)
+
+    trainer.register_op("batch_process", add_mask)
+    trainer.register_op("batch_process", mask_batch)
+    trainer.register_op("post_steps_log", lambda td: shapes.append(tuple(td.shape)))
+    trainer.train()
+    assert shapes == [(6,)]
+
+
+# -- SelectKeys ------------------------------------------------------------------------------------
+
+
+def test_only_these_keys_remain():
+    seen, trainer = [], tiny_trainer(total_frames=10)
+    SelectKeys(["action", ("next", "reward")]).register(trainer)
+    trainer.register_op("pre_steps_log", lambda td: seen.append(set(td.keys(True, True))))
+    trainer.train()
+    assert seen == [{"action", ("next", "reward")}]
+
+
+def test_a_missing_key_names_the_hook():
+    trainer = tiny_trainer()
+    SelectKeys(["obs"]).register(trainer)
+    with pytest.raises(KeyError, match="obs") as caught:
+        trainer.train()
+    assert "select_keys" in caught.value.__notes__[0]
+
+
+EXAMPLES = {
+    "MiniBatches": lambda trainer: MiniBatches(4),
+    "BatchSubSampler": lambda trainer: BatchSubSampler(4, sub_traj_len=2),
+    "SelectKeys": lambda trainer: SelectKeys(["observation", ("next", "reward")]),
+}

@@ -26,7 +26,7 @@ def test_the_weights_are_as_before_the_step():
     assert loss.parameter.item() == pytest.approx(-0.1)
 
 
-def test_what_is_not_minimized_may_be_nan():
+def test_diagnostics_may_be_nan():
     losses = TensorDict({"loss": torch.ones(()), "kl": torch.tensor(float("nan"))}, [])
     assert NanGuard()(losses, True, None, 0) is None
 
@@ -51,7 +51,7 @@ def test_it_can_be_left_out():
 
 
 @pytest.mark.parametrize("key", ["observation", ("next", "reward")])
-def test_what_the_environment_gave_is_blamed(key):
+def test_a_nan_of_the_environment_is_named(key):
     batches = [TensorDict({"observation": torch.zeros(2, 3), "next": {}}, [2, 3]) for _ in range(2)]
     for batch in batches:
         batch["next"] = {"observation": torch.zeros(2, 3), "reward": torch.zeros(2, 3, 1)}

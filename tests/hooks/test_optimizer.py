@@ -27,15 +27,6 @@ def losses(**values: torch.Tensor) -> TensorDict:
     return TensorDict(values, [])
 
 
-def test_one_step_by_hand():
-    w = weight(3.0, 4.0)
-    hook = OptimizerHook(torch.optim.SGD([w], lr=0.1))
-    out = hook(losses(loss=w.square().sum() / 2), True, None, 0)
-    assert torch.allclose(w, torch.tensor([2.7, 3.6]))
-    assert out["grad_norm"].item() == pytest.approx(5.0)
-    assert w.grad is None
-
-
 def test_all_losses_are_added_and_nothing_else():
     w = weight(1.0)
     hook = OptimizerHook(torch.optim.SGD([w], lr=1.0))
@@ -79,26 +70,22 @@ def test_restored_moments_have_the_strides_of_their_parameter():
     assert restored.stride() == w.stride()
 
 
-def test_clipping_the_norm():
-    w = weight(3.0, 4.0)
+@pytest.mark.parametrize(
+    ("start", "by_norm", "bound", "end", "norm"),
+    [
+        ((3.0, 4.0), True, None, (0.0, 0.0), 5.0),
+        ((3.0, 4.0), True, 1.0, (2.4, 3.2), 5.0),  # the norm is that before clipping
+        ((3.0, 0.5), False, 1.0, (2.0, 0.0), math.hypot(3.0, 0.5)),
+        ((0.1, 0.0), True, 5.0, (0.0, 0.0), 0.1),  # a short gradient is not stretched
+    ],
+)
+def test_one_step_and_clipping_by_hand(start, by_norm, bound, end, norm):
+    w = weight(*start)
     hook = OptimizerHook(torch.optim.SGD([w], lr=1.0))
-    out = hook(losses(loss=w.square().sum() / 2), True, 1.0, 0)
-    assert torch.allclose(w, torch.tensor([2.4, 3.2]), atol=1e-5)
-    assert out["grad_norm"].item() == pytest.approx(5.0)  # before clipping
-
-
-def test_clipping_each_element():
-    w = weight(3.0, 0.5)
-    hook = OptimizerHook(torch.optim.SGD([w], lr=1.0))
-    out = hook(losses(loss=w.square().sum() / 2), False, 1.0, 0)
-    assert torch.allclose(w, torch.tensor([2.0, 0.0]))
-    assert out["grad_norm"].item() == pytest.approx(math.hypot(3.0, 0.5))
-
-
-def test_a_short_gradient_is_not_stretched():
-    w = weight(0.1)
-    OptimizerHook(torch.optim.SGD([w], lr=1.0))(losses(loss=w.square().sum() / 2), True, 5.0, 0)
-    assert w.item() == pytest.approx(0.0)
+    out = hook(losses(loss=w.square().sum() / 2), by_norm, bound, 0)
+    assert torch.allclose(w, torch.tensor(end), atol=1e-5)
+    assert out["grad_norm"].item() == pytest.approx(norm)
+    assert w.grad is None
 
 
 def test_the_norm_is_logged(logger):
@@ -119,12 +106,12 @@ class Two(torch.nn.Module):
         return losses(loss_a=self.a * (1 + self.b.detach()), loss_b=self.b * (1 + self.a.detach()))
 
 
-def two_optimizers(loss, **arguments):
+def two_optimizers(loss, order="ab", **arguments):
     trainer = tiny_trainer(
         loss_module=loss, optimizer=None, total_frames=10, optim_steps_per_batch=1, **arguments
     )
-    for name, lr in (("a", 0.1), ("b", 0.01)):
-        optimizer = torch.optim.SGD([getattr(loss, name)], lr=lr)
+    for name in order:
+        optimizer = torch.optim.SGD([getattr(loss, name)], lr={"a": 0.1, "b": 0.01}[name])
         OptimizerHook(optimizer, [f"loss_{name}"]).register(trainer, name)
     return trainer
 
@@ -152,32 +139,21 @@ def test_gradients_reach_only_the_optimizers_own_parameters():
     assert loss.b.item() == pytest.approx(2 - 0.01 * 1)  # not 1 + a
 
 
-@pytest.mark.parametrize("first", ["actor", "critic"])
-def test_actor_and_critic_in_either_order(first):
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_actor_and_critic_in_either_order(order):
     """The actor's loss goes through the critic, as in DDPG, TD3 and SAC."""
 
-    class ActorCritic(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.actor = torch.nn.Parameter(torch.tensor(1.0))
-            self.critic = torch.nn.Parameter(torch.tensor(2.0))
-
+    class ActorCritic(Two):
         def forward(self, batch):
             return losses(
-                loss_actor=-self.actor.square() * self.critic,  # d/d actor = -2·1·2 = -4
-                loss_critic=self.critic.square() / 2,  # d/d critic = 2
+                loss_a=-self.a.square() * self.b,  # d/da = -2·1·2 = -4
+                loss_b=self.b.square() / 2,  # d/db = 2
             )
 
     loss = ActorCritic()
-    trainer = tiny_trainer(
-        loss_module=loss, optimizer=None, total_frames=10, optim_steps_per_batch=1
-    )
-    for name in ("actor", "critic") if first == "actor" else ("critic", "actor"):
-        optimizer = torch.optim.SGD([getattr(loss, name)], lr=0.1)
-        OptimizerHook(optimizer, [f"loss_{name}"]).register(trainer, name)
-    trainer.train()
-    assert loss.actor.item() == pytest.approx(1.4)
-    assert loss.critic.item() == pytest.approx(1.8)
+    two_optimizers(loss, order=order).train()
+    assert loss.a.item() == pytest.approx(1.4)
+    assert loss.b.item() == pytest.approx(1.98)
 
 
 def test_losses_that_share_a_graph():
@@ -300,12 +276,12 @@ def resumed_with(lr: float, betas: tuple[float, float] = (0.9, 0.999), *, moved_
     return other.optimizer.param_groups[0]
 
 
-def test_a_hyperparameter_that_is_given_otherwise_is_the_new_one():
+def test_a_new_hyperparameter_replaces_the_saved_one():
     assert resumed_with(0.1)["lr"] == 0.1
     assert resumed_with(0.5, (0.8, 0.9))["betas"] == (0.8, 0.9)
 
 
-def test_what_was_changed_over_the_run_goes_on_from_there():
+def test_a_value_that_changed_during_the_run_continues():
     assert resumed_with(0.5, moved_to=0.25)["lr"] == 0.25
     assert resumed_with(0.1, moved_to=0.25)["lr"] == pytest.approx(0.05)
 
@@ -356,7 +332,7 @@ def test_a_delayed_actor_is_trained_every_second_step(omits_actor, logger):
     assert logger.column("train/grad_norm_actor")[50] == 1.0
 
 
-def test_the_delay_goes_on_after_a_resume():
+def test_the_delay_continues_after_a_resume():
     whole, loss = delayed_actor()
     whole.train()
     first, _ = delayed_actor(30)  # between two of its steps

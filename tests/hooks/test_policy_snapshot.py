@@ -157,7 +157,7 @@ def test_retention_policies_of_checkpoints_thin_them_out(tmp_path):
     assert (tmp_path / "policies/latest").resolve().name == "step_000000000200"
 
 
-def test_the_best_is_kept_and_so_is_what_was_not_played_yet(tmp_path):
+def test_the_best_and_those_without_evaluation_are_kept(tmp_path):
     trainer = make_trainer(total_frames=100)
     returns = {0: 5.0, 20: 9.0, 40: 3.0}
 

@@ -44,7 +44,7 @@ def test_windows_begin_when_they_are_due(tmp_path):
     assert found == ["batches_10-10.pt.trace.json", "batches_6-6.pt.trace.json"]
 
 
-def test_what_was_recorded_is_written_if_the_run_ends_first(tmp_path):
+def test_an_open_window_is_written_at_the_end(tmp_path):
     found = trained(tmp_path, frames=30, wait=0, warmup=1, active=10)
     assert found == ["batches_2-3.pt.trace.json"]
 
@@ -53,7 +53,7 @@ def test_a_run_that_ends_before_anything_was_recorded_writes_nothing(tmp_path):
     assert trained(tmp_path / "profile", frames=20, wait=5) == []
 
 
-def test_a_run_that_fails_leaves_what_was_recorded(tmp_path):
+def test_an_open_window_is_written_when_the_run_fails(tmp_path):
     trainer = tiny_trainer()
 
     def fails():

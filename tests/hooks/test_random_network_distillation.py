@@ -63,7 +63,7 @@ def test_rewards_by_hand():
     assert again == [pytest.approx([2 / deviation] * 2)] * 2
 
 
-def test_what_is_far_is_clipped():
+def test_outliers_are_clipped():
     hook = make(gamma=0.0)
     hook(batch([[0.0] * 50 + [1.0] * 50] * 2))
     # 100 of 202 observations; far beyond five deviations of all.

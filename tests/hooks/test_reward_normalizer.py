@@ -16,11 +16,18 @@ def rewards(*values: float, key=("next", "reward")) -> TensorDict:
     return td
 
 
-def test_mean_and_deviation_of_one_batch():
-    hook = RewardNormalizer()
-    hook.update_reward_stats(rewards(1.0, 2.0, 3.0, 6.0))
-    assert hook.mean.item() == pytest.approx(3.0)
-    assert hook.std.item() == pytest.approx(math.sqrt(14 / 3))
+@pytest.mark.parametrize(
+    ("values", "options", "mean", "std"),
+    [
+        ([1.0, 2.0, 3.0, 6.0], {}, 3.0, math.sqrt(14 / 3)),
+        ([7.0], {"eps": 0.25}, 7.0, 0.5),
+        ([100_000.0, 100_002.0], {"decay": 1.0}, 100_001.0, math.sqrt(2)),
+    ],
+)
+def test_mean_and_deviation_of_one_batch(values, options, mean, std):
+    hook = RewardNormalizer(**options)
+    hook.update_reward_stats(rewards(*values))
+    assert (hook.mean.item(), hook.std.item()) == pytest.approx((mean, std))
 
 
 def test_the_past_decays():
@@ -72,18 +79,6 @@ def test_constant_rewards_do_not_divide_by_zero():
     assert out["next", "reward"].item() == pytest.approx(2.0)
 
 
-def test_a_single_reward():
-    hook = RewardNormalizer(eps=0.25)
-    hook.update_reward_stats(rewards(7.0))
-    assert (hook.mean.item(), hook.std.item()) == (7.0, 0.5)
-
-
-def test_large_rewards_keep_their_deviation():
-    hook = RewardNormalizer(decay=1.0)
-    hook.update_reward_stats(rewards(100_000.0, 100_002.0))
-    assert hook.std.item() == pytest.approx(math.sqrt(2), rel=1e-6)
-
-
 def test_another_key():
     hook = RewardNormalizer(reward_key="r")
     hook.update_reward_stats(rewards(1.0, 3.0, key="r"))
@@ -99,6 +94,6 @@ def test_statistics_are_logged(logger):
     assert "train/reward_std" in trainer.metrics.pbar_names
 
 
-def test_before_any_reward_it_says_what_to_register():
+def test_without_statistics_the_error_names_the_hook_point():
     with pytest.raises(HookError, match="register update_reward_stats at batch_process"):
         RewardNormalizer().normalize_reward(rewards(1.0))

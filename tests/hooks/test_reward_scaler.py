@@ -30,7 +30,7 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return():
     torch.testing.assert_close(scaled(hook, [[1.0, 2.0, 4.0]]), expected)
 
 
-def test_returns_go_on_over_batches_and_start_anew_with_an_episode():
+def test_returns_continue_over_batches_and_restart_with_an_episode():
     hook = RewardScaler(gamma=0.5, eps=0.0)
     scaled(hook, [[1.0, 2.0]], [[False, True]])  # 1, 2.5, then a new episode
     result = scaled(hook, [[3.0, 1.0]])  # 3, 2.5
@@ -65,7 +65,7 @@ def test_the_batch_that_was_given_is_unchanged_and_outliers_are_clipped():
     assert result["next", "reward"].max() == 2.0
 
 
-def test_with_another_number_of_environments_returns_start_anew():
+def test_with_another_number_of_environments_returns_restart():
     first, second = RewardScaler(gamma=0.5, eps=0.0), RewardScaler(gamma=0.5, eps=0.0)
     scaled(first, [[1.0, 2.0], [3.0, 4.0]])  # 1, 2.5 and 3, 5.5
     second.load_state_dict(first.state_dict())
@@ -73,7 +73,7 @@ def test_with_another_number_of_environments_returns_start_anew():
     torch.testing.assert_close(result, torch.tensor([[8.0]]) / np.std([1.0, 2.5, 3.0, 5.5, 8.0]))
 
 
-def test_with_a_replay_buffer_samples_are_scaled_by_what_is_known_then():
+def test_replayed_samples_are_scaled_by_the_latest_statistics():
     trainer = tiny_trainer()
     hook = RewardScaler(gamma=0.5, eps=0.0, replay=True)
     hook.register(trainer)
@@ -90,7 +90,7 @@ def test_with_a_replay_buffer_samples_are_scaled_by_what_is_known_then():
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_on_an_accelerator_it_scales_alike_and_waits_for_nothing(masked):
+def test_on_an_accelerator_it_scales_the_same_without_synchronizing(masked):
     torch.manual_seed(0)
     here, there = RewardScaler(), RewardScaler()
     for _ in range(3):

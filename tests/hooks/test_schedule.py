@@ -106,7 +106,7 @@ def stop_at(trainer: Trainer, frames: int) -> None:
         trainer.request_stop()
 
 
-def test_a_finished_run_goes_on_as_a_run_of_the_new_length_would(capsys):
+def test_a_longer_run_continues_as_a_run_of_that_length(capsys):
     first = annealed(20)
     first.train()
     assert rate(first) == 0.0
@@ -136,7 +136,7 @@ def test_a_run_that_is_made_shorter_falls_faster(capsys):
     assert capsys.readouterr().out == "total_frames 80 → 40: train/lr 0.75 → 0.5\n"
 
 
-def test_another_schedule_takes_effect_at_once_and_is_said(capsys):
+def test_another_schedule_takes_effect_at_once_and_is_reported(capsys):
     first = annealed(40)
     first.register_op("post_steps", lambda: stop_at(first, 20))
     first.train()
@@ -149,7 +149,7 @@ def test_another_schedule_takes_effect_at_once_and_is_said(capsys):
     assert capsys.readouterr().out == "train/lr 0.5 → 0.05\n"
 
 
-def test_what_is_not_in_a_checkpoint_follows_too():
+def test_a_value_outside_the_checkpoint_is_scheduled_too():
     """Nothing but the fraction of the run says what the value is."""
     thing = SimpleNamespace(strength=3.0)
     first = tiny_trainer(total_frames=20)
@@ -240,7 +240,7 @@ def torchrl_exploration():
         (torchrl_exploration, "eps"),
     ],
 )
-def test_what_else_is_scheduled(make, attribute):
+def test_values_that_can_be_scheduled(make, attribute):
     owner = make()
     trainer = tiny_trainer(total_frames=40)
     Schedule.linear(owner, attribute, 0.4, 0.0).register(trainer)
@@ -287,7 +287,7 @@ def test_exploration_of_a_longer_run_is_right_from_its_first_batch():
         (1.0, "real", {}),  # cannot be set
     ],
 )
-def test_what_is_not_there_to_be_set_is_refused(owner, attribute, options):
+def test_a_missing_value_is_refused(owner, attribute, options):
     with pytest.raises(ConfigError, match=rf"Schedule\({type(owner).__name__}, '{attribute}'"):
         Schedule(owner, attribute, lambda fraction: 0.0, **options)
 
@@ -326,7 +326,7 @@ FALLING = [1.0, 0.82, 0.64, 0.46, 0.28, 0.1, 0.1]
     ids=["module", "method", "function", "partial", "object"],
 )
 @pytest.mark.parametrize("steps", [None, "method", "function"])
-def test_an_exploration_that_falls_is_stepped_once_whoever_does_it(acts, steps, logger):
+def test_exploration_is_stepped_once(acts, steps, logger):
     policy = explorer()
     collector = VectorCollector("CartPole-v1", acts(policy), num_envs=2, frames_per_batch=8)
     trainer = tiny_trainer(collector=collector, total_frames=56, logger=logger, log_interval=8)

@@ -46,7 +46,7 @@ def stored(hook: SequenceReplay) -> list[list[float]]:
     return [] if buffer._storage is None else buffer._storage["observation"][: len(buffer)].tolist()
 
 
-def test_sequences_overlap_and_go_on_over_batches():
+def test_sequences_overlap_and_continue_over_batches():
     trainer = tiny_trainer()
     hook = make_hook()
     hook.register(trainer)
@@ -79,14 +79,14 @@ def test_a_state_holds_the_steps_of_sequences_that_have_not_ended():
     assert (resumed.replay_buffer._storage == hook.replay_buffer._storage).all()
 
 
-def test_another_number_of_environments_begins_sequences_anew():
+def test_another_number_of_environments_restarts_sequences():
     hook = make_hook()
     hook.extend(make_batch(0, 4))
     hook.extend(make_batch(4, 5, envs=3))
     assert [row[0] for row in stored(hook)] == [4, 104, 204]
 
 
-def test_what_cannot_be_is_one_line():
+def test_impossible_sequences_are_refused():
     with pytest.raises(ConfigError, match="overlap=5 leaves nothing new of sequences of 5 steps"):
         make_hook(5, 5)
     with pytest.raises(ConfigError, match=r"keeps whatever it is given: say what of a batch is st"):

@@ -37,7 +37,7 @@ def batch() -> TensorDict:
     )
 
 
-def test_mirror_images_stand_behind_what_was_collected():
+def test_mirror_images_follow_the_collected_rows():
     given = batch()
     out = SymmetryAugmentation([opposite, swapped])(given)
     observations = [[1, 2], [3, 4], [-1, -2], [-3, -4], [2, 1], [4, 3]]
@@ -106,7 +106,7 @@ def test_a_symmetric_policy_has_no_mirror_loss():
     trainer.shutdown()
 
 
-def test_the_divergence_is_that_of_what_was_collected():
+def test_the_divergence_is_over_the_collected_rows():
     loss = line_loss(kl=True)
     alone = loss(line_batch())["kl"]
     trainer = tiny_trainer(loss_module=loss)
@@ -125,12 +125,12 @@ def test_the_divergence_is_that_of_what_was_collected():
         (lambda e: {"action": e["action"][:, :1]}, r"image of 'action' is \[2, 1\]"),
     ],
 )
-def test_what_is_no_mirror_image_is_refused(mirror, message):
+def test_a_wrong_mirror_image_is_refused(mirror, message):
     with pytest.raises(HookError, match=message):
         SymmetryAugmentation(mirror)(batch())
 
 
-def test_what_cannot_work_is_refused():
+def test_impossible_arguments_are_refused():
     with pytest.raises(ConfigError, match="nothing to do"):
         SymmetryAugmentation(opposite, augment=False)
     with pytest.raises(ConfigError, match="nothing to do"):
@@ -166,7 +166,7 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted():
     assert all(map(torch.equal, rest.loss_module.parameters(), whole.loss_module.parameters()))
 
 
-def test_the_loss_sees_both_sides():
+def test_the_loss_gets_both_sides():
     sizes, trainer = [], ppo()
     trainer.register_op("post_loss", lambda rows: sizes.append(len(rows)))
     trainer.train()
@@ -174,7 +174,7 @@ def test_the_loss_sees_both_sides():
     assert trainer.metrics.reported["loss/mirror"] > 0
 
 
-def test_beside_compiled_steps():
+def test_it_works_with_compiled_steps():
     ends = []
     for compile in (None, "step"):
         trainer = ppo(compile=compile)

@@ -50,7 +50,7 @@ def test_the_first_batches_are_recorded_and_no_more(tmp_path):
     assert found[None, "start"] == 1
 
 
-def test_what_is_logged_and_saved_after_the_last_batch_is_in(tmp_path, logger):
+def test_logging_and_saving_after_the_last_batch_is_recorded(tmp_path, logger):
     trainer = tiny_trainer(
         logger=logger,
         log_interval=10,
@@ -166,14 +166,6 @@ def test_every_recipe_can_be_traced_and_profiled(tmp_path, capsys):
     assert not place.trace.exists()
     trained(180, resume="latest", trace=3)
     assert parents(place.trace)[None, "step"] == 3
-
-
-def test_a_finished_run_leaves_no_trace(tmp_path):
-    trainer = tiny_trainer()
-    Tracer(tmp_path / "trace.json").register(trainer)
-    trainer.progress.frames = trainer.total_frames
-    trainer.train()
-    assert not (tmp_path / "trace.json").exists()
 
 
 def example(trainer):

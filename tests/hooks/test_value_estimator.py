@@ -32,7 +32,7 @@ def test_once_a_batch():
     assert seen == [float(n) for n in range(1, 6) for _ in range(6)]
 
 
-def test_of_no_batch_there_is_nothing_to_estimate():
+def test_none_stays_none():
     estimate, calls = counting()
     assert ValueEstimatorHook(estimate)(None) is None
     assert calls == []

@@ -71,14 +71,6 @@ def test_equals_torchrls(ends):
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
-def test_every_pattern_of_ends_of_a_short_rollout():
-    # Every step is one of: goes on, truncated, terminated.
-    kinds = torch.cartesian_prod(*[torch.arange(3)] * 4).unsqueeze(-1)
-    inputs = *torch.randn(3, *kinds.shape, dtype=torch.float64), kinds > 0, kinds == 2
-    ours = generalized_advantage_estimate(0.9, 0.8, *inputs)
-    torch.testing.assert_close(ours, recursion(0.9, 0.8, *inputs))
-
-
 def test_the_value_of_a_terminal_observation_does_not_matter():
     value, reward, done = column(1.0, 2.0), column(1.0, 1.0), column(False, True)
     advantage, _ = generalized_advantage_estimate(
@@ -161,14 +153,6 @@ def test_rows_in_any_order_get_the_value_of_their_own_next_observation():
     torch.testing.assert_close(
         data["next", "state_value"], data["next", "observation"].sum(-1, keepdim=True)
     )
-
-
-def test_values_already_in_the_batch_are_used():
-    data = rollout(4, 8)
-    data["state_value"], data["next", "state_value"] = torch.randn(2, 4, 8, 1)
-    arguments = {"gamma": 0.9, "lmbda": 0.8, "value_network": None}
-    ours, theirs = GAE(**arguments)(data.clone()), torchrl_value.GAE(**arguments)(data.clone())
-    torch.testing.assert_close(ours["advantage"], theirs["advantage"])
 
 
 def test_any_tensordict_module_can_be_the_critic():

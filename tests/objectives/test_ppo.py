@@ -112,7 +112,7 @@ def test_a_clipped_ratio_has_no_gradient_but_one_inside_the_range_does():
     assert logits.grad.tolist() == [[0.0, 0.0], [-0.25, 0.25]]
 
 
-def test_dual_clip_bounds_what_a_negative_advantage_can_cost():
+def test_dual_clip_bounds_the_loss_of_negative_advantages():
     actor = CategoricalPolicy(torch.nn.Identity())
     logits = torch.zeros(4, 2, requires_grad=True)
     batch = TensorDict(

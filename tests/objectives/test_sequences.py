@@ -198,7 +198,7 @@ def make_any(name: str, **options: Any) -> tuple[Any, MemoryTrunk]:
 
 
 @pytest.mark.parametrize("name", ["dqn", "sac", "td3", "ddpg"])
-def test_what_is_burnt_in_has_no_gradient_but_is_remembered(name):
+def test_burn_in_steps_have_no_gradient_but_update_the_states(name):
     burn_in = 4
     loss, trunk = make_any(name, burn_in=burn_in)
     batch = make_batch(trunk, continuous=name != "dqn")
@@ -248,7 +248,7 @@ def test_targets_that_share_a_memory_move_once():
     torch.testing.assert_close(target.memory.cell.weight_hh, before + 0.1)
 
 
-def test_what_cannot_be_is_one_line():
+def test_impossible_sequences_are_refused():
     network = QNetwork(mlp(2, 3))
     with pytest.raises(ConfigError, match="DQNLoss: burn_in=2 is for networks with a memory, and"):
         DQNLoss(network, burn_in=2)

@@ -12,10 +12,10 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from hooktrainer import ConfigError, OptimizerHook
+from hooktrainer import ConfigError
 from hooktrainer.networks import mlp
 from hooktrainer.optim import FlatAdam
-from hooktrainer.testing import tiny_trainer
+from hooktrainer.optim.flat_adam import AdamState, adam_step, computed_once, hyperparameters
 
 
 def pair(**options):
@@ -117,18 +117,6 @@ def test_groups_have_their_own_options():
     torch.testing.assert_close(torch.cat([fast, slow]).detach(), torch.tensor([-1.0, -0.5]))
 
 
-def test_a_scheduler_changes_the_learning_rate():
-    weight = nn.Parameter(torch.zeros(1))
-    optimizer = FlatAdam([weight], lr=1.0)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.0 if step else 1.0)
-    for _ in range(2):
-        weight.sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        scheduler.step()
-    torch.testing.assert_close(weight.detach(), torch.tensor([-1.0]))
-
-
 @pytest.mark.parametrize("source", [0, 1])
 @pytest.mark.parametrize("target", [0, 1])
 def test_either_loads_the_others_state(source, target):
@@ -187,16 +175,6 @@ def test_two_dtypes_in_a_group_are_refused():
         FlatAdam([nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1).double())])
 
 
-def test_a_trainer_clips_with_it_and_logs_the_norm():
-    trainer = tiny_trainer(optimizer=None, clip_norm=1e-3)
-    optimizer = FlatAdam(trainer.loss_module.parameters(), lr=0.1)
-    OptimizerHook(optimizer).register(trainer)
-    trainer.train()
-    steps = {state["step"].item() for state in optimizer.state.values()}
-    assert steps == {float(trainer.optim_count)}
-    assert trainer.metrics.latest("train/grad_norm") > 0
-
-
 def test_hooks_around_a_step_are_called_and_profilers_see_it():
     weight = nn.Parameter(torch.ones(2))
     optimizer = FlatAdam([weight])
@@ -224,3 +202,31 @@ def test_hooks_around_a_step_are_called_and_profilers_see_it():
         step()
     assert "Optimizer.step#FlatAdam.step" in {event.name for event in profile.events()}
     assert optimizer.state[weight]["step"] == 7
+
+
+# -- the step for compiled graphs --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_adam_step_equals_the_optimizer(decoupled):
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(7))
+    options = {"lr": 0.1, "weight_decay": 0.2, "decoupled_weight_decay": decoupled}
+    optimizer = FlatAdam([weight], **options)
+    zeros = torch.zeros(7)
+    state = AdamState(weight.detach().clone(), zeros, zeros, torch.zeros(()))
+    hyper = torch.tensor(hyperparameters(optimizer.param_groups[0]), dtype=torch.float64)
+    for _ in range(5):
+        weight.grad = torch.randn(7)
+        state = adam_step(state, weight.grad.clone(), hyper, decoupled)
+        optimizer.step()
+    torch.testing.assert_close(state.parameters, weight.detach())
+    torch.testing.assert_close(state.exp_avg_sq, optimizer.state[weight]["exp_avg_sq"])
+    assert state.steps == 5
+
+
+def test_computed_once_returns_the_same_scalars():
+    first, second = torch.rand((), dtype=torch.float64), torch.rand((), dtype=torch.float64)
+    again = computed_once(first, second)
+    assert [value.item() for value in again] == [first.item(), second.item()]
+    assert [value.shape for value in again] == [(), ()]
