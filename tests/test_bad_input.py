@@ -133,7 +133,7 @@ def test_a_loss_that_returns_no_loss_key_is_refused_at_the_first_step():
     assert trainer.collector.closed == 1
 
 
-@pytest.mark.parametrize("as_what", [dict, lambda td: td["loss"]], ids=["dict", "tensor"])
+@pytest.mark.parametrize("as_what", [dict, lambda td: td["loss"], lambda td: None])
 def test_a_loss_that_returns_no_tensordict_is_refused_at_the_first_step(as_what):
     class Bad(ScriptedLoss):
         def forward(self, batch):
@@ -143,15 +143,6 @@ def test_a_loss_that_returns_no_tensordict_is_refused_at_the_first_step(as_what)
     with pytest.raises(HookError, match=r"loss_module.* not a TensorDict"):
         trainer.train()
     assert trainer.collector.closed == 1
-
-
-def test_a_loss_that_returns_nothing_is_refused():
-    class Bad(ScriptedLoss):
-        def forward(self, batch):
-            return None
-
-    with pytest.raises(HookError, match=r"loss_module.* None"):
-        tiny_trainer(loss_module=Bad()).train()
 
 
 def test_an_optimizer_of_other_parameters_is_refused_at_once():
@@ -167,25 +158,10 @@ def test_what_is_no_optimizer_is_refused_at_once():
         tiny_trainer(optimizer=ScriptedLoss())
 
 
-def test_without_an_optimizer_nothing_is_trained():
-    trainer = tiny_trainer(optimizer=None)
-    with pytest.raises(ConfigError, match="nothing is registered at the optimizer point"):
-        trainer.train()
-
-
 def test_an_endless_inner_loop_is_refused():
     trainer = tiny_trainer(optim_steps_per_batch=None)
     with pytest.raises(ConfigError, match="no epoch would end"):
         trainer.train()
-
-
-def test_arguments_are_keywords():
-    from hooktrainer import Trainer
-
-    with pytest.raises(TypeError):
-        Trainer([], 10)
-    with pytest.raises(TypeError, match="frames_per_batch"):
-        tiny_trainer(frames_per_batch=10)
 
 
 def test_a_refused_constructor_leaves_the_collector_to_its_maker():

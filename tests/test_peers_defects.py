@@ -53,27 +53,6 @@ def test_memory_does_not_grow_with_the_length_of_the_run(log_interval):
     assert sizes[-1] <= sizes[0] + 200
 
 
-def test_the_save_interval_is_kept_by_batches_of_its_size(tmp_path):
-    file = tmp_path / "state.pt"
-    saved_at = []
-    trainer = tiny_trainer(
-        collector=FakeCollector(num_envs=10, time=10),
-        total_frames=500,
-        save_trainer_interval=100,
-        save_trainer_file=file,
-    )
-
-    def look():
-        if file.exists():
-            saved_at.append(trainer.collected_frames - 100)  # at the end of the batch before
-            file.unlink()
-
-    trainer.register_op("batch_process", lambda td: look())
-    trainer.train()
-    assert saved_at == [100, 200, 300, 400]
-    assert file.exists()  # 500
-
-
 def test_a_collector_that_ends_early_leaves_a_final_checkpoint(tmp_path):
     file = tmp_path / "state.pt"
     tiny_trainer(collector=FakeCollector(num_batches=3), save_trainer_file=file).train()

@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from hooktrainer import HookError, Trainer, TrainerHookBase
+from hooktrainer import HookError, TrainerHookBase
 from hooktrainer.errors import CheckpointError
 from hooktrainer.testing import (
     CallRecorder,
@@ -68,10 +68,6 @@ class Stateless(TrainerHookBase):
 
     def __call__(self):
         pass
-
-
-def test_the_recorder_passes():
-    check_hook(CallRecorder())
 
 
 class NoDefaultName(Good):
@@ -184,17 +180,6 @@ def test_a_hook_that_fails_shows_its_own_error(hook, error, message):
         check_hook(hook())
 
 
-def test_a_trainer_of_ones_own():
-    made = []
-
-    def make() -> Trainer:
-        made.append(tiny_trainer(total_frames=20))
-        return made[-1]
-
-    check_hook(Good(), make)
-    assert made[0].collected_frames == 20
-
-
 # -- the fake collector --------------------------------------------------------------------------
 
 
@@ -235,14 +220,6 @@ def test_a_fake_collector_resumes():
     for copy in (other, pickled):
         for a, b in zip(rest, copy, strict=True):
             assert (a == b).all()
-
-
-def test_a_fake_collector_without_end():
-    collector = FakeCollector()
-    for _, batch in zip(range(20), collector, strict=False):
-        assert batch.shape == (2, 5)
-    collector.shutdown()
-    assert collector.closed == 1
 
 
 # -- the scripted loss ---------------------------------------------------------------------------

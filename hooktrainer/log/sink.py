@@ -55,18 +55,7 @@ class Sink(ABC):
 
     def write(self, event: Event) -> None:
         """Write one record."""
-        if isinstance(event, Scalars):
-            self.write_scalars(event)
-        elif isinstance(event, Video):
-            self.write_video(event)
-        elif isinstance(event, Image):
-            self.write_image(event)
-        elif isinstance(event, Histogram):
-            self.write_histogram(event)
-        elif isinstance(event, Text):
-            self.write_text(event)
-        else:
-            self.write_hparams(event)
+        getattr(self, f"write_{type(event).__name__.lower()}")(event)
 
     @abstractmethod
     def write_scalars(self, event: Scalars) -> None:
@@ -305,13 +294,7 @@ Event: TypeAlias = Scalars | HParams | Text | Image | Video | Histogram
 
 def payload_bytes(event: Event) -> int:
     """Return the bytes of a record's array."""
-    if isinstance(event, Video):
-        return event.frames.nbytes
-    if isinstance(event, Image):
-        return event.pixels.nbytes
-    if isinstance(event, Histogram):
-        return event.values.nbytes
-    return 0
+    return sum(value.nbytes for value in event if isinstance(value, np.ndarray))
 
 
 # -- Where the logs of a run go, and what they are called there.

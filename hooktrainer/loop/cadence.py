@@ -43,16 +43,9 @@ class Every:
         seconds: float | None = None,
         at_start: bool = False,
     ) -> None:
-        given = {
-            unit: interval
-            for unit, interval in (
-                ("frames", frames),
-                ("batches", batches),
-                ("optim_steps", optim_steps),
-                ("seconds", seconds),
-            )
-            if interval is not None
-        }
+        units = ("frames", "batches", "optim_steps", "seconds")
+        intervals = zip(units, (frames, batches, optim_steps, seconds), strict=True)
+        given = {unit: interval for unit, interval in intervals if interval is not None}
         if len(given) != 1:
             raise ConfigError(
                 f"Every takes exactly one of frames, batches, optim_steps, seconds; got "

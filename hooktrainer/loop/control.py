@@ -32,23 +32,13 @@ class Control:
         self.status = "running"
         self.is_leaving = False
         self._deadline: float | None = None
-        self._stop_reason: str | None = None
+        self.stop_reason: str | None = None
         self._stop_status: Stop = "stopped"
         self._stopped_by: str | None = None
-        self._signal: int | None = None
+        self.signal: int | None = None  # the one that requested the stop
         self._save = False
         self._log = False
         self._breaks = False
-
-    @property
-    def stop_reason(self) -> str | None:
-        """Why the run stops or ended; ``None`` while it continues."""
-        return self._stop_reason
-
-    @property
-    def signal(self) -> int | None:
-        """Number of the signal that requested the stop, or ``None``."""
-        return self._signal
 
     @property
     def deadline(self) -> float | None:
@@ -58,26 +48,26 @@ class Control:
     @property
     def stop(self) -> tuple[str | None, Stop, str | None]:
         """The stop reason, the resulting status and who requested the stop."""
-        return self._stop_reason, self._stop_status, self._stopped_by
+        return self.stop_reason, self._stop_status, self._stopped_by
 
     @property
     def stop_reason_in_full(self) -> str | None:
         """The stop reason, with who requested it if known."""
         by = self._stopped_by
-        return self._stop_reason if by is None else f"{self._stop_reason} (by {by})"
+        return self.stop_reason if by is None else f"{self.stop_reason} (by {by})"
 
     def request_stop(
         self, reason: str | None = None, status: Stop = "stopped", by: str | None = None
     ) -> None:
         """Request a stop; the first request is kept."""
-        if self._stop_reason is None:
-            self._stop_reason, self._stop_status = reason or "requested", status
+        if self.stop_reason is None:
+            self.stop_reason, self._stop_status = reason or "requested", status
             self._stopped_by = by
 
     def withdraw_stop(self, reason: str | None) -> None:
         """Restore an earlier ``stop_reason`` after a state that requested a stop failed to load."""
-        if reason != self._stop_reason:
-            self._stop_reason, self._stop_status, self._stopped_by = reason, "stopped", None
+        if reason != self.stop_reason:
+            self.stop_reason, self._stop_status, self._stopped_by = reason, "stopped", None
 
     def request_save(self) -> None:
         """Request a checkpoint at the end of the batch."""
@@ -89,7 +79,7 @@ class Control:
 
     def receive(self, number: int, grace: float) -> None:
         """Request a stop because a signal arrived."""
-        self._signal = number
+        self.signal = number
         self._deadline = monotonic() + grace
         self.request_stop(signal.Signals(number).name)
 
@@ -146,9 +136,9 @@ class Control:
         if error is not None:
             self._stopped_by = None
             self.status = "failed" if isinstance(error, Exception) else "interrupted"
-            self._stop_reason = f"{type(error).__name__}: {error}".rstrip(": ")
+            self.stop_reason = f"{type(error).__name__}: {error}".rstrip(": ")
             if isinstance(error, SystemExit) and not isinstance(error.code, str):
-                self._stop_reason += f", raised {place_of(error)}"
+                self.stop_reason += f", raised {place_of(error)}"
         elif self.signal is not None:
             self.status = "interrupted"
         else:

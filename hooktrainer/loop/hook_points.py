@@ -83,82 +83,46 @@ class HookPoint(str):
         return (_point_named, (str(self),))
 
 
+_CHANGED = "a TensorDict, or None (unchanged)"
+_METRICS = "a dict of metrics, or None"
+
 HOOK_POINTS: tuple[HookPoint, ...] = (
     HookPoint(
         "batch_process",
         "transform",
         ("batch",),
-        "a TensorDict, or None (unchanged)",
+        _CHANGED,
         "extend a replay buffer, advantages, reward statistics, key selection, masking",
     ),
-    HookPoint(
-        "pre_steps_log",
-        "log",
-        ("batch",),
-        "a dict of metrics, or None",
-        "training reward, frame count",
-    ),
-    HookPoint(
-        "pre_optim_steps",
-        "action",
-        (),
-        "nothing",
-        "clear the CUDA cache",
-    ),
+    HookPoint("pre_steps_log", "log", ("batch",), _METRICS, "training reward, frame count"),
+    HookPoint("pre_optim_steps", "action", (), "nothing", "clear the CUDA cache"),
     HookPoint(
         "process_optim_batch",
         "transform",
         ("batch",),
-        "a TensorDict, or None (unchanged); StopIteration ends the epoch",
+        f"{_CHANGED}; StopIteration ends the epoch",
         "sample a replay buffer, sub-sample, normalize rewards",
         per_step=True,
     ),
     HookPoint(
-        "post_loss",
-        "transform",
-        ("sub_batch",),
-        "a TensorDict, or None (unchanged)",
-        "update priorities",
-        per_step=True,
+        "post_loss", "transform", ("sub_batch",), _CHANGED, "update priorities", per_step=True
     ),
     HookPoint(
         "optimizer",
         "transform",
         ("losses", "clip_grad_norm", "clip_norm", "index"),
-        "a TensorDict, or None (unchanged)",
+        _CHANGED,
         "one optimizer over all or some loss components",
         per_step=True,
     ),
     HookPoint(
-        "post_optim",
-        "action",
-        (),
-        "nothing",
-        "target-network update, scheduler",
-        per_step=True,
+        "post_optim", "action", (), "nothing", "target-network update, scheduler", per_step=True
     ),
     HookPoint(
-        "post_optim_log",
-        "log",
-        ("sub_batch",),
-        "a dict of metrics, or None",
-        "per-step diagnostics",
-        per_step=True,
+        "post_optim_log", "log", ("sub_batch",), _METRICS, "per-step diagnostics", per_step=True
     ),
-    HookPoint(
-        "post_steps",
-        "action",
-        (),
-        "nothing",
-        "push weights to the collectors",
-    ),
-    HookPoint(
-        "post_steps_log",
-        "log",
-        ("batch",),
-        "a dict of metrics, or None",
-        "evaluation",
-    ),
+    HookPoint("post_steps", "action", (), "nothing", "push weights to the collectors"),
+    HookPoint("post_steps_log", "log", ("batch",), _METRICS, "evaluation"),
 )
 """The ten hook points, in loop order."""
 

@@ -7,7 +7,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from ..errors import (
     ConfigError,
@@ -22,14 +22,6 @@ from .hook_points import HOOK_POINTS, HookPoint
 from .metrics import Metrics
 from .stateful import as_stateful, has_state
 from .timing import Timing
-
-
-@runtime_checkable
-class _ToldItsTrainer(Protocol):
-    """A hook with the method ``registered_with``."""
-
-    def registered_with(self, trainer: Any) -> None:
-        """Store the trainer."""
 
 
 class Registry:
@@ -257,7 +249,7 @@ class Registry:
 
     def _tell(self, hook: Any) -> None:
         """Pass the trainer to a hook that stores it."""
-        if isinstance(hook, _ToldItsTrainer):
+        if hasattr(type(hook), "registered_with"):
             hook.registered_with(self._trainer)
 
     def _rename(self) -> None:

@@ -76,18 +76,25 @@ class TorchRLBridge(Bridge):
         if _is(thing, "TargetNetUpdaterHook"):
             return _UpdaterCount(thing)
         if thing is self._trainer.source and waits_for_processes(thing):
-            return CollectorProcesses(thing, self._trainer.control)
+            return _CollectorProcesses(thing, self._trainer.control)
         if has_value_estimator(thing):
-            return StatefulLoss(thing)
+            return _StatefulLoss(thing)
         return thing
 
     def send(self, collector: Any, send: Callable[[], None]) -> None:
-        """Send something to a collector; see `send_to`."""
-        send_to(collector, self._trainer.control, send)
+        """Send something to a collector; do not wait for processes that a signal has ended."""
+        if waits_for_processes(collector):
+            self._trainer.control.unless_signalled(send)
+        else:
+            send()
 
     def only_cleans_up(self, handler: Any) -> bool:
-        """Whether a handler is that of TorchRL's memory-mapped storages."""
-        return only_cleans_up(handler)
+        """Return whether a handler is the one that TorchRL's memory-mapped storages install.
+
+        It removes their files, as a normal exit does too, and ends the process.
+        """
+        name, module = getattr(handler, "__name__", ""), getattr(handler, "__module__", None) or ""
+        return name == "_signal_cleanup_handler" and module.startswith("torchrl.")
 
 
 class _InOrder(Adapter):
@@ -118,7 +125,7 @@ class _UpdateWeights(Adapter):
         self._trainer = trainer
 
     def __call__(self) -> None:
-        send_to(getattr(self.func, "collector", None), self._trainer.control, self.func)
+        self._trainer.bridge.send(getattr(self.func, "collector", None), self.func)
 
 
 class _Stepper(Adapter):
@@ -161,24 +168,7 @@ def _is(thing: Any, name: str) -> bool:
     return kind is not None and isinstance(thing, kind)
 
 
-def only_cleans_up(handler: Any) -> bool:
-    """Return whether a handler is the one that TorchRL's memory-mapped storages install.
-
-    It removes their files, as a normal exit does too, and ends the process.
-    """
-    name, module = getattr(handler, "__name__", ""), getattr(handler, "__module__", None) or ""
-    return name == "_signal_cleanup_handler" and module.startswith("torchrl.")
-
-
-def send_to(collector: Any, control: Control, send: Callable[[], None]) -> None:
-    """Send something to a collector; do not wait for one whose processes a signal has ended."""
-    if waits_for_processes(collector):
-        control.unless_signalled(send)
-    else:
-        send()
-
-
-class CollectorProcesses:
+class _CollectorProcesses:
     """The state of a collector with processes; empty if a signal has ended them."""
 
     def __init__(self, collector: Any, control: Control) -> None:
@@ -227,7 +217,7 @@ def _is_in(state: Mapping[str, Any]) -> bool:
     return any(str(key).startswith(_PREFIX) for key in state)
 
 
-class StatefulLoss(StatefulModule):
+class _StatefulLoss(StatefulModule):
     """A loss with a lazy value estimator, built before a state is compared."""
 
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:

@@ -47,11 +47,6 @@ def test_padding_is_left_out():
     assert valid_steps(batch)["action"].tolist() == DATA
 
 
-def test_an_entry_that_is_missing_is_an_error():
-    with pytest.raises(KeyError, match="nothing"):
-        valid(padded(), "nothing")
-
-
 def test_a_replay_buffer_stores_data_only():
     buffer = ReplayBuffer(100)
     ReplayBufferTrainer(buffer).extend(padded())

@@ -11,7 +11,6 @@ from hooktrainer.base.checks import (
     EVALUATION_SEED,
     EVALUATION_SEEDS,
     TUNING_SEEDS,
-    check_training_seed,
     is_for_tuning,
 )
 from hooktrainer.errors import ConfigError
@@ -33,11 +32,6 @@ def test_seeds_of_tuning():
 def test_evaluations_have_the_seed_that_is_kept_for_them():
     assert inspect.signature(Evaluate).parameters["seed"].default == EVALUATION_SEED
     assert evaluation.SEED == EVALUATION_SEED
-
-
-@pytest.mark.parametrize("seed", [0, 31, 1_000_000_005, 2**40])
-def test_seeds_that_runs_may_have(seed):
-    check_training_seed("seed", seed)
 
 
 def test_a_run_is_not_trained_from_a_seed_of_evaluations():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from pathlib import Path
 
 import pytest
@@ -77,18 +76,6 @@ def test_resume_takes_back_what_came_after_the_checkpoint(tmp_path):
     assert read_csv(tmp_path) == {"x": [(1, 1.0), (2, 2.0)]}
 
 
-def test_resume_from_before_the_first_row(tmp_path):
-    state = logger_at(tmp_path).state_dict()
-    first = logger_at(tmp_path)
-    first.log_scalar("x", 99.0, 1)
-    first.flush()
-    second = logger_at(tmp_path)
-    second.load_state_dict(state)
-    second.log_scalar("x", 1.0, 1)
-    second.close()
-    assert (tmp_path / "metrics.csv").read_text() == "step,name,value\n1,x,1.0\n"
-
-
 def test_rolling_back_within_one_process(tmp_path):
     logger = logger_at(tmp_path)
     logger.log_scalar("x", 1.0, 1)
@@ -99,23 +86,6 @@ def test_rolling_back_within_one_process(tmp_path):
         logger.load_state_dict(state)
     logger.close()
     assert read_csv(tmp_path) == {"x": [(1, 1.0)]}
-
-
-def test_a_file_shorter_than_the_checkpoint_knew_is_continued_by_steps(tmp_path, caplog):
-    first = logger_at(tmp_path)
-    for step in (1, 2, 3):
-        first.log_scalar("x", float(step), step)
-    state = first.state_dict()
-    first.close()
-    path = tmp_path / "metrics.csv"
-    path.write_bytes(path.read_bytes()[:-4])  # the last row is torn
-
-    second = logger_at(tmp_path)
-    second.load_state_dict(state)
-    second.log_scalar("x", 4.0, 4)
-    second.close()
-    assert read_csv(tmp_path) == {"x": [(1, 1.0), (2, 2.0), (4, 4.0)]}
-    assert "not the file that the checkpoint knew" in caplog.text
 
 
 def test_an_edited_file_keeps_its_rows_up_to_the_checkpoint(tmp_path, caplog):
@@ -131,30 +101,12 @@ def test_an_edited_file_keeps_its_rows_up_to_the_checkpoint(tmp_path, caplog):
     assert "metrics.csv" in caplog.text
 
 
-def test_an_earlier_run_is_moved_aside_not_mixed(tmp_path, caplog):
-    for value in (1.0, 2.0):
-        with logger_at(tmp_path) as logger:
-            logger.log_scalar("x", value, 0)
-    assert read_csv(tmp_path) == {"x": [(0, 2.0)]}
-    assert read_csv(tmp_path / "previous_1") == {"x": [(0, 1.0)]}
-    assert "earlier run" in caplog.text
-
-
 def test_a_closed_logger_continues(tmp_path):
     logger = logger_at(tmp_path)
     for step in (1, 2):
         logger.log_scalar("x", float(step), step)
         logger.close()
         logger.close()
-    assert read_csv(tmp_path) == {"x": [(1, 1.0), (2, 2.0)]}
-
-
-def test_a_pickled_logger_continues_the_file(tmp_path):
-    logger = logger_at(tmp_path)
-    logger.log_scalar("x", 1.0, 1)
-    copy = pickle.loads(pickle.dumps(logger))
-    copy.log_scalar("x", 2.0, 2)
-    copy.close()
     assert read_csv(tmp_path) == {"x": [(1, 1.0), (2, 2.0)]}
 
 

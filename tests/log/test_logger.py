@@ -163,21 +163,6 @@ def test_a_users_logger_gets_what_it_can_take_and_the_rest_is_said_once(caplog):
     ]
 
 
-def test_a_users_failing_logger_is_not_fatal(caplog):
-    class Broken(Plain):
-        def log_scalar(self, name, value, step):
-            raise RuntimeError("no network")
-
-    logger = as_logger(Broken())
-    logger.log_scalar("x", 1.0, 7)
-    logger.log_scalar("x", 2.0, 8)
-    logger.close()
-    (record,) = caplog.records
-    assert "'Broken' failed" in record.message
-    assert "step 7" in record.message
-    assert "no network" in record.message
-
-
 def test_torchrls_own_logger_serves(tmp_path):
     from torchrl.record.loggers import CSVLogger
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -138,18 +137,6 @@ def test_a_reader_that_was_ahead_drops_what_was_taken_back(tmp_path):
     assert [event.value for event in reader.Reload().Scalars("x")] == [1.0, 2.0, 3.0]
 
 
-def test_resume_from_before_the_first_event(tmp_path):
-    logger = logger_at(tmp_path)
-    state = logger.state_dict()
-    logger.log_scalar("x", -1.0, 0)
-    logger.flush()
-    resumed = logger_at(tmp_path)
-    resumed.load_state_dict(state)
-    resumed.log_scalar("x", 1.0, 0)
-    resumed.close()
-    assert points(tmp_path, "x") == [(0, 1.0)]
-
-
 def test_a_torn_record_after_the_checkpoint_does_no_harm(tmp_path):
     logger = logger_at(tmp_path)
     logger.log_scalar("x", 1.0, 1)
@@ -164,21 +151,6 @@ def test_a_torn_record_after_the_checkpoint_does_no_harm(tmp_path):
     assert points(tmp_path, "x") == [(1, 1.0), (2, 2.0)]
 
 
-def test_a_file_shorter_than_the_checkpoint_knew_is_continued_by_steps(tmp_path, caplog):
-    logger = logger_at(tmp_path)
-    for step in (1, 2, 3):
-        logger.log_scalar("x", float(step), step)
-    state = logger.state_dict()
-    (file,) = tmp_path.iterdir()
-    file.write_bytes(file.read_bytes()[:-5])
-    resumed = logger_at(tmp_path)
-    resumed.load_state_dict(state)
-    resumed.log_scalar("x", 4.0, 4)
-    resumed.close()
-    assert points(tmp_path, "x") == [(1, 1.0), (2, 2.0), (4, 4.0)]
-    assert "does not hold what the checkpoint knew" in caplog.text
-
-
 def test_resume_does_not_write_the_same_configuration_again(tmp_path):
     config = {"lr": 0.1}
     logger = logger_at(tmp_path)
@@ -191,23 +163,3 @@ def test_resume_does_not_write_the_same_configuration_again(tmp_path):
     resumed.log_scalar("x", 2.0, 2)
     resumed.close()
     assert len(accumulate(tmp_path).Tensors("config/text_summary")) == 1
-
-
-def test_an_earlier_run_is_moved_aside_not_mixed(tmp_path, caplog):
-    for value in (1.0, 2.0):
-        with logger_at(tmp_path) as logger:
-            logger.log_scalar("x", value, 0)
-    assert points(tmp_path, "x") == [(0, 2.0)]
-    assert points(tmp_path / "previous_1", "x") == [(0, 1.0)]
-    assert "earlier run" in caplog.text
-
-
-def test_a_pickled_logger_writes_a_file_of_its_own(tmp_path):
-    logger = logger_at(tmp_path)
-    logger.log_scalar("x", 1.0, 1)
-    copy = pickle.loads(pickle.dumps(logger))
-    copy.log_scalar("x", 2.0, 2)
-    copy.close()
-    logger.close()
-    assert points(tmp_path, "x") == [(1, 1.0), (2, 2.0)]
-    assert len(list(tmp_path.iterdir())) == 2

@@ -7,7 +7,6 @@ import torch
 
 from hooktrainer.loop.lifecycle import DeviceClock, time_device
 from hooktrainer.loop.timing import Timing
-from hooktrainer.testing import tiny_trainer
 
 
 class Device:
@@ -86,27 +85,11 @@ def test_a_phase_within_another_is_taken_out_of_that_one(device, timing):
     assert report["time/device/hooks"] == pytest.approx((1 + 9 - 4) / 1000)
 
 
-def test_marks_that_were_read_are_let_go(device):
-    clock = DeviceClock(device.mark)
-    for _ in range(10):
-        clock.begin("collect")
-        clock.end("collect")
-    device.passed = 20
-    assert clock.read()["device/collect"] == pytest.approx(sum(range(1, 40, 4)) / 1000)
-    assert clock.read() == {}
-
-
 @pytest.mark.parametrize("loss", [torch.nn.Linear(1, 1), torch.nn.Identity(), lambda batch: batch])
 def test_without_an_accelerator_nothing_is_marked(loss):
     timing = Timing()
     time_device(timing, loss)
     assert timing.listeners == ()
-
-
-def test_a_run_on_the_cpu_reports_no_device_times(logger):
-    trainer = tiny_trainer(logger=logger)
-    trainer.train()
-    assert not [name for _, row in logger.rows for name in row if "device" in name]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from hooktrainer import Every, HookError
+from hooktrainer import Every
 from hooktrainer.errors import HookReturnError
 from hooktrainer.testing import tiny_trainer
 
@@ -234,7 +234,3 @@ def test_a_hook_registered_during_the_run_is_called():
     trainer.register_op("post_steps", late)
     trainer.train()
     assert seen == [20, 30]
-
-
-def test_hook_errors_are_hook_errors():
-    assert issubclass(HookReturnError, HookError)

@@ -24,51 +24,16 @@ def test_the_ten_in_loop_order():
     )
 
 
-def test_kinds():
-    kinds = {str(point): point.kind for point in HOOK_POINTS}
-    assert [n for n, kind in kinds.items() if kind == "transform"] == [
-        "batch_process",
-        "process_optim_batch",
-        "post_loss",
-        "optimizer",
-    ]
-    assert [n for n, kind in kinds.items() if kind == "log"] == [
-        "pre_steps_log",
-        "post_optim_log",
-        "post_steps_log",
-    ]
-    assert [n for n, kind in kinds.items() if kind == "action"] == [
-        "pre_optim_steps",
-        "post_optim",
-        "post_steps",
-    ]
-
-
-def test_arguments_follow_the_kind():
+def test_kind_and_arguments_of_each_point():
+    one = {"transform": (1,), "log": (1,), "action": (0,)}
+    per_step = HOOK_POINTS[3:8]
+    kinds = [*("transform", "log", "action"), *("transform", "transform", "transform")]
+    kinds += [*("action", "log"), *("action", "log")]
+    assert [point.kind for point in HOOK_POINTS] == kinds
     for point in HOOK_POINTS:
-        if point == "optimizer":
-            assert point.receives == ("losses", "clip_grad_norm", "clip_norm", "index")
-        else:
-            assert len(point.receives) == (0 if point.kind == "action" else 1)
+        assert point.per_step == (point in per_step)
+        assert point == "optimizer" or (len(point.receives),) == one[point.kind]
     assert HOOK_POINTS[5].call == "optimizer(losses, clip_grad_norm, clip_norm, index)"
-    assert HOOK_POINTS[2].call == "pre_optim_steps()"
-
-
-def test_points_of_the_inner_loop():
-    assert [str(p) for p in HOOK_POINTS if p.per_step] == [
-        "process_optim_batch",
-        "post_loss",
-        "optimizer",
-        "post_optim",
-        "post_optim_log",
-    ]
-
-
-def test_a_point_is_its_name():
-    point = HOOK_POINTS[0]
-    assert isinstance(point, str)
-    assert {point: 1}["batch_process"] == 1
-    assert str(point) == "batch_process"
 
 
 def test_copies_and_pickles_are_the_row_itself():

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 
-import hooktrainer
 from hooktrainer import ConfigError, OptimizerHook, TrainerHookBase
 from hooktrainer.collect import adapt
 from hooktrainer.loop.loop import Loop
 from hooktrainer.testing import FakeCollector, ScriptedLoss, tiny_trainer
 
-PACKAGE = Path(hooktrainer.__file__).parent
 BELOW = {"loop", "store", "networks", "base", "errors"}
 
 
@@ -68,39 +63,3 @@ def test_importing_it_imports_no_room_above_it():
         "assert 'torchrl' not in sys.modules"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
-
-
-def imports_of(file: Path) -> Iterator[str]:
-    """What a file imports of the package, for types and within functions included."""
-    parts = ("hooktrainer", *file.relative_to(PACKAGE).with_suffix("").parts)
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            base = [*parts[: -node.level], *((node.module or "").split(".") if node.module else ())]
-            for alias in node.names:
-                inner = PACKAGE.joinpath(*base[1:], f"{alias.name}.py")
-                yield ".".join([*base, alias.name] if inner.exists() else base)
-
-
-FILES = {
-    ".".join(("hooktrainer", *file.relative_to(PACKAGE).with_suffix("").parts)): file
-    for file in [*sorted((PACKAGE / "loop").glob("*.py")), PACKAGE / "trainer.py"]
-}
-
-
-def test_no_file_of_the_loop_imports_what_is_above_it():
-    for name, file in FILES.items():
-        above = {m for m in imports_of(file) if m.split(".")[1] not in BELOW}
-        assert name == "hooktrainer.trainer" or not above, f"{name} imports {above}"
-
-
-def test_no_files_of_the_loop_import_one_another_in_a_circle():
-    left = {name: set(imports_of(file)) & set(FILES) for name, file in FILES.items()}
-    while free := [name for name, needs in left.items() if not needs & set(left)]:
-        for name in free:
-            del left[name]
-    assert not left, f"a circle within {sorted(left)}"
-
-
-def test_neither_the_trainer_nor_the_registry_imports_the_base_of_hooks():
-    for name in ("assembly", "lifecycle", "loop", "registry", "state"):
-        assert "hooktrainer.loop.hook" not in set(imports_of(FILES[f"hooktrainer.loop.{name}"]))

@@ -19,11 +19,6 @@ def test_the_bar_ends_at_the_last_frame_with_the_marked_metrics(capsys):
     assert "reward=2.5" in last
 
 
-def test_no_bar_unless_asked_for(capsys):
-    tiny_trainer(progress_bar=False).train()
-    assert capsys.readouterr().err == ""
-
-
 def test_the_bar_of_a_resumed_run_begins_where_it_stands(capsys):
     first = tiny_trainer(total_frames=30)
     first.train()

@@ -48,10 +48,6 @@ def run_order(*priorities: float) -> list[int]:
     return seen
 
 
-def test_order_of_registration():
-    assert run_order(0, 0, 0) == [0, 1, 2]
-
-
 def test_higher_priorities_first_and_ties_stable():
     assert run_order(0, 5, -1, 5, 0.5) == [1, 3, 4, 0, 2]
 
@@ -64,16 +60,6 @@ def test_a_handle_takes_its_op_out_and_no_other():
     trainer.train()
     assert seen == ["first", "second", "second"]
     first.remove()  # again: harmless
-
-
-def test_a_handle_takes_one_op_of_a_hook_out_and_leaves_its_others():
-    trainer = tiny_trainer(total_frames=10)
-    recorder = CallRecorder()
-    recorder.register(trainer)
-    trainer.register_op("post_steps", recorder._at_0, point="mine").remove()
-    trainer.train()
-    assert recorder.calls.count("post_steps") == 1
-    assert "mine" not in recorder.calls
 
 
 def test_the_same_op_twice_is_called_twice_and_removed_once():
@@ -297,10 +283,6 @@ def test_describe_lists_every_point_and_hook_in_run_order():
     assert "eval: n" in log[1]
     optimizer = lines[lines.index("optimizer (transform)") + 1 :]
     assert [line.split()[0] for line in optimizer[:2]] == ["nan_guard", "optimizer"]
-
-
-def test_describe_does_not_collect_states_of_what_has_none():
-    assert tiny_trainer().describe().count("saves") == 1
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from hooktrainer import (
     MiniBatches,
     RewardNormalizer,
     StateMismatchError,
-    TargetNetUpdaterHook,
     Trainer,
     TrainerHookBase,
     UpdateWeights,
@@ -199,51 +198,7 @@ def test_a_finished_run_can_be_continued():
     assert parameters(longer).equal(parameters(whole))
 
 
-def test_saving_changes_nothing(tmp_path):
-    one = toy()
-    one.train()
-    other = toy(save_trainer_file=tmp_path / "s.pt", save_trainer_interval=10)
-    other.train()
-    assert parameters(one).equal(parameters(other))
-
-
-def test_describing_changes_nothing():
-    one = toy()
-    one.train()
-    other = toy()
-    other.register_op("post_steps", other.describe)
-    other.train()
-    assert parameters(one).equal(parameters(other))
-
-
 # -- the state -----------------------------------------------------------------------------------
-
-
-def test_state_round_trip():
-    one = toy()
-    one.train()
-    other = toy()
-    other.load_state_dict(one.state_dict())
-    before, after = one.state_dict(), other.state_dict()
-    assert_same_state(before["components"], after["components"])
-
-
-def test_the_state_holds_every_component():
-    components = toy().state_dict()["components"]
-    assert {
-        "progress",
-        "metrics",
-        "loss_module",
-        "collector",
-        "cadence/log",
-        "cadence/save",
-        "cadence/post_optim_log/noise",
-        "hook/optimizer",
-        "hook/reward_normalizer",
-        "hook/noise",
-        "hook/lr_scheduler",
-        "hook/early_stopping",
-    } <= components.keys()
 
 
 def test_the_file_is_loaded_with_weights_only(tmp_path):
@@ -269,19 +224,6 @@ def test_loading_before_training_waits_with_the_random_state():
     other.register_op("batch_process", lambda td: drawn.append(torch.rand(3)))
     other.train()
     assert drawn[0].equal(expected)
-
-
-def test_two_trainers_share_nothing_after_loading():
-    one = toy(total_frames=50)
-    one.train()
-    other = toy(total_frames=100)
-    other.load_state_dict(one.state_dict())
-    before = parameters(one).clone()
-    state = pickle.dumps(one.state_dict()["components"]["hook/reward_normalizer"])
-    other.train()
-    assert parameters(one).equal(before)
-    assert not parameters(other).equal(before)
-    assert pickle.dumps(one.state_dict()["components"]["hook/reward_normalizer"]) == state
 
 
 @pytest.mark.parametrize("saves", [True, False])
@@ -504,13 +446,6 @@ def test_a_trainer_pickles_before_and_trains_after():
     assert parameters(copy).equal(parameters(trainer))
 
 
-def test_a_trained_trainer_pickles_with_its_state():
-    trainer = toy(total_frames=100)
-    trainer.train()
-    copy = pickle.loads(pickle.dumps(trainer))
-    assert_same_state(copy.state_dict()["components"], trainer.state_dict()["components"])
-
-
 def test_a_trainer_with_a_bar_pickles_during_the_run(capsys):
     copies = []
     trainer = toy(total_frames=30, progress_bar=True)
@@ -549,45 +484,6 @@ def test_after_unpickling_hooks_and_trainer_are_still_one():
 
 
 # -- states that are created lazily ---------------------------------------------------------------
-
-
-def test_a_target_updater_counts_on(tmp_path):
-    class Updater:
-        def __init__(self):
-            self.counter = 0
-            self.updates = 0
-
-        def step(self):
-            self.counter += 1
-            if self.counter == 7:
-                self.counter = 0
-                self.updates += 1
-
-    one, updater = tiny_trainer(total_frames=20), Updater()
-    TargetNetUpdaterHook(updater).register(one)
-    one.train()
-    assert updater.counter == 4
-    other, resumed = tiny_trainer(total_frames=40), Updater()
-    TargetNetUpdaterHook(resumed).register(other)
-    other.load_state_dict(one.state_dict())
-    other.train()
-    assert (resumed.counter, resumed.updates) == (1, 1)
-
-
-def test_a_collector_without_state_is_left_alone():
-    class Stateless:
-        def __init__(self):
-            self.batches = [FakeCollector()._batch() for _ in range(5)]
-
-        def __iter__(self):
-            return iter(self.batches)
-
-    one = tiny_trainer(collector=Stateless(), total_frames=20)
-    one.train()
-    assert "collector" not in one.state_dict()["components"]
-    other = tiny_trainer(collector=Stateless())
-    other.load_state_dict(one.state_dict())
-    assert other.collected_frames == 20
 
 
 def test_an_exception_saves_the_state_aside_and_leaves_the_last_save_alone(tmp_path):

@@ -20,8 +20,7 @@ from hooktrainer.log import Logger, Sink
 from hooktrainer.loop.assembly import Assembly
 from hooktrainer.loop.cadence import Progress
 from hooktrainer.loop.metrics import Metrics
-from hooktrainer.loop.state import components
-from hooktrainer.loop.stateful import StatefulModule, as_stateful, fitting, has_state, mismatches
+from hooktrainer.loop.stateful import StatefulModule, as_stateful, has_state, mismatches
 from hooktrainer.run.get_logger import RunLogger
 from hooktrainer.store.tree import flatten
 from hooktrainer.testing import ScriptedLoss, tiny_trainer
@@ -76,14 +75,6 @@ def test_a_part_fits_its_own_state_and_restores_it(kind, tmp_path):
     other, others = flatten(dict(again.state_dict()))
     assert skeleton == other
     torch.testing.assert_close(tensors, others, rtol=0, atol=0)
-
-
-def test_the_parts_of_a_trainer_are_these_and_its_hooks():
-    parts = components(tiny_trainer(logger=Logger({})))
-    assert {"progress", "metrics", "loss_module", "collector", "logger/0", "cadence/log"} <= set(
-        parts
-    )
-    assert isinstance(parts["loss_module"], StatefulModule)
 
 
 # -- what the loader asks ------------------------------------------------------------------------
@@ -160,8 +151,3 @@ def test_an_optimizer_of_other_parameters_is_said():
         live.load_state_dict(saved)
     with pytest.warns(UserWarning, match=line):
         live.load_state_dict(saved, strict=False)
-
-
-def test_what_a_part_lacks_of_the_rest_is_as_if_it_were_empty():
-    assert mismatches(object(), {}) == []
-    assert fitting(object(), {}) is None

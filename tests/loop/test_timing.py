@@ -5,12 +5,11 @@ import pickle
 from collections import defaultdict
 
 import pytest
-import torch
 from marks import slow_except
 from rich.console import Console
 
 import hooktrainer.loop.timing
-from hooktrainer import Evaluate, Every, algorithms
+from hooktrainer import algorithms
 from hooktrainer.log import read_csv
 from hooktrainer.loop.hook import TrainerHookBase
 from hooktrainer.loop.timing import PhasedCall, TimedCall, Timing, Trace
@@ -110,13 +109,6 @@ def test_of_a_hook_of_the_inner_loop_a_sample_is_timed(clock):
     assert trainer.timing.totals["hook/two_seconds"] == pytest.approx(400 * 3.0)
     readings = clock[0] - started - 400 * 2.0
     assert readings < 600  # of 3 hooks at 400 steps, beginning and end, 2400
-
-
-def test_only_hooks_that_were_called_are_reported():
-    trainer = tiny_trainer()
-    trainer.register_op("post_optim", lambda: None)
-    Estimates().register(trainer)
-    assert trainer.timing.totals == {}
 
 
 def test_a_hook_outside_the_inner_loop_counts_for_its_phase_too(clock):
@@ -315,28 +307,6 @@ def test_the_serial_phases_are_the_step(algorithm, tmp_path):
     assert 0 < parts <= last["collect"]
     totals = trainer.timing.totals
     assert 0.95 * totals["step"] <= serial(totals) <= totals["step"]
-
-
-def test_a_run_that_saves_in_the_middle_of_a_batch_counts_that_once(tmp_path):
-    trainer = tiny_trainer(save_trainer_file=tmp_path / "trainer.pt")
-    trainer.register_op("post_steps", lambda: trainer.save_trainer(force_save=True))
-    trainer.train()
-    totals = trainer.timing.totals
-    assert 0 < totals["checkpoint"] < totals["step"]
-    assert totals["hooks"] < totals["hook/<lambda>"]
-    assert serial(totals) <= totals["step"]
-
-
-def test_the_final_evaluation_is_in_the_time_of_the_run():
-    evaluate = Evaluate("CartPole-v1", None, every=Every(frames=10_000), episodes=1)
-    evaluate.evaluate = lambda: {"eval/return": torch.ones(()) * sum(range(1000))}
-    trainer = tiny_trainer()
-    evaluate.register(trainer)
-    trainer.train()
-    totals = trainer.timing.totals
-    assert totals["evaluate"] > 0
-    assert "hook/evaluate" in totals
-    assert serial(totals) <= totals["step"]
 
 
 def test_the_table_shows_the_parts_of_each_phase(tmp_path):

@@ -120,18 +120,6 @@ def test_a_trace_that_is_too_long_says_what_it_left_out():
     assert trace.as_dict()["otherData"] == {"spans left out": 4}
 
 
-def test_the_file_is_json_in_the_form_that_chrome_reads(tmp_path):
-    trace = Trace()
-    trace.add("step", 1.0, 2.0)
-    trace.write(tmp_path / "trace.json")
-    content = json.loads((tmp_path / "trace.json").read_text())
-    assert content["traceEvents"][-1] == {
-        **{"name": "step", "cat": "phase", "ph": "X", "ts": 0.0, "dur": 1e6},
-        **{"pid": os.getpid(), "tid": 1},
-    }
-    assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]
-
-
 def test_an_empty_trace_can_be_written(tmp_path):
     Trace().write(tmp_path / "trace.json")
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"] == []

@@ -11,8 +11,6 @@ from hooktrainer import (
     CheckpointError,
     ConfigError,
     HookPoint,
-    NonFiniteError,
-    Trainer,
     TrainerHookBase,
 )
 from hooktrainer.testing import CallRecorder, FakeCollector, ScriptedLoss, tiny_trainer
@@ -71,68 +69,7 @@ def test_without_a_number_of_steps_an_epoch_lasts_as_long_as_its_sub_batches():
     assert trainer.optim_count == 5
 
 
-def test_the_program_in_the_contract():
-    class Third(TrainerHookBase):
-        def __init__(self):
-            self.n, self.seen = 0, []
-
-        def register(self, trainer, name="third"):
-            trainer.register_module(name, self)
-            trainer.register_op("post_optim_log", self)
-
-        def state_dict(self):
-            return {"n": self.n}
-
-        def load_state_dict(self, sd):
-            self.n = sd["n"]
-
-        def __call__(self, batch):
-            self.n += 1
-            if self.n % 3 == 0:
-                self.seen.append(self.n)
-                return {"third": float(self.n), "log_pbar": False}
-            return None
-
-    net = torch.nn.Linear(4, 1)
-
-    class Loss(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = net
-
-        def forward(self, td):
-            return TensorDict({"loss": self.net(td["x"]).pow(2).mean()}, [])
-
-    hook = Third()
-    trainer = Trainer(
-        collector=[TensorDict({"x": torch.randn(10, 4)}, [10]) for _ in range(5)],
-        total_frames=50,
-        frame_skip=1,
-        optim_steps_per_batch=2,
-        loss_module=Loss(),
-        optimizer=torch.optim.Adam(net.parameters()),
-        progress_bar=False,
-    )
-    hook.register(trainer)
-    trainer.train()
-    assert hook.seen == [3, 6, 9]
-
-
-def test_sgd_by_hand():
-    # the loss has the gradient 1, so 10 steps with lr 0.1 move the parameter by -1
-    loss = ScriptedLoss()
-    tiny_trainer(loss_module=loss).train()
-    assert loss.parameter.item() == pytest.approx(-1.0)
-
-
 # -- how far it goes -----------------------------------------------------------------------------
-
-
-def test_it_ends_at_total_frames():
-    trainer = tiny_trainer(total_frames=50)
-    trainer.train()
-    assert (trainer.collected_frames, trainer.optim_count) == (50, 10)
-    assert trainer.collector.yielded == 5
 
 
 def test_the_last_batch_may_overshoot():
@@ -171,14 +108,6 @@ def test_padding_is_not_counted():
     assert trainer.collected_frames == 8
 
 
-def test_the_end_of_the_collector_is_the_end_of_the_run(logger):
-    trainer = tiny_trainer(collector=FakeCollector(num_batches=3), logger=logger)
-    trainer.train()
-    assert (trainer.collected_frames, trainer.optim_count) == (30, 6)
-    assert trainer.collector.closed == 1
-    assert logger.steps[-1] == 30
-
-
 @pytest.mark.parametrize("frame_skip", [1, 4])
 def test_random_frames_are_collected_without_optimizing(frame_skip):
     collector = FakeCollector()
@@ -202,13 +131,6 @@ def test_a_finished_run_does_nothing_and_closes():
     assert recorder.calls == []
     assert other.collector.yielded == 5  # nothing more was collected
     assert other.collector.closed == 1
-
-
-def test_shutdown_twice_is_harmless():
-    trainer = tiny_trainer()
-    trainer.shutdown()
-    trainer.shutdown()
-    assert trainer.collector.closed == 1
 
 
 # -- what hooks ask for --------------------------------------------------------------------------
@@ -309,14 +231,6 @@ def test_a_window_is_closed_on_request(logger):
     )
     trainer.train()
     assert logger.steps == [10, 30, 50]
-
-
-def test_no_file_no_saving(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    trainer = tiny_trainer(save_trainer_interval=10)
-    trainer.save_trainer(True)
-    trainer.train()
-    assert list(tmp_path.iterdir()) == []
 
 
 # -- metrics -------------------------------------------------------------------------------------
@@ -479,17 +393,6 @@ def test_a_failing_collector_closes_everything_once(where, error, logger):
     assert (collector.closed, logger.closed) == (1, 1)
 
 
-def test_a_failing_loss_closes_everything_once(logger):
-    class Loss(ScriptedLoss):
-        def forward(self, batch):
-            raise Boom
-
-    trainer = tiny_trainer(loss_module=Loss(), logger=logger)
-    with pytest.raises(Boom):
-        trainer.train()
-    assert (trainer.collector.closed, logger.closed) == (1, 1)
-
-
 @pytest.mark.parametrize("method", ["on_train_start", "on_train_end"])
 def test_a_hook_that_fails_at_the_ends_of_the_run_closes_everything(method, logger):
     def fail(trainer):
@@ -541,30 +444,6 @@ def test_a_failing_close_is_reported_beside_the_error_not_instead(logger):
         trainer.train()
     assert any("closing failed" in note and "shutdown" in note for note in caught.value.__notes__)
     assert (collector.closed, logger.closed) == (1, 1)
-
-
-def test_several_failing_closes_are_all_reported():
-    class Stuck(Recording):
-        def close(self):
-            raise Boom("hook")
-
-    collector = Hostile("shutdown")
-    trainer = tiny_trainer(collector=collector, total_frames=20)
-    Stuck().register(trainer)
-    with pytest.raises(Boom, match="hook") as caught:
-        trainer.train()
-    assert "shutdown" in caught.value.__notes__[0]
-
-
-def test_a_failing_close_is_raised_inside_an_except_block_too():
-    trainer = tiny_trainer(collector=Hostile("shutdown"), total_frames=20)
-    try:
-        raise ValueError("an error that the caller handles")
-    except ValueError as other:
-        with pytest.raises(Boom, match="shutdown"):
-            trainer.train()
-        notes = getattr(other, "__notes__", [])
-    assert notes == []
 
 
 def test_a_failing_on_exception_does_not_hide_the_error_nor_the_others():
@@ -747,15 +626,6 @@ def test_a_torchrl_collector_is_seeded_and_closed(cartpole):
     assert one.equal(same)
     assert not one[0].equal(other[0])  # the very first reset is seeded too
     assert collector.closed
-
-
-def test_a_nan_from_the_loss_stops_before_the_weights(logger):
-    loss = ScriptedLoss(values=[1.0, 1.0, float("nan")])
-    trainer = tiny_trainer(loss_module=loss, logger=logger)
-    with pytest.raises(NonFiniteError, match="loss is nan at optimizer step 3, after 20 frames"):
-        trainer.train()
-    assert loss.parameter.item() == pytest.approx(-0.2)
-    assert (trainer.collector.closed, logger.closed) == (1, 1)
 
 
 def test_training_a_second_time_is_refused():

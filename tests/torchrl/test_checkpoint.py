@@ -18,7 +18,6 @@ from torchrl.trainers import TargetNetUpdaterHook as TorchRLTargetNetUpdaterHook
 from torchrl.trainers import Trainer as TorchRLTrainer
 
 from hooktrainer import (
-    CheckpointError,
     ReplayBufferTrainer,
     StateMismatchError,
     TargetNetUpdaterHook,
@@ -80,32 +79,6 @@ def same_state(first, second) -> bool:
     )
 
 
-def test_with_torchrls_parts_all_of_it_is_taken_over(saved):
-    path, their_loss, their_optimizer, their_buffer = saved
-    collector, loss, optimizer, buffer = torchrl_parts(1, total_frames=140)
-    trainer = Trainer(
-        collector=collector,
-        total_frames=140,
-        optim_steps_per_batch=3,
-        loss_module=loss,
-        optimizer=optimizer,
-        progress_bar=False,
-    )
-    ReplayBufferTrainer(buffer, 8, flatten_tensordicts=True).register(trainer)
-    TargetNetUpdaterHook(TorchRLSoftUpdate(loss, eps=0.9)).register(trainer, "target")
-    with pytest.warns(UserWarning, match="taken over but\n  the random state") as caught:
-        trainer.load_from_file(path, weights_only=False, map_location="cpu")
-    assert len(str(caught[0].message).splitlines()) == 2
-    assert (trainer.collected_frames, trainer.optim_count) == (100, 15)
-    for name, value in their_loss.state_dict().items():
-        assert loss.state_dict()[name].equal(value)
-    assert same_state(optimizer.state_dict(), their_optimizer.state_dict())
-    assert len(buffer) == len(their_buffer) == 60
-    assert buffer[:]["observation"].equal(their_buffer[:]["observation"])
-    trainer.train()
-    assert (trainer.collected_frames, trainer.optim_count) == (140, 21)
-
-
 def test_into_our_own_parts(saved):
     path, their_loss, their_optimizer, their_buffer = saved
     q_network = QNetwork(nn.Linear(4, 2))
@@ -157,39 +130,3 @@ def test_other_networks_are_refused_and_nothing_changes(saved):
     assert all(wide_loss.state_dict()[k].equal(v) for k, v in before.items())
     assert trainer.collected_frames == 0
     trainer.shutdown()
-
-
-def test_what_has_no_place_here_is_said(saved, tmp_path):
-    content = torch.load(saved[0], weights_only=True)
-    content["my_hook"] = {"count": 3}
-    torch.save(content, tmp_path / "more.pt")
-    collector, loss, optimizer, _ = torchrl_parts(1)
-    trainer = Trainer(
-        collector=collector,
-        total_frames=140,
-        optim_steps_per_batch=3,
-        loss_module=loss,
-        optimizer=optimizer,
-        progress_bar=False,
-    )
-    with pytest.warns(UserWarning, match="'my_hook': no hook has this name here"):
-        trainer.load_from_file(tmp_path / "more.pt")
-    trainer.shutdown()
-
-
-def test_a_pickle_in_such_a_file_is_not_run(saved, tmp_path):
-    class Evil:
-        def __reduce__(self):
-            return (print, ("it ran",))
-
-    content = torch.load(saved[0], weights_only=True)
-    torch.save({**content, "evil": Evil()}, tmp_path / "evil.pt")
-    trainer = Trainer(
-        collector=[],
-        total_frames=1,
-        optim_steps_per_batch=1,
-        loss_module=saved[1],
-        progress_bar=False,
-    )
-    with pytest.raises(CheckpointError, match="never loaded"):
-        trainer.load_from_file(tmp_path / "evil.pt")

@@ -87,30 +87,6 @@ def test_priorities_go_with_it(tmp_path, capsys, monkeypatch):
     trainer.train()
 
 
-def test_and_back_again(tmp_path, capsys):
-    there = save_here(tmp_path, hooktrainer)
-    out = tmp_path / "trainer.pt"
-    main(["ckpt", "export", str(tmp_path / "run"), str(out)])
-    here = Parts(1, hooktrainer, total_frames=140)
-    trainer = here.register(Trainer(**here.arguments))
-    with pytest.warns(UserWarning, match="taken over but\n  the random state"):
-        trainer.load_from_file(out)
-    for name, hook in here.hooks.items():
-        if name != "replay_buffer":
-            assert str(hook.state_dict()) == str(there.hooks[name].state_dict())
-    trainer.shutdown()
-
-
-def test_the_file_of_a_trainer_is_taken_as_well(tmp_path, capsys):
-    trainer = tiny_trainer(save_trainer_file=tmp_path / "state.pt")
-    trainer.train()
-    out = tmp_path / "out.pt"
-    assert main(["ckpt", "export", str(tmp_path / "state.pt"), str(out)]) == 0
-    content = torch.load(out, weights_only=True)
-    assert content["state"]["collected_frames"] == 50
-    assert content["loss_module"]["parameter"].equal(trainer.loss_module.parameter)
-
-
 def test_what_torchrl_has_no_form_for_is_said(tmp_path, capsys):
     trainer = tiny_trainer(save_trainer_file=tmp_path / "state.pt")
     buffer = ReplayBuffer(20, batch_size=4)

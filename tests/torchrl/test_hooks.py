@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
-
-import pytest
 import torch
 import torchrl.trainers
 from tensordict import TensorDict
 
-from hooktrainer.testing import FakeCollector, ScriptedLoss, tiny_trainer
+from hooktrainer.testing import FakeCollector, tiny_trainer
 
 
 class Third(torchrl.trainers.TrainerHookBase):
@@ -44,17 +41,6 @@ def test_a_subclass_of_torchrls_base_class(logger):
     assert hook.seen == [3, 6, 9]
     assert logger.column("third") == {50: 6.0}
     assert trainer.state_dict()["components"]["hook/third"] == {"n": 10}
-
-
-def test_its_state_is_restored():
-    one, hook = tiny_trainer(), Third()
-    hook.register(one)
-    one.train()
-    other, again = tiny_trainer(total_frames=100), Third()
-    again.register(other)
-    other.load_state_dict(one.state_dict())
-    other.train()
-    assert again.seen == [12, 15, 18]
 
 
 def test_select_keys():
@@ -93,63 +79,6 @@ def test_log_scalar_count_frames_and_clear_cuda_cache(logger):
     assert {"r", "r_std", "n_frames"} <= logger.rows[0][1].keys()
 
 
-def test_reward_normalizer():
-    trainer = tiny_trainer()
-    torchrl.trainers.RewardNormalizer().register(trainer)
-    trainer.train()
-    assert trainer.optim_count == 10
-
-
-def test_replay_buffer_trainer():
-    from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
-
-    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100), batch_size=4)
-    trainer = tiny_trainer()
-    torchrl.trainers.ReplayBufferTrainer(buffer, flatten_tensordicts=True).register(trainer)
-    trainer.train()
-    assert len(buffer) == 50
-
-
-def test_optimizer_hook():
-    loss = ScriptedLoss()
-    trainer = tiny_trainer(loss_module=loss, optimizer=None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # torchrl deprecates its own
-        hook = torchrl.trainers.OptimizerHook(torch.optim.SGD(loss.parameters(), lr=0.1))
-    hook.register(trainer)
-    trainer.train()
-    assert loss.parameter.item() == pytest.approx(-1.0)
-
-
-def test_target_net_updater():
-    from torchrl.modules import QValueActor
-    from torchrl.objectives import DQNLoss, SoftUpdate
-
-    net = torch.nn.Linear(4, 2)
-    loss = DQNLoss(
-        QValueActor(net, in_keys=["observation"], action_space="categorical"),
-        action_space="categorical",
-        delay_value=True,
-    )
-    trainer = tiny_trainer(
-        loss_module=loss,
-        optimizer=torch.optim.SGD(loss.parameters(), lr=1.0),
-        total_frames=10,
-        optim_steps_per_batch=1,
-    )
-
-    def flat(parameters):
-        return torch.cat([p.detach().flatten() for p in parameters.values(True, True)])
-
-    updater = SoftUpdate(loss, eps=0.75)
-    torchrl.trainers.TargetNetUpdaterHook(updater).register(trainer, "target")
-    start = flat(loss.target_value_network_params)
-    trainer.train()
-    expected = 0.75 * start + 0.25 * flat(loss.value_network_params)
-    assert torch.allclose(flat(loss.target_value_network_params), expected, atol=1e-6)
-    assert not expected.equal(start)
-
-
 def test_update_weights():
     class Receiving(FakeCollector):
         received = 0
@@ -162,9 +91,3 @@ def test_update_weights():
     torchrl.trainers.UpdateWeights(collector, 1).register(trainer)
     trainer.train()
     assert collector.received == 5
-
-
-def test_log_timing():
-    trainer = tiny_trainer()
-    torchrl.trainers.LogTiming().register(trainer)
-    trainer.train()

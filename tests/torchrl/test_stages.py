@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tensordict import TensorDict
 
 from hooktrainer import ConfigError, Every, HookError, NonFiniteError
 from hooktrainer.testing import FakeCollector, ScriptedLoss, tiny_trainer
@@ -205,16 +204,3 @@ def test_keywords_are_passed():
     trainer.register_op("pre_epoch", lambda td, factor: got.append(factor), factor=3)
     trainer.train()
     assert got == [3]
-
-
-def test_losses_of_other_shapes_are_averaged_as_they_are():
-    got = []
-
-    class Two(ScriptedLoss):
-        def forward(self, batch):
-            return super().forward(batch).update(TensorDict({"each": torch.ones(3)}))
-
-    trainer = tiny_trainer(loss_module=Two(), total_frames=10)
-    trainer.register_op("post_optim_complete_log", lambda n, td: got.append(td["each"].tolist()))
-    trainer.train()
-    assert got == [[1.0, 1.0, 1.0]]

@@ -314,12 +314,12 @@ class RankControl(Control):
         stops, saves, logs, signals = zip(*rows, strict=True)
         self._save |= any(saves)
         self._log |= any(logs)
-        self._signal = max(signals) or None
+        self.signal = max(signals) or None
         if any(stops) and self.stop_reason is None:
             self._take(self._ranks.broadcast(place, own.stop, stops.index(1)))
 
     def _take(self, stop: tuple[str | None, Stop, str | None]) -> None:
-        self._stop_reason, self._stop_status, self._stopped_by = stop
+        self.stop_reason, self._stop_status, self._stopped_by = stop
 
     def request_stop(
         self, reason: str | None = None, status: Stop = "stopped", by: str | None = None
@@ -329,7 +329,7 @@ class RankControl(Control):
 
     def end(self, error: BaseException | None = None) -> None:
         """Set the status; what was asked for since the ranks last met, all of them asked for."""
-        if self._stop_reason is None and self._own.signal is None:
+        if self.stop_reason is None and self._own.signal is None:
             self._take(self._own.stop)
         super().end(error)
 

@@ -1,0 +1,73 @@
+"""What holds for every sink that writes files: CSV and TensorBoard."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from hooktrainer.log import Logger, read_csv, read_scalars
+from hooktrainer.log.csv import CSVSink
+from hooktrainer.log.tensorboard import TensorBoardSink
+
+
+@pytest.fixture(params=["csv", "tensorboard"])
+def kind(request) -> str:
+    return request.param
+
+
+def logger_at(kind: str, path: Path) -> Logger:
+    sink = CSVSink(path / "metrics.csv") if kind == "csv" else TensorBoardSink(path)
+    return Logger({kind: sink})
+
+
+def read(kind: str, path: Path) -> dict[str, list[tuple[int, float]]]:
+    return read_csv(path) if kind == "csv" else read_scalars(path)
+
+
+def test_resume_from_before_the_first_value(kind, tmp_path):
+    first = logger_at(kind, tmp_path)
+    state = first.state_dict()
+    first.log_scalar("x", 99.0, 1)
+    first.flush()
+    second = logger_at(kind, tmp_path)
+    second.load_state_dict(state)
+    second.log_scalar("x", 1.0, 1)
+    second.close()
+    assert read(kind, tmp_path) == {"x": [(1, 1.0)]}
+
+
+def test_a_file_shorter_than_at_the_checkpoint_is_continued_by_steps(kind, tmp_path, caplog):
+    first = logger_at(kind, tmp_path)
+    for step in (1, 2, 3):
+        first.log_scalar("x", float(step), step)
+    state = first.state_dict()
+    first.close()
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:-4])  # the last value is torn
+    second = logger_at(kind, tmp_path)
+    second.load_state_dict(state)
+    second.log_scalar("x", 4.0, 4)
+    second.close()
+    assert read(kind, tmp_path) == {"x": [(1, 1.0), (2, 2.0), (4, 4.0)]}
+    assert "the checkpoint knew" in caplog.text
+
+
+def test_an_earlier_run_is_moved_aside(kind, tmp_path, caplog):
+    for value in (1.0, 2.0):
+        with logger_at(kind, tmp_path) as logger:
+            logger.log_scalar("x", value, 0)
+    assert read(kind, tmp_path) == {"x": [(0, 2.0)]}
+    assert read(kind, tmp_path / "previous_1") == {"x": [(0, 1.0)]}
+    assert "earlier run" in caplog.text
+
+
+def test_a_pickled_logger_continues(kind, tmp_path):
+    logger = logger_at(kind, tmp_path)
+    logger.log_scalar("x", 1.0, 1)
+    copy = pickle.loads(pickle.dumps(logger))
+    copy.log_scalar("x", 2.0, 2)
+    copy.close()
+    logger.close()
+    assert read(kind, tmp_path) == {"x": [(1, 1.0), (2, 2.0)]}
