@@ -23,7 +23,7 @@ import numpy as np
 from hooktrainer.statistics import (
     ESTIMATORS,
     Interval,
-    decided,
+    decide,
     difference,
     interval,
     percentile_interval,
@@ -135,7 +135,7 @@ def of_tests(studies: int) -> dict[str, Counts]:
             low = [permutation_test(a[:n], b[:n], permutations=999) < 0.05 for n in looks(BUDGET)]
             naive, once = naive + any(low), once + low[-1]
             for n in looks(BUDGET):
-                decision = decided({"a": a[:n], "b": b[:n]}, BUDGET, permutations=1999, seed=study)
+                decision = decide({"a": a[:n], "b": b[:n]}, BUDGET, permutations=1999, seed=study)
                 if decision.next_look is None:
                     break
             honest += decision.best is not None

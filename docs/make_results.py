@@ -17,10 +17,10 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from hooktrainer.show.report.findings import interval_text
-from hooktrainer.show.results.course import read_course
+from hooktrainer.show.report.analysis import interval_text
 from hooktrainer.show.results.result_rows import (
     ResultRow,
+    read_digest,
     read_recipes,
     read_rows,
     surroundings,
@@ -46,9 +46,9 @@ def keep(name: str, runs: Path, commit: str, cpu_seconds: float) -> Path:
     recipe = read_recipes()[name]
     places = {int(run.name.removeprefix("seed")): run for run in runs.glob("seed*")}
     seeds = sorted(places)
-    first = read_course(places[seeds[0]])
-    courses = {seed: read_course(places[seed], list(first.metrics)) for seed in seeds}
-    return write_row(ResultRow(recipe, courses, surroundings(recipe.packages), commit, cpu_seconds))
+    first = read_digest(places[seeds[0]])
+    digests = {seed: read_digest(places[seed], list(first.metrics)) for seed in seeds}
+    return write_row(ResultRow(recipe, digests, surroundings(recipe.packages), commit, cpu_seconds))
 
 
 def frames(count: float) -> str:
@@ -135,7 +135,7 @@ def made_with(rows: Mapping[str, ResultRow]) -> str:
 def panel(row: ResultRow, left: int, top: int) -> str:
     """One small chart: a line a seed, from its first evaluation to a dot where it ended."""
     width, height = 220, 120
-    curves = [course.curve for course in row.courses.values()]
+    curves = [digest.curve for digest in row.digests.values()]
     xs = [x for curve in curves for x, _ in curve]
     ys = [y for curve in curves for _, y in curve]
     x_high, y_low, y_high = max(xs), min(ys), max(ys)

@@ -17,8 +17,14 @@ def shown_as(metavar: str | None = None) -> Any:
 RunPath = Annotated[Path, Positional, shown_as("RUN")]
 """The directory of a run."""
 
-CheckpointSpec = Annotated[str, Positional, shown_as("RUN[@WHICH]")]
-"""A checkpoint: RUN (its latest), RUN@best, RUN@FRAMES, or the path of one."""
+SavedSpec = Annotated[str, Positional, shown_as("RUN[@WHICH]")]
+"""A checkpoint or a saved policy: RUN (its latest), RUN@best, RUN@FRAMES, or its path."""
+
+Places = Annotated[tuple[Path, ...], Positional, shown_as("[PLACE ...]")]
+"""Runs, and directories with runs below."""
+
+Directory = Annotated[Path | None, shown_as("DIR")]
+"""A directory to write to, optional."""
 
 ScriptArgs = Annotated[tuple[str, ...], Positional, shown_as("[-- ARGS ...]")]
 """What follows ``--``: arguments of a script."""
@@ -31,9 +37,6 @@ Patterns = Annotated[UseAppendAction[tuple[str, ...]], shown_as("PATTERN")]
 
 OptionalRun = Annotated[Path, Positional, shown_as("[RUN]")]
 """The directory of one or several runs, with a default."""
-
-PolicySpec = Annotated[str, Positional, shown_as("RUN[@WHICH]")]
-"""A saved policy: RUN (its latest), RUN@best, RUN@FRAMES, or the path of one."""
 
 OutFile = Annotated[Path, tyro.conf.arg(metavar="FILE", aliases=["-o"], help_behavior_hint="")]
 """A file to write."""

@@ -1,20 +1,24 @@
-"""`hooktrainer ckpt list|show|verify|diff`: inspect checkpoints."""
+"""`hooktrainer ckpt list|show|verify|diff|export`: inspect checkpoints, or export one."""
 
 from __future__ import annotations
 
 import dataclasses
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import Positional
 
 from ..base.words import plural
 from . import output
-from .arguments import CheckpointSpec, Flag, Patterns, RunPath
+from .arguments import Flag, Patterns, RunPath, SavedSpec, shown_as
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from ..store import Checkpoint, TensorSpec
+
+NewFile = Annotated[Path, Positional, shown_as("OUT")]
 
 
 def list_(run: RunPath, /, *, json: Flag = False) -> int:
@@ -29,11 +33,10 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
         json: print JSON: a list with one object per checkpoint
     """
     from ..store import list_checkpoints
-    from .output import checkpoints_of, recorded_best
 
-    directory = checkpoints_of(run)
+    directory = output.checkpoints_of(run)
     listing = list_checkpoints(directory)
-    best = recorded_best(listing.checkpoints)
+    best = output.recorded_best(listing.checkpoints)
     ranked = best.ranked(listing.checkpoints) if best else []
     entries = [_entry(checkpoint) for checkpoint in listing.checkpoints]
     for entry in entries:
@@ -49,25 +52,23 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
         output.print_json(entries)
     elif entries:
         _print_list(entries, None if best is None else best.metric)
-        output.tell(
+        output.line(
             f"{plural(len(listing.checkpoints), 'checkpoint')} in {directory}, "
             f"{output.size(_disk_usage(listing.checkpoints))} on the disk"
         )
     else:
-        output.tell(f"{run} has no checkpoint yet.")
+        output.line(f"{run} has no checkpoint yet.")
     return 0
 
 
-def show(checkpoint: CheckpointSpec, /, *, json: Flag = False) -> int:
+def show(checkpoint: SavedSpec, /, *, json: Flag = False) -> int:
     """Show the contents of a checkpoint: counters, metrics, configuration, the size of each part.
 
     Args:
         checkpoint: RUN (its latest), RUN@best, RUN@FRAMES, or the path of a checkpoint
         json: print JSON: the manifest, and the parts
     """
-    from .output import open_checkpoint
-
-    opened = open_checkpoint(checkpoint)
+    opened = output.open_checkpoint(checkpoint)
     parts = _parts(opened)
     manifest = opened.manifest
     if json:
@@ -115,12 +116,11 @@ def verify(run: RunPath, /, *, json: Flag = False) -> int:
     from ..store import Checkpoint, list_checkpoints
     from ..store.lookup import Listing
     from ..store.manifest import FILE
-    from .output import checkpoints_of
 
     if (run / FILE).is_file():
         listing = Listing([Checkpoint.open(run)], {})  # of any run
     else:
-        listing = list_checkpoints(checkpoints_of(run))
+        listing = list_checkpoints(output.checkpoints_of(run))
     found: list[tuple[Path, str | None]] = list(listing.damaged.items())
     for checkpoint in [*listing.checkpoints, *listing.foreign]:
         try:
@@ -152,13 +152,13 @@ def verify(run: RunPath, /, *, json: Flag = False) -> int:
         rows.append((path.name, verdict))
     output.print_table(("checkpoint", "verdict"), rows)
     others = f", {len(foreign)} of another run" if foreign else ""
-    output.tell(f"{damaged or 'none'} of {plural(len(found), 'checkpoint')} damaged{others}")
+    output.line(f"{damaged or 'none'} of {plural(len(found), 'checkpoint')} damaged{others}")
     return code
 
 
 def diff(
-    left: CheckpointSpec,
-    right: CheckpointSpec,
+    left: SavedSpec,
+    right: SavedSpec,
     /,
     *,
     ignore: Patterns = (),
@@ -182,9 +182,8 @@ def diff(
     """
     from ..store.diff import compare_trees
     from .compare import is_ignored, without_clock
-    from .output import open_checkpoint
 
-    states = [open_checkpoint(spec).load() for spec in (left, right)]
+    states = [output.open_checkpoint(spec).load() for spec in (left, right)]
     if not clock:
         states = list(without_clock(*states))
     found = [d for d in compare_trees(*states) if not is_ignored(d.path, ignore)]
@@ -195,10 +194,35 @@ def diff(
         rows = [(difference.path, difference.left, difference.right) for difference in shown]
         output.print_table(("path", left, right), rows)
         more = len(found) - len(shown)
-        output.tell(plural(len(found), "difference") + (f", {more:,} not shown" if more else ""))
+        output.line(plural(len(found), "difference") + (f", {more:,} not shown" if more else ""))
     else:
-        output.tell("identical")
+        output.line("identical")
     return 1 if found else 0
+
+
+def export(checkpoint: SavedSpec, out: NewFile, /, *, to: Literal["torchrl"] = "torchrl") -> int:
+    """Write a checkpoint in the format of TorchRL's trainer, to continue there.
+
+    Trainer.load_from_file of torchrl.trainers reads it, with CKPT_BACKEND=torch, the default there.
+    Lists what the file does not hold.
+
+    Example: hooktrainer ckpt export runs/a@best trainer.pt --to torchrl
+
+    Args:
+        checkpoint: the checkpoint, or the file of a trainer
+        out: the file to write
+        to: the trainer to write for
+    """
+    from ..store import load_file
+    from ..torchrl.export import export as write
+
+    file = Path(checkpoint).is_file()
+    state = load_file(checkpoint) if file else output.open_checkpoint(checkpoint).load()
+    left = write(state, out)
+    output.line(f"{checkpoint} is in {out}, but for")
+    for line in left:
+        output.line(f"  {line}")
+    return 0
 
 
 def _entry(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -53,9 +53,9 @@ CKPT: Final = Commands(
         "show": "ckpt:show",
         "verify": "ckpt:verify",
         "diff": "ckpt:diff",
-        "prune": "ckpt_change:prune",
-        "rollback": "ckpt_change:rollback",
-        "export": "ckpt_change:export",
+        "prune": "prune:prune_checkpoints",
+        "rollback": "prune:rollback",
+        "export": "ckpt:export",
     }
 )
 """The commands of `hooktrainer ckpt`."""
@@ -64,7 +64,7 @@ POLICIES: Final = Commands(
         "list": "policies:list_",
         "show": "policies:show",
         "evaluate": "policies:evaluate",
-        "prune": "policies:prune",
+        "prune": "prune:prune_policies",
     }
 )
 """The commands of `hooktrainer policies`."""
@@ -120,7 +120,10 @@ def completion(shell: Shell, /) -> int:
     script = io.StringIO()
     with contextlib.redirect_stdout(script), contextlib.suppress(SystemExit):
         _app().cli(args=["--tyro-print-completion", shell], prog="hooktrainer")
-    print(completing_files(script.getvalue()), end="")
+    text = script.getvalue()
+    for there, instead in _FILES.items():
+        text = text.replace(there, instead)
+    print(text, end="")
     return 0
 
 
@@ -190,7 +193,7 @@ def _group(commands: Mapping[str, Command]) -> SubcommandApp:
 
 
 def _fail(error: object, code: int) -> int:
-    output.say(f"error: {error}")
+    output.note(f"error: {error}")
     return code
 
 
@@ -208,10 +211,3 @@ _FILES: Final = {
     ),
 }
 """Replacements in tyro's completion scripts, which complete words only."""
-
-
-def completing_files(script: str) -> str:
-    """Return a completion script of tyro that completes file names where no word fits."""
-    for there, instead in _FILES.items():
-        script = script.replace(there, instead)
-    return script

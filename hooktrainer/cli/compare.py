@@ -60,7 +60,7 @@ def compare_series(
 ) -> Compared:
     """Compare metrics, value by value; NaN equals NaN."""
     leaves, found = 0, []
-    for name in [*left, *(name for name in right if name not in left)]:
+    for name in {**left, **right}:
         if name.startswith("time/") or is_ignored(f"{file}/{name}", ignore):
             continue
         for mine, other in zip_longest(left.get(name, ()), right.get(name, ())):
@@ -120,17 +120,13 @@ def _parts(left: Any, right: Any) -> dict[str, tuple[Any, Any]]:
         return {"state": (left, right)}
     mine, other = left["components"], right["components"]
     parts: dict[str, tuple[Any, Any]] = {}
-    for name in [*mine, *(name for name in other if name not in mine)]:
-        part = _part_of(name, mine[name] if name in mine else other[name])
-        for components, subtree in zip((mine, other), parts.setdefault(part, _new()), strict=True):
+    for name, state in {**mine, **other, **mine}.items():
+        pair = parts.setdefault(_part_of(name, state), ({"components": {}}, {"components": {}}))
+        for components, subtree in zip((mine, other), pair, strict=True):
             if name in components:
                 subtree["components"][name] = components[name]
     parts["random state"] = ({"rng": left.get("rng")}, {"rng": right.get("rng")})
     return parts
-
-
-def _new() -> tuple[Any, Any]:
-    return {"components": {}}, {"components": {}}
 
 
 def _part_of(name: str, state: Any) -> str:

@@ -51,7 +51,7 @@ def gallery(
         episodes: how many episodes they play; by default 10
         size: longest side of a picture, in pixels; by default 360
         seconds: length at which a film is cut off, by default 15
-        follow: go on until the run has ended, and show each policy when it is saved
+        follow: continue until the run has ended, and show each policy when it is saved
         trust: run the code that the environment needs, if that is not installed
         json: print JSON: a list with one object per saved policy
     """
@@ -87,7 +87,7 @@ def gallery(
             if not training:
                 return _report(made, json)
             if shown != (now := [exhibit.saved.path for exhibit in made.exhibits]):
-                output.say(f"wrote {made.file}: {plural(len(now), 'policy', 'policies')}")
+                output.note(f"wrote {made.file}: {plural(len(now), 'policy', 'policies')}")
                 shown = now
         time.sleep(_LOOK_SECONDS)
 
@@ -99,7 +99,7 @@ def _once_each() -> Callable[[str], None]:
     def say(text: str) -> None:
         if text not in said:
             said.add(text)
-            output.say(text)
+            output.note(text)
 
     return say
 
@@ -126,9 +126,9 @@ def _report(made: Gallery, json: bool) -> int:
         output.print_table(heads, rows, right=heads[:4], optional=["trained", "length", "picture"])
     for reason in dict.fromkeys(exhibit.picture.reason for exhibit in made.exhibits):
         if reason is not None:
-            output.say(f"curves instead of a film: {reason}")
+            output.note(f"curves instead of a film: {reason}")
     board = f", {made.new_on_board} new in TensorBoard" if made.new_on_board else ""
-    output.say(f"wrote {made.file} ({output.size(made.file.stat().st_size)}{board})")
+    output.note(f"wrote {made.file} ({output.size(made.file.stat().st_size)}{board})")
     return 0
 
 

@@ -19,8 +19,8 @@ from ..base.words import plural
 from ..errors import ConfigError
 from ..store import list_checkpoints
 from ..store.run_dir import RunDir
-from .output import say
-from .scripts import without_fork
+from .output import note
+from .scripts import without
 
 _POLL_SECONDS = 0.005
 
@@ -34,7 +34,7 @@ class RunTooShortError(ConfigError):
 
 
 @dataclass(frozen=True)
-class Straight:
+class Uninterrupted:
     """Duration and length of an uninterrupted run."""
 
     seconds: float
@@ -60,7 +60,7 @@ class Script:
     ) -> None:
         resume: list[str] = []
         if RunDir(run).holds_run:
-            command, resume = without_fork(command), ["--resume", "latest"]
+            command, resume = without(command, ("--fork",)), ["--resume", "latest"]
         self._run, self._log = run, log
         self._before = _signature(run)
         with log.open("ab") as output:
@@ -83,10 +83,6 @@ class Script:
         """Wait until a condition holds, or the script has ended."""
         while self._process.poll() is None and not condition():
             time.sleep(_POLL_SECONDS)
-
-    def wait_until(self, instant: float) -> None:
-        """Wait until a monotonic time, or until the script has ended."""
-        self.wait_for(lambda: time.monotonic() >= instant)
 
     def wait(self) -> None:
         """Wait until it has ended; raise ScriptFailedError if the exit code is not 0."""
@@ -118,12 +114,12 @@ class Script:
             self.kill()
 
 
-def run_straight(command: Sequence[str], run: Path, log: Path) -> Straight:
+def run_straight(command: Sequence[str], run: Path, log: Path) -> Uninterrupted:
     """Run a script to its end without interruption."""
     with Script(command, run, log) as script:
         started = script.wait_for_first_write()
         script.wait()
-        return Straight(time.monotonic() - started, committed_frames(run))
+        return Uninterrupted(time.monotonic() - started, committed_frames(run))
 
 
 def run_killed(
@@ -132,7 +128,7 @@ def run_killed(
     log: Path,
     *,
     kills: int,
-    straight: Straight,
+    straight: Uninterrupted,
     rng: random.Random,
     shrink: float = 1.0,
 ) -> None:
@@ -150,7 +146,8 @@ def run_killed(
         done = committed_frames(run) / straight.frames
         with Script(command, run, log) as script:
             started = script.wait_for_first_write()
-            script.wait_until(started + straight.seconds * (place - done))
+            instant = started + straight.seconds * (place - done)
+            script.wait_for(lambda instant=instant: time.monotonic() >= instant)  # type: ignore[misc]
             if number == kills:
                 script.wait_for(lambda: committed_frames(run) > 0)
             if not script.kill():
@@ -160,7 +157,7 @@ def run_killed(
                     "more frames."
                 )
             after = time.monotonic() - started
-        say(
+        note(
             f"kill {number} of {kills}: {after:.2f} s after its first write, "
             f"{committed_frames(run):,} of {straight.frames:,} frames saved"
         )

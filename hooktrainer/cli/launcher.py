@@ -31,7 +31,6 @@ class Launch:
     """The options of a launch, and the command line without them."""
 
     words: list[str] = field(default_factory=list)
-    launcher: str = ""
     jobs: int = 1
     dry_run: bool = False
     options: dict[str, str | None] = field(default_factory=dict)
@@ -42,26 +41,27 @@ def take_launch(words: Sequence[str]) -> Launch | None:
     end = words.index("--") if "--" in words else len(words)
     if not any(word.split("=", 1)[0] == OPTION for word in words[:end]):
         return None
-    found, rest = Launch(), list(words[:end])
+    found, rest, launcher = Launch(), list(words[:end]), ""
     while rest:
-        option, equals, value = rest.pop(0).partition("=")
+        word = rest.pop(0)
+        option, equals, given = word.partition("=")
+        value = given if equals else None
         if option == "--dry-run":
             found.dry_run = True
         elif option in (OPTION, "--jobs"):
-            given = value if equals else rest.pop(0) if rest else ""
+            value = value if equals or not rest else rest.pop(0)
             if option == OPTION:
-                found.launcher = given
+                launcher = value or ""
             else:
-                found.jobs = _count(given)
+                found.jobs = _count(value or "")
         elif option.startswith(_PREFIX):
-            follows = not equals and bool(rest) and not rest[0].startswith("-")
-            found.options[option[len(_PREFIX) :].replace("_", "-")] = (
-                value if equals else rest.pop(0) if follows else None
-            )
+            if not equals and rest and not rest[0].startswith("-"):
+                value = rest.pop(0)
+            found.options[option[len(_PREFIX) :].replace("_", "-")] = value
         else:
-            found.words.append(f"{option}{equals}{value}")
-    if found.launcher != "slurm":
-        raise ConfigError(f"{OPTION} {found.launcher}: there is one, slurm.")
+            found.words.append(word)
+    if launcher != "slurm":
+        raise ConfigError(f"{OPTION} {launcher}: the only launcher is slurm.")
     found.words += words[end:]
     return found
 
@@ -87,10 +87,8 @@ def launch(given: Launch) -> int:
     if done.returncode:
         raise ConfigError(f"sbatch refuses {file}: {done.stderr.strip()}")
     job = done.stdout.strip().partition(";")[0]  # the cluster's name may follow
-    output.tell(f"job {job}: {shell_word(file)}")
-    output.say(
-        f"see it by: squeue -j {job}; what it prints: {shell_word(script.output)}/{job}*.out"
-    )
+    output.line(f"job {job}: {shell_word(file)}")
+    output.note(f"status: squeue -j {job}; output: {shell_word(script.output)}/{job}*.out")
     return 0
 
 
@@ -128,7 +126,8 @@ def _training(given: Launch, words: Sequence[str]) -> SlurmScript:
     name = found.name
     file, _, said = take_config(own)
     saved = {} if file is None else read_named(file)
-    place = Path(value_of(said, "--run-dir") or _new_place(name)).absolute()
+    new = f"runs/{name}/{datetime.now():%Y-%m-%d_%H-%M-%S}_slurm"
+    place = Path(value_of(said, "--run-dir") or new).absolute()
     resume, fork = value_of(said, "--resume"), value_of(said, "--fork")
     several = value_of(said, "--seeds") or saved.get("seeds")
     if several == OWN:
@@ -144,13 +143,14 @@ def _training(given: Launch, words: Sequence[str]) -> SlurmScript:
         for run in runs:
             if RunDir(run).holds_run:
                 raise TakenError(
-                    f"{run} already holds a run: go on with --resume latest, or choose another "
-                    "--run-dir."
+                    f"{run} already holds a run: resume it with --resume latest, or choose "
+                    "another --run-dir."
                 )
     kept = without(own, ("--run-dir", "--resume", "--fork", *(["--seeds"] if seeds else [])))
     begins = [word for option, value in (("--resume", resume), ("--fork", fork)) if value
               for word in (option, value)]  # fmt: skip
-    shares = [] if seeds is None else _shares(seeds, given.jobs)
+    ends = [len(seeds or ()) * part // given.jobs for part in range(given.jobs + 1)]
+    shares = [seeds[a:b] for a, b in itertools.pairwise(ends) if seeds is not None and a < b]
     tasks = [words_of_seeds(one) for one in shares]
     trained = name if found.script is None else str(found.script)
     command = [sys.executable, "-m", "hooktrainer", "train", trained, *kept]
@@ -169,16 +169,6 @@ def _training(given: Launch, words: Sequence[str]) -> SlurmScript:
         begun=RunDir(place).run_file if seeds is None else None,
         runs=[[place / f"seed{seed}" for seed in one] for one in shares] or [[place]],
     )
-
-
-def _new_place(name: str) -> Path:
-    return Path("runs") / name / f"{datetime.now():%Y-%m-%d_%H-%M-%S}_slurm"
-
-
-def _shares(seeds: Sequence[int], number: int) -> list[Sequence[int]]:
-    """Divide seeds into that many parts of neighbours, none of them empty."""
-    ends = [len(seeds) * part // number for part in range(number + 1)]
-    return [seeds[a:b] for a, b in itertools.pairwise(ends) if a < b]
 
 
 def _grace(words: Sequence[str], saved: Any = None) -> float:
@@ -326,7 +316,7 @@ _END = """
     elif [ -e "$idle" ]; then
         rm -f "$idle"
         echo "error: twice in a row the time of this job was over before a new checkpoint was" \\
-            "made. The run is told to end {lost} s before that (--grace and 30). Submit it again" \\
+            "made. The run has to end {lost} s before that (--grace and 30). Submit it again" \\
             "with more time (--slurm-time), or make its batches smaller." >&2
         exit 1
     else

@@ -10,35 +10,35 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, Literal
 
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from ..base.text_file import write_atomically
 from ..base.words import duration as duration
 from ..base.words import printable
 from ..errors import ConfigError
 from ..store import Best, Checkpoint, find
-from ..store.lookup import checkpoint_directory, no_run
+from ..store.lookup import checkpoint_directory, find_runs, no_run, sweep_of
 from ..store.run_dir import RunDir
 from ..store.stored import NAME
 
 
-def console(file: TextIO | None = None) -> Console:
-    """Return a console for verbatim text on stdout or ``file``; unbounded without a terminal."""
-    file = file or sys.stdout
-    width = None if file.isatty() else 10_000
-    return Console(file=file, highlight=False, markup=False, emoji=False, width=width)
+def console() -> Console:
+    """Return a console for verbatim text on stdout, of unbounded width if that is no terminal."""
+    width = None if sys.stdout.isatty() else 10_000
+    return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
-def tell(text: str) -> None:
+def line(text: str) -> None:
     """Print a line of the result to stdout, with control characters escaped."""
     print(printable(text, keep="\n"), flush=True)
 
 
-def say(text: str) -> None:
+def note(text: str) -> None:
     """Print a line about progress to stderr, with control characters escaped."""
     print(printable(text, keep="\n"), file=sys.stderr, flush=True)
 
@@ -80,7 +80,7 @@ def print_table(
         left_out.insert(0, columns[index])
     screen.print(table())
     if left_out:
-        say(f"too narrow for: {', '.join(left_out)}")
+        note(f"too narrow for: {', '.join(left_out)}")
 
 
 def _cell(content: Any) -> Text:
@@ -145,7 +145,27 @@ def _finite(value: Any) -> Any:
     return value
 
 
-# -- Finding what RUN and CHECKPOINT on a command line stand for.
+def write_page(file: Path, page: str) -> None:
+    """Write a page and print where it is."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, page)
+    note(f"wrote {file}")
+
+
+# -- Finding what RUN, PLACE and CHECKPOINT on a command line name.
+
+
+def runs_below(places: Iterable[Path]) -> list[tuple[RunDir, Path | None]]:
+    """Find the runs below directories, each once, and the sweeps further below they belong to."""
+    found: dict[Path, tuple[RunDir, Path | None]] = {}
+    for place in places:
+        if not place.is_dir():
+            raise FileNotFoundError(no_run(place, "directory"))
+        for run in find_runs(place, onerror=lambda error: note(f"left out: {error}")):
+            path, sweep = run.path.resolve(), sweep_of(run, place)
+            if sweep is None or path not in found:
+                found[path] = run, sweep
+    return list(found.values())
 
 
 def checkpoints_of(run: Path) -> Path:

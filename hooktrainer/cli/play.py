@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from . import output
-from .arguments import Flag, OptionalCount, PolicySpec, Seed, shown_as
+from .arguments import Flag, OptionalCount, SavedSpec, Seed, shown_as
 from .policies import print_episodes
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ Render = Annotated[Literal["human"] | None, shown_as("human")]
 
 
 def play(
-    policy: PolicySpec,
+    policy: SavedSpec,
     /,
     *,
     seed: Seed = None,
@@ -81,7 +81,7 @@ def play(
     else:
         print_episodes(result)
         name = f"{loaded.saved.environment.name}, policy at {loaded.frames:,} frames, seed {seed}"
-        output.tell(f"{name}: return {result.mean:.1f} ± {result.std:.1f}; {_VERDICTS[same]}")
+        output.line(f"{name}: return {result.mean:.1f} ± {result.std:.1f}; {_VERDICTS[same]}")
     return 1 if same is False else 0
 
 

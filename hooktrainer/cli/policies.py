@@ -1,15 +1,13 @@
-"""`hooktrainer policies list|show|evaluate|prune`: the saved policies of a run."""
+"""`hooktrainer policies list|show|evaluate`: the saved policies of a run."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.words import plural, shell_word
 from . import output
-from .arguments import Count, Flag, OptionalCount, PolicySpec, RunPath, Seed
-from .output import step_aside
+from .arguments import Count, Flag, RunPath, SavedSpec, Seed
 
 if TYPE_CHECKING:
     from ..policies import Evaluation, SavedPolicy
@@ -27,7 +25,7 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
         run: directory of the run
         json: print JSON: a list with one object per policy
     """
-    policies, damaged = _scan(run)
+    policies, damaged = read_policies(run)
     entries = _entries(policies)
     if json:
         output.print_json(
@@ -36,7 +34,7 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
         )
         return 0
     if not entries and not damaged:
-        output.tell(f"{run} has no saved policy: train with --snapshots N.")
+        output.line(f"{run} has no saved policy: train with --snapshots N.")
         return 0
     rows: list[tuple[Any, ...]] = [
         (
@@ -56,14 +54,14 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
     output.print_table(columns, rows, right=columns[:-1], optional=optional)
     names = ", ".join(sorted({saved.environment.name for saved in policies}))
     count = plural(len(policies), "policy", "policies")
-    output.tell(f"{count} of {names} in {run}; hooktrainer play {shell_word(run)}@FRAMES plays one")
+    output.line(f"{count} of {names} in {run}; hooktrainer play {shell_word(run)}@FRAMES plays one")
     if unplayed := sum(saved.evaluation is None for saved in policies):
         command = f"hooktrainer policies evaluate {shell_word(run)}"
-        output.tell(f"{unplayed:,} not played yet; {command} plays the rest")
+        output.line(f"{unplayed:,} not played yet; {command} plays the rest")
     return 0
 
 
-def show(policy: PolicySpec, /, *, json: Flag = False) -> int:
+def show(policy: SavedSpec, /, *, json: Flag = False) -> int:
     """Show the properties of a saved policy: its inputs and outputs, and its evaluation.
 
     Args:
@@ -98,10 +96,10 @@ def show(policy: PolicySpec, /, *, json: Flag = False) -> int:
     output.print_table(("policy", saved.path.name), rows.items())
     if (evaluation := saved.evaluation) is None:
         run = shell_word(saved.path.parent.parent)
-        output.tell(f"not played yet: hooktrainer policies evaluate {run}")
+        output.line(f"not played yet: hooktrainer policies evaluate {run}")
         return 0
     print_episodes(evaluation)
-    output.tell(f"return {_return(saved)}, seed {evaluation.seed}")
+    output.line(f"return {_return(saved)}, seed {evaluation.seed}")
     return 0
 
 
@@ -134,106 +132,31 @@ def evaluate(
 
     check_count("--episodes", episodes)
     check_not_negative("--seed", seed)
-    if not any(_scan(run)):
-        output.say(f"{run} has no saved policy: train with --snapshots N.")
+    if not any(read_policies(run)):
+        output.note(f"{run} has no saved policy: train with --snapshots N.")
         if json:
             output.print_json([])
         return 0
-    step_aside()
+    output.step_aside()
     failed, entries = 0, []
     with alone(run) as free:
         if not free:
-            output.say(f"another process plays the policies of {run} at this moment.")
+            output.note(f"another process plays the policies of {run} at this moment.")
             return 1
         chosen = SEED if seed is None else seed
         options: dict[str, Any] = {"episodes": episodes, "again": again, "trust": trust}
         for saved, error in evaluate_run(run, seed=chosen, **options):
             if error is None:
                 entries.append(saved)
-                output.say(f"{saved.path.name}: return {_return(saved)}")
+                output.note(f"{saved.path.name}: return {_return(saved)}")
             else:
                 failed += 1
-                output.say(f"{saved.path.name} could not be played: {error}")
+                output.note(f"{saved.path.name} could not be played: {error}")
     if not entries and not failed:
-        output.say("nothing to play: none is left that was not played already.")
+        output.note("nothing to play: none is left that was not played already.")
     if json:
         output.print_json(_entries(entries))
     return 1 if failed else 0
-
-
-def prune(
-    run: RunPath,
-    /,
-    *,
-    spread: OptionalCount = None,
-    keep_last: OptionalCount = None,
-    keep_best: OptionalCount = None,
-    every_frames: OptionalCount = None,
-    dry_run: Flag = False,
-    yes: Flag = False,
-) -> int:
-    """Delete the saved policies of a run that no given rule keeps; the latest always stays.
-
-    Example: hooktrainer policies prune runs/a --spread 10 --keep-best 1
-
-    Args:
-        run: directory of the run
-        spread: keep N, spread evenly over the run
-        keep_last: keep the last N
-        keep_best: keep the best N by their return, and those that were not evaluated yet
-        every_frames: keep the first in every N frames
-        dry_run: only show what would be deleted
-        yes: do not ask
-    """
-    from functools import reduce
-    from operator import or_
-
-    from ..errors import ConfigError
-    from ..policies.saved import METRIC
-    from ..store import Best, EveryFrames, Last, Retention, Spread
-    from ..store.stored import delete, surplus
-
-    rules: list[Retention] = []
-    rules += [] if spread is None else [Spread(spread)]
-    rules += [] if keep_last is None else [Last(keep_last)]
-    rules += [] if keep_best is None else [Best(keep_best, METRIC)]
-    rules += [] if every_frames is None else [EveryFrames(every_frames)]
-    if not rules:
-        raise ConfigError(
-            "say what to keep, with one or more of --spread N, --keep-last N, --keep-best N, "
-            "--every-frames N."
-        )
-    policies, _ = _scan(run)
-    gone = {
-        saved.path
-        for saved in surplus(policies, reduce(or_, rules), None)
-        if keep_best is None or METRIC in saved.metrics
-    }
-    if not gone:
-        output.tell(f"nothing to delete: all {len(policies)} stay.")
-        return 0
-    output.print_table(
-        ("frames", "return", "fate"),
-        [
-            (
-                f"{saved.frames:,}",
-                _return(saved),
-                output.bad("deleted") if saved.path in gone else output.good("kept"),
-            )
-            for saved in policies
-        ],
-        right=("frames", "return"),
-    )
-    if dry_run:
-        return 0
-    if not yes and not sys.stdin.isatty():
-        raise ConfigError("nobody can be asked here: add --yes, or --dry-run to only look.")
-    if not yes and not output.confirm(f"Delete {len(gone)} of {len(policies)} policies?"):
-        output.tell("nothing was changed")
-        return 1
-    left = [path for path in sorted(gone) if not delete(path)]
-    output.tell(f"{len(gone) - len(left)} of {len(policies)} policies deleted")
-    return 1 if left else 0
 
 
 def _interface(path: Path, facts: dict[str, Any]) -> AnyInterface:
@@ -254,7 +177,8 @@ def print_episodes(evaluation: Evaluation) -> None:
     output.print_table(columns, rows, right=columns)
 
 
-def _scan(run: Path) -> tuple[list[SavedPolicy], dict[Path, str]]:
+def read_policies(run: Path) -> tuple[list[SavedPolicy], dict[Path, str]]:
+    """Read the saved policies of a run, and the damaged ones with the reason."""
     from ..policies.saved import policy_directory, scan_policies
     from ..store.lookup import no_run
     from ..store.run_dir import RunDir

@@ -6,14 +6,14 @@ from typing import Annotated
 
 from ..base.text_file import write_atomically
 from . import output
-from .arguments import Count, Flag, OutFile, Pixels, PolicySpec, Seconds, Seed, shown_as
+from .arguments import Count, Flag, OutFile, Pixels, SavedSpec, Seconds, Seed, shown_as
 from .output import step_aside
 
 Number = Annotated[float, shown_as("N")]
 
 
 def render(
-    policy: PolicySpec,
+    policy: SavedSpec,
     /,
     *,
     file: OutFile,
@@ -70,5 +70,5 @@ def render(
     write_atomically(file, content)
     height, width, _ = film.frames[0].shape
     length = output.duration(len(film.frames) / film.fps)
-    output.say(f"wrote {file} ({length}, {width} by {height}, {output.size(len(content))})")
+    output.note(f"wrote {file} ({length}, {width} by {height}, {output.size(len(content))})")
     return 0

@@ -6,22 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tyro.conf import Positional
-
-from ..base.text_file import write_atomically
 from ..base.words import listed, plural
 from . import output
-from .arguments import Count, Flag, OptionalCount, OptionalOutFile, shown_as
+from .arguments import Count, Flag, OptionalCount, OptionalOutFile, Places, shown_as
 
 if TYPE_CHECKING:
     from ..show.report import RunSummary
-    from ..show.report.comparisons import Comparison
-    from ..show.report.findings import GroupFinding, Section
+    from ..show.report.analysis import GroupResult, Section
     from ..show.report.study import Study
-    from ..statistics import Decision, Interval, Reaching, Reference
+    from ..statistics import Decision, Interval, Reference, TimeToThreshold
     from ..store.run_dir import RunDir
 
-Places = Annotated[tuple[Path, ...], Positional, shown_as("[PLACE ...]")]
 Name = Annotated[str, shown_as("NAME")]
 Group = Annotated[str | None, shown_as("GROUP")]
 Score = Annotated[Literal["last", "tail", "best", "area"], shown_as("SCORE")]
@@ -79,7 +74,7 @@ def report(
     """
     from ..errors import ConfigError
     from ..show.report import summarize
-    from ..show.report.findings import find
+    from ..show.report.analysis import analyze
     from ..show.report.report_page import report_page
     from ..show.report.study import read_study
     from ..statistics.scores import REFERENCES
@@ -113,12 +108,12 @@ def report(
             return 1
     runs, study = read()
     for why, which in study.reasons().items():
-        output.say(f"left out: {which}: {why}")
+        output.note(f"left out: {which}: {why}")
     if not study.tasks:
         check_metrics([metric], runs)
         where = ", ".join(map(str, places))
         raise ConfigError(f"there is nothing to report on below {where}: no run counts.")
-    sections = find(
+    sections = analyze(
         study,
         score=score,
         threshold=threshold,
@@ -133,35 +128,21 @@ def report(
             print_section(section, score, metric)
     missing = [task.task for task in study.tasks if task.task not in references]
     if len(study.tasks) > 1 and missing:
-        output.say(
+        output.note(
             f"nothing over all tasks: {listed(missing)} without reference scores; give them with "
             "--reference FILE."
         )
     if html is not None:
-        html.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(html, report_page(study, sections, score))
-        output.say(f"wrote {html}")
+        output.write_page(html, report_page(study, sections, score))
     return 0
 
 
 def _find(places: Sequence[Path]) -> list[RunDir]:
     """Find the runs below directories, each once, without those of sweeps further below."""
-    from ..store.lookup import find_runs, no_run, sweep_of
-
-    found = {}
-    sweeps: dict[Path, None] = {}
-    for place in places:
-        if not place.is_dir():
-            raise FileNotFoundError(no_run(place, "directory"))
-        runs = find_runs(place, onerror=lambda error: output.say(f"left out: {error}"))
-        for run in runs:
-            if (sweep := sweep_of(run, place)) is None:
-                found[run.path.resolve()] = run
-            else:
-                sweeps[sweep] = None
-    for sweep in sweeps:
-        output.say(f"left out: {sweep}: a sweep; what it found: hooktrainer report {sweep}")
-    return list(found.values())
+    found = output.runs_below(places)
+    for sweep in dict.fromkeys(sweep for _, sweep in found if sweep is not None):
+        output.note(f"left out: {sweep}: a sweep; its results: hooktrainer report {sweep}")
+    return [run for run, sweep in found if sweep is None]
 
 
 def _references(file: Path | None, known: Mapping[str, Reference]) -> Mapping[str, Reference]:
@@ -185,57 +166,38 @@ def _references(file: Path | None, known: Mapping[str, Reference]) -> Mapping[st
 
 
 def print_section(section: Section, score: str, metric: str) -> None:
-    """Print the findings of a task."""
+    """Print the results of a task."""
+    from ..show.report.analysis import comparison_texts, estimate_texts
+
     title = section.task or "runs"
     if section.frames is not None:
         less = " (less is better)" if section.minimize else ""
         title += f": {score} {metric}{less} at {section.frames:,.0f} frames"
     heads = ["IQM", "seeds", "median", "mean", "area"]
-    timed = section.threshold is not None
-    if timed:
+    if section.threshold is not None:
         heads += [f"reached {section.threshold:g}", "frames until", "time until"]
-    rows = [_row(group, timed) for group in section.groups]
+    rows = [[*estimate_texts(section, group), group.group] for group in section.groups]
     output.print_table([*heads, "group"], rows, title=title, right=heads, optional=heads[2:])
     for note in section.notes:
-        output.tell(f"{note}.")
+        output.line(f"{note}.")
     if section.comparisons:
         heads = ["IQM difference", "P(improvement)", "p", "corrected", "so"]
         many = len(section.comparisons) > 1
-        dropped = {"corrected"} if not many else set()
-        if all(one.p is None for one in section.comparisons):
-            dropped = {"p", "corrected"}
+        untested = all(one.p is None for one in section.comparisons)
+        dropped = {"p", "corrected"} if untested else set() if many else {"corrected"}
         kept = [n for n, head in enumerate(heads) if head not in dropped]
-        rows = [_comparison_row(one) for one in section.comparisons]
+        compared: list[list[object]] = [
+            [*comparison_texts(one), output.good(one.verdict) if one.separated else one.verdict]
+            for one in section.comparisons
+        ]
         output.print_table(
             [heads[n] for n in kept],
-            [[row[n] for n in kept] for row in rows[:_MOST_COMPARISONS]],
+            [[row[n] for n in kept] for row in compared[:_MOST_COMPARISONS]],
             right=heads[:4],
             optional=["p"] if many else [],
         )
-        if (hidden := len(rows) - _MOST_COMPARISONS) > 0:
-            output.tell(f"{plural(hidden, 'more comparison')}: all are in --json, and in -o FILE.")
-
-
-def _row(group: GroupFinding, timed: bool) -> list[object]:
-    from ..show.report.findings import interval_text, reaching_text
-
-    iqm, *others = map(interval_text, (group.iqm, group.median, group.mean, group.area))
-    row: list[object] = [iqm, len(group.seeds), *others]
-    frames, seconds = group.frames_to_threshold, group.seconds_to_threshold
-    if timed and frames is not None and seconds is not None:
-        row += [
-            f"{frames.reached} of {frames.seeds}",
-            reaching_text(frames, lambda value: f"{value:,.0f}"),
-            reaching_text(seconds, output.duration),
-        ]
-    return [*row, group.group]
-
-
-def _comparison_row(one: Comparison) -> list[object]:
-    from ..show.report.findings import comparison_texts
-
-    verdict = output.good(one.verdict) if one.separated else one.verdict
-    return [*comparison_texts(one), verdict]
+        if (hidden := len(compared) - _MOST_COMPARISONS) > 0:
+            output.line(f"{plural(hidden, 'more comparison')}: all are in --json, and in -o FILE.")
 
 
 def _as_json(
@@ -255,7 +217,7 @@ def _as_json(
 
 
 def section_json(section: Section) -> dict[str, Any]:
-    """Return the findings of a task as JSON."""
+    """Return the results of a task as JSON."""
     return {
         "task": section.task,
         "frames": section.frames,
@@ -278,7 +240,7 @@ def section_json(section: Section) -> dict[str, Any]:
     }
 
 
-def _group_json(group: GroupFinding) -> dict[str, Any]:
+def _group_json(group: GroupResult) -> dict[str, Any]:
     profile = group.profile
     return {
         "group": group.group,
@@ -301,5 +263,5 @@ def _interval_json(name: str, one: Interval, prefix: str | None = None) -> dict[
     return {name: one.value, f"{prefix}ci": ends, f"{prefix}method": one.method}
 
 
-def _reaching_json(one: Reaching | None) -> dict[str, Any] | None:
+def _reaching_json(one: TimeToThreshold | None) -> dict[str, Any] | None:
     return None if one is None else dict(vars(one))

@@ -41,13 +41,13 @@ def resume(run: RunPath, args: ScriptArgs = (), /, *, trust: Flag = False) -> in
     place = place_of(run, held.read_config(), state.get("seed"))
     command = [*command_of(run, state), *place, "--resume", "latest", *args]
     check_own(run, state, command, trust=trust)
-    output.say(shlex.join(command))
+    output.note(shlex.join(command))
     try:
         os.chdir(str(state.get("cwd")).replace("\0", ""))
     except OSError as error:
         raise NotFoundError(
-            f"{run} was begun in {state.get('cwd')}, which is not to be had ({error.strerror}): "
-            "start the command above where you like."
+            f"{run} was begun in {state.get('cwd')}, which cannot be entered ({error.strerror}): "
+            "start the command above elsewhere."
         ) from None
     sys.stdout.flush()
     # The script takes the place of this process: signals, terminal and exit code are its own.

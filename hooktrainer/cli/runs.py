@@ -9,18 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import Positional, UseAppendAction
+from tyro.conf import UseAppendAction
 
 from ..base.endings import ENDED
-from ..base.text_file import write_atomically
 from ..base.words import did_you_mean, listed, plural, printable
 from . import output
-from .arguments import Flag, OptionalOutFile, Patterns, shown_as
+from .arguments import Flag, OptionalOutFile, Patterns, Places, shown_as
 
 if TYPE_CHECKING:
     from ..show.report import Group, RunSummary
 
-Places = Annotated[tuple[Path, ...], Positional, shown_as("[PLACE ...]")]
 Metrics = Annotated[UseAppendAction[tuple[str, ...]], shown_as("NAME")]
 Conditions = Annotated[UseAppendAction[tuple[str, ...]], shown_as("OPTION=VALUE")]
 Name = Annotated[str, shown_as("COLUMN")]
@@ -79,12 +77,12 @@ def runs(
         found = _summaries(places, metrics[0], minimize)
     chosen = _sorted(_chosen(found, experiment, status, where), sort, reverse, minimize)
     if json:
-        output.print_json([_as_json(run) for run in chosen])
+        output.print_json([dataclasses.asdict(run) for run in chosen])
     elif chosen:
         _print_table(chosen, metrics[0])
     else:
         hidden = f" ({plural(len(found), 'run')} not shown)" if found else ""
-        output.tell(f"no such run below {', '.join(map(str, places))}{hidden}.")
+        output.line(f"no such run below {', '.join(map(str, places))}{hidden}.")
     if not json:
         _tell_copies(chosen)
     if not chosen:
@@ -92,38 +90,24 @@ def runs(
     groups = group_runs([run for run in chosen if run.of_sweep is None])
     if (curves and not json) or html is not None:
         for pair in (pair for group in groups for pair in group.repeats):
-            output.say(f"{pair[0].path} {repeat_note(*pair)}.")
+            output.note(f"{pair[0].path} {repeat_note(*pair)}.")
     if curves and not json:
         for name in metrics:
             _print_curves(groups, name)
     if html is not None:
-        html.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(html, comparison_page(groups, metrics))
-        output.say(f"wrote {html}")
+        output.write_page(html, comparison_page(groups, metrics))
     return 0
 
 
 def _summaries(places: Sequence[Path], metric: str, minimize: bool) -> list[RunSummary]:
     from ..show.report import summarize, summarize_sweep
-    from ..store.lookup import find_runs, no_run, sweep_of
 
-    found: dict[Path, RunSummary] = {}
+    found: list[RunSummary] = []
     sweeps: dict[Path, list[RunSummary]] = {}
-    for place in places:
-        if not place.is_dir():
-            raise FileNotFoundError(no_run(place, "directory"))
-        for run in find_runs(place, onerror=_tell_left_out):
-            summary = summarize(run, metric, minimize=minimize)
-            if (sweep := sweep_of(run, place)) is None:
-                found[run.path.resolve()] = summary
-            else:
-                sweeps.setdefault(sweep, []).append(summary)
-    made = [summarize_sweep(sweep, its, minimize=minimize) for sweep, its in sweeps.items()]
-    return [*found.values(), *made]
-
-
-def _tell_left_out(error: Exception) -> None:
-    output.say(f"left out: {error}")
+    for run, sweep in output.runs_below(places):
+        of = found if sweep is None else sweeps.setdefault(sweep, [])
+        of.append(summarize(run, metric, minimize=minimize))
+    return found + [summarize_sweep(*item, minimize=minimize) for item in sweeps.items()]
 
 
 def check_metrics(names: Sequence[str], runs: Sequence[RunSummary]) -> None:
@@ -149,7 +133,7 @@ def _tell_copies(runs: Sequence[RunSummary]) -> None:
             places.setdefault(run.id, []).append(str(run.path))
     for run_id, paths in places.items():
         if len(paths) > 1:
-            output.say(f"{' and '.join(paths)} are copies of one run, {run_id}.")
+            output.note(f"{' and '.join(paths)} are copies of one run, {run_id}.")
 
 
 def _chosen(
@@ -293,7 +277,3 @@ def _print_curves(groups: Sequence[Group], metric: str) -> None:
     screen.print(plot_lines(lines, width=width))
     for text in keys:
         screen.print(text)
-
-
-def _as_json(run: RunSummary) -> dict[str, Any]:
-    return dataclasses.asdict(run)

@@ -18,7 +18,6 @@ from ..run.seeds import OWN
 from ..store.provenance import is_own_command
 
 _PLACE = ("--run-dir", "--resume")
-_FORK = ("--fork",)
 _READS_OPTIONS = re.compile(
     r"\b(launch|argv|argparse|optparse|getopt|tyro|click|typer|fire|hydra|absl)\b|\.main\(|parse_arg"
 )
@@ -28,17 +27,12 @@ def refuse_run_options(args: Iterable[str]) -> None:
     """Refuse ``--run-dir`` and ``--resume``, which a command passes itself."""
     for arg in args:
         if _option(arg) in _PLACE:
-            raise ConfigError(f"leave out {_option(arg)} after --: this command gives it itself.")
+            raise ConfigError(f"leave out {_option(arg)} after --: this command passes it.")
 
 
 def without_run_options(args: Iterable[str]) -> list[str]:
     """Return arguments without ``--run-dir``, ``--resume`` and ``--fork``, and their values."""
-    return without(args, _PLACE + _FORK)
-
-
-def without_fork(args: Iterable[str]) -> list[str]:
-    """Return arguments without ``--fork``, as a resume of the run needs them."""
-    return without(args, _FORK)
+    return without(args, (*_PLACE, "--fork"))
 
 
 def without(args: Iterable[str], options: Sequence[str]) -> list[str]:
@@ -107,9 +101,9 @@ def check_own(run: Path, state: Mapping[str, Any], command: Sequence[str], *, tr
     """Refuse to run the command that a ``run.json`` names unless this user's programs wrote it."""
     if not trust and not is_own_command(state):
         raise ConfigError(
-            f"{run} was not begun by you on this machine, and would run what its directory says: "
-            f"{printable(shlex.join(command))} in {printable(state.get('cwd'))}. Look at that, "
-            "then say --trust."
+            f"{run} was not begun by you on this machine. Its directory names this command: "
+            f"{printable(shlex.join(command))} in {printable(state.get('cwd'))}. Check it, "
+            "then add --trust."
         )
 
 
@@ -227,7 +221,7 @@ def trainable_of(words: Sequence[str]) -> tuple[Trainable, list[str]]:
         if name not in shipped:
             raise ConfigError(
                 f"{printable(file)} names {printable(name)!r}, which is neither an algorithm nor a "
-                f"recipe of hooktrainer and may do anything: look at it, then say {TRUST}, or give "
+                f"recipe of hooktrainer and may do anything: check it, then add {TRUST}, or give "
                 "the name before --config."
             )
         return shipped[name], list(words)

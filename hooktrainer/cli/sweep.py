@@ -17,7 +17,7 @@ from ..base.text_file import write_atomically
 from ..base.words import did_you_mean, listed
 from ..errors import ConfigError
 from . import output
-from .arguments import Count, Flag, OptionalCount, Patterns, shown_as
+from .arguments import Count, Directory, Flag, OptionalCount, Patterns, shown_as
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -30,7 +30,6 @@ Words = Annotated[tuple[str, ...], Positional, shown_as("NAME [ARGS ...]")]
 Objective = Annotated[Literal["area", "last", "tail", "best"], shown_as("SCORE")]
 Sampler = Annotated[Literal["tpe", "gp", "random"], shown_as("SAMPLER")]
 Pruner = Annotated[Literal["median", "hyperband", "none"], shown_as("PRUNER")]
-Directory = Annotated[Path | None, shown_as("DIR")]
 File = Annotated[Path | None, shown_as("FILE")]
 Word = Annotated[str | None, shown_as("NAME")]
 Url = Annotated[str | None, shown_as("URL")]
@@ -201,7 +200,7 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
 
     done, names = sum(one.state.is_finished() for one in made.trials), listed(made.space.candidates)
     page = made.place / "sweep.html"
-    output.say(f"{made.place}: {done} of {made.options.trials} trials are done; searched: {names}")
+    output.note(f"{made.place}: {done} of {made.options.trials} trials are done; searched: {names}")
     with contextlib.redirect_stdout(sys.stderr):  # runs print when they begin
         made.run(lambda trial: _tell_end(made, trial, page))
     best, found, verdict = _decided(made, fresh)
@@ -224,18 +223,18 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
     )
     if mattered:
         said = ", ".join(f"{name} {value:.2f}" for name, value in mattered.items())
-        output.tell(f"what mattered (PED-ANOVA): {said}")
+        output.line(f"what mattered (PED-ANOVA): {said}")
     if found is not None and found.section is not None:
         from .report import print_section
 
         print_section(found.section, made.options.objective, found.study.metric)
-    output.tell(f"{verdict}.")
+    output.line(f"{verdict}.")
     if best is not None:
         if verdict.startswith(KEEP):
-            output.tell(f"the defaults: {training_command(made, None)}")
-        output.tell(f"trial {best.number}: {training_command(made, best)}")
-        output.tell(f"the same: hooktrainer train --config {made.place / 'best.yaml'}")
-    output.say(f"wrote {page}")
+            output.line(f"the defaults: {training_command(made, None)}")
+        output.line(f"trial {best.number}: {training_command(made, best)}")
+        output.line(f"the same: hooktrainer train --config {made.place / 'best.yaml'}")
+    output.note(f"wrote {page}")
     return 0
 
 
@@ -254,10 +253,10 @@ def _decided(made: Sweep, fresh: int) -> tuple[FrozenTrial | None, Confirmation 
         with contextlib.redirect_stdout(sys.stderr), alone(made.place):
             if len(made.finalists) > 1:
                 numbers = ", ".join(str(one.number) for one in made.finalists)
-                output.say(f"finals: trials {numbers} on further seeds")
+                output.note(f"finals: trials {numbers} on further seeds")
                 play_finals(made)
             if fresh and made.winner is not None:
-                output.say(f"confirming trial {made.winner.number} on {fresh} fresh seeds")
+                output.note(f"confirming trial {made.winner.number} on {fresh} fresh seeds")
                 found = confirm(made, fresh)
     except TakenError as error:
         return made.best, None, str(error).rstrip(".")
@@ -268,7 +267,7 @@ def _tell_end(made: Sweep, trial: FrozenTrial, page: Path) -> None:
     """Print how a trial has ended, and update the page."""
     from ..sweep.page import sweep_page
 
-    output.say(_line(made, trial))
+    output.note(_line(made, trial))
     write_atomically(page, sweep_page(made, "the sweep is not done"), durable=False)
 
 

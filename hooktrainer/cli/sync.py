@@ -48,11 +48,11 @@ def _send(run: Path, to: str | None, seconds: str) -> int:
 
     with sending(run) as free:
         if not free:
-            output.say(f"{run}: it is being trained, and sends by itself.")
+            output.note(f"{run}: the run is training and sends its logs itself.")
             return 1
         sender, sent, pauses = Sender(run, to), 0, [*_PAUSES]
         patience = f", which has {seconds} s for each answer" if "http" in sender.uri else ""
-        output.say(f"{run}: sending to {sender.uri}{patience}")
+        output.note(f"{run}: sending to {sender.uri}{patience}")
         while True:
             try:
                 number = sender.send_some()
@@ -61,18 +61,18 @@ def _send(run: Path, to: str | None, seconds: str) -> int:
                     break
             except Exception as error:
                 if not pauses:
-                    output.say(
+                    output.note(
                         f"error: {run}: {sender.uri} cannot be written to ({reason(error)}); "
                         f"{plural(sent, 'value')} were sent. The same command sends the rest."
                     )
                     return 1
                 pause = pauses.pop(0)
-                output.say(
+                output.note(
                     f"{sender.uri} cannot be written to ({reason(error)}); "
                     f"{plural(len(pauses) + 1, 'more attempt')}, the next in {pause:g} s"
                 )
                 time.sleep(pause)
             else:
                 sent, pauses = sent + number, [*_PAUSES]
-    output.tell(f"{run}: {plural(sent, 'value')} sent to {sender.uri}, which has all of it now.")
+    output.line(f"{run}: {plural(sent, 'value')} sent to {sender.uri}, which has all of it now.")
     return 0

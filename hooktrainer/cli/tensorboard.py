@@ -46,7 +46,7 @@ def tensorboard(run: RunPath, /, *, port: Port = None, host: Host = "localhost")
     except program.TensorBoardServerException as error:
         raise ConfigError(str(getattr(error, "msg", error))) from None
     print(url, flush=True)
-    output.say(f"TensorBoard shows {logs}. Ctrl-C ends it.")
+    output.note(f"TensorBoard shows {logs}. Ctrl-C ends it.")
     _wait()
     return 0
 

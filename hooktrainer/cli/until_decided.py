@@ -17,13 +17,15 @@ from ..run.programs import run_programs
 from ..run.seeds import OWN, words_of_seeds
 from ..show.report import RunSummary, group_runs, summarize
 from ..show.report.study import Study
-from ..statistics import Decision, decided, interval, score_named
+from ..statistics import Decision, decide, interval, score_function
 from ..statistics.sequential import looks
 from ..store.run_dir import RunDir
 from . import output
 from .scripts import check_own, command_of, place_of
 
 _STDERR = 2  # stdout is for the report
+Command = tuple[Sequence[str], Path]
+"""A command that trains seeds, Python first, and its working directory."""
 Read = Callable[[], tuple[Sequence[RunSummary], Study]]
 """Reads the current runs."""
 
@@ -46,9 +48,9 @@ def add_seeds_until_decided(
     tried = 0
     while True:
         runs, study = read()
-        groups = contenders(runs, study, score)
+        groups = candidates(runs, study, score)
         scores = {one.label: one.scores for one in groups}
-        decision = decided(scores, budget, minimize=study.minimize)
+        decision = decide(scores, budget, minimize=study.minimize)
         if decision.seeds:
             _say_look(groups, decision)
         number = decision.next_look
@@ -57,15 +59,15 @@ def add_seeds_until_decided(
         lacking = [one for one in groups if len(one.scores) < number]
         if number == tried:
             for one in lacking:
-                output.say(f"not decided: {_why(one)}")
+                output.note(f"not decided: {_why(one)}")
             return None
         if not tried:
-            output.say(f"the seeds of each group are looked at when there are {listed(sizes)}")
+            output.note(f"the seeds of each group are looked at when there are {listed(sizes)}")
         tried = number
         _train(lacking, number, workers=workers, trust=trust)
 
 
-def _train(groups: Sequence[Contender], number: int, *, workers: int, trust: bool) -> None:
+def _train(groups: Sequence[Candidate], number: int, *, workers: int, trust: bool) -> None:
     shares = -(-workers // len(groups))
     whole = [each for one in groups for each in commands(one, number, shares=shares, trust=trust)]
     for one in groups:
@@ -75,17 +77,17 @@ def _train(groups: Sequence[Contender], number: int, *, workers: int, trust: boo
             for word, seeds in (("going on with", goes_on), ("adding", one.new_seeds(number)))
             if seeds
         ]
-        output.say(f"{one.label}: {' and '.join(parts)}")
+        output.note(f"{one.label}: {' and '.join(parts)}")
     quiet = ["--no-progress-bar"] if workers > 1 else []
     graces = [run.options.get("grace", GRACE) for one in groups for run in one.runs]
     starts = [
-        partial(ChildProgram.of_command, [*each.words[1:], *quiet], each.directory, stdout=_STDERR)
-        for each in whole
+        partial(ChildProgram.of_command, [*words[1:], *quiet], directory, stdout=_STDERR)
+        for words, directory in whole
     ]
     run_programs(starts, at_once=workers, grace=max(graces))
 
 
-def _say_look(groups: Sequence[Contender], decision: Decision) -> None:
+def _say_look(groups: Sequence[Candidate], decision: Decision) -> None:
     """Print the result of a look."""
     means = listed(
         f"{one.label} {output.number(interval(one.scores[: decision.seeds]).value)}"
@@ -93,13 +95,13 @@ def _say_look(groups: Sequence[Contender], decision: Decision) -> None:
     )
     said = "; ".join(f"{better} is better than {other}" for better, other in decision.better)
     after = "" if decision.next_look is None else f"; the next look is at {decision.next_look}"
-    output.say(
+    output.note(
         f"at {decision.seeds} seeds each: {said or 'not decided'} (interquartile means: {means})"
         f"{after}"
     )
 
 
-def _why(one: Contender) -> str:
+def _why(one: Candidate) -> str:
     """Explain why a group lacks seeds."""
     if len(one.scores) == len(one.runs):
         return (
@@ -121,7 +123,7 @@ PATIENCE = 10.0
 
 
 @dataclass(frozen=True)
-class Contender:
+class Candidate:
     """A group to which seeds can be added.
 
     Attributes:
@@ -143,7 +145,7 @@ class Contender:
         return list(range(following, following + number - len(self.runs)))
 
 
-def contenders(runs: Sequence[RunSummary], study: Study, score: str) -> list[Contender]:
+def candidates(runs: Sequence[RunSummary], study: Study, score: str) -> list[Candidate]:
     """Return the groups of a report, with their unfinished runs; at least two, of one task."""
     if len(study.tasks) != 1:
         names = ", ".join(task.task or "unnamed" for task in study.tasks)
@@ -155,7 +157,7 @@ def contenders(runs: Sequence[RunSummary], study: Study, score: str) -> list[Con
             f"{next(iter(task.groups))}. Name runs of two; one seed of each will do."
         )
     all_groups = group_runs([run for run in runs if str(run.options.get("env") or "") == task.task])
-    found, score_of = [], score_named(score, minimize=study.minimize)
+    found, score_of = [], score_function(score, minimize=study.minimize)
     for label, seeds in task.groups.items():
         curves = {one.path: one.curve for one in seeds.values()}
         members = next(g.runs for g in all_groups if any(run.path in curves for run in g.runs))
@@ -165,19 +167,11 @@ def contenders(runs: Sequence[RunSummary], study: Study, score: str) -> list[Con
             if run.path not in curves:
                 break
             scores.append(score_of(curves[run.path], task.frames))
-        found.append(Contender(label, ordered, scores))
+        found.append(Candidate(label, ordered, scores))
     return found
 
 
-@dataclass(frozen=True)
-class Command:
-    """A command that trains seeds, and its working directory."""
-
-    words: Sequence[str]
-    directory: Path
-
-
-def commands(one: Contender, number: int, *, shares: int, trust: bool) -> list[Command]:
+def commands(one: Candidate, number: int, *, shares: int, trust: bool) -> list[Command]:
     """Return the commands that train the seeds that a group lacks, ``shares`` seeds at a time.
 
     They are the command of the group's first run, with directories next to that run's.
@@ -220,10 +214,10 @@ def _command(run: RunSummary, words: Sequence[str], trust: bool) -> Command:
     directory = Path(str(state.get("cwd")).replace("\0", ""))
     if not directory.is_dir():
         raise NotFoundError(
-            f"{run.path} was begun in {directory}, which is not to be had: run this where you "
-            f"like, then ask again: {printable(shlex.join(command))}"
+            f"{run.path} was begun in {directory}, which does not exist: run this elsewhere, "
+            f"then repeat the report: {printable(shlex.join(command))}"
         )
-    return Command(command, directory)
+    return command, directory
 
 
 def _seed(run: RunSummary) -> int:

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional
 
 from . import output
-from .arguments import Flag, Seed, shown_as
+from .arguments import Directory, Flag, Seed, shown_as
 
 if TYPE_CHECKING:
-    from ..show.results.course import Course
-    from ..show.results.result_rows import ResultRow
+    from ..show.results.result_rows import ResultRow, RunDigest
 
 RowName = Annotated[str | None, Positional, shown_as("[ROW]")]
-Directory = Annotated[Path | None, shown_as("DIR")]
 
 # Floating-point sums depend on the number of threads.
 _THREADS = {
@@ -40,9 +38,9 @@ def verify_results(
 ) -> int:
     """Train one seed of a row of the results page again, and compare it, bit by bit.
 
-    Compared are all metrics except times, at every frame, and the final parameters. If they differ
-    and the processor, the system or a package differs from the row's, equal bits cannot be
-    expected. Then the score is compared: is it in the range of 95 of 100 further seeds?
+    All metrics except times are compared at every frame, and so are the final parameters. Equal
+    bits cannot be expected if the processor, the system or a package differs from the row's. Then
+    the score has to be in the 95 % prediction interval of the row's seeds.
 
     Without a ROW, lists the rows and their cost.
 
@@ -100,25 +98,25 @@ class Verdict:
         return self.parts is None or (bool(self.elsewhere) and low <= self.score <= high)
 
 
-def judge(row: ResultRow, seed: int, course: Course, here: Mapping[str, str]) -> Verdict:
-    """Compare the run of a seed, ``course``, with that of the row; ``here`` is the machine."""
+def judge(row: ResultRow, seed: int, digest: RunDigest, here: Mapping[str, str]) -> Verdict:
+    """Compare the run of a seed, ``digest``, with that of the row; ``here`` is the machine."""
     from ..show.results.result_rows import changed
-    from ..statistics import further_seed
+    from ..statistics import prediction_interval
 
-    found = further_seed(row.scores)
+    found = prediction_interval(row.scores)
     if found.low is None or found.high is None:
         expected = min(row.scores), max(row.scores)
         why = f"from the worst to the best of its seeds ({found.method})"
     else:
         expected, why = (found.low, found.high), "where 95 of 100 further seeds would be"
-    was = row.courses[seed]
+    was = row.digests[seed]
     elsewhere = changed(row.surroundings, here)
     return Verdict(
         row.name,
         seed,
-        was.where_it_parts(course),
+        was.first_difference(digest),
         elsewhere,
-        course.score,
+        digest.score,
         was.score,
         expected,
         why,
@@ -126,30 +124,29 @@ def judge(row: ResultRow, seed: int, course: Course, here: Mapping[str, str]) ->
 
 
 def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
-    from ..show.results.course import read_course
-    from ..show.results.result_rows import surroundings
+    from ..show.results.result_rows import read_digest, surroundings
     from .killing import ScriptFailedError, terminable, workplace
 
-    recipe, was = row.recipe, row.courses[seed]
+    recipe, was = row.recipe, row.digests[seed]
     kept = None if keep is None else keep.absolute()
     with workplace("verify-results", kept, _check_empty) as place, terminable():
-        cost = output.duration(row.cpu_seconds / len(row.courses))
-        output.say(f"training {was.frames:,} frames, which took {cost} of a core in the row")
+        cost = output.duration(row.cpu_seconds / len(row.digests))
+        output.note(f"training {was.frames:,} frames, which took {cost} of a core in the row")
         try:
             if recipe.prepare:
                 _train(recipe.prepare, place, place / "prepared")
             run = place / row.name / f"seed{seed}"
             _train(recipe.of_seed(seed), place, run.parent if recipe.together else run)
         except ScriptFailedError as error:
-            output.say(f"error: {error}\nWhat there is, is in {place}")
+            output.note(f"error: {error}\nWhat there is, is in {place}")
             return 1
-        course = read_course(run, was.metrics)
-        verdict = judge(row, seed, course, surroundings(recipe.packages))
+        digest = read_digest(run, was.metrics)
+        verdict = judge(row, seed, digest, surroundings(recipe.packages))
         if verdict.passed and keep is None:
             shutil.rmtree(place)
         else:
-            output.say(f"the run is in {run}")
-    _report(verdict, course, json)
+            output.note(f"the run is in {run}")
+    _report(verdict, digest, json)
     return 0 if verdict.passed else 1
 
 
@@ -157,34 +154,34 @@ def _train(words: Sequence[str], place: Path, run: Path) -> None:
     """Train with the row's command line in a directory that holds nothing else."""
     from .killing import Script
 
-    output.say(f"$ hooktrainer train {shlex.join(words)} --run-dir {run}")
+    output.note(f"$ hooktrainer train {shlex.join(words)} --run-dir {run}")
     command = [sys.executable, "-m", "hooktrainer", "train", *words]
     run.parent.mkdir(parents=True, exist_ok=True)
     with Script(command, run, place / f"{run.name}.log", cwd=place, env=_THREADS) as script:
         script.wait()
 
 
-def _report(verdict: Verdict, course: Course, json: bool) -> None:
+def _report(verdict: Verdict, digest: RunDigest, json: bool) -> None:
     if json:
-        told = {**vars(verdict), "passed": verdict.passed, "identical": verdict.parts is None}
-        output.print_json(told)
+        result = {**vars(verdict), "passed": verdict.passed, "identical": verdict.parts is None}
+        output.print_json(result)
         return
     if verdict.parts is None:
-        output.tell(
-            f"identical: {len(course.metrics)} metrics at {len(course.moments)} frames, and the "
+        output.line(
+            f"identical: {len(digest.metrics)} metrics at {len(digest.moments)} frames, and the "
             f"parameters, are bit for bit those of {verdict.row}, seed {verdict.seed}; it scores "
             f"{output.number(verdict.score)}"
         )
         return
-    output.tell(f"different: {verdict.parts}")
+    output.line(f"different: {verdict.parts}")
     if not verdict.elsewhere:
-        output.tell(
+        output.line(
             "processor, system and packages are those of the row: the bits should be the same"
         )
         return
     low, high = map(output.number, verdict.expected)
-    output.tell(f"bits cannot be expected to be the same: {'; '.join(verdict.elsewhere)}")
-    output.tell(
+    output.line(f"bits cannot be expected to be the same: {'; '.join(verdict.elsewhere)}")
+    output.line(
         f"so the score was compared: {output.number(verdict.score)}, of the row's seed "
         f"{output.number(verdict.was)}; it should be between {low} and {high}, {verdict.why}: "
         f"{'it is' if verdict.passed else 'it is not'}"
@@ -196,14 +193,14 @@ def _known_seed(row: ResultRow, seed: int | None) -> int:
     from ..errors import ConfigError
 
     if seed is None:
-        return next(iter(row.courses))
-    if seed not in row.courses:
-        raise ConfigError(f"--seed {seed}: {row.name} has the seeds {ranges(row.courses)}.")
+        return next(iter(row.digests))
+    if seed not in row.digests:
+        raise ConfigError(f"--seed {seed}: {row.name} has the seeds {ranges(row.digests)}.")
     return seed
 
 
 def _list(json: bool) -> int:
-    from ..show.report.findings import interval_text
+    from ..show.report.analysis import interval_text
     from ..show.results.result_rows import read_rows
     from ..statistics import interval
 
@@ -215,15 +212,15 @@ def _list(json: bool) -> int:
     cells = [
         (
             row.name,
-            len(row.courses),
+            len(row.digests),
             interval_text(interval(row.scores)),
             f"{sum(row.frames) / len(row.frames):,.0f}",
-            output.duration(row.cpu_seconds / len(row.courses)),
+            output.duration(row.cpu_seconds / len(row.digests)),
         )
         for row in rows
     ]
     output.print_table(heads, cells, right=heads[1:])
-    output.tell("hooktrainer verify-results ROW trains a seed of one again, and compares the bits.")
+    output.line("hooktrainer verify-results ROW trains a seed of one again, and compares the bits.")
     return 0
 
 
@@ -231,7 +228,7 @@ def _row_json(row: ResultRow) -> dict[str, object]:
     return {
         "row": row.name,
         "command": row.command,
-        "seeds": list(row.courses),
+        "seeds": list(row.digests),
         "scores": row.scores,
         "frames": row.frames,
         "cpu_seconds": row.cpu_seconds,

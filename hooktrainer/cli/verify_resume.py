@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional
 
 from . import output
-from .arguments import Flag, Patterns, ScriptArgs, Seed, shown_as
+from .arguments import Directory, Flag, Patterns, ScriptArgs, Seed, shown_as
 from .scripts import refuse_run_options
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _ATTEMPTS = 4
 
 Trainable = Annotated[str, Positional, shown_as("SCRIPT|NAME")]
-Directory = Annotated[Path | None, shown_as("DIR")]
 
 
 def verify_resume(
@@ -72,13 +71,13 @@ def verify_resume(
         try:
             compared = _run_both(command, place, kills, random.Random(seed), ignore)
         except ScriptFailedError as error:
-            output.say(f"error: {error}")
+            output.note(f"error: {error}")
             compared = None
         identical = compared is not None and not any(part.found for part in compared)
         if identical and keep is None:
             shutil.rmtree(place)
         else:
-            output.say(f"seed {seed}; the two runs, and what they printed, are in {place}")
+            output.note(f"seed {seed}; the two runs, and what they printed, are in {place}")
     if compared is not None:
         _report(compared, identical, json)
     return 0 if identical else 1
@@ -93,7 +92,7 @@ def _run_both(
 
     straight_run, killed_run = place / "straight", place / "killed"
     straight = run_straight(command, straight_run, place / "straight.log")
-    output.say(f"straight: {straight.frames:,} frames in {straight.seconds:.2f} s")
+    output.note(f"straight: {straight.frames:,} frames in {straight.seconds:.2f} s")
     if not straight.frames:
         raise CheckpointError(f"the script saved no checkpoint in {straight_run}/checkpoints.")
     for attempt in range(_ATTEMPTS):
@@ -111,7 +110,7 @@ def _run_both(
         except RunTooShortError as error:
             if attempt == _ATTEMPTS - 1:
                 raise
-            output.say(f"it ended before the next kill; killing begins anew ({error})")
+            output.note(f"it ended before the next kill; the kills are repeated ({error})")
             shutil.rmtree(killed_run)
     return compare_runs(straight_run, killed_run, ignore)
 
@@ -131,7 +130,7 @@ def _report(compared: list[Compared], identical: bool, json: bool) -> None:
         return
     rows = [(part.part, f"{part.leaves:,}", _verdict(part)) for part in compared]
     output.print_table(("compared", "leaves", "straight | killed"), rows, right=["leaves"])
-    output.tell("identical" if first is None else f"different: {first}")
+    output.line("identical" if first is None else f"different: {first}")
 
 
 def _verdict(part: Compared) -> object:

@@ -77,8 +77,8 @@ def watch(
                 summary, picture = look()
                 live.update(picture)
     except KeyboardInterrupt:
-        output.say(
-            f"left; the run goes on. hooktrainer watch {shell_word(place.path)} comes back to it."
+        output.note(
+            f"the run continues; watch it again with: hooktrainer watch {shell_word(place.path)}"
         )
         return 0
     return _code(summary)
@@ -146,7 +146,7 @@ def _note(summary: RunSummary) -> RenderableType | None:
     if summary.status == "died":
         return Text(
             f"Its process is gone; last heard of {age} ago. hooktrainer resume "
-            f"{shell_word(summary.path)} goes on from its latest checkpoint.",
+            f"{shell_word(summary.path)} continues from its latest checkpoint.",
             style="bold red",
         )
     if summary.reason:

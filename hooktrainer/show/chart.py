@@ -47,18 +47,27 @@ class Marker:
     link: str
 
 
-def chart_for_any_screen(
+def figure(
     groups: Sequence[tuple[str, Sequence[tuple[str, Curve]]]],
     bands: Sequence[Band],
+    caption: str,
     marks: Sequence[Marker] = (),
     *,
     wide: tuple[int, int] = (760, 300),
+    kind: str = "",
 ) -> str:
-    """Draw a `chart` in two sizes, of which the page's style shows the one that fits the screen."""
-    drawn = (("wide", *wide), ("narrow", *_NARROW))
-    return "".join(
+    """Make a figure: the legend, the `chart` in two sizes, and a caption in HTML.
+
+    The page's style shows the size that fits the screen; ``wide`` is the larger one.
+    """
+    labels = [label for label, _ in groups]
+    drawn = "".join(
         f'<div class="{name}">{chart(groups, bands, marks, width=width, height=height)}</div>'
-        for name, width, height in drawn
+        for name, (width, height) in (("wide", wide), ("narrow", _NARROW))
+    )
+    return (
+        f"<figure{kind and f' class={kind}'}>{legend(labels)}{drawn}"
+        f"<figcaption>{caption}</figcaption></figure>"
     )
 
 

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from .intervals import Interval as Interval
     from .intervals import curve_interval as curve_interval
     from .intervals import difference as difference
-    from .intervals import further_seed as further_seed
     from .intervals import interval as interval
     from .intervals import percentile_interval as percentile_interval
+    from .intervals import prediction_interval as prediction_interval
     from .scores import SCORES as SCORES
     from .scores import Curve as Curve
     from .scores import Reference as Reference
     from .scores import first_reached as first_reached
-    from .scores import score_named as score_named
+    from .scores import score_function as score_function
     from .scores import shared_frames as shared_frames
     from .sequential import Decision as Decision
-    from .sequential import decided as decided
-    from .survival import Reaching as Reaching
+    from .sequential import decide as decide
+    from .survival import TimeToThreshold as TimeToThreshold
     from .survival import time_to_reach as time_to_reach
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

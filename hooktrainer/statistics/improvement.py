@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .intervals import CONFIDENCE, Interval, Scores, as_table
+from .intervals import CONFIDENCE, Interval, Scores, as_table, as_tables
 
 Labels = NDArray[np.bool_]
 _TINY = 1e-12
+_POWER = 0.8
+_RESAMPLES = 2_000
 
 
 def probability_of_improvement(
@@ -35,7 +37,7 @@ def probability_of_improvement(
     """
     from scipy.stats import norm
 
-    first, second = _pair(scores, others)
+    first, second = as_tables(scores, others)
     if minimize:
         first, second = -first, -second
     (n, tasks), m = first.shape, len(second)
@@ -68,17 +70,17 @@ def permutation_test(
         permutations: How many are drawn; if there are no more, all are used.
         seed: Seed of the permutations.
     """
-    first, second = _pair(scores, others)
+    first, second = as_tables(scores, others)
     n, m, tasks = len(first), len(second), first.shape[1]
     pooled = np.concatenate([first, second])
     drawn = _all_labels(n, m, permutations) if tasks == 1 else None
     if drawn is None:
-        drawn = exchanged(n, m, tasks, permutations, np.random.default_rng(seed))
+        drawn = permuted_labels(n, m, tasks, permutations, np.random.default_rng(seed))
     statistics = np.abs(brunner_munzel(pooled, drawn))
     return float((statistics >= statistics[0] - _TINY).mean())
 
 
-def exchanged(n: int, m: int, tasks: int, ways: int, rng: np.random.Generator) -> Labels:
+def permuted_labels(n: int, m: int, tasks: int, ways: int, rng: np.random.Generator) -> Labels:
     """Label the first n of n + m seeds, truly and then at random in each task.
 
     Returns:
@@ -114,7 +116,7 @@ def brunner_munzel(pooled: Scores, labels: Labels) -> Scores:
 
 
 def seeds_to_separate(
-    scores: ArrayLike, others: ArrayLike, *, error: float = 1 - CONFIDENCE, power: float = 0.8
+    scores: ArrayLike, others: ArrayLike, *, error: float = 1 - CONFIDENCE
 ) -> int | None:
     """Estimate how many seeds each group needs to be told apart; ``None`` if more than 1,000.
 
@@ -125,19 +127,16 @@ def seeds_to_separate(
         scores: ``[seeds]`` or ``[seeds, tasks]``.
         others: Likewise.
         error: The probability of finding a difference if there is none.
-        power: The probability of finding this one.
     """
     from scipy.stats import norm
 
-    first, second = _pair(scores, others)
+    first, second = as_tables(scores, others)
     pairs, tasks = len(first) * len(second), first.shape[1]
     found = abs(probability_of_improvement(first, second).value - 0.5) * pairs / (pairs + 1)
     if found < _TINY:
         return None
-    reach = float(norm.isf(error / 2) + norm.isf(1 - power))
+    reach = float(norm.isf(error / 2) + norm.isf(1 - _POWER))
     need = math.ceil(reach**2 / (6 * tasks * found**2))
-    while tasks == 1 and 2 / math.comb(2 * need, need) > error:
-        need += 1  # with fewer the test cannot reach the error, even if one is always better
     return need if need <= 1000 else None
 
 
@@ -151,13 +150,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (count - rank) * p_values[index]))
         corrected[index] = highest
     return corrected
-
-
-def _pair(scores: ArrayLike, others: ArrayLike) -> tuple[Scores, Scores]:
-    first, second = as_table(scores), as_table(others)
-    if first.shape[1] != second.shape[1]:
-        raise ValueError(f"{first.shape[1]} and {second.shape[1]} tasks cannot be compared")
-    return first, second
 
 
 def _wins(scores: Scores, others: Scores) -> Scores:
@@ -207,8 +199,6 @@ def performance_profile(
     values: ArrayLike,
     *,
     minimize: bool = False,
-    resamples: int = 2_000,
-    seed: int = 0,
 ) -> Profile:
     """Return a performance profile with percentile intervals of the stratified bootstrap.
 
@@ -216,15 +206,13 @@ def performance_profile(
         scores: ``[seeds]`` or ``[seeds, tasks]``.
         values: Where to evaluate it, ``[n]``.
         minimize: Whether seeds below a value do better than it.
-        resamples: Number of bootstrap resamples, within each task.
-        seed: Seed of the resamples.
     """
     table, at = as_table(scores), np.asarray(values, np.float64)
     better = table[..., None] < at if minimize else table[..., None] > at
     shares = better.mean(axis=0)  # [tasks, n]
     share = shares.mean(axis=0)
     # In a bootstrap resample, the number of better seeds is binomial.
-    rng = np.random.default_rng(seed)
-    drawn = rng.binomial(len(table), shares, (resamples, *shares.shape)).mean(axis=1) / len(table)
+    rng = np.random.default_rng(0)
+    drawn = rng.binomial(len(table), shares, (_RESAMPLES, *shares.shape)).mean(axis=1) / len(table)
     low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
     return Profile(at, share, low, high)

@@ -25,6 +25,7 @@ LEAST_SEEDS: Final = {"iqm": 5, "median": 5, "mean": 30}
 LEAST_OF_SEVERAL: Final = 3
 """Least seeds of each task for an interval except of the mean, with 10 seeds or more in all."""
 _WHOLE_RANGE = 6  # n seeds miss the median with probability 2 ** (1 - n)
+_CURVE_RESAMPLES = 2_000
 _AT_ONCE = 4_000_000  # numbers drawn at a time
 
 
@@ -74,7 +75,7 @@ def interval(
     if tasks == 1 and count < _WHOLE_RANGE:
         return Interval(value, float(table.min()), float(table.max()), "range")
     low, high, method = _bootstrap(
-        [table], lambda table: ESTIMATORS[estimator](table, axis=-1), resamples, seed
+        (table,), lambda table: ESTIMATORS[estimator](table, axis=-1), resamples, seed
     )
     if estimator == "mean":  # the bootstrap underestimates its tails
         from scipy.stats import t
@@ -105,9 +106,7 @@ def difference(
     Raises:
         ValueError: As `interval`, or if the numbers of tasks differ.
     """
-    tables = [as_table(scores), as_table(others)]
-    if tables[0].shape[1] != tables[1].shape[1]:
-        raise ValueError(f"{tables[0].shape[1]} and {tables[1].shape[1]} tasks cannot be compared")
+    tables = as_tables(scores, others)
     estimate = ESTIMATORS[estimator]
     value = float(estimate(tables[0], axis=None) - estimate(tables[1], axis=None))
     if why := next(filter(None, (_refusal(table, estimator) for table in tables)), None):
@@ -123,21 +122,14 @@ def difference(
     return Interval(value, low, high, method)
 
 
-def percentile_interval(
-    distribution: ArrayLike, confidence: float = CONFIDENCE
-) -> tuple[float, float]:
-    """Return the plain percentile interval of a bootstrap distribution.
-
-    Args:
-        distribution: The estimates from the resamples.
-        confidence: The share of them within the interval.
-    """
-    outside = (1 - confidence) / 2
+def percentile_interval(distribution: ArrayLike) -> tuple[float, float]:
+    """Return the plain 95 % percentile interval of a bootstrap distribution."""
+    outside = (1 - CONFIDENCE) / 2
     low, high = np.quantile(np.asarray(distribution, np.float64), [outside, 1 - outside])
     return float(low), float(high)
 
 
-def expanded(count: int, freedom: int) -> float:
+def expanded_confidence(count: int, freedom: int) -> float:
     """Return the confidence at which a bootstrap interval of few seeds is a 95 % interval.
 
     ``count`` are the seeds of a task in the smaller group, ``freedom`` the degrees of freedom of
@@ -150,7 +142,7 @@ def expanded(count: int, freedom: int) -> float:
 
 
 def _bootstrap(
-    tables: list[Scores], estimate: Any, resamples: int, seed: int
+    tables: tuple[Scores, ...], estimate: Any, resamples: int, seed: int
 ) -> tuple[float, float, str]:
     """Return the interval of an estimate of one or two tables, each task of each a stratum."""
     import warnings
@@ -181,7 +173,7 @@ def _bootstrap(
                 n_resamples=0 if done else resamples,
                 batch=max(1, _AT_ONCE // size),
                 vectorized=True,
-                confidence_level=expanded(fewest, freedom),
+                confidence_level=expanded_confidence(fewest, freedom),
                 method=method,
                 bootstrap_result=done,
                 rng=np.random.default_rng(seed),
@@ -260,17 +252,21 @@ def as_table(scores: ArrayLike) -> Scores:
     return table
 
 
-def curve_interval(
-    curves: ArrayLike, *, resamples: int = 2_000, seed: int = 0
-) -> tuple[Scores, Scores, Scores]:
+def as_tables(scores: ArrayLike, others: ArrayLike) -> tuple[Scores, Scores]:
+    """Return the scores of two groups as tables, of the same tasks."""
+    first, second = as_table(scores), as_table(others)
+    if first.shape[1] != second.shape[1]:
+        raise ValueError(f"{first.shape[1]} and {second.shape[1]} tasks cannot be compared")
+    return first, second
+
+
+def curve_interval(curves: ArrayLike) -> tuple[Scores, Scores, Scores]:
     """Return the interquartile mean of curves, and pointwise 95 % intervals.
 
     Intervals are expanded percentile intervals; whole seeds are resampled.
 
     Args:
         curves: At the same frames, ``[seeds, points]``.
-        resamples: Number of bootstrap resamples.
-        seed: Seed of the resamples.
 
     Returns:
         The estimate, the lower and the upper ends; with fewer than 5 seeds, the estimate thrice.
@@ -279,13 +275,12 @@ def curve_interval(
     middle: Scores = iqm(table, axis=0)
     if len(table) < LEAST_SEEDS["iqm"]:
         return middle, middle, middle
-    rng = np.random.default_rng(seed)
-    rows = rng.integers(0, len(table), (resamples, len(table)))
-    at_once = max(1, 4_000_000 // table.size)
+    rows = np.random.default_rng(0).integers(0, len(table), (_CURVE_RESAMPLES, len(table)))
+    at_once = max(1, _AT_ONCE // table.size)
     drawn = np.concatenate(
-        [iqm(table[rows[n : n + at_once]], axis=1) for n in range(0, resamples, at_once)]
+        [iqm(table[rows[n : n + at_once]], axis=1) for n in range(0, _CURVE_RESAMPLES, at_once)]
     )
-    outside = (1 - expanded(len(table), len(table) - 1)) / 2
+    outside = (1 - expanded_confidence(len(table), len(table) - 1)) / 2
     low, high = np.quantile(drawn, [outside, 1 - outside], axis=0)
     return middle, low, high
 
@@ -295,7 +290,7 @@ def curve_interval(
 LEAST_TO_PREDICT: Final = 5
 
 
-def further_seed(scores: ArrayLike) -> Interval:
+def prediction_interval(scores: ArrayLike) -> Interval:
     """Return Student's 95 % prediction interval of a further seed, at least the scores' range.
 
     Args:

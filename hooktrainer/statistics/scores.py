@@ -92,7 +92,7 @@ SCORES: Final[Mapping[str, Score]] = {"last": last, "tail": tail, "best": best, 
 """Scores of a curve, by name."""
 
 
-def score_named(name: str, *, minimize: bool = False) -> Score:
+def score_function(name: str, *, minimize: bool = False) -> Score:
     """Return one of `SCORES`, for a metric of which more or, to ``minimize``, less is better."""
     score = SCORES[name]
     if not minimize:

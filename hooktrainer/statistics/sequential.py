@@ -15,10 +15,11 @@ from itertools import combinations, pairwise
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .improvement import brunner_munzel, exchanged
+from .improvement import brunner_munzel, permuted_labels
 from .intervals import Scores, as_table
 
-_GROWTH, _LEAST_GROWTH = 1.75, 1.25
+_FIRST, _GROWTH, _LEAST_GROWTH = 5, 1.75, 1.25
+_ERROR = 0.05
 # Share of the error; the rest is a margin where spreads differ and the test is not exact.
 _SPENT = 0.8
 
@@ -41,28 +42,26 @@ class Decision:
     next_look: int | None
 
 
-def looks(budget: int, first: int = 5) -> list[int]:
+def looks(budget: int) -> list[int]:
     """Return the numbers of seeds to look at, each about 1.75 times the one before.
 
     Raises:
-        ValueError: If ``first`` is below 3 or above the budget.
+        ValueError: If the budget is below 5.
     """
-    if not 3 <= first <= budget:
-        raise ValueError(f"first={first} has to be between 3 and the budget, {budget} seeds")
-    sizes = [first]
+    if budget < _FIRST:
+        raise ValueError(f"a budget of {budget} seeds is below the first look, at {_FIRST}")
+    sizes = [_FIRST]
     while sizes[-1] < budget:
         following = round(sizes[-1] * _GROWTH)
         sizes.append(following if following * _LEAST_GROWTH <= budget else budget)
     return sizes
 
 
-def decided(
+def decide(
     scores: Mapping[str, ArrayLike],
     budget: int,
     *,
     minimize: bool = False,
-    error: float = 0.05,
-    first: int = 5,
     permutations: int = 9_999,
     seed: int = 0,
 ) -> Decision:
@@ -77,8 +76,6 @@ def decided(
             added; that order may not depend on the scores.
         budget: The most seeds of a group. Only ``scores`` may change from call to call.
         minimize: Whether less is better.
-        error: The allowed probability of a false finding.
-        first: Seeds of each group at the first look.
         permutations: Number of label permutations; more than 50 a look for each pair.
         seed: Seed of the permutations.
 
@@ -87,10 +84,10 @@ def decided(
     """
     if len(scores) < 2:
         raise ValueError(f"nothing to decide between {list(scores)}: give two groups or more")
-    sizes = looks(budget, first)
+    sizes = looks(budget)
     fewest = min(len(np.asarray(values)) for values in scores.values())
-    if fewest < first:
-        return Decision(None, (), 0, first)
+    if fewest < _FIRST:
+        return Decision(None, (), 0, _FIRST)
     sign = -1 if minimize else 1
     tables = {name: sign * as_table(values) for name, values in scores.items()}
     done = [size for size in sizes if size <= fewest]
@@ -98,7 +95,7 @@ def decided(
     better: list[tuple[str, str]] = []
     for index, (a, b) in enumerate(pairs):
         way = _tell_apart(
-            tables[a], tables[b], done, len(sizes), error / len(pairs), permutations, (seed, index)
+            tables[a], tables[b], done, len(sizes), _ERROR / len(pairs), permutations, (seed, index)
         )
         if way:
             better.append((a, b) if way > 0 else (b, a))
@@ -125,7 +122,9 @@ def _tell_apart(
     crossed = np.zeros(permutations + 1, np.bool_)  # labellings that an earlier look has stopped
     for number, (before, size) in enumerate(pairwise([0, *done]), start=1):
         new = size - before
-        labels = np.concatenate([labels, exchanged(new, new, tasks, permutations, rng)], axis=-1)
+        labels = np.concatenate(
+            [labels, permuted_labels(new, new, tasks, permutations, rng)], axis=-1
+        )
         pooled = np.concatenate([pooled, first[before:size], second[before:size]])
         found = brunner_munzel(pooled, labels)
         size_of = np.where(crossed, -1.0, np.abs(found))

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .intervals import LEAST_SEEDS, Scores, expanded
+from .intervals import LEAST_SEEDS, Scores, expanded_confidence
 
 
 @dataclass(frozen=True)
-class Reaching:
+class TimeToThreshold:
     """The time that seeds need to reach a threshold, in the unit of the input.
 
     Attributes:
@@ -44,7 +44,7 @@ def time_to_reach(
     horizon: float | None = None,
     resamples: int = 10_000,
     seed: int = 0,
-) -> Reaching:
+) -> TimeToThreshold:
     """Estimate the time to a threshold.
 
     Args:
@@ -75,10 +75,10 @@ def time_to_reach(
     if len(at) >= LEAST_SEEDS["median"]:
         rng = np.random.default_rng(seed)
         counts = rng.multinomial(len(at), np.full(len(at), 1 / len(at)), resamples)
-        outside = (1 - expanded(len(at), len(at) - 1)) / 2
+        outside = (1 - expanded_confidence(len(at), len(at) - 1)) / 2
         drawn = np.sort(_median(at, _survival(event, counts)))
         low, high = drawn[int(outside * resamples)], drawn[-1 - int(outside * resamples)]
-    return Reaching(
+    return TimeToThreshold(
         reached=int(event.sum()),
         seeds=len(at),
         median=_finite(middle),

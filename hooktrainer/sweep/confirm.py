@@ -15,8 +15,7 @@ from ..base.words import plural
 from ..errors import CheckpointError, TakenError
 from ..show.curves import read_curves
 from ..show.report import summarize
-from ..show.report.comparisons import Comparison
-from ..show.report.findings import Section, find
+from ..show.report.analysis import Comparison, Section, analyze
 from ..show.report.study import Study, read_study
 from ..statistics import SCORES
 from ..store.lock import RunLock
@@ -101,7 +100,7 @@ def confirm(sweep: Sweep, seeds: int) -> Confirmation | None:
     train_from(range(seeds), list(groups.values()))
     study = _study(groups, seeds)
     enough = study.tasks and len(study.tasks[0].groups) == 2
-    section = find(study, score=sweep.options.objective)[0] if enough else None
+    section = analyze(study, score=sweep.options.objective)[0] if enough else None
     return Confirmation(winner, study, section)
 
 

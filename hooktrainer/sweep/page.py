@@ -15,10 +15,10 @@ from ..base.plain import to_yaml
 from ..base.text_file import write_atomically
 from ..base.words import plural, shell_word
 from ..run.config import NAME, Mark, OneOf, as_words, marked
-from ..show.chart import chart_for_any_screen, legend, scatter
+from ..show.chart import figure, scatter
 from ..show.curves import Band
 from ..show.html import document, table
-from ..show.report.findings import comparison_texts
+from ..show.report.analysis import comparison_texts
 from ..show.report.grouping import short
 from ..statistics import Curve
 from .confirm import KEEP, Confirmation
@@ -150,11 +150,11 @@ def _curves(sweep: Sweep) -> str:
         nothing = np.empty(0)
         # A count of two or more has the members drawn; of the group itself there is no mean.
         bands.append(Band(nothing, nothing, nothing, nothing, max(2, len(members))))
-    return (
-        f"<h2>Curves</h2><figure>{legend([name for name, _ in groups])}"
-        f"{chart_for_any_screen(groups, bands)}<figcaption>"
+    return "<h2>Curves</h2>" + figure(
+        groups,
+        bands,
         f"{escape(sweep.options.objective)} up to the frames, mean over the seeds of a trial: what "
-        "trials are compared by while they run</figcaption></figure>"
+        "trials are compared by while they run",
     )
 
 

@@ -50,7 +50,7 @@ def test_list_shows_what_is_damaged_and_what_was_set_aside(call, make_run):
     assert "manifest.json does not match its own hash" in call("ckpt", "list", run).out
 
 
-def test_a_run_without_checkpoints_is_no_mistake(call, tmp_path):
+def test_list_of_a_run_without_checkpoints_is_empty(call, tmp_path):
     (tmp_path / "run.json").write_text("{}")
     done = call("ckpt", "list", tmp_path)
     assert (done.code, done.out) == (0, f"{tmp_path} has no checkpoint yet.\n")
@@ -58,17 +58,7 @@ def test_a_run_without_checkpoints_is_no_mistake(call, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
-@pytest.mark.parametrize("command", ["list", "verify"])
-def test_no_run_is_said_in_one_line(call, tmp_path, command):
-    done = call("ckpt", command, tmp_path / "nope")
-    assert (done.code, done.err) == (2, f"error: there is no run {tmp_path / 'nope'}.\n")
-
-    done = call("ckpt", command, tmp_path)
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "holds no run" in done.err
-
-
-def test_show_tells_counters_metrics_options_and_parts(call, make_run):
+def test_show_prints_counters_metrics_options_and_parts(call, make_run):
     run = make_run()
     out = call("ckpt", "show", run).out
     for text in ("step_000000000300", "eval/return", "lr", "loss_module", "hook/optimizer"):
@@ -88,24 +78,11 @@ def test_show_tells_counters_metrics_options_and_parts(call, make_run):
         ({"components": 3, "x": np.zeros(2)}, {"components": 0, "x": 16}),
     ],
 )
-def test_show_takes_a_state_that_is_no_trainers(call, tmp_path, tree, parts):
+def test_show_accepts_states_other_than_a_trainers(call, tmp_path, tree, parts):
     with CheckpointManager(tmp_path) as manager:
         manager.save(tree, frames=1)
     shown = json.loads(call("ckpt", "show", tmp_path, "--json").out)["parts"]
     assert shown == parts or {name: part["bytes"] for name, part in shown.items()} == parts
-
-
-def test_an_unknown_checkpoint_lists_those_there_are(call, make_run):
-    run = make_run()
-    done = call("ckpt", "show", f"{run}@150")
-    assert done.code == 2
-    assert done.err.endswith("has those at frames 100, 200, 300.\n")
-
-
-def test_verify_passes_an_intact_run(call, make_run):
-    done = call("ckpt", "verify", make_run())
-    assert done.code == 0
-    assert "none of 3 checkpoints damaged" in done.out
 
 
 def test_verify_takes_a_checkpoint_that_was_moved_out_of_its_run(call, make_run, tmp_path):
@@ -131,7 +108,7 @@ def test_verify_names_every_damaged_file(call, make_run):
     assert [verdict["intact"] for verdict in verdicts] == [False, True, False]
 
 
-def test_diff_prints_what_differs_and_nothing_else(call, make_run):
+def test_diff_prints_only_differences(call, make_run):
     run, other = make_run(), make_run("other", weight=1.0, seconds=2.0)
     same = call("ckpt", "diff", f"{run}@200", f"{run}@200")
     assert (same.code, same.out) == (0, "identical\n")
@@ -144,7 +121,7 @@ def test_diff_prints_what_differs_and_nothing_else(call, make_run):
     assert f"{len(paths)} differences, {len(paths) - 1} not shown" in table
 
 
-def test_diff_leaves_out_the_clock_and_what_it_is_told(call, make_run):
+def test_diff_leaves_out_times_and_ignored_paths(call, make_run):
     run = make_run()
     assert call("ckpt", "diff", run, make_run("later", seconds=2.0)).code == 0
     done = call(
@@ -163,7 +140,7 @@ def test_a_damaged_checkpoint_is_not_compared(call, make_run):
     assert "is damaged" in done.err
 
 
-def test_another_runs_checkpoint_is_told_from_the_runs_own(call, make_run):
+def test_a_checkpoint_of_another_run_is_marked(call, make_run):
     run, other = make_run(), make_run("other", (1.0,) * 7)
     source = other / "checkpoints" / "step_000000000700"
     shutil.copytree(source, run / "checkpoints" / source.name)
@@ -197,7 +174,7 @@ def test_another_runs_checkpoint_is_told_from_the_runs_own(call, make_run):
 @pytest.mark.parametrize(
     "words", [["ckpt", "list"], ["play"], ["resume"], ["watch"], ["sync"], ["policies", "list"]]
 )
-def test_of_a_run_that_is_not_there_the_nearest_is_named(call, tmp_path, monkeypatch, words):
+def test_a_missing_run_names_the_nearest(call, tmp_path, monkeypatch, words):
     (tmp_path / "runs" / "firstcopy").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     for name in ("firstcop", "runs/fistcopy"):

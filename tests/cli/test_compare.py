@@ -62,7 +62,7 @@ def test_logs_below_the_directory_of_a_run_are_found(run, tmp_path):
     assert leaves["metrics"] == leaves["events"] > 0
 
 
-def test_another_learning_rate_shows_everywhere_it_matters(run, tmp_path):
+def test_another_learning_rate_changes_the_dependent_parts(run, tmp_path):
     compared = compare_runs(run, train(tmp_path / "other", lr=0.2))
     differing = {part.part: part.found[0].path for part in compared if part.found}
     assert differing["parameters"] == "components/loss_module/net.weight"
@@ -72,7 +72,7 @@ def test_another_learning_rate_shows_everywhere_it_matters(run, tmp_path):
     assert not {"collector", "random state"} & set(differing)
 
 
-def test_only_the_clock_is_left_out():
+def test_only_times_are_left_out():
     left, right = without_clock(state(100, seconds=1.0), state(100, seconds=2.0))
     gone = {"logger/0", "cadence/post_steps/recorder"}
     assert set(state(100)["components"]) - set(left["components"]) == gone

@@ -40,7 +40,7 @@ def evil_place(tmp_path):
     ],
     ids=lambda words: " ".join(words[:2]),
 )
-def test_so_is_the_place_of_a_run(words, evil_place, call):
+def test_control_characters_of_a_path_are_escaped(words, evil_place, call):
     done = call(*(word.format(run=evil_place) for word in words))
     for text in (done.out, done.err):
         assert [c for c in text if not c.isprintable() and c != "\n"] == []
@@ -60,7 +60,7 @@ def test_so_is_the_place_of_a_run(words, evil_place, call):
     ],
     ids=lambda words: " ".join(words[:2]).encode("unicode_escape").decode(),
 )
-def test_names_are_shown(words, run, call):
+def test_control_characters_of_names_are_escaped(words, run, call):
     done = call(*(word.format(run=run, runs=run.parent) for word in words))
     for text in (done.out, done.err):
         assert [c for c in text if not c.isprintable() and c != "\n"] == []

@@ -100,7 +100,7 @@ def requeued():
 
 
 @pytest.mark.usefixtures("warm_python")
-def test_a_job_that_is_queued_again_is_the_run_that_was_never_interrupted(slurm):
+def test_a_requeued_job_equals_an_uninterrupted_run(slurm):
     start = slurm(*TRAIN, "--run-dir", "run", "--grace", 20)
     job = start()
     wait_for(job, lambda: list(Path("run/checkpoints").glob("step_*")))
@@ -129,7 +129,7 @@ def test_a_job_that_is_queued_again_is_the_run_that_was_never_interrupted(slurm)
         ([], 3, []),
     ],
 )
-def test_a_task_is_told_once_and_queued_again_if_it_was_not_done(slurm, signals, code, again):
+def test_an_unfinished_task_gets_one_signal_and_is_requeued(slurm, signals, code, again):
     start = slurm("train", "program.py", "--seeds", "3-6", "--run-dir", "many", "--jobs", 2)
     if code != 143:
         Path("ends").write_text(str(code))
@@ -150,7 +150,7 @@ def test_a_task_is_told_once_and_queued_again_if_it_was_not_done(slurm, signals,
 
 
 @pytest.mark.slow
-def test_a_job_that_does_not_get_on_is_queued_again_once_and_no_more(slurm):
+def test_a_job_without_progress_is_requeued_only_once(slurm):
     """Its checkpoints tell; those of another task's seeds, and of the same frames, do not."""
     start = slurm("train", "program.py", "--seeds", "3-6", "--run-dir", "many", "--jobs", 2)
 
@@ -177,7 +177,7 @@ def test_a_job_that_does_not_get_on_is_queued_again_once_and_no_more(slurm):
     assert len(requeued()) == 5
 
 
-def test_it_goes_on_where_there_is_something_to_go_on_with(slurm):
+def test_a_requeued_job_resumes_a_run_that_was_begun(slurm):
     place = Path("one").absolute()
     start = slurm("train", "program.py", "--fork=other@best", "--run-dir=one")
     Path("ends").write_text("0")
@@ -192,7 +192,7 @@ def test_it_goes_on_where_there_is_something_to_go_on_with(slurm):
     assert Path("words").read_text() == f"--run-dir {place} --resume latest"
 
 
-def test_a_dry_run_prints_the_script_and_makes_nothing(call, cluster, monkeypatch):
+def test_a_dry_run_only_prints_the_script(call, cluster, monkeypatch):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")  # nor is there need of a cluster
     before = sorted(cluster.iterdir())
     done = call(
@@ -213,7 +213,7 @@ def test_a_dry_run_prints_the_script_and_makes_nothing(call, cluster, monkeypatc
     assert sorted(cluster.iterdir()) == before
 
 
-def test_a_sweep_is_the_same_command_in_every_job(call, cluster):
+def test_jobs_of_a_sweep_run_the_same_command(call, cluster):
     done = call("sweep", "ppo", "--env", "CartPole-v1", "--launcher", "slurm", "--dry-run",
                 "--jobs", 3, "--run-dir", "out")  # fmt: skip
     assert "#SBATCH --array=0-2" in done.out
@@ -224,7 +224,7 @@ def test_a_sweep_is_the_same_command_in_every_job(call, cluster):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--launcher", "pbs"], "--launcher pbs: there is one, slurm"),
+        (["--launcher", "pbs"], "--launcher pbs: the only launcher is slurm"),
         (
             ["--launcher", "slurm", "--jobs", "2"],
             "--jobs 2 divide the seeds of a run: give --seeds",
@@ -238,7 +238,7 @@ def test_a_sweep_is_the_same_command_in_every_job(call, cluster):
         (["--launcher", "slurm", "--seeds=2", "--fork", "x"], "--fork x with --seeds 2"),
     ],
 )
-def test_what_cannot_be_is_said_before_it_waits_in_a_queue(call, cluster, words, message):
+def test_mistakes_are_refused_before_submission(call, cluster, words, message):
     RunDir.create("taken")
     done = call(*TRAIN, *words)
     assert (done.code, done.out) == (2, "")
@@ -246,7 +246,7 @@ def test_what_cannot_be_is_said_before_it_waits_in_a_queue(call, cluster, words,
     assert not (cluster / "submitted").exists()
 
 
-def test_a_machine_without_slurm_is_told_apart(call, cluster, monkeypatch):
+def test_a_machine_without_slurm_is_refused(call, cluster, monkeypatch):
     monkeypatch.setenv("PATH", str(cluster))
     done = call(*TRAIN, "--launcher", "slurm")
     assert done.code == 2
@@ -258,12 +258,12 @@ def test_a_grace_that_is_no_number_is_refused(call, cluster):
     assert (done.code, done.err) == (2, "error: --grace long: give seconds.\n")
 
 
-def test_what_follows_two_dashes_is_the_scripts(call, cluster):
+def test_arguments_after_two_dashes_belong_to_the_script(call, cluster):
     done = call("train", "program.py", "--launcher", "slurm", "--dry-run", "--", "--jobs", "5")
     assert "hooktrainer train program.py -- --jobs 5" in done.out
 
 
-def test_a_configuration_is_submitted_as_it_would_be_trained(cluster, capsys):
+def test_a_configuration_file_is_submitted(cluster, capsys):
     file = "name: ppo\nenv: CartPole-v1\ntotal_frames: 500\nseeds: 0-3\ngrace: 70\n"
     (cluster / "config.yaml").write_text(file)
     for words in (["train", "--config", "config.yaml"], ["train", "ppo", "--config=config.yaml"]):
@@ -288,7 +288,7 @@ def test_a_configuration_is_submitted_as_it_would_be_trained(cluster, capsys):
         ["--grace", "nan"],
     ],
 )
-def test_what_would_be_lines_of_its_own_in_a_script_is_refused(words, cluster, capsys):
+def test_line_breaks_in_options_are_refused(words, cluster, capsys):
     assert main([*TRAIN, *words, "--launcher", "slurm"]) == 2
     said = capsys.readouterr()
     assert not said.out
@@ -296,7 +296,7 @@ def test_what_would_be_lines_of_its_own_in_a_script_is_refused(words, cluster, c
     assert not list(cluster.glob("**/*.sh"))
 
 
-def test_a_directory_whose_name_is_no_line_is_refused(cluster, monkeypatch, capsys):
+def test_line_breaks_in_the_working_directory_are_refused(cluster, monkeypatch, capsys):
     place = cluster / "y\ntouch X\n#"
     place.mkdir()
     monkeypatch.chdir(place)

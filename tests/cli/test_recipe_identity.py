@@ -37,7 +37,7 @@ def test_a_run_keeps_one_id_and_no_other_run_has_it(run, tmp_path):
     assert not ids(tmp_path / "other") & {own}
 
 
-def test_it_survives_a_run_json_lost_with_the_power(run):
+def test_the_id_survives_the_loss_of_run_json(run):
     before = ids(run)
     for content in (b"", b'{"run_id": "', None):
         (run / "run.json").write_bytes(content) if content is not None else (
@@ -77,22 +77,6 @@ def test_a_checkpoint_of_another_run_is_refused(run, tmp_path, way, options):
         assert ids(run) == ours
 
 
-def test_other_runs_checkpoints_are_not_thinned_out(run, tmp_path):
-    train(tmp_path / "other")
-    others = tmp_path / "other" / "checkpoints"
-    again = train  # the run goes on while somebody copies them there
-
-    def copy(batch):
-        for path in others.glob("step_*"):
-            shutil.copytree(path, run / "checkpoints" / f"{path.name}-7", dirs_exist_ok=True)
-
-    again(run, "latest", total_frames=120, keep_last=1, before_each_batch=copy)
-    listing = list_checkpoints(run / "checkpoints")
-    assert [c.manifest.frames for c in listing.foreign] == [20, 40, 60]
-    assert listing.checkpoints[-1].manifest.frames == 120
-    assert len(listing.checkpoints) == 2  # the last and the best
-
-
 def test_a_directory_of_an_older_version_is_refused_in_one_line(run):
     state = json.loads((run / "run.json").read_text())
     del state["run_id"]
@@ -106,7 +90,7 @@ def test_a_directory_of_an_older_version_is_refused_in_one_line(run):
 
 
 @pytest.mark.parametrize("spec", ["{run}", "{run}@60", "{run}/checkpoints/step_000000000060"])
-def test_a_branch_with_the_same_options_is_the_run_that_went_on(run, tmp_path, spec, capsys):
+def test_a_fork_with_the_same_options_equals_the_continued_run(run, tmp_path, spec, capsys):
     branch = tmp_path / "branch"
     spec = spec.format(run=run)
     files = {p: p.stat().st_mtime_ns for p in run.rglob("*")}
@@ -129,7 +113,7 @@ def test_a_branch_with_the_same_options_is_the_run_that_went_on(run, tmp_path, s
     assert read_csv(branch)["loss/loss"] == [row for row in whole if row[0] > 60]
 
 
-def test_a_branch_is_resumed_as_any_run_is_and_knows_where_it_came_from(run, tmp_path):
+def test_a_fork_is_resumed_and_keeps_its_parent(run, tmp_path):
     branch = tmp_path / "branch"
     train(branch, fork=str(run), total_frames=100)
     parent, own = RunDir(branch).forked_from, ids(branch)
@@ -140,7 +124,7 @@ def test_a_branch_is_resumed_as_any_run_is_and_knows_where_it_came_from(run, tmp
     assert [step for step, _ in read_csv(branch)["loss/loss"]] == [80, 100, 120, 140]
 
 
-def test_the_options_of_a_branch_are_its_own_and_count(run, tmp_path):
+def test_a_fork_uses_its_own_options(run, tmp_path):
     branch = tmp_path / "branch"
     forked = train(branch, fork=str(run), total_frames=80, lr=0.5, save_interval=10)
     assert forked.optimizer.param_groups[0]["lr"] == 0.5
@@ -149,7 +133,7 @@ def test_the_options_of_a_branch_are_its_own_and_count(run, tmp_path):
     assert weights(forked) != weights(same)
 
 
-def test_another_seed_draws_other_numbers(run, tmp_path):
+def test_a_fork_with_another_seed_draws_other_numbers(run, tmp_path):
     def numbers(name: str, seed: int) -> list[float]:
         drawn: list[float] = []
         train(
@@ -166,7 +150,7 @@ def test_another_seed_draws_other_numbers(run, tmp_path):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_killed_before_its_next_checkpoint_a_branch_begins_there_again(run, tmp_path, seed, caplog):
+def test_a_fork_killed_before_its_first_checkpoint_restarts(run, tmp_path, seed, caplog):
     branch = tmp_path / "branch"
 
     def disturb(batch):
@@ -198,7 +182,7 @@ def test_killed_before_its_next_checkpoint_a_branch_begins_there_again(run, tmp_
     assert "whose logs" not in caplog.text  # it knows its own from the first
 
 
-def test_what_a_branch_cannot_be(run, tmp_path):
+def test_invalid_forks_are_refused(run, tmp_path):
     new = tmp_path / "new"
     with pytest.raises(ConfigError, match=r"--fork .* begins a new run, and --resume latest"):
         train(new, "latest", fork=str(run))

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
         ["--seed", "1", "--resume"],
     ],
 )
-def test_only_the_place_of_the_run_is_taken_out(args):
+def test_only_run_options_are_removed(args):
     assert without_run_options(args) == ["--seed", "1"]
 
 
@@ -41,7 +41,7 @@ def test_a_module_is_run_as_a_module(tmp_path):
     assert command_of(tmp_path, recorded | {"module": None})[1] == str(script)
 
 
-def test_a_run_says_how_it_was_begun(tmp_path):
+def test_a_run_records_its_command(tmp_path):
     recorded = RunDir.create(tmp_path / "run").read()
     assert recorded["argv"] == sys.argv[1:]
     assert recorded["cwd"] == os.getcwd()
@@ -59,7 +59,7 @@ def test_a_run_says_how_it_was_begun(tmp_path):
         ({"script": "/a\0b", "argv": []}, "run.json is damaged"),
     ],
 )
-def test_what_cannot_be_resumed_is_said(call, tmp_path, recorded, message):
+def test_a_run_without_a_usable_command_is_refused(call, tmp_path, recorded, message):
     (tmp_path / "run.json").write_text(json.dumps(recorded))
     done = call("resume", tmp_path)
     assert (done.code, done.err.count("\n")) == (2, 1)
@@ -69,7 +69,7 @@ def test_what_cannot_be_resumed_is_said(call, tmp_path, recorded, message):
 @pytest.mark.parametrize(
     "source", ["launch(main)", "PPO.main()", "import argparse", "PPO().train()"]
 )
-def test_options_are_given_to_programs_that_take_some(tmp_path, source):
+def test_only_programs_that_read_options_get_some(tmp_path, source):
     script = tmp_path / "mine.py"
     script.write_text(source)
     recorded = {"script": str(script), "module": None, "argv": []}
@@ -82,7 +82,7 @@ def test_options_are_given_to_programs_that_take_some(tmp_path, source):
     assert command_of(tmp_path, recorded)[1] == str(script)
 
 
-def test_of_several_seeds_the_one_that_is_named_goes_on_where_it_is(call, tmp_path):
+def test_one_of_several_seeds_resumes_in_its_directory(call, tmp_path):
     script, run = tmp_path / "train.py", tmp_path / "many" / "seed3"
     script.touch()
     run.mkdir(parents=True)
@@ -94,7 +94,7 @@ def test_of_several_seeds_the_one_that_is_named_goes_on_where_it_is(call, tmp_pa
     assert command.endswith(f"--seeds 8 --seeds 3-3 --run-dir {tmp_path / 'many'} --resume latest")
 
 
-def test_a_working_directory_that_is_gone_is_named_with_the_command(call, tmp_path):
+def test_a_missing_working_directory_is_named_with_the_command(call, tmp_path):
     script = tmp_path / "train.py"
     script.touch()
     recorded = {"script": str(script), "argv": ["--lr", "1"], "cwd": "/nowhere"}
@@ -104,7 +104,7 @@ def test_a_working_directory_that_is_gone_is_named_with_the_command(call, tmp_pa
     command, error, _ = done.err.split("\n")
     assert done.code == 2
     assert command.endswith(f"{script} --lr 1 --run-dir {tmp_path} --resume latest")
-    assert "was begun in /nowhere, which is not to be had (No such file" in error
+    assert "was begun in /nowhere, which cannot be entered (No such file" in error
 
 
 @pytest.mark.parametrize("made_by", ["me", "somebody else", "somebody I trust"])
@@ -130,13 +130,13 @@ def test_the_script_runs_again_where_it_was_begun(made_by, tmp_path):
     if made_by == "somebody else":
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
         assert f"{script} --seed 1 --run-dir {run} --resume latest --lr 2" in done.stderr
-        assert f"in {elsewhere}. Look at that, then say --trust." in done.stderr
+        assert f"in {elsewhere}. Check it, then add --trust." in done.stderr
         return
     expected = f"{elsewhere} --seed 1 --run-dir {run} --resume latest --lr 2\n"
     assert (done.returncode, done.stdout) == (7, expected)
 
 
-def test_a_run_of_somebody_else_is_named_and_not_obeyed(call, tmp_path):
+def test_the_command_of_another_user_is_printed_and_not_run(call, tmp_path):
     script = tmp_path / "train.py"
     script.touch()
     recorded = {"script": str(script), "argv": ["\x1b[2J\n"], "cwd": "/", "host": "x", "pid": 1}

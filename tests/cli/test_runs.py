@@ -30,7 +30,7 @@ def six(tmp_path):
     return tmp_path
 
 
-def test_a_run_is_listed_with_how_it_stands(call, tmp_path):
+def test_a_run_is_listed_with_its_state(call, tmp_path):
     run = write_run(tmp_path / "a", (10.0, 30.0, 20.0), seed=3, options={"lr": 0.1})
     (entry,) = listed(call, run.path)
     wanted = {
@@ -62,13 +62,7 @@ def test_a_directory_of_runs_lists_all_below_it(call, six):
     assert len(listed(call, six)) == 6
 
 
-def test_less_may_be_better(call, tmp_path):
-    write_run(tmp_path / "a", (10.0, 30.0, 20.0))
-    (entry,) = listed(call, tmp_path, "--minimize")
-    assert (entry["best"], entry["best_frames"]) == (10.0, 100)
-
-
-def test_filters_choose(call, six):
+def test_filters_select_runs(call, six):
     write_run(six / "other", experiment="other", status="failed")
     assert len(listed(call, six, "--experiment", "t*")) == 6
     assert [e["experiment"] for e in listed(call, six, "--status", "failed")] == ["other"]
@@ -87,28 +81,9 @@ def test_sorting(call, six):
     assert [e["options"]["lr"] for e in listed(call, six, "--sort", "lr")] == [0.1] * 3 + [0.2] * 3
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--sort", "colour"], "--sort colour: sort by started"),
-        (["--status", "done"], "--status done: it is one of died"),
-        (["--where", "lr"], "write OPTION=VALUE"),
-        (["--where", "colour=red"], "no run has an option colour"),
-        (["--where", "lrr=1"], "Did you mean lr?"),
-        (["--sort", "bets"], "Did you mean best?"),
-    ],
-)
-def test_mistakes_are_said_in_one_line(call, six, words, message):
-    done = call("runs", six, *words)
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert message in done.err
-
-
-def test_no_runs_are_no_mistake_but_no_directory_is(call, tmp_path):
+def test_no_runs_are_no_mistake(call, tmp_path):
     assert call("runs", tmp_path).out == f"no such run below {tmp_path}.\n"
     assert listed(call, tmp_path) == []
-    done = call("runs", tmp_path / "nope")
-    assert (done.code, done.err.count("\n")) == (2, 1)
 
 
 def test_what_differs_between_runs_is_in_the_table(call, six):
@@ -132,7 +107,7 @@ def test_damaged_and_foreign_files_do_not_hide_other_runs(call, tmp_path):
     assert [entry["last"] for entry in entries] == [20.0, 1.0]
 
 
-def test_a_run_that_cannot_be_read_is_told(call, tmp_path):
+def test_an_unreadable_run_is_reported(call, tmp_path):
     write_run(tmp_path / "good")
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "run.json").write_text("{")
@@ -144,7 +119,7 @@ def test_a_run_that_cannot_be_read_is_told(call, tmp_path):
     assert "left out:" in err
 
 
-def test_names_are_printed_as_they_are(call, tmp_path):
+def test_names_are_printed_verbatim(call, tmp_path):
     """What looks like markup of the library that prints, a link for example, is a name."""
     for value in (1, 2):
         path = tmp_path / str(value)
@@ -190,14 +165,6 @@ def test_the_page_needs_nothing_but_itself(call, six):
     assert len(text) < 50_000
 
 
-def test_names_are_escaped_in_the_page(call, tmp_path):
-    write_run(tmp_path / "a", experiment="<b>&")
-    call("runs", tmp_path, "-o", tmp_path / "page.html")
-    text = (tmp_path / "page.html").read_text()
-    assert "&lt;b&gt;&amp;" in text
-    assert "<b>" not in text
-
-
 def test_runs_are_read_without_a_csv_file(call, tmp_path):
     from hooktrainer import get_logger
 
@@ -224,21 +191,12 @@ def test_a_narrow_terminal_shows_fewer_columns(call, monkeypatch, six, width, le
     assert bool(done.err) == bool(left_out)
 
 
-@pytest.mark.parametrize("more", [[], ["--json"], ["--curves"]])
-def test_a_metric_that_no_run_has_logged_is_refused_with_the_nearest(call, six, more):
-    done = call("runs", six, "--metric", "eval/retrun", *more)
-    assert (done.code, done.out) == (2, "")
-    assert (
-        done.err == "error: --metric eval/retrun: no run has logged it. Did you mean eval/return?\n"
-    )
-
-
 def test_runs_that_have_logged_nothing_yet_may_be_listed_by_any_metric(call, tmp_path):
     RunDir.create(tmp_path / "a")
     assert listed(call, tmp_path, "--metric", "eval/length")[0]["last"] is None
 
 
-def test_where_a_run_branched_off_is_shown(call, tmp_path):
+def test_the_parent_of_a_fork_is_shown(call, tmp_path):
     parent = write_run(tmp_path / "parent")
     origin = {"run_id": parent.run_id, "path": "/gone/checkpoints/step_000000000200"}
     child = write_run(tmp_path / "child")
@@ -262,7 +220,7 @@ def test_where_a_run_branched_off_is_shown(call, tmp_path):
     assert "toy from /gone@200" in call("runs", tmp_path, "--curves").out
 
 
-def test_copies_of_a_run_are_told(call, tmp_path):
+def test_copies_of_a_run_are_reported(call, tmp_path):
     write_run(tmp_path / "a", options={"lr": 0.1})
     shutil.move(tmp_path / "a", tmp_path / "moved")
     assert "copies" not in call("runs", tmp_path).err
@@ -274,7 +232,7 @@ def test_copies_of_a_run_are_told(call, tmp_path):
     assert "2 runs" not in done.out
 
 
-def test_a_repeated_seed_is_counted_once_and_that_is_told(call, six):
+def test_a_repeated_seed_counts_once_and_is_reported(call, six):
     again = write_run(six / "again", (7.0, 9.0), seed=1, options={"lr": 0.1})
     state = json.loads(again.run_file.read_text())
     again.run_file.write_text(json.dumps(state | {"updated": "2999-01-01T00:00:00+00:00"}))
@@ -290,7 +248,7 @@ def test_a_repeated_seed_is_counted_once_and_that_is_told(call, six):
         assert note in page.read_text()
 
 
-def test_numbers_that_no_run_has_make_no_wide_table(call, tmp_path):
+def test_huge_numbers_do_not_widen_the_table(call, tmp_path):
     run = write_run(tmp_path / "a")
     state = json.loads(run.run_file.read_text())
     run.run_file.write_text(json.dumps(state | {"seconds": 1e308}))
@@ -303,7 +261,7 @@ def test_numbers_that_no_run_has_make_no_wide_table(call, tmp_path):
     assert "more than 64 bits" in done.err
 
 
-def test_a_status_that_there_is_not_is_said_with_those_there_are(call, tmp_path):
+def test_an_unknown_status_lists_the_known_ones(call, tmp_path):
     run = write_run(tmp_path / "a")
     run.run_file.write_text(json.dumps({"status": "runing"}))
     (line,) = call("runs", tmp_path).err.splitlines()

@@ -19,7 +19,7 @@ SMALL = (
 )
 
 
-def test_what_is_its_own_and_what_is_the_algorithms():
+def test_options_of_the_command_and_of_the_algorithm_are_separated():
     words = ["sweep", "ppo", "--env", "A", "--trials=3", "--no-tuned", "--run_dir", "x", "--json"]
     own = ["--trials=3", "--run-dir", "x", "--json"]
     assert separate_arguments(words) == ["sweep", *own, "--", "ppo", "--env", "A", "--no-tuned"]
@@ -27,14 +27,14 @@ def test_what_is_its_own_and_what_is_the_algorithms():
     assert separate_arguments(["report", "--json"]) == ["report", "--json"]
 
 
-def test_what_is_not_given_is_as_in_python(tmp_path):
+def test_defaults_are_those_of_sweep_options(tmp_path):
     options = SweepOptions(run_dir=tmp_path)
     known = inspect.signature(sweep).parameters
     shared = [one.name for one in fields(options) if one.name != "run_dir"]
     assert {n: known[n].default for n in shared} == {n: getattr(options, n) for n in shared}
 
 
-def test_a_sweep_and_the_same_again(call, tmp_path):
+def test_a_sweep_is_continued_by_the_same_command(call, tmp_path):
     words = ("sweep", *SMALL, "--trials", 2, "--seeds", 1, "--run-dir", tmp_path, "--confirm", 5)
     done = call(*words, "--json")
     assert done.code == 0, done.err
@@ -72,7 +72,7 @@ def test_without_a_confirmation_the_winner_is_not_called_better(call, tmp_path):
         ((*SMALL, "--workers", 2), "workers=2 is not for a sweep"),
     ],
 )
-def test_a_mistake_is_said_in_a_line(call, tmp_path, words, said):
+def test_mistakes_are_named(call, tmp_path, words, said):
     done = call("sweep", *words, "--run-dir", tmp_path / "sweep")
     assert done.code == 2
     assert said in done.err

@@ -31,14 +31,6 @@ def test_a_run_or_a_directory_of_runs_is_served(run):
     assert logs_of(run.path.parent) == run.path.parent
 
 
-def test_no_logs_are_said_in_one_line(call, tmp_path):
-    (tmp_path / "run.json").write_text("{}")
-    done = call("tensorboard", tmp_path)
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "nothing in" in done.err
-    assert call("tensorboard", tmp_path / "nope").code == 2
-
-
 @pytest.mark.slow
 def test_it_prints_its_address_and_serves_until_it_is_told_to_end(run):
     server = subprocess.Popen(

@@ -16,7 +16,7 @@ from finished_runs import write_run
 from hooktrainer import __main__ as program
 from hooktrainer.cli import until_decided as more_seeds
 from hooktrainer.show.report import summarize
-from hooktrainer.statistics import decided
+from hooktrainer.statistics import decide
 from hooktrainer.store.run_dir import RunDir
 
 SCRIPT = Path(__file__).with_name("quick_run.py")
@@ -47,7 +47,7 @@ def seeds_in(place):
 
 
 @pytest.mark.usefixtures("warm_python")
-def test_seeds_are_added_until_one_is_better_and_no_further(call, begun):
+def test_seeds_are_added_until_one_group_is_better(call, begun):
     place = begun(100, 10)
     done, found = asked(call, place, 30)
     assert done.code == 0, done.err
@@ -66,7 +66,7 @@ def test_seeds_are_added_until_one_is_better_and_no_further(call, begun):
 
 
 @pytest.mark.usefixtures("warm_python")
-def test_it_says_so_when_the_budget_is_spent(call, begun):
+def test_a_spent_budget_is_reported(call, begun):
     place = begun(10, 10.5)
     done, found = asked(call, place, 9, "--workers", 4)
     assert done.code == 0, done.err
@@ -80,7 +80,7 @@ def test_it_says_so_when_the_budget_is_spent(call, begun):
 
 
 @pytest.mark.usefixtures("warm_python")
-def test_seeds_that_are_there_are_taken_in_the_order_of_their_numbers(call, tmp_path):
+def test_existing_seeds_count_in_the_order_of_their_numbers(call, tmp_path):
     """The last are far apart: who took the best ones, or all, would decide at once."""
     random = np.random.default_rng(0)
     scores = {"a": random.normal(0, 1, 16), "b": random.normal(0, 1, 16)}
@@ -90,7 +90,7 @@ def test_seeds_that_are_there_are_taken_in_the_order_of_their_numbers(call, tmp_
             write_run(tmp_path / f"{group}{seed}", [its[seed]], seed=seed, options={"lr": group})
     done, found = asked(call, tmp_path, 28)
     assert "is still" not in done.err
-    expected = decided({"lr a": scores["a"], "lr b": scores["b"]}, 28)
+    expected = decide({"lr a": scores["a"], "lr b": scores["b"]}, 28)
     assert expected.best == "lr a"
     assert (found["decision"]["best"], found["decision"]["seeds"]) == ("lr a", 16)
     done, found = asked(call, tmp_path, 9)
@@ -98,7 +98,7 @@ def test_seeds_that_are_there_are_taken_in_the_order_of_their_numbers(call, tmp_
 
 
 @pytest.mark.slow
-def test_killed_and_asked_again_it_decides_the_same_and_trains_nothing_twice(call, begun):
+def test_after_a_kill_the_decision_is_the_same_and_no_seed_is_trained_twice(call, begun):
     place = begun(100, 10)
     words = [sys.executable, "-m", "hooktrainer", "report", place, "--until-decided", "30"]
     killed = subprocess.run(words, env={**os.environ, "KILL_AT": "10 2"}, capture_output=True)
@@ -115,7 +115,7 @@ def test_killed_and_asked_again_it_decides_the_same_and_trains_nothing_twice(cal
 
 
 @pytest.mark.usefixtures("warm_python")
-def test_a_seed_that_fails_is_named_and_nothing_is_decided(call, begun, monkeypatch):
+def test_a_failed_seed_is_named_and_stops_the_decision(call, begun, monkeypatch):
     place = begun(100, 10)
     monkeypatch.setenv("FAIL_AT", "10 2")
     done, found = asked(call, place, 30)
@@ -128,7 +128,7 @@ def test_a_seed_that_fails_is_named_and_nothing_is_decided(call, begun, monkeypa
 
 
 @pytest.mark.usefixtures("warm_python")
-def test_what_somebody_else_began_is_named_and_not_run(call, begun):
+def test_commands_of_another_user_are_printed_and_not_run(call, begun):
     place = begun(100, 10)
     RunDir(place / "10" / "seed0").update(argv=["--level=7"])
     done, _ = asked(call, place, 30)
@@ -139,7 +139,7 @@ def test_what_somebody_else_began_is_named_and_not_run(call, begun):
 
 
 @pytest.mark.usefixtures("warm_python")
-def test_where_it_cannot_help_it_says_why(call, begun, monkeypatch):
+def test_undecidable_reports_are_refused(call, begun, monkeypatch):
     monkeypatch.setattr(more_seeds, "PATIENCE", 0.0)
 
     def refusal(*words):
@@ -164,9 +164,7 @@ def test_where_it_cannot_help_it_says_why(call, begun, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("warm_python")
-def test_seeds_of_an_algorithm_are_those_of_a_command_that_had_trained_all(
-    call, tmp_path, monkeypatch
-):
+def test_added_seeds_equal_those_of_one_command(call, tmp_path, monkeypatch):
     def train(lr, seeds, place):
         words = [
             "a2c", "--env=CartPole-v1", "--total-frames=64", "--num-envs=2", "--num-cells", "8",
@@ -193,14 +191,14 @@ def test_seeds_of_an_algorithm_are_those_of_a_command_that_had_trained_all(
 
 
 @pytest.mark.usefixtures("warm_python")
-def test_where_less_is_better_the_lowest_is_found(call, begun):
+def test_minimize_finds_the_lowest_group(call, begun):
     done, found = asked(call, begun(100, 10), 5, "--minimize")
     assert done.code == 0, done.err
     assert found["decision"]["best"] == "level 10"
     assert found["tasks"][0]["comparisons"][0]["verdict"].startswith("level 10 is better")
 
 
-def test_a_run_goes_on_by_its_own_command_whoever_else_is_of_its_group(tmp_path):
+def test_a_run_resumes_by_its_own_command(tmp_path):
     """Of a group, one may have been begun alone and others by a command for several seeds."""
     begun = {"script": str(SCRIPT), "module": None, "cwd": str(tmp_path)}
     runs = [
@@ -209,9 +207,9 @@ def test_a_run_goes_on_by_its_own_command_whoever_else_is_of_its_group(tmp_path)
     ]
     for run, argv in zip(runs, (["--seeds", "1", "--lr", "2"], ["--lr=2"]), strict=True):
         run.update(argv=argv, **begun)
-    one = more_seeds.Contender("a", [summarize(run) for run in runs], [1.0])
+    one = more_seeds.Candidate("a", [summarize(run) for run in runs], [1.0])
     goes_on, adds = more_seeds.commands(one, 3, shares=1, trust=True)
     alone, many = (str(tmp_path / name) for name in ("alone", "many"))
-    assert goes_on.words[2:] == ["--lr=2", "--run-dir", alone, "--resume", "latest"]
+    assert goes_on[0][2:] == ["--lr=2", "--run-dir", alone, "--resume", "latest"]
     where = ["--run-dir", many, "--resume", "latest", "--workers", "1"]
-    assert adds.words[-8:] == ["--seeds", "2-2", *where]
+    assert adds[0][-8:] == ["--seeds", "2-2", *where]

@@ -13,8 +13,7 @@ from hooktrainer.algorithms import PPO
 from hooktrainer.cli import verify_results
 from hooktrainer.cli.killing import ScriptFailedError
 from hooktrainer.show.results import result_rows as rows
-from hooktrainer.show.results.course import read_course
-from hooktrainer.show.results.result_rows import surroundings
+from hooktrainer.show.results.result_rows import read_digest, surroundings
 
 WORDS = (
     "ppo --env CartPole-v1 --no-tuned --total-frames 256 --num-envs 2 --steps-per-batch 32 "
@@ -42,9 +41,9 @@ def made(tmp_path_factory):
         progress_bar=False,
         threads=1,
     ).train()
-    courses = {seed: read_course(place / "runs" / f"seed{seed}") for seed in (0, 1)}
+    digests = {seed: read_digest(place / "runs" / f"seed{seed}") for seed in (0, 1)}
     recipe = rows.read_recipes(place)["tiny"]
-    rows.write_row(rows.ResultRow(recipe, courses, surroundings(), "abc", 3.0), place)
+    rows.write_row(rows.ResultRow(recipe, digests, surroundings(), "abc", 3.0), place)
     return place
 
 
@@ -71,10 +70,10 @@ def trained(results, monkeypatch):
     monkeypatch.setattr(verify_results, "_train", train)
 
 
-def change(results, course=None, **changes):
+def change(results, digest=None, **changes):
     row = rows.find_row("tiny", results)
-    if course is not None:
-        changes["courses"] = {**row.courses, 1: replace(row.courses[1], **course)}
+    if digest is not None:
+        changes["digests"] = {**row.digests, 1: replace(row.digests[1], **digest)}
     rows.write_row(replace(row, **changes), results)
 
 
@@ -97,7 +96,7 @@ def test_a_seed_trained_again_is_the_same_bit_for_bit(results, call, tmp_path, m
 
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.learning
-def test_what_is_shipped_is_what_comes_out(call):
+def test_the_shipped_results_are_reproduced(call):
     """If numbers were changed on purpose, docs/make_results.py says how to make the rows anew."""
     done = call("verify-results", "ppo-cartpole", "--seed", 3, "--json")
     assert done.code == 0, f"{done.out}\n{done.err}"
@@ -105,11 +104,11 @@ def test_what_is_shipped_is_what_comes_out(call):
     assert told["identical"] or told["elsewhere"]
 
 
-def test_other_bits_where_they_should_be_the_same_fail(results, trained, call):
-    course = rows.find_row("tiny", results).courses[1]
-    (at, value), *rest = course.curve
-    digests = {**course.metrics, "eval/return": "00000000"}
-    moments = [(when, "00000000" if when >= at else digest) for when, digest in course.moments]
+def test_other_bits_on_the_same_machine_fail(results, trained, call):
+    digest = rows.find_row("tiny", results).digests[1]
+    (at, value), *rest = digest.curve
+    digests = {**digest.metrics, "eval/return": "00000000"}
+    moments = [(when, "00000000" if when >= at else digest) for when, digest in digest.moments]
     change(
         results, {"curve": ((at, value + 1), *rest), "metrics": digests, "moments": tuple(moments)}
     )
@@ -128,18 +127,18 @@ def test_other_bits_where_they_should_be_the_same_fail(results, trained, call):
 def other_torch(results, scores):
     """The row as another version of torch computed it, with these scores of its seeds."""
     row = rows.find_row("tiny", results)
-    like = replace(row.courses[1], parameters="0")
-    courses = {
+    like = replace(row.digests[1], parameters="0")
+    digests = {
         seed: replace(like, curve=(*like.curve[:-1], (like.frames, score)))
         for seed, score in enumerate(scores)
     }
-    change(results, courses=courses, surroundings={**row.surroundings, "torch": "1.0"})
-    return row.courses[1].score
+    change(results, digests=digests, surroundings={**row.surroundings, "torch": "1.0"})
+    return row.digests[1].score
 
 
 @pytest.mark.parametrize(("off", "code"), [(0.0, 0), (1000.0, 1)])
-def test_elsewhere_the_score_is_compared(results, trained, call, off, code):
-    score = rows.find_row("tiny", results).courses[1].score + off
+def test_on_another_machine_the_score_is_compared(results, trained, call, off, code):
+    score = rows.find_row("tiny", results).digests[1].score + off
     other_torch(results, [score + step for step in (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0)])
     done = call("verify-results", "tiny", "--seed", 1)
     assert done.code == code
@@ -150,8 +149,8 @@ def test_elsewhere_the_score_is_compared(results, trained, call, off, code):
     assert done.out.endswith("it is\n" if code == 0 else "it is not\n")
 
 
-def test_with_few_seeds_it_is_held_against_the_worst_and_the_best(results, trained, call):
-    score = rows.find_row("tiny", results).courses[1].score
+def test_with_few_seeds_the_score_is_compared_with_their_range(results, trained, call):
+    score = rows.find_row("tiny", results).digests[1].score
     other_torch(results, [score, score + 1.0])
     done = call("verify-results", "tiny", "--seed", 1, "--json")
     told = json.loads(done.out)
@@ -160,7 +159,7 @@ def test_with_few_seeds_it_is_held_against_the_worst_and_the_best(results, train
     assert told["why"].startswith("from the worst to the best of its seeds (2 seeds:")
 
 
-def test_bits_that_are_the_same_elsewhere_are_the_same(results, trained, call):
+def test_equal_bits_on_another_machine_pass(results, trained, call):
     row = rows.find_row("tiny", results)
     change(results, surroundings={**row.surroundings, "torch": "1.0"})
     told = json.loads(call("verify-results", "tiny", "--json").out)
@@ -168,7 +167,7 @@ def test_bits_that_are_the_same_elsewhere_are_the_same(results, trained, call):
     assert len(told["elsewhere"]) == 1
 
 
-def test_a_run_is_kept_where_one_says(results, trained, call, tmp_path):
+def test_keep_names_the_directory_of_the_run(results, trained, call, tmp_path):
     assert call("verify-results", "tiny", "--keep", tmp_path / "kept").code == 0
     assert (tmp_path / "kept" / "tiny" / "seed0" / "metrics.csv").is_file()
     again = call("verify-results", "tiny", "--keep", tmp_path / "kept")
@@ -176,7 +175,7 @@ def test_a_run_is_kept_where_one_says(results, trained, call, tmp_path):
     assert "is not empty" in again.err
 
 
-def test_training_that_fails_is_told(results, call, monkeypatch):
+def test_failed_training_is_reported(results, call, monkeypatch):
     def train(words, place, run):
         raise ScriptFailedError("the script exited with 2; its last lines:\nno such option")
 
@@ -195,7 +194,7 @@ def test_training_that_fails_is_told(results, call, monkeypatch):
         (["tiny", "--seed", 7], "--seed 7: tiny has the seeds 0-1."),
     ],
 )
-def test_wrong_usage_is_said_in_one_line(results, call, words, message):
+def test_wrong_usage_is_named_in_one_line(results, call, words, message):
     done = call("verify-results", *words)
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert message in done.err

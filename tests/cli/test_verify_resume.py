@@ -12,7 +12,7 @@ import pytest
 from cli_runs import frames
 
 from hooktrainer.cli import killing
-from hooktrainer.cli.killing import RunTooShortError, ScriptFailedError, Straight, run_killed
+from hooktrainer.cli.killing import RunTooShortError, ScriptFailedError, Uninterrupted, run_killed
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
@@ -48,7 +48,7 @@ def test_a_script_that_resumes_exactly_is_identical(call, model, tmp_path):
     assert frames(tmp_path / "both" / "killed") == frames(model)
 
 
-def test_a_script_that_does_not_is_found_out_and_the_place_named(call, make_run, model, tmp_path):
+def test_a_script_that_does_not_resume_exactly_differs(call, make_run, model, tmp_path):
     other = make_run("other", RETURNS, weight=1.0)
     done = verify(
         *(call, tmp_path / "both", model, "--kills", 1, "--json"),
@@ -69,7 +69,7 @@ def test_a_script_that_does_not_is_found_out_and_the_place_named(call, make_run,
     ]
 
 
-def test_rows_of_metrics_count(call, model, tmp_path):
+def test_rows_of_metrics_are_compared(call, model, tmp_path):
     done = verify(call, tmp_path / "both", model, "--kills", 1, args=("--forget-rows",))
     assert done.code == 1
     last = done.out.splitlines()[-1]
@@ -104,23 +104,6 @@ def test_a_script_that_fails_shows_its_last_lines(call, model, tmp_path):
     assert done.out == ""
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["nope.py"], "there is no script nope.py."),
-        (["sacc"], "Did you mean sac"),
-        (["sac", "--", "--resume", "latest"], "leave out --resume"),
-        ([PRETEND, "--kills", -1], "--kills -1"),
-        ([PRETEND, "--", "--run-dir=x"], "leave out --run-dir"),
-        ([PRETEND, "--", "--resume", "latest"], "leave out --resume"),
-    ],
-)
-def test_wrong_usage_is_said_in_one_line(call, words, message):
-    done = call("verify-resume", *words)
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert message in done.err
-
-
 def test_runs_that_are_there_are_not_overwritten(call, model, tmp_path):
     (tmp_path / "killed").mkdir()
     done = verify(call, tmp_path, model)
@@ -134,7 +117,7 @@ def test_the_last_kill_waits_for_a_checkpoint(model, tmp_path, capsys):
     run_killed(
         *(command, run, log),
         kills=3,
-        straight=Straight(seconds=1.0, frames=1200),
+        straight=Uninterrupted(seconds=1.0, frames=1200),
         rng=random.Random(0),
         shrink=0.0,  # all of them at the first write
     )
@@ -143,14 +126,14 @@ def test_the_last_kill_waits_for_a_checkpoint(model, tmp_path, capsys):
     assert frames(run) == frames(model)
 
 
-def test_a_run_that_ends_before_it_is_killed_is_said_to_be_too_short(model, tmp_path):
+def test_a_run_that_ends_before_a_kill_is_too_short(model, tmp_path):
     with pytest.raises(RunTooShortError, match="killed 1 time; give it more frames"):
         run_killed(
             [sys.executable, str(PRETEND), "--model", str(model), "--pause", "0"],
             tmp_path / "run",
             tmp_path / "log",
             kills=1,
-            straight=Straight(seconds=1e6, frames=1200),
+            straight=Uninterrupted(seconds=1e6, frames=1200),
             rng=random.Random(0),
         )
 
@@ -162,7 +145,7 @@ def test_a_failure_after_a_resume_is_not_taken_for_a_kill(model, tmp_path):
             tmp_path / "run",
             tmp_path / "log",
             kills=1,
-            straight=Straight(seconds=1e6, frames=1200),
+            straight=Uninterrupted(seconds=1e6, frames=1200),
             rng=random.Random(0),
         )
 
@@ -186,7 +169,7 @@ def test_an_interruption_leaves_no_process_behind(model, tmp_path, monkeypatch, 
         os.kill(started[0], 0)
 
 
-def test_a_script_runs_where_it_is_told_and_with_what_it_is_told(tmp_path):
+def test_a_script_runs_in_its_directory_and_environment(tmp_path):
     told = "import os; print(os.getcwd(), os.environ['OMP_NUM_THREADS'])"
     log, env = tmp_path / "log", {"OMP_NUM_THREADS": "7"}
     command = [sys.executable, "-c", told]

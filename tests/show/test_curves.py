@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
-
 from finished_runs import write_run
 
 from hooktrainer.show.report import Curve, band, read_curves

@@ -20,7 +20,7 @@ def test_the_probability_counts_pairs_and_ties_by_half():
     assert found.value == (1 + 1 + 0 + 0.5) / 4
 
 
-def test_tasks_count_alike_and_need_no_scale():
+def test_tasks_have_equal_weight_and_need_no_scale():
     one, other = np.array([[1.0, 5e6], [2.0, 6e6]]), np.array([[0.0, 7e6], [0.5, 8e6]])
     assert probability_of_improvement(one, other).value == 0.5
 
@@ -32,7 +32,7 @@ def test_complete_separation_of_few_seeds_is_no_certainty():
     assert five.low < 0.75 < 0.9 < thirty.low < five.high == 1.0
 
 
-def test_the_interval_is_the_other_ones_turned_round():
+def test_swapping_groups_mirrors_the_interval():
     random = np.random.default_rng(0)
     one, other = random.normal(1, 1, 8), random.normal(0, 3, 12)
     here = probability_of_improvement(one, other)
@@ -45,7 +45,7 @@ def test_one_seed_has_no_interval():
     assert "1 seed" in probability_of_improvement([1.0], [0.0, 0.5]).refused
 
 
-def test_few_seeds_are_permuted_in_every_way():
+def test_few_seeds_use_all_permutations():
     """Of 70 ways to divide 8 seeds, two are as far apart as 4 that are all better."""
     scores = np.arange(8.0)
     assert permutation_test(scores[4:], scores[:4]) == pytest.approx(2 / 70)
@@ -69,7 +69,7 @@ def test_many_seeds_are_permuted_at_random_and_the_p_value_is_near_the_known_one
     assert permutation_test(one, other) == permutation_test(one, other)
 
 
-def test_a_difference_that_every_task_shows_is_found_in_all_of_them_together():
+def test_tasks_are_pooled_in_the_test():
     random = np.random.default_rng(3)
     one, other = random.normal(1.5, 1, (4, 8)), random.normal(0, 1, (4, 8))
     assert permutation_test(one, other) < 0.01
@@ -77,7 +77,7 @@ def test_a_difference_that_every_task_shows_is_found_in_all_of_them_together():
         permutation_test(one, other[:, :5])
 
 
-def test_p_values_are_right_where_there_is_no_difference():
+def test_p_values_are_valid_without_a_difference():
     """1,000 pairs of 5 seeds that differ in nothing: at most 5 % are found to, but for chance."""
     random = np.random.default_rng(4)
     found = [permutation_test(*random.normal(size=(2, 5))) for _ in range(1000)]
@@ -99,14 +99,11 @@ def test_seeds_needed_are_noethers():
     assert seeds_to_separate(other, one) == 22
 
 
-def test_seeds_needed_are_enough_for_the_test():
-    """Also if one is always better, 4 against 4 are the first whose p-value can be below 5 %."""
-    many = np.arange(100.0)
-    assert seeds_to_separate(many + 1000, many, power=0.5) == 4
-    assert seeds_to_separate(many, many) is None
+def test_equal_groups_need_too_many_seeds():
+    assert seeds_to_separate(np.arange(100.0), np.arange(100.0)) is None
 
 
-def test_seeds_needed_are_found_by_trying():
+def test_seeds_needed_give_the_power():
     """With as many as it says, some 80 % of studies tell two normal distributions apart."""
     random = np.random.default_rng(6)
     need = seeds_to_separate(random.normal(1.2, 1, 400), random.normal(0, 1, 400))
@@ -116,8 +113,3 @@ def test_seeds_needed_are_found_by_trying():
         for _ in range(200)
     ]
     assert 0.7 < np.mean(found) < 0.9
-
-
-def test_where_less_is_better_it_is_the_probability_of_scoring_less():
-    found = probability_of_improvement([3.0, 1.0], [2.0, 1.0], minimize=True)
-    assert found.value == (0 + 0 + 1 + 0.5) / 4

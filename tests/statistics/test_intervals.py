@@ -1,18 +1,23 @@
-"""Intervals: rliable's where the estimator is the same, and refused where they cannot be."""
+"""Estimates and intervals, and where an interval is refused."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from hooktrainer.statistics import (
     ESTIMATORS,
+    curve_interval,
     difference,
     interval,
     percentile_interval,
+    prediction_interval,
     probability_of_improvement,
 )
-from hooktrainer.statistics.intervals import expanded
+from hooktrainer.statistics.intervals import expanded_confidence as expanded
 
 SCORES = np.array(
     [
@@ -66,13 +71,13 @@ def test_tasks_are_strata():
     assert apart.high - apart.low == pytest.approx(together.high - together.low, rel=1e-6)
 
 
-def test_an_interval_is_wider_than_the_plain_bootstrap_and_the_more_so_the_fewer_seeds():
+def test_fewer_seeds_widen_the_interval():
     assert expanded(5, 4) > expanded(10, 9) > expanded(100, 99) > 0.95
     assert expanded(10**6, 10**6) == pytest.approx(0.95, abs=1e-4)
     assert expanded(10, 9) == pytest.approx(1 - 2 * 0.00855, abs=2e-4)  # t = 2.262
 
 
-def test_five_seeds_reach_from_the_worst_to_the_best():
+def test_the_interval_of_five_seeds_is_their_range():
     for name, value in (("median", 3.0), ("iqm", 3.0)):
         found = interval([1.0, 2.0, 3.0, 4.0, 10.0], name)
         assert (found.value, found.low, found.high) == (value, 1.0, 10.0)
@@ -106,7 +111,7 @@ def test_several_tasks_need_fewer_seeds_of_each():
 
 
 @pytest.mark.parametrize(("estimator", "enough"), [("iqm", 11), ("median", 5)])
-def test_seeds_of_one_score_need_to_be_many_to_mean_it(estimator, enough):
+def test_equal_scores_need_many_seeds_for_an_interval(estimator, enough):
     """0.75 ** 11 and 0.5 ** 5 are the first powers below 5 %."""
     found = interval([500.0] * enough, estimator)
     assert (found.low, found.high, found.refused) == (500.0, 500.0, None)
@@ -142,13 +147,13 @@ def test_a_difference_of_two():
         (np.zeros((2, 2, 2)), "not \\[2, 2, 2\\]"),
     ],
 )
-def test_what_is_no_table_of_scores_is_refused(scores, message):
+def test_invalid_scores_are_refused(scores, message):
     with pytest.raises(ValueError, match=message):
         interval(scores)
 
 
 @pytest.mark.parametrize("shape", ["normal", "skewed", "two humps"])
-def test_intervals_of_ten_seeds_hold_the_truth(shape):
+def test_intervals_of_ten_seeds_cover_the_truth(shape):
     """200 studies of each shape; 92 to 97 % over 1,000 are in docs/statistics.md."""
     random = np.random.default_rng(5)
     draw = {
@@ -160,3 +165,96 @@ def test_intervals_of_ten_seeds_hold_the_truth(shape):
     found = [interval(draw(10), resamples=500) for _ in range(200)]
     held = np.mean([one.low <= truth <= one.high for one in found])
     assert 0.90 <= held <= 0.995
+
+
+def test_names_and_the_report_load_neither_scipy_nor_torch():
+    """Where a statistic is computed SciPy is loaded, where it is only named it is not."""
+    program = (
+        "import sys, hooktrainer, hooktrainer.statistics as s\n"
+        "s.interval, s.decide, s.ESTIMATORS\n"
+        "import hooktrainer.show.report.report_page, hooktrainer.cli.report\n"
+        "print([name for name in ('scipy', 'torch') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end():
+    scores = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 700.0])
+    assert ESTIMATORS["iqm"](scores) == 3.5
+    assert ESTIMATORS["iqm"](np.stack([scores, scores + 1]), axis=1).tolist() == [3.5, 4.5]
+    assert ESTIMATORS["median"](scores) == pytest.approx(3.5)
+
+
+def test_each_point_has_its_estimate_and_its_interval():
+    random = np.random.default_rng(0)
+    curves = random.normal(size=(10, 1)) * [1.0, 5.0, 0.0] + [0.0, 100.0, 7.0]
+    middle, low, high = curve_interval(curves)
+    assert middle[0] == interval(curves[:, 0]).value
+    assert (low <= middle).all()
+    assert (middle <= high).all()
+    assert (high[1] - low[1]) / (high[0] - low[0]) == pytest.approx(5.0)
+    assert low[2] == high[2] == 7.0
+
+
+def test_whole_seeds_are_resampled():
+    """Curves that are parallel have a band as wide everywhere."""
+    curves = np.arange(8.0)[:, None] + np.linspace(0, 100, 5)
+    _, low, high = curve_interval(curves)
+    np.testing.assert_allclose(high - low, high[0] - low[0])
+
+
+def test_four_seeds_have_no_band():
+    middle, low, high = curve_interval(np.arange(8.0).reshape(4, 2))
+    assert middle.tolist() == low.tolist() == high.tolist() == [3.0, 4.0]
+
+
+def test_the_prediction_interval_is_students():
+    found = prediction_interval([1.0, 2.0, 3.0, 4.0, 5.0])
+    reach = 2.7764451 * np.sqrt(2.5) * np.sqrt(1 + 1 / 5)  # t of 4 degrees, deviation, one more
+    assert found.value == 3.0
+    assert found.low == pytest.approx(3 - reach, abs=1e-6)
+    assert found.high == pytest.approx(3 + reach, abs=1e-6)
+
+
+def test_the_prediction_interval_covers_all_seeds():
+    scores = [500.0] * 29 + [0.0]
+    found = prediction_interval(scores)
+    reach = 2.0452296 * 500 * np.sqrt(1 / 30) * np.sqrt(1 + 1 / 30)
+    assert 500 * 29 / 30 - reach > 0
+    assert (found.low, found.high) == (0.0, pytest.approx(500 * 29 / 30 + reach))
+
+
+def test_the_prediction_interval_covers_95_percent():
+    random = np.random.default_rng(0)
+    held = [
+        found.low <= scores[-1] <= found.high
+        for scores in random.normal(size=(2000, 11))
+        for found in [prediction_interval(scores[:-1])]
+    ]
+    assert np.mean(held) == pytest.approx(0.95, abs=0.015)
+
+
+def test_the_prediction_interval_is_wider_than_that_of_the_mean():
+    scores = np.random.default_rng(0).normal(size=50)
+    one, middle = prediction_interval(scores), interval(scores)
+    assert one.high - one.low > 3 * (middle.high - middle.low)
+
+
+@pytest.mark.parametrize(
+    ("scores", "why"),
+    [
+        ([1.0], "1 seed: no interval for a further one"),
+        ([1.0, 2.0, 3.0, 4.0], "4 seeds: no interval for a further one"),
+        ([500.0] * 10, "10 seeds, all of one score: no interval for a further one"),
+    ],
+)
+def test_too_few_or_equal_scores_have_no_prediction(scores, why):
+    found = prediction_interval(scores)
+    assert found.refused == why
+    assert found.high is None
+
+
+def test_prediction_refuses_several_tasks():
+    with pytest.raises(ValueError, match="scores of 2 tasks"):
+        prediction_interval(np.zeros((5, 2)))

@@ -1,11 +1,21 @@
-"""From curves to scores."""
+"""Scores of curves, reference scores, performance profiles."""
 
 from __future__ import annotations
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
-from hooktrainer.statistics import SCORES, Curve, first_reached, score_named, shared_frames
+from hooktrainer.statistics import (
+    SCORES,
+    Curve,
+    Reference,
+    first_reached,
+    performance_profile,
+    score_function,
+    shared_frames,
+)
+from hooktrainer.statistics.scores import REFERENCES
 
 CURVE = Curve.of([(100, 0.0), (200, 10.0), (300, 30.0), (400, 20.0)])
 
@@ -35,7 +45,7 @@ def test_runs_are_compared_at_the_frames_they_share():
     assert shared_frames([CURVE, longer], [False, False]) == 400
 
 
-def test_a_run_that_solved_its_task_does_not_hold_the_others_back():
+def test_a_solved_run_does_not_limit_the_others():
     longer = Curve.of([(100, 0.0), (800, 10.0)])
     assert shared_frames([CURVE, longer], [True, False]) == 800
     assert shared_frames([CURVE, longer], [True, True]) == 800
@@ -58,10 +68,63 @@ def test_a_curve_of_one_point():
 
 def test_where_less_is_better_the_best_evaluation_is_the_lowest():
     falling = Curve.of([(100, 9.0), (200, 3.0), (300, 5.0), (400, 4.0)])
-    found = {name: score_named(name, minimize=True)(falling, 400) for name in SCORES}
+    found = {name: score_function(name, minimize=True)(falling, 400) for name in SCORES}
     # from 360 frames on 4.4 to 4; the area over 300 frames (6 + 4 + 4.5) / 3
     assert found == pytest.approx({"last": 4.0, "tail": 4.2, "best": 3.0, "area": 14.5 / 3})
-    assert score_named("best")(falling, 400) == 9.0
+    assert score_function("best")(falling, 400) == 9.0
     assert first_reached(falling, 5.0, 400, minimize=True) == 200
     assert first_reached(falling, 3.0, 400, minimize=True) == 200  # enough, though not less
     assert first_reached(falling, 2.9, 400, minimize=True) is None
+
+
+@pytest.mark.parametrize(
+    ("env", "low", "high"),
+    [
+        ("ALE/Pong-v5", -20.7, 14.6),
+        ("ALE/MsPacman-v5", 307.3, 6951.6),
+        ("HalfCheetah-v5", -280.178953, 12135.0),
+        ("CartPole-v1", 22.2, 500.0),
+    ],
+)
+def test_numbers_are_those_of_the_source(env, low, high):
+    assert (REFERENCES[env].low, REFERENCES[env].high) == (low, high)
+
+
+def test_all_57_games_are_there_and_every_entry_has_a_source():
+    assert sum(env.startswith("ALE/") for env in REFERENCES) == 57
+    assert all(reference.source for reference in REFERENCES.values())
+
+
+def test_upper_references_of_gymnasium_are_its_reward_thresholds():
+    for env in ("Acrobot-v1", "MountainCarContinuous-v0", "LunarLander-v3", "BipedalWalker-v3"):
+        assert REFERENCES[env].high == gym.spec(env).reward_threshold
+
+
+TABLE = np.array([[0.1, 0.9], [0.2, 1.4], [0.3, 0.5], [0.9, 0.6]])
+
+
+def test_a_profile_counts_the_seeds_above_each_value():
+    found = performance_profile(TABLE, [0.0, 0.25, 0.9, 2.0])
+    assert found.share.tolist() == [1.0, 6 / 8, 1 / 8, 0.0]
+    assert (found.low <= found.share).all()
+    assert (found.share <= found.high).all()
+
+
+def test_the_profile_interval_is_the_stratified_bootstrap():
+    random = np.random.default_rng(0)
+    scores = random.normal(size=(12, 3))
+    found = performance_profile(scores, [0.0, 0.5])
+    drawn = [
+        (np.take_along_axis(scores, random.integers(0, 12, (12, 3)), 0)[..., None] > [0.0, 0.5])
+        for _ in range(2000)
+    ]
+    low, high = np.quantile(np.mean(drawn, axis=(1, 2)), [0.025, 0.975], axis=0)
+    assert found.low == pytest.approx(low, abs=0.03)
+    assert found.high == pytest.approx(high, abs=0.03)
+
+
+def test_normalized_scores():
+    pong = Reference(-20.7, 14.6, "Mnih et al. 2015")
+    assert pong.normalize([-20.7, 14.6, -3.05]).tolist() == pytest.approx([0.0, 1.0, 0.5])
+    with pytest.raises(ValueError, match="high=1 has to be above low=2"):
+        Reference(2, 1, "")

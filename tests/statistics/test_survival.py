@@ -9,7 +9,7 @@ from scipy import stats
 from hooktrainer.statistics import time_to_reach
 
 
-def test_the_median_counts_those_that_never_got_there():
+def test_the_median_includes_censored_seeds():
     found = time_to_reach([10.0, 20.0, 30.0, 40.0, 50.0], [True, True, True, False, False])
     assert (found.reached, found.seeds, found.median, found.horizon) == (3, 5, 30.0, 40.0)
     assert found.restricted_mean == (10 + 20 + 30 + 40 + 40) / 5
@@ -21,7 +21,7 @@ def test_fewer_than_half_have_no_median():
     assert found.restricted_mean == pytest.approx((10 + 50 + 50) / 3)
 
 
-def test_it_is_kaplan_and_meiers_estimate():
+def test_the_estimate_is_kaplan_and_meiers():
     """Also where seeds were watched for different times."""
     random = np.random.default_rng(0)
     times, ends = random.integers(1, 30, 40).astype(float), random.integers(5, 40, 40)
@@ -35,7 +35,7 @@ def test_it_is_kaplan_and_meiers_estimate():
     assert found.restricted_mean == pytest.approx(known.evaluate(grid).sum() * 0.001, abs=0.01)
 
 
-def test_an_interval_that_reaches_beyond_what_was_watched_is_open():
+def test_an_interval_beyond_the_training_time_is_open():
     times = [10.0, 12.0, 14.0, 16.0, 18.0, 50.0, 50.0, 50.0]
     found = time_to_reach(times, [True] * 5 + [False] * 3)
     assert found.median == 16.0
@@ -57,12 +57,12 @@ def test_four_seeds_have_no_interval():
         ([float("nan")], [True], "NaN"),
     ],
 )
-def test_what_are_no_times_is_refused(times, reached, message):
+def test_invalid_times_are_refused(times, reached, message):
     with pytest.raises(ValueError, match=message):
         time_to_reach(times, reached)
 
 
-def test_the_interval_of_the_median_holds_the_truth():
+def test_the_interval_of_the_median_covers_the_truth():
     """200 studies of 10 seeds, of which some three in ten never get there."""
     random = np.random.default_rng(1)
     held = 0

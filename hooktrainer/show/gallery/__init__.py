@@ -6,11 +6,10 @@ affected. `hooktrainer gallery` and `hooktrainer render` use this package.
 
 from __future__ import annotations
 
-from .exhibits import Exhibit, make_exhibits
+from .exhibits import Exhibit, Picture, make_exhibits
 from .film import Film, decode, encode, film_policies, side_by_side
 from .gallery_page import gallery_page
 from .make import Gallery, make_gallery, write_board
-from .picture import Picture
 from .recording import Recording, View, record_episodes
 
 __all__ = [

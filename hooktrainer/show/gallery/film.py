@@ -63,6 +63,11 @@ def one_after_another(films: Sequence[Film]) -> Film:
     return Film([frame for film in films for frame in film.with_pause().frames], films[0].fps)
 
 
+def columns_of(count: int) -> int:
+    """Return the number of films in a row, so that rows are of one length where possible."""
+    return count if count <= 4 else 3 if count in (5, 6, 9) else 4
+
+
 def side_by_side(films: Sequence[Film], *, gap: int = 8) -> Film:
     """Show films at once, in rows. Shorter ones repeat until the longest has ended.
 
@@ -72,7 +77,7 @@ def side_by_side(films: Sequence[Film], *, gap: int = 8) -> Film:
     """
     height = max(film.frames[0].shape[0] for film in films)
     width = max(film.frames[0].shape[1] for film in films)
-    columns = len(films) if len(films) <= 4 else 3 if len(films) in (5, 6, 9) else 4
+    columns = columns_of(len(films))
     rows = -(-len(films) // columns)
     shape = (rows * (height + gap) + gap, columns * (width + gap) + gap, 3)
     empty = np.full(shape, _PAPER, np.uint8)
@@ -195,7 +200,7 @@ def _av() -> Any:
     return av
 
 
-# -- One film of one saved policy, or of several beside each other.
+# -- A film of one saved policy, or of several side by side.
 
 
 def film_policies(

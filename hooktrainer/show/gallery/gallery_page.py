@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from ...base.plain import flatten_config
 from ...base.words import duration
 from ...loop.time_table import TimeRow, beside_rows, serial_rows
-from ..chart import Marker, chart, chart_for_any_screen
+from ..chart import Marker, chart, figure
 from ..html import document, table
 from ..report import Band, Curve, RunSummary
 from .exhibits import Exhibit
-from .film import frames_text, number_text, return_text
+from .film import columns_of, frames_text, number_text, return_text
 
 _MOST_HOOKS = 6
 
@@ -46,7 +46,7 @@ def gallery_page(
         "</header><main>",
         _figure(exhibits, curves),
         *(f'<p class="small">No film: {escape(reason)}.</p>' for reason in _reasons(exhibits)),
-        f'<section class="cards n{_columns(len(exhibits))}{drawn}" aria-label="Snapshots">',
+        f'<section class="cards n{columns_of(len(exhibits))}{drawn}" aria-label="Snapshots">',
         *(_card(exhibit, env) for exhibit in exhibits),
         "</section>",
         "<h2>Snapshots</h2>",
@@ -81,7 +81,7 @@ def _figure(exhibits: Sequence[Exhibit], curves: Mapping[str, Curve]) -> str:
             exhibit.frames,
             exhibit.evaluation.mean,
             f"{frames_text(exhibit.frames)}: return {return_text(exhibit.evaluation)}",
-            f"#{_anchor(exhibit)}",
+            f"#{exhibit.saved.path.name}",
         )
         for exhibit in exhibits
     ]
@@ -93,12 +93,16 @@ def _figure(exhibits: Sequence[Exhibit], curves: Mapping[str, Curve]) -> str:
     band = _band(curve, curves.get(f"{name}_std"))
     seen = [*curve.values, *(value for one in exhibits for value in one.evaluation.returns)]
     band = band.within(min(seen), max(seen))  # the band must not exceed the returns
-    drawings = chart_for_any_screen([(title, [])], [band], marks, wide=(1100, 320))
     is_shaded = len(band.frames) > 1 and (band.high > band.low).any()
     shaded = "; shaded is its standard deviation over episodes" if is_shaded else ""
-    return (
-        f'<figure class="curve">{drawings}<figcaption><b>{escape(title)}</b> over environment '
-        f"frames{shaded}. Each ring is a snapshot, played again below.</figcaption></figure>"
+    return figure(
+        [(title, [])],
+        [band],
+        f"<b>{escape(title)}</b> over environment frames{shaded}. Each ring is a snapshot, played "
+        "again below.",
+        marks,
+        wide=(1100, 320),
+        kind="curve",
     )
 
 
@@ -109,22 +113,13 @@ def _band(curve: Curve, std: Curve | None) -> Band:
     return Band.around(curve.frames, curve.values, spread, 2)
 
 
-def _anchor(exhibit: Exhibit) -> str:
-    return exhibit.saved.path.name
-
-
-def _columns(count: int) -> int:
-    """Return the number of cards in a row, so that rows are of one length where possible."""
-    return count if count <= 4 else 3 if count in (5, 6, 9) else 4
-
-
 def _card(exhibit: Exhibit, env: str) -> str:
     picture = exhibit.picture
     episode = f"This episode: return {number_text(picture.total)} in {picture.length:,} steps"
     if picture.film is not None and picture.seconds_shown < picture.seconds - 0.5:
         episode += f"; shown are {duration(picture.seconds_shown)} of {duration(picture.seconds)}"
     return (
-        f'<article class="card" id="{_anchor(exhibit)}">{_shown(exhibit, env)}'
+        f'<article class="card" id="{exhibit.saved.path.name}">{_shown(exhibit, env)}'
         f'<h3>{frames_text(exhibit.frames)}</h3><p class="return">return '
         f"<b>{escape(return_text(exhibit.evaluation))}</b></p>"
         f'<p class="small">{escape(episode)}.</p></article>'

@@ -22,10 +22,9 @@ from ...policies.saved import EPISODES, SEED, policy_directory
 from ...store.run_dir import RunDir
 from ..html import LIGHT
 from ..report import read_curves, summarize
-from .exhibits import Exhibit, make_exhibits
+from .exhibits import Exhibit, Picture, make_exhibits
 from .film import Film, decode, frames_text, return_text
 from .gallery_page import gallery_page
-from .picture import Picture
 from .recording import Frame, View
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...base.words import listed, plural
 from ...store.run_dir import RunDir
-from ..chart import MOST_SHADED, chart_for_any_screen, key, legend
+from ..chart import MOST_SHADED, figure, key
 from ..curves import Band, Curve, band, read_curves
 from ..html import Html, document, folded, table
 from .grouping import Group
@@ -76,11 +76,7 @@ def _figure(groups: Sequence[Group], metric: str, curves: dict) -> str:  # type:
         return f"<h2>{escape(metric)}</h2><p>No run has logged it.</p>"
     # A group without the metric is drawn as nothing, so that it keeps its place in the legend.
     bands = [band([curve for _, curve in own]) if own else _NOTHING for _, own in drawn]
-    return (
-        f"<h2>{escape(metric)}</h2><figure>{legend([group.label for group in groups])}"
-        f"{chart_for_any_screen(drawn, bands)}"
-        "<figcaption>environment frames →</figcaption></figure>"
-    )
+    return f"<h2>{escape(metric)}</h2>{figure(drawn, bands, 'environment frames →')}"
 
 
 _NOTHING = Band.around(np.empty(0), np.empty(0), count=0)

@@ -13,7 +13,7 @@ from ...base.words import listed
 from ...run.config import FREE_AMONG_SEEDS
 from .summary import RunSummary
 
-_TOLD: Final = 3  # options in a label; longer labels hide the numbers
+_MOST_OPTIONS: Final = 3  # options in a label; longer labels hide the numbers
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ def group_runs(runs: Sequence[RunSummary]) -> list[Group]:
     labels: dict[str, list[RunSummary]] = {}
     for experiment, members in by_experiment.items():
         its = list(members.values())
-        for told, group in zip(_told(its), its, strict=True):
-            words = [experiment] if len(by_experiment) > 1 or not told else []
-            label = " ".join([*words, listed(told, most=_TOLD)]).strip()
+        for differences, group in zip(_differences(its), its, strict=True):
+            words = [experiment] if len(by_experiment) > 1 or not differences else []
+            label = " ".join([*words, listed(differences, most=_MOST_OPTIONS)]).strip()
             if group[0].forked_from is not None:
                 label = f"{label} from {lineage(group[0], runs)}".strip()
-            labels[_another(label or str(group[0].path), labels)] = group
+            labels[_unique(label or str(group[0].path), labels)] = group
     order = {run.path: number for number, run in enumerate(runs)}
     made = []
     for label, group in sorted(labels.items(), key=lambda item: order[item[1][0].path]):
@@ -74,7 +74,7 @@ def group_runs(runs: Sequence[RunSummary]) -> list[Group]:
     return made
 
 
-def _told(groups: Sequence[Sequence[RunSummary]]) -> list[list[str]]:
+def _differences(groups: Sequence[Sequence[RunSummary]]) -> list[list[str]]:
     """Return, for each group of an experiment, the options in which it differs from the baseline.
 
     If groups differ in one option only, each is named by its value, the baseline too.
@@ -101,7 +101,7 @@ def _told(groups: Sequence[Sequence[RunSummary]]) -> list[list[str]]:
     ]
 
 
-def _another(label: str, taken: Mapping[str, Any]) -> str:
+def _unique(label: str, taken: Mapping[str, Any]) -> str:
     """Return a label that is not taken: values may be equal when rounded."""
     same = (f"{label} ({number})" for number in range(2, len(taken) + 3))
     return next(one for one in (label, *same) if one not in taken)

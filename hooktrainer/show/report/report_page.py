@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 
 import numpy as np
 
-from ...base.words import duration, listed, plural
+from ...base.words import listed, plural
 from ...statistics import Curve, curve_interval
-from ..chart import MOST_SHADED, chart_for_any_screen, key, legend
+from ..chart import MOST_SHADED, figure, key
 from ..curves import Band
 from ..html import Html, document, folded, table
+from .analysis import Section, comparison_texts, estimate_texts
 from .comparison_page import settings_table
-from .findings import GroupFinding, Section, comparison_texts, interval_text, reaching_text
-from .study import Seed, SeedCurve, Study, TaskStudy
+from .study import Study, TaskStudy
 
 _POINTS = 60
 _MOST_COMPARISONS = 10
@@ -23,9 +23,10 @@ _MOST_COMPARISONS = 10
 def report_page(study: Study, sections: Sequence[Section], score: str) -> str:
     """Return the report as HTML; ``score`` is a name of `SCORES`."""
     title = f"Report: {listed([task.task or 'runs' for task in study.tasks], most=3)}"
+    less = " (less is better)" if study.minimize else ""
     body = [
         f"<h1>{escape(title)}</h1>",
-        f"<p>{escape(study.metric)}{_direction(study)}, {_SCORES[score]}. The seed is the unit: "
+        f"<p>{escape(study.metric)}{less}, {_SCORES[score]}. The seed is the unit: "
         "the episodes of an evaluation are averaged first. In brackets are 95 % intervals; [-] is "
         "where the seeds are too few for one.</p>",
     ]
@@ -35,10 +36,6 @@ def report_page(study: Study, sections: Sequence[Section], score: str) -> str:
     if reasons := study.reasons():
         body += ["<h2>Left out</h2>", table(["why", "runs"], list(reasons.items()))]
     return document(title, body)
-
-
-def _direction(study: Study) -> str:
-    return " (less is better)" if study.minimize else ""
 
 
 _SCORES = {
@@ -67,18 +64,15 @@ def _curves(section: Section, task: TaskStudy, metric: str) -> str:
     drawn, bands = [], []
     for group in section.groups:
         seeds = task.groups[group.group]
-        drawn.append((group.group, _members(seeds)))
+        drawn.append((group.group, [(f"seed {seed}", one.curve) for seed, one in seeds.items()]))
         bands.append(_band([one.curve for one in seeds.values()], task.frames))
     shaded = "; shaded are 95 % intervals, each for its own frames; thin lines are seeds"
-    return (
-        f"<figure>{legend([name for name, _ in drawn])}{chart_for_any_screen(drawn, bands)}"
-        f"<figcaption>{escape(metric)} over environment frames: interquartile means over seeds"
-        f"{shaded * (len(bands) <= MOST_SHADED)}.</figcaption></figure>"
+    return figure(
+        drawn,
+        bands,
+        f"{escape(metric)} over environment frames: interquartile means over seeds"
+        f"{shaded * (len(bands) <= MOST_SHADED)}.",
     )
-
-
-def _members(seeds: Mapping[Seed, SeedCurve]) -> list[tuple[str, Curve]]:
-    return [(f"seed {seed}", one.curve) for seed, one in seeds.items()]
 
 
 def _band(curves: Sequence[Curve], frames: float) -> Band:
@@ -89,27 +83,13 @@ def _band(curves: Sequence[Curve], frames: float) -> Band:
 
 def _groups(section: Section) -> str:
     heads = ["interquartile mean", "seeds", "median", "mean", "area under the curve"]
-    timed = section.threshold is not None
-    if timed:
+    if section.threshold is not None:
         heads += [f"reached {section.threshold:g}", "frames until then", "time until then"]
-    rows = []
-    for number, group in enumerate(section.groups):
-        iqm, *others = map(interval_text, (group.iqm, group.median, group.mean, group.area))
-        times = _times(group) if timed else []
-        name = Html(key(number, group.group))
-        rows.append([iqm, str(len(group.seeds)), *others, *times, name])
-    return table([*heads, "group"], rows, numbers=heads)
-
-
-def _times(group: GroupFinding) -> list[str]:
-    frames = group.frames_to_threshold
-    if frames is None:
-        return ["", "", ""]
-    return [
-        f"{frames.reached} of {frames.seeds}",
-        reaching_text(frames, lambda value: f"{value:,.0f}"),
-        reaching_text(group.seconds_to_threshold, duration),
+    rows = [
+        [*estimate_texts(section, group), Html(key(number, group.group))]
+        for number, group in enumerate(section.groups)
     ]
+    return table([*heads, "group"], rows, numbers=heads)
 
 
 def _comparisons(section: Section) -> str:
@@ -138,12 +118,11 @@ def _profiles(section: Section) -> str:
         profile = group.profile
         ends = (profile.low, profile.high) if group.iqm.refused is None else (profile.share,) * 2
         bands.append(Band(profile.values, profile.share, *ends, len(group.seeds)))
-    names = [group.group for group in section.groups]
-    drawn = chart_for_any_screen([(name, []) for name in names], bands)
-    return (
-        f"<h3>Performance profile</h3><figure>{legend(names)}{drawn}<figcaption>The share of seeds "
-        f"that score {'less' if section.minimize else 'more'}, over scores"
-        f"{'; shaded are 95 % intervals' * (len(bands) <= MOST_SHADED)}.</figcaption></figure>"
+    return "<h3>Performance profile</h3>" + figure(
+        [(group.group, []) for group in section.groups],
+        bands,
+        f"The share of seeds that score {'less' if section.minimize else 'more'}, over scores"
+        f"{'; shaded are 95 % intervals' * (len(bands) <= MOST_SHADED)}.",
     )
 
 

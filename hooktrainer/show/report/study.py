@@ -176,10 +176,10 @@ def _threshold(runs: Sequence[RunSummary]) -> float | None:
 
 
 def _seed(run: RunSummary, curves: Mapping[str, Curve], metric: str) -> SeedCurve:
-    return SeedCurve(run.path, curves[metric], run.status in ENDED[1:], _clock(run, curves))
+    return SeedCurve(run.path, curves[metric], run.status in ENDED[1:], _seconds_at(run, curves))
 
 
-def _clock(run: RunSummary, curves: Mapping[str, Curve]) -> Curve:
+def _seconds_at(run: RunSummary, curves: Mapping[str, Curve]) -> Curve:
     """Return seconds over frames: the speed of each log window, scaled to the run's total time."""
     end = max(run.frames, 1)
     speed = curves.get("time/fps")

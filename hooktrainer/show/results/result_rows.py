@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
 from ...base.text_file import write_atomically
-from ...base.words import did_you_mean
+from ...base.words import did_you_mean, listed
 from ...errors import ConfigError
-from .course import Course, course_as_plain, course_from_plain
+from ...log.csv import read_csv
+from ...store.run_dir import RunDir
 
 DIRECTORY: Final = Path(__file__).parent
 """The directory of `rows.yaml`, with a file for each row in ``computed/``."""
@@ -65,7 +67,7 @@ class ResultRow:
     """A row of the page: how it is made, the digest of each seed, and what the bits depend on."""
 
     recipe: RowRecipe
-    courses: Mapping[int, Course]
+    digests: Mapping[int, RunDigest]
     surroundings: Mapping[str, str]
     commit: str
     cpu_seconds: float
@@ -78,27 +80,27 @@ class ResultRow:
     @property
     def scores(self) -> list[float]:
         """The last evaluation of each seed, as in `hooktrainer report`."""
-        return [course.score for course in self.courses.values()]
+        return [digest.score for digest in self.digests.values()]
 
     @property
     def frames(self) -> list[int]:
         """The frames of each seed."""
-        return [course.frames for course in self.courses.values()]
+        return [digest.frames for digest in self.digests.values()]
 
     @property
     def command(self) -> str:
         """The shell command that makes it again."""
-        return self.recipe.command(list(self.courses))
+        return self.recipe.command(list(self.digests))
 
 
 def read_recipes(directory: Path | None = None) -> dict[str, RowRecipe]:
     """Read how the rows are made, in the order of the page."""
     import yaml
 
-    told: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
+    entries: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
         ((directory or DIRECTORY) / "rows.yaml").read_text(encoding="utf-8")
     )
-    return {name: _recipe(name, entry) for name, entry in told.items()}
+    return {name: _recipe(name, entry) for name, entry in entries.items()}
 
 
 def read_rows(directory: Path | None = None) -> dict[str, ResultRow]:
@@ -124,7 +126,7 @@ def find_row(name: str, directory: Path | None = None) -> ResultRow:
 
 def write_row(row: ResultRow, directory: Path | None = None) -> Path:
     """Write what the seeds of a row computed, a line for each of them."""
-    names = list(next(iter(row.courses.values())).metrics)
+    names = list(next(iter(row.digests.values())).metrics)
     head = {
         "commit": row.commit,
         "cpu_seconds": round(row.cpu_seconds, 1),
@@ -133,8 +135,8 @@ def write_row(row: ResultRow, directory: Path | None = None) -> Path:
     }
     lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
     seeds = [
-        f'"{seed}": {json.dumps(course_as_plain(course), separators=(",", ":"))}'
-        for seed, course in sorted(row.courses.items())
+        f'"{seed}": {json.dumps(digest_as_plain(digest), separators=(",", ":"))}'
+        for seed, digest in sorted(row.digests.items())
     ]
     text = "{" + ",\n".join([*lines, '"seeds": {\n' + ",\n".join(seeds) + "\n}"]) + "}\n"
     file = _file(directory, row.name)
@@ -162,14 +164,12 @@ def _row(recipe: RowRecipe, plain: Mapping[str, Any]) -> ResultRow:
     names, seeds = plain["metrics"], plain["seeds"]
     return ResultRow(
         recipe,
-        {int(seed): course_from_plain(one, names) for seed, one in seeds.items()},
+        {int(seed): digest_from_plain(one, names) for seed, one in seeds.items()},
         plain["surroundings"],
         str(plain["commit"]),
         float(plain["cpu_seconds"]),
     )
 
-
-# -- What the bits of a run depend on beside its options and hooktrainer itself.
 
 PACKAGES: Final = ("torch", "tensordict", "torchrl", "numpy", "gymnasium")
 
@@ -205,13 +205,15 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:  # not Linux
         return platform.processor() or platform.machine()
-    told: dict[str, str] = {}
+    facts: dict[str, str] = {}
     for line in lines:
         key, _, value = line.partition(":")
-        told[key.strip()] = value.strip()
-    name = told.get("model name", platform.machine())
+        facts[key.strip()] = value.strip()
+    name = facts.get("model name", platform.machine())
     kind = [
-        f"{key.removeprefix('cpu ')} {told[key]}" for key in ("cpu family", "model") if key in told
+        f"{key.removeprefix('cpu ')} {facts[key]}"
+        for key in ("cpu family", "model")
+        if key in facts
     ]
     return ", ".join([name, *kind])
 
@@ -221,3 +223,128 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed"
+
+
+# -- Digests of what a run computed, small enough to be shipped, and the first difference of two.
+
+SCORE = "eval/return"
+Series = Mapping[str, Sequence[tuple[int, float]]]
+
+
+@dataclass(frozen=True)
+class RunDigest:
+    """The digest of the run of a seed.
+
+    Attributes:
+        curve: Frames and mean return of its evaluations.
+        moments: Frames at which metrics were written, rising, with a digest of their values.
+        metrics: Metric name to a digest of its values, without times, ``time/...``.
+        parameters: A digest of the parameters in the last checkpoint.
+    """
+
+    curve: tuple[tuple[int, float], ...]
+    moments: tuple[tuple[int, str], ...]
+    metrics: Mapping[str, str]
+    parameters: str
+
+    @property
+    def frames(self) -> int:
+        """Frames of the last evaluation."""
+        return self.curve[-1][0]
+
+    @property
+    def score(self) -> float:
+        """The return of the last evaluation."""
+        return self.curve[-1][1]
+
+    def first_difference(self, other: RunDigest) -> str | None:
+        """Describe the first difference from a run with the same metrics, if there is one."""
+        names = [name for name, digest in self.metrics.items() if other.metrics[name] != digest]
+        if not names:
+            return "the parameters differ" if self.parameters != other.parameters else None
+        theirs = dict(other.moments)
+        first = next((at for at, digest in self.moments if theirs.get(at) != digest), None)
+        if first is None:  # the other one has further rows
+            first = next(at for at, _ in other.moments if at > self.moments[-1][0])
+        said = f"{listed(names, most=3)} {'differs' if len(names) == 1 else 'differ'}"
+        said += f", the first at frame {first:,}"
+        evaluated = dict(other.curve)
+        for at, value in self.curve:
+            if (found := evaluated.get(at)) != value:
+                instead = "is not there" if found is None else f"is {found!r}"
+                return f"{said}; {SCORE} at frame {at:,} {instead}, was {value!r}"
+        return said
+
+
+def read_digest(run: Path, names: Collection[str] | None = None) -> RunDigest:
+    """Read the digest of a run from its directory.
+
+    ``names`` are the metrics to read, by default all except times. A missing metric has the digest
+    of nothing.
+    """
+    series: Series = read_csv(RunDir(run).metrics)
+    if not series.get(SCORE):
+        raise ValueError(f"{run} was never evaluated: there is no {SCORE} in its metrics.csv.")
+    if names is None:
+        names = sorted(name for name in series if not name.startswith("time/"))
+    kept = {name: series.get(name, ()) for name in names}
+    written: dict[int, list[str]] = {}
+    for name, rows in kept.items():
+        for at, value in rows:
+            written.setdefault(at, []).append(f"{name},{value!r}")
+    return RunDigest(
+        curve=tuple(series[SCORE]),
+        moments=tuple((at, _digest("\n".join(written[at]))) for at in sorted(written)),
+        metrics={
+            name: _digest("\n".join(f"{at},{value!r}" for at, value in rows))
+            for name, rows in kept.items()
+        },
+        parameters=_of_parameters(run),
+    )
+
+
+def digest_as_plain(digest: RunDigest) -> dict[str, Any]:
+    """Return a digest as JSON, without the names of the metrics."""
+    return {
+        "curve": digest.curve,
+        "moments": digest.moments,
+        "metrics": list(digest.metrics.values()),
+        "parameters": digest.parameters,
+    }
+
+
+def digest_from_plain(plain: Mapping[str, Any], names: Sequence[str]) -> RunDigest:
+    """Make a digest from `digest_as_plain`, and the names of its metrics in order."""
+    return RunDigest(
+        curve=tuple((int(at), float(value)) for at, value in plain["curve"]),
+        moments=tuple((int(at), str(digest)) for at, digest in plain["moments"]),
+        metrics=dict(zip(names, plain["metrics"], strict=True)),
+        parameters=str(plain["parameters"]),
+    )
+
+
+def _of_parameters(run: Path) -> str:
+    from ...store import find
+    from ...store.stored import Checkpoint
+
+    state = Checkpoint.open(find("latest", run)[0]).load()
+    made = hashlib.blake2b(digest_size=8)
+    for part in _parts(state["components"]["loss_module"]):
+        made.update(part)
+    return made.hexdigest()
+
+
+def _parts(tree: Any, path: str = "") -> Iterator[bytes]:
+    """Yield the values of a state tree, each after its path."""
+    if isinstance(tree, Mapping):
+        for key in sorted(tree, key=str):
+            yield from _parts(tree[key], f"{path}/{key}")
+    elif hasattr(tree, "detach"):
+        yield f"{path} {tree.dtype} {list(tree.shape)}\n".encode()
+        yield tree.detach().cpu().contiguous().numpy().tobytes()
+    else:
+        yield f"{path} {tree!r}\n".encode()
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()

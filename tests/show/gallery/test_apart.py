@@ -48,7 +48,7 @@ def trained(run: Path) -> dict[str, torch.Tensor]:
 
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.slow
-def test_the_weights_are_the_same_with_the_gallery_beside_the_run(tmp_path):
+def test_a_running_gallery_does_not_change_training(tmp_path):
     watched, alone = tmp_path / "watched", tmp_path / "alone"
     run = train(watched, "--snapshots", "3")
     while run.poll() is None and not (watched / "run.json").exists():

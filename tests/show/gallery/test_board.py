@@ -58,7 +58,7 @@ def test_nothing_is_written_twice_and_what_is_new_is_appended(make_run):
     assert [step for step, _, _ in images(run)] == [0, 1000, 500]
 
 
-def test_after_going_back_the_pictures_are_those_of_the_run(make_run):
+def test_after_a_rollback_old_pictures_are_replaced(make_run):
     run = make_run()
     shown = exhibit(run)
     write_board(run.logs, shown)
@@ -68,7 +68,7 @@ def test_after_going_back_the_pictures_are_those_of_the_run(make_run):
     assert [step for step, _, _ in images(run)] == [0, 1000]
 
 
-def test_pictures_of_policies_that_were_thinned_out_stay(make_run):
+def test_pictures_of_deleted_policies_stay(make_run):
     run = make_run()
     shown = exhibit(run)
     write_board(run.logs, shown)
@@ -78,7 +78,7 @@ def test_pictures_of_policies_that_were_thinned_out_stay(make_run):
     assert [step for step, _, _ in images(run)] == [0]
 
 
-def test_a_torn_file_is_written_anew(make_run):
+def test_a_torn_file_is_replaced(make_run):
     run = make_run()
     shown = exhibit(run)
     write_board(run.logs, shown)

@@ -9,7 +9,6 @@ import pytest
 from saved_runs import BALANCES, FALLS, Silent, save_policy
 
 import hooktrainer.show.gallery.exhibits as exhibits_module
-from hooktrainer.errors import ConfigError
 from hooktrainer.policies import list_policies
 from hooktrainer.show.gallery import Picture, View, make_exhibits
 
@@ -53,7 +52,7 @@ def test_the_picture_is_the_first_episode_of_the_evaluation(make_run):
         assert exhibited.picture.length == exhibited.evaluation.lengths[0]
 
 
-def test_what_is_known_is_not_played_again(make_run, drawn):
+def test_cached_pictures_are_not_made_again(make_run, drawn):
     run = make_run()
     first = exhibit(run)
     assert drawn == [0, 1000]
@@ -67,7 +66,7 @@ def test_what_is_known_is_not_played_again(make_run, drawn):
     assert said == ["playing 2 episodes of step_000000000500", "drawing step_000000000500"]
 
 
-def test_another_policy_at_the_same_frames_is_drawn_anew(make_run, drawn):
+def test_another_policy_at_the_same_frames_is_drawn_again(make_run, drawn):
     run = make_run()
     before = exhibit(run)[1]
     shutil.rmtree(before.saved.path)
@@ -78,7 +77,7 @@ def test_another_policy_at_the_same_frames_is_drawn_anew(make_run, drawn):
     assert after.evaluation.mean < before.evaluation.mean
 
 
-def test_pictures_of_deleted_policies_go(make_run):
+def test_cached_pictures_of_deleted_policies_are_removed(make_run):
     run = make_run()
     kept, gone = exhibit(run)
     shutil.rmtree(gone.saved.path)
@@ -88,7 +87,7 @@ def test_pictures_of_deleted_policies_go(make_run):
     }
 
 
-def test_a_policy_that_is_thinned_out_meanwhile_is_passed_over(make_run, monkeypatch):
+def test_a_policy_that_is_deleted_meanwhile_is_skipped(make_run, monkeypatch):
     run = make_run()
     evaluate = exhibits_module.evaluate_policy
 
@@ -101,7 +100,7 @@ def test_a_policy_that_is_thinned_out_meanwhile_is_passed_over(make_run, monkeyp
     assert [e.frames for e in exhibit(run)] == [1000]
 
 
-def test_a_half_written_picture_is_made_anew(make_run, drawn):
+def test_a_truncated_picture_is_made_again(make_run, drawn):
     run = make_run()
     exhibit(run)
     for path in (run.path / "gallery").glob("step_000000001000*.json"):
@@ -110,7 +109,7 @@ def test_a_half_written_picture_is_made_anew(make_run, drawn):
     assert drawn == [0, 1000, 1000]
 
 
-def test_an_environment_that_does_not_draw_is_shown_by_its_numbers(make_run, tmp_path):
+def test_an_environment_without_pictures_is_shown_by_curves(make_run, tmp_path):
     run = make_run(env=Silent, policies={0: (1.0, 2.5, 0.0)})
     (shown,) = exhibit(run, trust=True)
     picture = shown.picture
@@ -131,11 +130,6 @@ def test_the_global_random_state_is_left_alone(make_run):
     assert (np.random.get_state()[1] == before).all()
 
 
-def test_no_episodes_are_refused(make_run):
-    with pytest.raises(ConfigError, match="episodes=0"):
-        make_exhibits(make_run(), episodes=0)
-
-
 def test_damaged_policies_are_left_out_and_named(make_run):
     run = make_run(policies={0: FALLS, 500: FALLS, 1000: BALANCES})
     (run.path / "policies/step_000000000000/policy.json").write_text("{")
@@ -146,7 +140,7 @@ def test_damaged_policies_are_left_out_and_named(make_run):
     assert ["000000000000" in told[0], "000000000500" in told[1], len(told)] == [True, True, 2]
 
 
-def test_a_run_that_cannot_be_written_to_is_shown_all_the_same(make_run):
+def test_a_read_only_run_is_shown(make_run):
     run = make_run()
     exhibit(run)
     shutil.rmtree(run.path / "gallery")

@@ -13,10 +13,9 @@ from hooktrainer.cli import main
 from hooktrainer.errors import ConfigError
 from hooktrainer.policies.recorder import change_facts
 from hooktrainer.show.gallery import View, make_gallery
-from hooktrainer.show.gallery.exhibits import make_exhibits
+from hooktrainer.show.gallery.exhibits import Picture, make_exhibits
 from hooktrainer.show.gallery.film import check_film
 from hooktrainer.show.gallery.make import write_board
-from hooktrainer.show.gallery.picture import Picture
 
 SMALL = View(size=60, seconds=0.2)
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[2J"
@@ -91,7 +90,7 @@ def test_pages_run_nothing(run, tmp_path):
         {"more": 1},
     ],
 )
-def test_kept_pictures_that_are_not_sound_are_made_anew(change, run, tmp_path):
+def test_invalid_cached_pictures_are_made_again(change, run, tmp_path):
     options = {"episodes": 1, "view": SMALL}
     before = make_gallery(run, tmp_path / "page.html", **options).exhibits[0].picture
     (kept,) = (run.path / "gallery").glob("*.json")
@@ -114,7 +113,7 @@ def test_a_film_is_measured_before_it_is_decoded(run, monkeypatch):
             check_film(data, size)
 
 
-def test_pictures_are_not_kept_or_deleted_elsewhere(run, tmp_path):
+def test_pictures_outside_of_the_run_are_not_touched(run, tmp_path):
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "step_of_mine").write_text("kept")
@@ -141,7 +140,7 @@ def test_nothing_is_written_through_links(run, tmp_path):
     assert precious.read_text() == "kept"
 
 
-def test_a_link_beside_a_file_that_is_replaced_is_not_followed(run, tmp_path, monkeypatch):
+def test_links_at_temporary_names_are_not_followed(run, tmp_path, monkeypatch):
     precious = tmp_path / "precious"
     precious.write_text("kept")
     monkeypatch.setattr("os.getpid", lambda: 77)
@@ -153,7 +152,7 @@ def test_a_link_beside_a_file_that_is_replaced_is_not_followed(run, tmp_path, mo
     assert precious.read_text() == "kept"
 
 
-def test_board_files_that_are_none_are_replaced(run):
+def test_invalid_board_files_are_replaced(run):
     exhibits = make_exhibits(run, episodes=1, view=SMALL)
     board = run.logs / "gallery"
     board.mkdir(parents=True)
@@ -164,7 +163,7 @@ def test_board_files_that_are_none_are_replaced(run):
     assert [path.name for path in board.iterdir()] == ["events.out.tfevents.0000000004.gallery"]
 
 
-def test_an_environment_with_a_harmful_name_is_text(run, tmp_path, capsys):
+def test_control_characters_in_an_environment_name_are_escaped(run, tmp_path, capsys):
     path = next(Path(run.path / "policies").glob("step_*"))
     make_gallery(run, tmp_path / "page.html", episodes=1, view=SMALL)
     change_facts(path, env={"id": EVIL})

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import html
 import re
-import sys
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
-from marks import slow_except
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from browser import CHROMIUM, browse
+from marks import slow_except
 from saved_runs import FALLS, Silent
 
 from hooktrainer.show.gallery import View, make_gallery
@@ -73,7 +68,7 @@ def test_the_facts_are_on_the_page(page):
 
 
 @pytest.mark.parametrize("evaluations", [1, 2])
-def test_the_caption_speaks_of_a_deviation_only_where_it_is_drawn(evaluations, make_run, tmp_path):
+def test_the_caption_mentions_a_deviation_only_if_it_is_drawn(evaluations, make_run, tmp_path):
     run = make_run()
     rows = [f"{f},eval/return,{f}\n{f},eval/return_std,2\n" for f in (100, 1000)]
     run.metrics.write_text(f"step,name,value\n{''.join(rows[:evaluations])}")
@@ -81,7 +76,7 @@ def test_the_caption_speaks_of_a_deviation_only_where_it_is_drawn(evaluations, m
     assert ("shaded" in page) == ('class="band' in page) == (evaluations == 2)
 
 
-def test_curves_where_there_are_no_pictures(make_run, tmp_path):
+def test_curves_replace_missing_pictures(make_run, tmp_path):
     run = make_run(env=Silent, policies={0: (1.0, 2.5, 0.0)})
     made = make_gallery(run, tmp_path / "page.html", episodes=1, trust=True)
     page = made.file.read_text(encoding="utf-8")
@@ -120,7 +115,7 @@ def test_in_a_browser(width, env, make_run, tmp_path):
     assert [line for line in log.splitlines() if "CONSOLE" in line] == []
 
 
-def test_the_axis_ends_where_returns_can(make_run, tmp_path):
+def test_the_axis_is_limited_to_possible_returns(make_run, tmp_path):
     """A standard deviation above 495 would be more than any episode of 500 steps has."""
     run = make_run()
     rows = [f"{f},eval/return,495\n{f},eval/return_std,50\n" for f in (100, 1000)]

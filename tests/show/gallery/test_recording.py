@@ -1,15 +1,17 @@
-"""Playing an episode for the eye."""
+"""Recordings of episodes, with and without a screen."""
 
 from __future__ import annotations
 
+import ctypes.util
 import math
+import os
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from saved_runs import Drawing, Failing, Silent, Still
+from saved_runs import Drawing, Failing, Still
+from toy_parallel import Leaving
 
 from hooktrainer.errors import ConfigError
 from hooktrainer.loop.cadence import Progress
@@ -18,18 +20,14 @@ from hooktrainer.policies import load_policy, play_episodes
 from hooktrainer.policies.describe_environment import describe
 from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.show.gallery import View, record_episodes
-from hooktrainer.show.gallery.recording import scaled
-
-sys.path.append(str(Path(__file__).parents[2] / "collect" / "agents"))
-
-from toy_parallel import Leaving
+from hooktrainer.show.gallery.recording import advice, draw_off_screen, scaled
 
 
 def policy_of(run):
     return load_policy(run.path, trust=True)
 
 
-def test_what_is_recorded_is_the_episode_that_is_played(make_run):
+def test_the_recorded_episode_is_the_played_one(make_run):
     policy = policy_of(make_run())
     recorded = record_episodes(policy, seed=5, episodes=2, view=View(size=60, seconds=0.2))
     played = play_episodes(policy, 5, 2)
@@ -55,16 +53,7 @@ def test_the_last_picture_is_the_end_of_the_episode(make_run):
     assert recorded.total == 10.0
 
 
-def test_the_numbers_of_an_environment_that_does_not_draw(make_run):
-    (recorded,) = record_episodes(policy_of(make_run(env=Silent, policies={0: (1.0, 2.5, 0.0)})))
-    assert recorded.frames == []
-    assert recorded.reason == "Silent does not draw: of its render modes [] none is rgb_array"
-    np.testing.assert_array_equal(recorded.observations[:, 0], [0, 1, 2, 3, 4])
-    np.testing.assert_array_equal(recorded.actions[:, 0], [0, 0, 0, 1, 1])
-    assert recorded.left_out == (0, 0)
-
-
-def test_an_environment_that_fails_to_draw_is_played_all_the_same(make_run):
+def test_an_environment_that_fails_to_draw_is_played(make_run):
     (recorded,) = record_episodes(policy_of(make_run(env=Failing, policies={0: (1.0, 0.0, 0.0)})))
     assert recorded.reason == "drawing failed: RuntimeError: no light in here"
     assert recorded.frames == []
@@ -79,13 +68,13 @@ def test_pictures_are_shrunk_never_enlarged_and_even(shape, expected):
     assert scaled(np.zeros(shape, np.uint8), 360).shape == expected
 
 
-def test_what_is_no_picture_is_refused():
+def test_invalid_pictures_are_refused():
     with pytest.raises(TypeError, match=r"float64 \[4, 4, 3\] instead of uint8"):
         scaled(np.zeros((4, 4, 3)), 360)
 
 
 @pytest.mark.parametrize("wrong", [{"size": 0}, {"fps": 0.0}, {"seconds": -1.0}])
-def test_a_view_that_shows_nothing_is_refused(wrong):
+def test_invalid_views_are_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         View(**wrong)
 
@@ -124,7 +113,7 @@ def test_environments_of_several_agents_are_drawn(env, tmp_path):
     assert (recorded.total, recorded.length) == (played.return_, played.length)
 
 
-def test_the_numbers_of_agents_that_leave_keep_their_places(tmp_path):
+def test_numbers_of_agents_that_leave_become_nan(tmp_path):
     recorder = PolicyRecorder(tmp_path / "policies", Herd(), Leaving)
     recorder.save(Progress())
     recorder.wait()
@@ -172,3 +161,61 @@ def test_other_environments_are_drawn(env, needs, make_run, tmp_path):
     assert recorded.reason is None
     assert len(recorded.frames) > 3
     assert recorded.frames[0].std() > 0
+
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="MuJoCo chooses itself there")
+
+
+@pytest.fixture
+def choose(monkeypatch):
+    """What MUJOCO_GL becomes where some libraries are installed."""
+
+    def chosen(installed, wanted=None, display=None):
+        monkeypatch.setattr(ctypes.util, "find_library", lambda n: n if n in installed else None)
+        for name, value in (("MUJOCO_GL", wanted), ("DISPLAY", display)):
+            if value is None:
+                monkeypatch.delenv(name, raising=False)
+            else:
+                monkeypatch.setenv(name, value)
+        draw_off_screen()
+        return os.environ.get("MUJOCO_GL")
+
+    return chosen
+
+
+@on_linux
+@pytest.mark.parametrize(
+    ("installed", "wanted", "display", "expected"),
+    [
+        (["EGL", "OSMesa"], None, None, "egl"),
+        (["OSMesa"], None, None, "osmesa"),
+        (["EGL", "OSMesa"], "osmesa", None, "osmesa"),
+        (["EGL"], "osmesa", None, "egl"),  # MuJoCo would not start
+        (["EGL"], "glfw", None, "glfw"),
+        ([], None, None, "disable"),
+        ([], "egl", ":0", "disable"),
+        ([], None, ":0", None),  # there is a screen
+    ],
+)
+def test_mujoco_draws_with_an_installed_library(installed, wanted, display, expected, choose):
+    assert choose(installed, wanted, display) == expected
+
+
+@on_linux
+def test_pygame_draws_into_memory_unless_the_user_wants_a_window(monkeypatch):
+    monkeypatch.delenv("SDL_VIDEODRIVER", raising=False)
+    draw_off_screen()
+    assert os.environ["SDL_VIDEODRIVER"] == "dummy"
+    monkeypatch.setenv("SDL_VIDEODRIVER", "x11")
+    draw_off_screen()
+    assert os.environ["SDL_VIDEODRIVER"] == "x11"
+
+
+@on_linux
+def test_a_failed_drawing_says_what_to_install(choose):
+    error = RuntimeError("Environment variable MUJOCO_GL must be one of ...: got 'disable'.")
+    choose([])
+    assert "neither is installed" in advice(error)
+    choose(["EGL"])
+    assert "MUJOCO_GL is egl" in advice(error)
+    assert advice(ValueError("something else")) == ""

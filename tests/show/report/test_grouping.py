@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "cli"))
-
 from finished_runs import write_run
 
 from hooktrainer.show.report import group_runs, summarize
@@ -56,7 +51,7 @@ def labels(tmp_path, *options, **fields):
     return [group.label for group in group_runs([summarize(run) for run in runs])]
 
 
-def test_how_a_run_is_measured_and_how_long_it_is_makes_no_group(tmp_path):
+def test_evaluation_and_length_do_not_separate_groups(tmp_path):
     runs = [
         write_run(tmp_path / str(seed), seed=seed, options={"lr": 0.1, **own})
         for seed, own in enumerate(
@@ -71,7 +66,7 @@ def test_how_a_run_is_measured_and_how_long_it_is_makes_no_group(tmp_path):
     assert (group.label, len(group.runs), group.settings) == ("toy", 3, {})
 
 
-def test_of_two_runs_of_a_seed_the_longer_one_counts(tmp_path):
+def test_the_longer_of_two_runs_of_a_seed_counts(tmp_path):
     long = write_run(tmp_path / "long", options={"total_frames": 1000})
     trial = write_run(tmp_path / "trial", options={"total_frames": 10})
     for run, total in ((long, 1000), (trial, 10)):
@@ -98,7 +93,7 @@ def test_a_label_is_what_differs_from_the_baseline_rounded(tmp_path):
     ]
 
 
-def test_no_two_groups_have_one_label(tmp_path):
+def test_labels_are_unique(tmp_path):
     """Or the seeds of one would be lost among those of the other."""
     same = [{"lr": lr} for lr in (0.1, 0.10000001, 0.10000002)]
     assert labels(tmp_path, *same) == ["lr 0.1", "lr 0.1 (2)", "lr 0.1 (3)"]

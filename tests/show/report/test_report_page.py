@@ -1,22 +1,21 @@
-"""The page of a report, and how its numbers read."""
+"""Pages of reports and comparisons, their texts, plots and axes."""
 
 from __future__ import annotations
 
+import math
 import re
-import sys
-from pathlib import Path
 
 import pytest
-from marks import slow_except
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from browser import CHROMIUM, browse
-from test_findings import BAD, GOOD, task
+from marks import slow_except
+from test_analysis import BAD, GOOD, task
 
-from hooktrainer.show.report.findings import find, interval_text, reaching_text
+from hooktrainer.show.chart import ticks
+from hooktrainer.show.report.analysis import analyze, interval_text, reaching_text
+from hooktrainer.show.report.comparison_page import spread
 from hooktrainer.show.report.report_page import report_page
 from hooktrainer.show.report.study import Study
+from hooktrainer.show.report.terminal import plot_lines, sparkline
 from hooktrainer.statistics import Interval, time_to_reach
 
 
@@ -32,11 +31,11 @@ from hooktrainer.statistics import Interval, time_to_reach
         (Interval(12345.6, None, None, "3 seeds"), "12,346 [-]"),
     ],
 )
-def test_an_interval_has_the_digits_that_it_is_sure_of(one, text):
+def test_an_interval_has_significant_digits(one, text):
     assert interval_text(one) == text
 
 
-def test_a_time_that_was_not_reached_is_longer_than_what_was_watched():
+def test_a_censored_median_is_a_lower_bound():
     def shown(value):
         return f"{value:.0f} s"
 
@@ -48,10 +47,10 @@ def test_a_time_that_was_not_reached_is_longer_than_what_was_watched():
     assert reaching_text(None, shown) == "-"
 
 
-def test_the_page_needs_nothing_else_and_says_it_all():
+def test_the_report_page_is_self_contained_and_complete():
     made = task("Env<1>", threshold=60.0, good=GOOD, bad=BAD[:3])
     study = Study("eval/return", [made], [("out/x", "it failed")])
-    page = report_page(study, find(study), "last")
+    page = report_page(study, analyze(study), "last")
     assert "Content-Security-Policy" in page
     assert not re.search(r"(src|href)=.?https?:", page)
     assert page.count("<svg") == 4  # curves and profile, each for wide and narrow screens
@@ -64,7 +63,7 @@ def test_the_page_needs_nothing_else_and_says_it_all():
 
 def test_a_group_without_intervals_has_no_bands():
     study = Study("eval/return", [task(bad=BAD[:3])], [])
-    page = report_page(study, find(study), "last")
+    page = report_page(study, analyze(study), "last")
     polygons = re.findall(r'<polygon class="band[^>]*points="([^"]*)"', page)
     for polygon in polygons:
         points = polygon.split()
@@ -74,7 +73,7 @@ def test_a_group_without_intervals_has_no_bands():
 
 def test_the_page_says_that_less_is_better():
     study = Study("eval/error", [task(a=GOOD, b=BAD)], [], minimize=True)
-    page = report_page(study, find(study), "last")
+    page = report_page(study, analyze(study), "last")
     assert "eval/error (less is better), at the last frames" in page
     assert "The share of seeds that score less" in page
     assert "b is better than a" in page
@@ -87,7 +86,7 @@ def many(count):
 def test_a_title_a_legend_and_comparisons_of_many_groups_are_short():
     made = many(15)
     study = Study("eval/return", [made], [])
-    page = report_page(study, find(study), "last")
+    page = report_page(study, analyze(study), "last")
     assert re.search("<h1>(.*?)</h1>", page)[1] == "Report: A"
     assert "95 more comparisons" in page  # folded
     assert {f"key c{n % 10} d{n // 10}" for n in range(15)} <= set(
@@ -103,8 +102,67 @@ def test_a_title_a_legend_and_comparisons_of_many_groups_are_short():
 @pytest.mark.parametrize(("width", "groups"), slow_except([(1280, 15), (390, 3), (390, 15)], 1))
 def test_in_a_browser(width, groups, tmp_path):
     study = Study("eval/return", [many(groups)], [])
-    found, _ = browse(report_page(study, find(study), "last"), width, tmp_path)
+    found, _ = browse(report_page(study, analyze(study), "last"), width, tmp_path)
     assert found["width"] == width
     assert found["content"] <= width
     assert found["charts"] == 2
     assert found["errors"] == []
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([], ""),
+        ([471.25], "471.25"),
+        ([500.0, 500.0], "500 ± 0"),
+        ([10.0, 20.0, 30.0], "20 ± 10"),
+        ([2.0, 2.5], "2.25 ± 0.35"),
+        ([100_000.0, 300_000.0], "200,000 ± 141,421"),
+    ],
+)
+def test_mean_and_deviation_have_two_digits_of_the_deviation(values, text):
+    assert spread(values) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        (0, 500, ["0", "100", "200", "300", "400", "500"]),
+        (3, 19_000, ["0", "5k", "10k", "15k", "20k"]),
+        (-0.02, 0.31, ["-0.1", "0", "0.1", "0.2", "0.3", "0.4"]),
+        (0, 1, ["0", "0.2", "0.4", "0.6", "0.8", "1.0"]),
+        (0, 1.2, ["0", "0.25", "0.50", "0.75", "1.00", "1.25"]),
+        (0, 12, ["0", "2.5", "5.0", "7.5", "10.0", "12.5"]),
+        (0.01, 0.09, ["0", "0.02", "0.04", "0.06", "0.08", "0.10"]),
+        (0, 2_000_000, ["0", "500k", "1M", "1.5M", "2M"]),
+        (0, 4.9e-6, ["0", "1e-06", "2e-06", "3e-06", "4e-06", "5e-06"]),
+        (5, 5, ["2", "3", "4", "5", "6", "7", "8"]),
+    ],
+)
+def test_axes_have_round_numbers(low, high, labels):
+    marks, first, last = ticks(low, high, 6)
+    assert first <= low <= high <= last
+    assert [label for _, label in marks] == labels
+    assert len({label for _, label in marks}) == len(marks)
+
+
+def test_a_sparkline_goes_from_least_to_most():
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
+    assert sparkline([0, 0, 7, 7], width=2) == "▁█"
+    assert sparkline([3, 3, math.nan]) == "▁▁"
+    assert sparkline([]) == ""
+
+
+def test_a_plot_rises_with_its_line():
+    picture = plot_lines([([0, 1, 2], [0, 1, 2])], width=40, height=4).plain.splitlines()
+    assert len(picture) == 6
+    places = [
+        next((i for i, c in enumerate(row) if "\u2801" <= c <= "\u28ff"), None)
+        for row in picture[:4]
+    ]
+    assert places == sorted(places, reverse=True)
+    assert max(map(len, picture)) <= 40
+
+
+def test_a_single_point_can_be_drawn():
+    assert max(plot_lines([([5], [3.0])]).plain) > "\u2800"

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "cli"))
-
 from finished_runs import orphan, write_run
 
 from hooktrainer.show.report import summarize
@@ -35,7 +29,7 @@ def test_seeds_of_one_configuration_are_a_group_and_environments_are_tasks(tmp_p
     assert found.left_out == []
 
 
-def test_two_runs_of_one_seed_are_one(tmp_path):
+def test_two_runs_of_one_seed_count_once(tmp_path):
     first = write_run(tmp_path / "a", (1.0, 2.0), seed=4)
     again = write_run(tmp_path / "b", (1.0, 3.0), seed=4)
     again.update(updated="2099-01-01T00:00:00+00:00")
@@ -55,7 +49,7 @@ def test_runs_are_compared_at_the_frames_they_share(tmp_path):
     assert [list(seeds) for seeds in task.groups.values()] == [[0, 1]]
 
 
-def test_a_run_that_stopped_itself_does_not_shorten_the_others(tmp_path):
+def test_a_run_that_stopped_early_does_not_limit_the_others(tmp_path):
     solved = write_run(tmp_path / "a", (1.0, 500.0), seed=0, status="stopped")
     whole = write_run(tmp_path / "b", (1.0, 2.0, 3.0, 4.0), seed=1)
     (task,) = study(solved, whole).tasks
@@ -63,7 +57,7 @@ def test_a_run_that_stopped_itself_does_not_shorten_the_others(tmp_path):
 
 
 @pytest.mark.parametrize("status", ["failed", "interrupted"])
-def test_a_run_that_came_to_no_end_is_left_out_with_the_reason(tmp_path, status):
+def test_an_unfinished_run_is_left_out_with_the_reason(tmp_path, status):
     whole = write_run(tmp_path / "a", (1.0, 2.0, 3.0), seed=0)
     broken = write_run(tmp_path / "b", (1.0,), seed=1, status=status)
     found = study(whole, broken)
@@ -120,7 +114,7 @@ def test_the_threshold_is_the_one_that_all_runs_stop_at(tmp_path):
     assert study(*runs, other).tasks[0].threshold is None
 
 
-def test_seconds_go_by_the_speed_of_each_window(tmp_path):
+def test_seconds_follow_the_speed_of_each_window(tmp_path):
     """100 frames at 10 a second, then 100 at 20: two thirds of the time for the first half."""
     run = write_run(tmp_path / "a", (1.0, 2.0))
     text = run.metrics.read_text().replace("200,time/fps,1000.0\n", "")

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from recorded import write_recorded
 
-from hooktrainer.show.results.course import read_course
-from hooktrainer.show.results.result_rows import ResultRow, RowRecipe, read_rows
+from hooktrainer.show.results.result_rows import ResultRow, RowRecipe, read_digest, read_rows
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -22,7 +21,7 @@ def make():
     return runpy.run_path(str(DOCS / "make_results.py"))
 
 
-def test_the_page_and_its_picture_are_made_of_the_results(make):
+def test_the_page_and_its_picture_are_generated_from_the_results(make):
     rows = read_rows()
     text = (DOCS / "results.md").read_text(encoding="utf-8")
     assert make["page"](text, rows) == text
@@ -31,49 +30,19 @@ def test_the_page_and_its_picture_are_made_of_the_results(make):
 
 @pytest.fixture
 def rows(tmp_path):
-    courses = {
-        seed: read_course(write_recorded(tmp_path / f"seed{seed}", ((1000, score),)))
+    digests = {
+        seed: read_digest(write_recorded(tmp_path / f"seed{seed}", ((1000, score),)))
         for seed, score in enumerate((471.0, 500.0, 488.0, 432.0, 500.0, 495.0, 312.0, 500.0))
     }
     words = ("ppo", "--env", "CartPole-v1", "--lr", "1")
     recipe = RowRecipe("a-row", words, published="SB3 500 (100k)")
-    return {"a-row": ResultRow(recipe, courses, {"torch": "2"}, "abc", 16.0)}
-
-
-def test_a_row_of_the_table(make, rows):
-    assert make["table"](rows).splitlines()[-1] == (
-        "| `a-row` | `ppo --lr 1` on `CartPole-v1` | 8 | 1k | 488 [382, 500] | 462 | 312, 500 | 2 "
-        "| SB3 500 (100k) |"
-    )
-
-
-def test_a_dataset_is_left_out_of_what_is_trained_on_what(make, rows):
-    words = ("iql", "--env", "Pendulum-v1", "--dataset", "data/pendulum")
-    row = replace(rows["a-row"], recipe=RowRecipe("offline", words))
-    assert make["title"](row) == "`iql` on `Pendulum-v1`"
+    return {"a-row": ResultRow(recipe, digests, {"torch": "2"}, "abc", 16.0)}
 
 
 def test_few_seeds_have_no_interval(make, rows):
     row = rows["a-row"]
-    few = ResultRow(row.recipe, {0: row.courses[0]}, row.surroundings, "abc", 2.0)
+    few = ResultRow(row.recipe, {0: row.digests[0]}, row.surroundings, "abc", 2.0)
     assert "| 471; none |" in make["table"]({"a-row": few})
-
-
-def test_a_line_begins_at_the_first_evaluation_and_ends_in_a_dot(make, rows, tmp_path):
-    row = rows["a-row"]
-    runs = (((500, 10.0), (1000, 30.0)), ((500, 20.0),))
-    courses = {
-        seed: read_course(write_recorded(tmp_path / f"run{seed}", curve))
-        for seed, curve in enumerate(runs)
-    }
-    lines = make["panel"](replace(row, courses=courses), 0, 0).splitlines()
-    assert lines[-5:-1] == [
-        '<polyline points="110.0,120.0 220.0,0.0"/>',
-        '<circle cx="220.0" cy="0.0" r="2"/>',
-        '<polyline points="110.0,60.0"/>',
-        '<circle cx="110.0" cy="60.0" r="2"/>',
-    ]
-    assert '<text x="0" y="135">10 to 30</text>' in lines
 
 
 def test_a_page_without_its_marks_is_refused(make, rows):
@@ -81,14 +50,7 @@ def test_a_page_without_its_marks_is_refused(make, rows):
         make["page"]("# Results", rows)
 
 
-def test_commands_name_the_commit_that_they_were_run_at(make, rows):
-    assert make["commands"](rows).splitlines()[1] == (
-        "$ hooktrainer train ppo --env CartPole-v1 --lr 1 --seeds 0-7 "
-        "--run-dir out/a-row   # at abc"
-    )
-
-
-def test_what_rows_were_made_with_is_said_once(make, rows):
+def test_surroundings_of_rows_are_listed_once(make, rows):
     row = rows["a-row"]
     special = replace(row, recipe=replace(row.recipe, name="b-row", packages=("mujoco",)))
     special = replace(special, surroundings={"processor": "P", "torch": "2", "mujoco": "3"})

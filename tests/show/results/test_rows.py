@@ -1,19 +1,22 @@
-"""The rows: how each is made, what is kept, and those that are shipped."""
+"""The rows of the results: their commands, their files, the machine."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 from recorded import CURVE, write_recorded
 
 from hooktrainer.cli.scripts import find_trainable
 from hooktrainer.errors import ConfigError
-from hooktrainer.show.results.course import read_course
 from hooktrainer.show.results.result_rows import (
     ResultRow,
     RowRecipe,
+    changed,
     find_row,
+    read_digest,
     read_recipes,
     read_rows,
+    surroundings,
     write_row,
 )
 
@@ -50,12 +53,12 @@ def test_one_command_makes_a_row(recipe, command):
 @pytest.fixture
 def directory(tmp_path):
     (tmp_path / "rows.yaml").write_text("b: {train: ppo --env E}\nnever-made: {train: dqn}\n")
-    courses = {
-        seed: read_course(write_recorded(tmp_path / f"seed{seed}", ((100, 1.5 * seed),)))
+    digests = {
+        seed: read_digest(write_recorded(tmp_path / f"seed{seed}", ((100, 1.5 * seed),)))
         for seed in (0, 1)
     }
     recipe = read_recipes(tmp_path)["b"]
-    write_row(ResultRow(recipe, courses, {"torch": "2.0"}, "abc", 7.25), tmp_path)
+    write_row(ResultRow(recipe, digests, {"torch": "2.0"}, "abc", 7.25), tmp_path)
     return tmp_path
 
 
@@ -63,12 +66,12 @@ def test_what_is_written_is_read(directory):
     rows = read_rows(directory)
     assert list(rows) == ["b"]
     row = rows["b"]
-    assert row.courses[1] == read_course(directory / "seed1")
+    assert row.digests[1] == read_digest(directory / "seed1")
     assert (row.scores, row.frames) == ([0.0, 1.5], [100, 100])
     assert (row.surroundings, row.commit, row.cpu_seconds) == ({"torch": "2.0"}, "abc", 7.2)
 
 
-def test_a_row_that_there_is_not_is_refused_in_one_line(directory):
+def test_an_unknown_row_is_refused(directory):
     with pytest.raises(ConfigError, match=r"no row 'bb'\. Did you mean b\?") as raised:
         find_row("bb", directory)
     assert "\n" not in str(raised.value)
@@ -81,18 +84,36 @@ def test_the_rows_that_are_shipped_can_be_made_again():
         for words in filter(None, (recipe.train, recipe.prepare)):
             assert find_trainable(words[0]).name == words[0]
     for row in rows.values():
-        seeds = list(row.courses)
+        seeds = list(row.digests)
         assert seeds == list(range(seeds[0], seeds[-1] + 1))  # as its command says
         assert row.cpu_seconds > 0
         assert {*row.recipe.packages} <= {*row.surroundings}
-        for course in row.courses.values():
-            assert len(course.metrics) > 5
-            assert course.moments[-1][0] >= course.frames
+        for digest in row.digests.values():
+            assert len(digest.metrics) > 5
+            assert digest.moments[-1][0] >= digest.frames
 
 
 def test_a_curve_keeps_every_bit(tmp_path):
     value = 0.1 + 0.2
-    course = read_course(write_recorded(tmp_path / "seed0", (*CURVE, (700, value))))
+    digest = read_digest(write_recorded(tmp_path / "seed0", (*CURVE, (700, value))))
     (tmp_path / "rows.yaml").write_text("b: {train: ppo}\n")
-    write_row(ResultRow(RowRecipe("b", ("ppo",)), {0: course}, {}, "abc", 1.0), tmp_path)
+    write_row(ResultRow(RowRecipe("b", ("ppo",)), {0: digest}, {}, "abc", 1.0), tmp_path)
     assert read_rows(tmp_path)["b"].scores == [value]
+
+
+def test_it_names_the_processor_and_what_computes():
+    here = surroundings(["hooktrainer-that-is-not-there"])
+    assert here["torch"] == torch.__version__
+    assert here["processor"].endswith(torch.backends.cpu.get_cpu_capability())
+    assert here["hooktrainer-that-is-not-there"] == "not installed"
+    assert here == surroundings(["hooktrainer-that-is-not-there"])
+    assert {"system", "numpy", "gymnasium"} <= {*here}
+
+
+def test_changes_of_surroundings_are_listed():
+    there = {"torch": "2.13.0", "system": "Linux", "numpy": "2"}
+    assert changed(there, {**there, "mujoco": "3"}) == []
+    assert changed(there, {"torch": "2.14.0", "system": "Linux"}) == [
+        "torch 2.14.0 in place of 2.13.0",
+        "numpy unknown in place of 2",
+    ]

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
 from recorded import CURVE, write_recorded
 
-from hooktrainer.show.results.course import course_as_plain, course_from_plain, read_course
+from hooktrainer.show.results.result_rows import digest_as_plain, digest_from_plain, read_digest
 
 
 @pytest.fixture
 def was(tmp_path):
-    return read_course(write_recorded(tmp_path / "was"))
+    return read_digest(write_recorded(tmp_path / "was"))
 
 
 @pytest.fixture
 def again(tmp_path, was):
     def read(curve=CURVE, **changes):
-        return read_course(write_recorded(tmp_path / "again", curve, **changes), was.metrics)
+        return read_digest(write_recorded(tmp_path / "again", curve, **changes), was.metrics)
 
     return read
 
@@ -32,61 +31,56 @@ def test_it_is_the_last_evaluation_at_its_frames(was):
 
 
 def test_a_run_that_took_longer_is_the_same(was, again):
-    assert was.where_it_parts(again(seconds=2.0)) is None
+    assert was.first_difference(again(seconds=2.0)) is None
 
 
-def test_the_last_bit_of_an_evaluation_counts(was, again):
+def test_the_last_bit_of_an_evaluation_is_compared(was, again):
     found = again((*CURVE[:1], (400, math.nextafter(20.5, 21)), CURVE[2]))
-    assert was.where_it_parts(found) == (
+    assert was.first_difference(found) == (
         "eval/return differs, the first at frame 400; eval/return at frame 400 is "
         "20.500000000000004, was 20.5"
     )
 
 
-def test_the_first_frame_of_a_metric_is_named_where_the_evaluations_are_the_same(was, again):
-    assert was.where_it_parts(again(loss_300=7.0)) == "loss/a differs, the first at frame 300"
+def test_the_first_frame_of_a_differing_metric_is_named(was, again):
+    assert was.first_difference(again(loss_300=7.0)) == "loss/a differs, the first at frame 300"
 
 
 def test_what_follows_a_shorter_run_is_named(was, again):
-    parts = was.where_it_parts(again(CURVE[:2]))
+    parts = was.first_difference(again(CURVE[:2]))
     assert parts == (
         "eval/return, loss/a differ, the first at frame 500; eval/return at frame 600 is not "
         "there, was 30.25"
     )
 
 
-def test_a_run_that_went_on_is_another(was, again):
-    parts = was.where_it_parts(again((*CURVE, (700, 1.0))))
+def test_a_longer_run_differs(was, again):
+    parts = was.first_difference(again((*CURVE, (700, 1.0))))
     assert parts == "eval/return, loss/a differ, the first at frame 700"
 
 
-def test_the_parameters_count_where_all_metrics_are_the_same(was, again):
-    assert was.where_it_parts(again(weight=math.nextafter(0.5, 1))) is None  # float32
-    assert was.where_it_parts(read_course_with_other_parameter(was)) == "the parameters differ"
+def test_parameters_are_compared(was, again):
+    assert was.first_difference(again(weight=math.nextafter(0.5, 1))) is None  # float32
+    assert was.first_difference(read_course_with_other_parameter(was)) == "the parameters differ"
 
 
 def read_course_with_other_parameter(was):
-    return course_from_plain({**course_as_plain(was), "parameters": "0"}, list(was.metrics))
+    return digest_from_plain({**digest_as_plain(was), "parameters": "0"}, list(was.metrics))
 
 
 def test_other_parameters_have_another_digest(was, again):
     assert again(weight=0.25).parameters != was.parameters
 
 
-def test_a_metric_that_came_later_is_not_compared(tmp_path, was):
+def test_a_new_metric_is_not_compared(tmp_path, was):
     run = write_recorded(tmp_path / "newer")
     with (run / "metrics.csv").open("a") as file:
         file.write("600,train/new,1.0\n")
-    assert was.where_it_parts(read_course(run, was.metrics)) is None
-
-
-def test_it_is_the_same_from_a_file(was):
-    plain = json.loads(json.dumps(course_as_plain(was)))
-    assert course_from_plain(plain, list(was.metrics)) == was
+    assert was.first_difference(read_digest(run, was.metrics)) is None
 
 
 def test_a_run_without_evaluations_is_refused(tmp_path):
     run = write_recorded(tmp_path / "run")
     (run / "metrics.csv").write_text("step,name,value\n100,loss/a,1.0\n")
     with pytest.raises(ValueError, match="was never evaluated"):
-        read_course(run)
+        read_digest(run)

@@ -1,4 +1,4 @@
-"""The findings of a report: estimates with intervals, comparisons, times to a threshold."""
+"""The analysis of a report: estimates with intervals, comparisons, times to a threshold."""
 
 from __future__ import annotations
 
@@ -7,24 +7,30 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.words import duration
 from ...errors import ConfigError
 from ...statistics import (
     Decision,
     Interval,
     Profile,
-    Reaching,
     Reference,
+    TimeToThreshold,
+    difference,
     first_reached,
+    holm,
     interval,
     performance_profile,
-    score_named,
+    permutation_test,
+    probability_of_improvement,
+    score_function,
+    seeds_to_separate,
     time_to_reach,
 )
-from .comparisons import Comparison, compare
 from .study import Seed, SeedCurve, Study, TaskStudy
 
 ALL_TASKS = "all tasks, normalized"
@@ -33,8 +39,8 @@ Table = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class GroupFinding:
-    """The findings on a group.
+class GroupResult:
+    """The results of a group.
 
     Attributes:
         seeds: Its seeds; with several tasks, those that every task has.
@@ -51,14 +57,14 @@ class GroupFinding:
     mean: Interval
     median: Interval
     area: Interval
-    frames_to_threshold: Reaching | None
-    seconds_to_threshold: Reaching | None
+    frames_to_threshold: TimeToThreshold | None
+    seconds_to_threshold: TimeToThreshold | None
     profile: Profile
 
 
 @dataclass(frozen=True)
 class Section:
-    """The findings on a task, or on all tasks together.
+    """The results of a task, or of all tasks together.
 
     Attributes:
         frames: Frames at which seeds are compared; ``None`` for all tasks, each of which has its
@@ -73,13 +79,13 @@ class Section:
     task: str
     frames: float | None
     threshold: float | None
-    groups: Sequence[GroupFinding]
+    groups: Sequence[GroupResult]
     comparisons: Sequence[Comparison]
     notes: Sequence[str]
     minimize: bool = False
 
 
-def find(
+def analyze(
     study: Study,
     *,
     score: str = "last",
@@ -88,7 +94,7 @@ def find(
     against: str | None = None,
     decision: Decision | None = None,
 ) -> list[Section]:
-    """Return the findings of each task, and of all together if there are several.
+    """Return the results of each task, and of all together if there are several.
 
     Args:
         study: The runs.
@@ -145,7 +151,7 @@ class _Tables:
         curves = [seeds[seed].curve for seed in names]
         scores, areas = (
             np.array([[one(curve, task.frames)] for curve in curves])
-            for one in (score_named(score, minimize=minimize), score_named("area"))
+            for one in (score_function(score, minimize=minimize), score_function("area"))
         )
         return cls(names, scores, areas)
 
@@ -155,7 +161,7 @@ def _section(
     frames: float | None,
     threshold: float | None,
     tables: Mapping[str, _Tables],
-    reached: Mapping[str, tuple[Reaching, Reaching] | None],
+    reached: Mapping[str, tuple[TimeToThreshold, TimeToThreshold] | None],
     against: str | None,
     notes: list[str],
     decision: Decision | None = None,
@@ -165,7 +171,7 @@ def _section(
     everything = np.concatenate([table.scores.ravel() for table in tables.values()])
     grid = np.linspace(everything.min(), everything.max(), _PROFILE_POINTS)
     groups = [
-        GroupFinding(
+        GroupResult(
             group=group,
             seeds=table.seeds,
             scores=table.scores,
@@ -203,7 +209,7 @@ def _notes(decision: Decision | None) -> list[str]:
 
 def _reached(
     task: TaskStudy, threshold: float | None, seeds: Mapping[Seed, SeedCurve], minimize: bool
-) -> tuple[Reaching, Reaching] | None:
+) -> tuple[TimeToThreshold, TimeToThreshold] | None:
     """Return frames and seconds to a threshold; a seed that did not reach it is censored."""
     if threshold is None:
         return None
@@ -259,8 +265,6 @@ def _normalized(
     return _Tables(_in_order(seeds), scores, areas)
 
 
-# -- Estimates with their intervals, as people read them.
-
 NONE = "-"
 
 
@@ -280,6 +284,22 @@ def interval_text(one: Interval) -> str:
     return f"{one.value:,.{decimals}f} [{one.low:,.{decimals}f}, {one.high:,.{decimals}f}]"
 
 
+def estimate_texts(section: Section, group: GroupResult) -> list[str]:
+    """Format interquartile mean, seeds, median, mean and area; with a threshold, times to it."""
+    iqm, *others = map(interval_text, (group.iqm, group.median, group.mean, group.area))
+    texts = [iqm, str(len(group.seeds)), *others]
+    if section.threshold is None:
+        return texts
+    if (frames := group.frames_to_threshold) is None:
+        return [*texts, "", "", ""]
+    return [
+        *texts,
+        f"{frames.reached} of {frames.seeds}",
+        reaching_text(frames, lambda value: f"{value:,.0f}"),
+        reaching_text(group.seconds_to_threshold, duration),
+    ]
+
+
 def comparison_texts(one: Comparison) -> list[str]:
     """Format difference, probability of improvement and p-values."""
     return [
@@ -290,7 +310,7 @@ def comparison_texts(one: Comparison) -> list[str]:
     ]
 
 
-def reaching_text(one: Reaching | None, shown: Callable[[float], str]) -> str:
+def reaching_text(one: TimeToThreshold | None, shown: Callable[[float], str]) -> str:
     """Format the median time to a threshold and its interval."""
     if one is None or one.reached == 0:
         return NONE
@@ -298,3 +318,87 @@ def reaching_text(one: Reaching | None, shown: Callable[[float], str]) -> str:
     if one.low is None:
         return middle
     return f"{middle} [{shown(one.low)}, {'…' if one.high is None else shown(one.high)}]"
+
+
+ERROR: Final = 0.05
+"""The probability of a false finding over all comparisons."""
+Scores = NDArray[np.float64]
+"""``[seeds, tasks]``."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The comparison of two groups.
+
+    Attributes:
+        difference: Difference of the interquartile means.
+        improvement: The probability that a seed of the first does better than one of the second.
+        p: p-value of the permutation test; ``None`` where seeds were added until it was decided,
+            since a test for a fixed number of seeds is invalid then.
+        corrected: The same, corrected for the number of comparisons.
+        separated: Whether one is better, at an error of 5 % over all comparisons.
+        verdict: The conclusion in words.
+    """
+
+    first: str
+    second: str
+    difference: Interval
+    improvement: Interval
+    p: float | None
+    corrected: float | None
+    separated: bool
+    verdict: str
+
+
+def compare(
+    scores: Mapping[str, Scores],
+    pairs: Sequence[tuple[str, str]],
+    decision: Decision | None = None,
+    *,
+    minimize: bool = False,
+) -> list[Comparison]:
+    """Compare pairs of groups, with a 5 % error over all pairs; separated pairs come first.
+
+    By default each pair is tested; ``decision`` has the result if seeds were added until it was
+    made.
+    """
+    p_values: Sequence[float | None] = [None] * len(pairs)
+    corrected = p_values
+    if decision is None:
+        found = [permutation_test(scores[first], scores[second]) for first, second in pairs]
+        p_values, corrected = found, holm(found)
+    made = []
+    for (first, second), p, p_holm in zip(pairs, p_values, corrected, strict=True):
+        a, b = scores[first], scores[second]
+        wins = probability_of_improvement(a, b, minimize=minimize)
+        if decision is not None:
+            better = next((one for one in decision.better if set(one) == {first, second}), None)
+        elif p_holm is not None and p_holm < ERROR:
+            better = (first, second) if wins.value > 0.5 else (second, first)
+        else:
+            better = None
+        made.append(
+            Comparison(
+                first=first,
+                second=second,
+                difference=difference(a, b),
+                improvement=wins,
+                p=p,
+                corrected=p_holm,
+                separated=better is not None,
+                verdict=_open(first, second, a, b, len(pairs))
+                if better is None
+                else f"{better[0]} is better than {better[1]}",
+            )
+        )
+    return sorted(made, key=lambda one: not one.separated)
+
+
+def _open(first: str, second: str, a: Scores, b: Scores, comparisons: int) -> str:
+    """Return the verdict for two groups that are not separated."""
+    have = min(len(a), len(b))
+    need = seeds_to_separate(a, b, error=ERROR / comparisons)
+    if need is None:
+        return f"{first} and {second} are not told apart, and 1,000 seeds would hardly do it"
+    more = max(1, need - have)
+    return f"about {more} more seed{'s' * (more != 1)} each would separate {first} from {second}"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hooktrainer.errors import ConfigError
-from hooktrainer.show.report.findings import ALL_TASKS, find
+from hooktrainer.show.report.analysis import ALL_TASKS, analyze
 from hooktrainer.show.report.study import SeedCurve, Study, TaskStudy
 from hooktrainer.statistics import Curve, Reference, interval, permutation_test
 
@@ -27,7 +27,7 @@ def task(name="A", threshold=None, **groups):
 
 
 def report(*tasks, **options):
-    return find(Study("eval/return", tasks, []), **options)
+    return analyze(Study("eval/return", tasks, []), **options)
 
 
 RANDOM = np.random.default_rng(0)
@@ -56,7 +56,7 @@ def test_the_better_one_is_named_and_comes_first():
     assert one.p == one.corrected == permutation_test(GOOD, BAD)
 
 
-def test_it_refuses_three_seeds_and_says_how_many_more_would_do():
+def test_three_seeds_are_refused_with_the_number_needed():
     (section,) = report(task(a=[10.0, 12.0, 14.0], b=[9.0, 11.0, 13.5]))
     assert section.notes == ["3 seeds: no interval for the interquartile mean"]
     assert all(group.iqm.low is None for group in section.groups)
@@ -67,7 +67,7 @@ def test_it_refuses_three_seeds_and_says_how_many_more_would_do():
     assert one.verdict == "about 56 more seeds each would separate a from b"
 
 
-def test_more_comparisons_take_more_seeds():
+def test_more_comparisons_need_more_seeds():
     a, b = [10.0, 12.0, 14.0], [9.0, 11.0, 13.5]
     (section,) = report(task(a=a, b=b, c=[11.0, 12.5, 13.0]))
     (one,) = [one for one in section.comparisons if {one.first, one.second} == {"a", "b"}]
@@ -75,7 +75,7 @@ def test_more_comparisons_take_more_seeds():
     assert one.verdict == "about 75 more seeds each would separate a from b"
 
 
-def test_what_is_alike_is_not_called_so():
+def test_similar_groups_are_not_told_apart():
     same = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     (section,) = report(task(a=same, b=same))
     assert "not told apart" in section.comparisons[0].verdict
@@ -90,7 +90,7 @@ def test_more_than_two_are_corrected_by_holm():
     assert all(one.corrected >= one.p for one in section.comparisons)
 
 
-def test_all_may_be_compared_with_one():
+def test_all_groups_can_be_compared_with_one():
     third = RANDOM.normal(52, 10, 12)
     (section,) = report(task(good=GOOD, bad=BAD, third=third), against="bad")
     assert all("bad" in (one.first, one.second) for one in section.comparisons)
@@ -99,7 +99,7 @@ def test_all_may_be_compared_with_one():
         report(task(good=GOOD, bad=BAD), against="best")
 
 
-def test_seeds_that_did_not_reach_the_threshold_are_counted_as_such():
+def test_seeds_below_the_threshold_are_censored():
     (section,) = report(task(threshold=60.0, a=[50.0, 70.0, 80.0, 55.0, 90.0]))
     (group,) = section.groups
     frames, seconds = group.frames_to_threshold, group.seconds_to_threshold
@@ -110,7 +110,7 @@ def test_seeds_that_did_not_reach_the_threshold_are_counted_as_such():
     assert other.groups[0].frames_to_threshold.reached == 0
 
 
-def test_tasks_are_put_together_on_normalized_scores():
+def test_tasks_are_pooled_on_normalized_scores():
     references = {"A": Reference(0, 100, ""), "B": Reference(0, 10, "")}
     tasks = task("A", good=GOOD, bad=BAD), task("B", good=GOOD / 10, bad=BAD / 10)
     *single, together = report(*tasks, references=references)
@@ -122,7 +122,7 @@ def test_tasks_are_put_together_on_normalized_scores():
     assert len(report(*tasks)) == 2  # without references, nothing over tasks
 
 
-def test_over_tasks_only_seeds_count_that_every_task_has():
+def test_pooled_tasks_use_the_seeds_that_all_have():
     references = {"A": Reference(0, 100, ""), "B": Reference(0, 100, "")}
     *_, together = report(task("A", a=GOOD), task("B", a=GOOD[:7]), references=references)
     assert list(together.groups[0].seeds) == list(range(7))
@@ -135,10 +135,10 @@ def test_the_score_may_be_another():
 
 
 def minimized(*tasks, **options):
-    return find(Study("eval/error", tasks, [], minimize=True), **options)
+    return analyze(Study("eval/error", tasks, [], minimize=True), **options)
 
 
-def test_where_less_is_better_the_lower_one_is_named_and_comes_first():
+def test_minimize_puts_the_lower_group_first():
     (section,) = minimized(task(high=GOOD, low=BAD))
     assert [group.group for group in section.groups] == ["low", "high"]
     (one,) = section.comparisons
@@ -150,7 +150,7 @@ def test_where_less_is_better_the_lower_one_is_named_and_comes_first():
     assert high.profile.share[0] == 0.0
 
 
-def test_where_less_is_better_all_is_the_mirror_image():
+def test_minimize_mirrors_everything():
     third = RANDOM.normal(52, 10, 12)
     (up,) = report(task(a=GOOD, b=BAD, c=third), score="best", threshold=90.0)
     mirrored = {"a": -GOOD, "b": -BAD, "c": -third}
@@ -166,14 +166,14 @@ def test_where_less_is_better_all_is_the_mirror_image():
         assert more.difference.value == pytest.approx(-less.difference.value)
 
 
-def test_where_less_is_better_the_threshold_is_reached_from_above():
+def test_minimize_reaches_the_threshold_from_above():
     (section,) = minimized(task(a=[-50.0, -70.0, -80.0, -55.0, 90.0]), threshold=-60.0)
     assert section.groups[0].frames_to_threshold.reached == 2
     (section,) = minimized(task(a=[-50.0, 1.0]), threshold=0.0)
     assert section.groups[0].frames_to_threshold.restricted_mean == 100.0  # 0 is enough
 
 
-def test_of_normalized_scores_more_is_better_whatever_they_were_made_of():
+def test_more_is_always_better_of_normalized_scores():
     references = {"A": Reference(0, 100, ""), "B": Reference(0, 10, "")}
     tasks = task("A", high=GOOD, low=BAD), task("B", high=GOOD / 10, low=BAD / 10)
     *_, together = minimized(*tasks, references=references)

@@ -1,0 +1,115 @@
+"""Wrong usage: every command exits with 2 and one line that names the mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from finished_runs import write_run
+
+from hooktrainer.store.run_dir import RunDir
+
+PRETEND = Path(__file__).with_name("pretend.py")
+BOX = ["--total-frames", "9"]
+FILM = ["-o", "film.webp"]
+
+
+@pytest.fixture
+def place(make_run, tmp_path, monkeypatch):
+    """A directory with a run of checkpoints, two of a toy, an empty and a blank one."""
+    make_run()
+    for lr in (0.1, 0.2):
+        write_run(tmp_path / f"toys/lr{lr}", seed=0, options={"lr": lr, "env": "Toy-v0"})
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "blank").mkdir()
+    (tmp_path / "blank/run.json").write_text("{}")
+    (tmp_path / "bad.yaml").write_text("Toy-v0: 3\n")
+    (tmp_path / "quits.py").write_text("print(1)")
+    RunDir.create(tmp_path / "runs/first")
+    monkeypatch.chdir(tmp_path)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        *((words, "there is no run nope.") for words in (
+            ["ckpt", "list", "nope"], ["ckpt", "verify", "nope"], ["watch", "nope"],
+            ["policies", "list", "nope"], ["policies", "evaluate", "nope"], ["play", "nope"],
+            ["gallery", "nope"], ["render", "nope", *FILM], ["tensorboard", "nope"],
+        )),
+        *((words, "holds no run") for words in (
+            ["ckpt", "list", "empty"], ["ckpt", "verify", "empty"], ["watch", "empty"],
+            ["describe", "empty"], ["gallery", "empty"], ["play", "empty"],
+            ["render", "empty", *FILM],
+        )),
+        (["runs", "nope"], "there is no directory nope"),
+        (["report", "nope"], "there is no directory nope"),
+        (["ckpt", "show", "run@150"], "has those at frames 100, 200, 300."),
+        (["ckpt", "prune", "run"], "one or more retention rules"),
+        (["ckpt", "prune", "run", "--keep-best", "eval/return"], "write N:METRIC"),
+        (["ckpt", "prune", "run", "--max-bytes", "plenty"], "500MB"),
+        (["ckpt", "prune", "run", "--keep-last", 0], "n=0"),
+        (["policies", "prune", "run"], "one or more retention rules"),
+        (["play", "run", "--episodes", 0], "--episodes"),
+        (["play", "run", "--seed", -1], "--seed=-1: give 0 or more"),
+        (["play", "run", "--render", "human"], "needs a screen"),
+        (["gallery", "run", "--seed", -1], "--seed=-1: give 0 or more"),
+        (["gallery", "run", "--size", 2], "size=2"),
+        (["gallery", "run", "--seconds", 0], "seconds=0"),
+        (["gallery", "run", "--episodes", 0], "episodes=0"),
+        (["gallery", "run"], "--snapshots 6"),
+        (["gallery", "run", "-o", "."], "is a directory: name a file, such as gallery.html"),
+        (["render", "run", "-o", "."], "is a directory: name a file, such as film.webp"),
+        (["render", "run", *FILM, "--seed", -1], "--seed=-1: give 0 or more"),
+        (["render", "run", *FILM, "--quality", -1], "quality=-1: give a number from 0 to 100"),
+        (["render", "run", *FILM, "--quality", 101], "quality=101: give a number from 0 to 100"),
+        (["render", "run", "-o", "film.avi"], "the name of a film ends in .webp, .gif or .mp4"),
+        (["render", "run", *FILM], "--snapshots"),
+        (["runs", "toys", "-o", "."], "is a directory: name a file, such as runs.html"),
+        (["runs", "toys", "--sort", "colour"], "--sort colour: sort by started"),
+        (["runs", "toys", "--sort", "bets"], "Did you mean best?"),
+        (["runs", "toys", "--status", "done"], "--status done: it is one of died"),
+        (["runs", "toys", "--where", "lr"], "write OPTION=VALUE"),
+        (["runs", "toys", "--where", "lrr=1"], "no run has an option lrr. Did you mean lr?"),
+        *((["runs", "toys", "--metric", "eval/retrun", *more], "Did you mean eval/return?")
+          for more in ([], ["--json"], ["--curves"])),
+        (["report", "toys", "--metric", "eval/retrun"], "Did you mean eval/return?"),
+        (["report", "toys", "--against", "best"], "no group 'best'; there are lr 0.1, lr 0.2"),
+        (["report", "toys", "--reference", "bad.yaml"], "Toy-v0: 3 is not {low: ..., high: ...}"),
+        (["report", "toys", "-o", "."], "is a directory"),
+        (["describe", "blank"], "describe the script that began it"),
+        (["describe", "quits.py"], "ended without a call of Trainer.train()"),
+        (["describe", "nope.py"], "there is no script"),
+        (["describe", "runs/frist"], "there is no run runs/frist. Did you mean runs/first?"),
+        (["tensorboard", "blank"], "nothing in blank"),
+        (["watch", ".", "--interval", 0], "give a positive number"),
+        (["verify-resume", "nope.py"], "there is no script nope.py."),
+        (["verify-resume", "sacc"], "Did you mean sac"),
+        (["verify-resume", "sac", "--", "--resume", "latest"], "leave out --resume"),
+        (["verify-resume", PRETEND, "--kills", -1], "--kills -1"),
+        (["verify-resume", PRETEND, "--", "--run-dir=x"], "leave out --run-dir"),
+        (["train", "nope/walk.py"], "there is no script nope/walk.py."),
+        (["train", "ppo2"], "Did you mean ppo"),
+        (["train", "sac", "--env", "CartPole-v1", *BOX], "sac is for continuous actions"),
+        (["train", "ppo", "--env", "Kartpole-v1", *BOX], "Kartpole"),
+        (["train", "ppo", "--env", "CartPole-v1", *BOX, "--env-kwargs", "x"], "not JSON"),
+        (["train", "ppo", "--env", "CartPole-v1", *BOX, "--no-tuned", "--resume", "latest"],
+         "there is no run of ppo"),
+        (["train", "ppo", *BOX], "--env"),
+        (["galery"], "Did you mean gallery?"),
+        (["polices", "list"], "Did you mean policies?"),
+        (["ckpt", "lst"], "Did you mean list?"),
+        (["completion", "tcl"], "tcl"),
+    ],
+    ids=lambda value: " ".join(map(str, value[:3])) if isinstance(value, list) else "",
+)  # fmt: skip
+@pytest.mark.usefixtures("place")
+def test_a_mistake_is_named_in_one_line(call, words, message):
+    done = call(*words)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert "Traceback" not in done.err
+    if words[0] not in ("train", "completion", "describe", "report"):  # which may print more
+        assert done.err.count("\n") == 1

@@ -1,0 +1,123 @@
+"""`ckpt prune`, `ckpt rollback` and `policies prune`."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+
+import pytest
+from cli_runs import frames
+
+from hooktrainer.store import CheckpointManager, list_checkpoints
+
+RETURNS = (5.0, 1.0, 2.0, 4.0, 3.0)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def run(make_run):
+    return make_run(returns=RETURNS)
+
+
+def fates(done) -> dict[int, str]:
+    return {row["frames"]: row["fate"] for row in json.loads(done.out)}
+
+
+def test_prune_keeps_what_a_rule_keeps_and_the_best(call, run):
+    done = call("ckpt", "prune", run, "--keep-last", 2, "--every-frames", 300, "--yes")
+    assert done.code == 0
+    assert "1 checkpoint deleted" in done.out
+    assert frames(run) == [100, 300, 400, 500]
+    assert call("ckpt", "prune", run, "--keep-last", 1, "--yes").code == 0
+    assert frames(run) == [100, 500]
+    assert "nothing to delete" in call("ckpt", "prune", run, "--keep-last", 1).out
+
+
+@pytest.mark.parametrize(
+    ("rule", "kept"),
+    [
+        (("--keep-best", "2:eval/return:min"), [100, 200, 300, 500]),
+        (("--keep-best", "2:eval/return"), [100, 400, 500]),
+        (("--keep-best", "2:eval/return:max", "--keep-best", "1:a:b"), [100, 400, 500]),
+        (("--every-hours", 0.5), [100, 500]),
+    ],
+)
+def test_every_rule_is_applied(call, run, rule, kept):
+    found = fates(call("ckpt", "prune", run, *rule, "--dry-run", "--json"))
+    assert [at for at, fate in found.items() if fate == "kept"] == kept
+
+
+@pytest.mark.parametrize(
+    ("unit", "size"), [("", 1), ("B", 1), ("kB", 1000), ("MB", 1000**2), (" GiB", 1024**3)]
+)
+def test_a_size_has_a_unit(call, run, unit, size):
+    last_two = list_checkpoints(run / "checkpoints").checkpoints[-2:]
+    needed = sum((last_two[0].sizes | last_two[1].sizes).values())
+    words = ("ckpt", "prune", run, "--max-bytes", f"{(needed + 1) / size:.12f}{unit}")
+    found = fates(call(*words, "--dry-run", "--json"))
+    assert [at for at, fate in found.items() if fate == "kept"] == [100, 400, 500]
+
+
+def test_a_dry_run_changes_nothing(call, run):
+    done = call("ckpt", "prune", run, "--keep-last", 2, "--dry-run")
+    assert done.code == 0
+    shown = [line.split("│")[-2].strip() for line in done.out.splitlines() if "step_" in line]
+    assert shown == ["kept", "deleted", "deleted", "kept", "kept"]
+    assert call("ckpt", "rollback", f"{run}@300", "--dry-run", "--discard").code == 0
+    assert frames(run) == [100, 200, 300, 400, 500]
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("y\n", 0, 2), ("\n", 1, 5), ("", 1, 5)])
+def test_it_asks_at_a_terminal(call, run, monkeypatch, answer, code, left):
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    done = call("ckpt", "prune", run, "--keep-last", 1)
+    assert "Delete 3 checkpoints? [y/N]" in done.err
+    assert (done.code, len(frames(run))) == (code, left)
+
+
+def test_without_a_terminal_it_needs_yes(call, run, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    done = call("ckpt", "rollback", f"{run}@100")
+    assert (done.code, len(frames(run))) == (2, 5)
+    assert "--yes" in done.err
+
+
+def test_rollback_sets_the_later_ones_aside_or_discards_them(call, run):
+    assert call("ckpt", "rollback", f"{run}@300", "--yes").code == 0
+    assert frames(run) == [100, 200, 300]
+    (aside,) = (run / "checkpoints").glob("aside-step_000000000500-*")
+    assert call("ckpt", "show", aside).code == 0
+    done = call("ckpt", "rollback", run, "--yes")
+    assert (done.code, "RUN@FRAMES: 100, 200." in done.out) == (0, True)
+    before = len(list((run / "checkpoints").glob("aside-*")))
+    assert call("ckpt", "rollback", f"{run}@best", "--discard", "--yes").code == 0
+    assert frames(run) == [100]
+    assert len(list((run / "checkpoints").glob("aside-*"))) == before
+
+
+def test_json_has_the_fate_of_each(call, run):
+    kept = dict.fromkeys((100, 200, 300, 400, 500), "kept")
+    prune = ("ckpt", "prune", run, "--keep-last", 2, "--every-frames", 200, "--json")
+    pruned = kept | {300: "deleted"}
+    assert fates(call(*prune, "--dry-run")) == pruned
+    assert fates(call(*prune, "--yes")) == pruned
+    del kept[300]
+    assert fates(call(*prune, "--yes")) == kept
+    back = ("ckpt", "rollback", f"{run}@200", "--json", "--yes")
+    assert fates(call(*back)) == kept | {400: "set aside", 500: "set aside"}
+    assert fates(call(*back)) == {100: "kept", 200: "kept"}
+
+
+@pytest.mark.parametrize("words", [["prune", "{}", "--keep-last", 1], ["rollback", "{}@100"]])
+def test_a_run_that_is_being_trained_is_refused(call, run, words):
+    with CheckpointManager(run / "checkpoints"):
+        done = call("ckpt", *(str(word).format(run) for word in words), "--yes")
+    assert (done.code, len(frames(run))) == (2, 5)
+    assert f"is in use by a live run (process {os.getpid()} on " in done.err
+    assert done.err.count("\n") == 1
