@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional
 
 from ..base.words import plural
+from ..errors import DamagedCheckpointError
+from ..store import Checkpoint, list_checkpoints
+from ..store.lookup import Listing
+from ..store.manifest import FILE
 from . import output
 from .arguments import Flag, Patterns, RunPath, SavedSpec, shown_as
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..store import Checkpoint, TensorSpec
+    from ..store import TensorSpec
 
 NewFile = Annotated[Path, Positional, shown_as("OUT")]
 
@@ -32,8 +36,6 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
         run: directory of the run
         json: print JSON: a list with one object per checkpoint
     """
-    from ..store import list_checkpoints
-
     directory = output.checkpoints_of(run)
     listing = list_checkpoints(directory)
     best = output.recorded_best(listing.checkpoints)
@@ -113,10 +115,6 @@ def verify(run: RunPath, /, *, json: Flag = False) -> int:
         run: directory of the run, or of a checkpoint that was moved out of it
         json: print JSON: a list with one object per checkpoint
     """
-    from ..store import Checkpoint, list_checkpoints
-    from ..store.lookup import Listing
-    from ..store.manifest import FILE
-
     if (run / FILE).is_file():
         listing = Listing([Checkpoint.open(run)], {})  # of any run
     else:
@@ -213,7 +211,7 @@ def export(checkpoint: SavedSpec, out: NewFile, /, *, to: Literal["torchrl"] = "
         out: the file to write
         to: the trainer to write for
     """
-    from ..store import load_file
+    from ..store import load_file  # imports PyTorch
     from ..torchrl.export import export as write
 
     file = Path(checkpoint).is_file()
@@ -293,8 +291,6 @@ def _disk_usage(checkpoints: list[Checkpoint]) -> int:
 
 
 def _damage(checkpoint: Checkpoint) -> str | None:
-    from ..errors import DamagedCheckpointError
-
     try:
         checkpoint.verify()
     except DamagedCheckpointError as error:

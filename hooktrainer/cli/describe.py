@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional
 
+from ..errors import ConfigError
+from ..store.run_dir import RunDir
 from . import output
 from .arguments import Flag, ScriptArgs, shown_as
+from .scripts import find_trainable, without_run_options
+from .train import train_algorithm
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -54,8 +58,6 @@ def describe(target: Target, args: ScriptArgs = (), /, *, json: Flag = False) ->
 
 
 def _of_run(path: Path) -> list[dict[str, Any]]:
-    from ..store.run_dir import RunDir
-
     run = RunDir(path)
     if not run.holds_run:
         raise FileNotFoundError(f"{path} holds no run: no run.json, no checkpoints.")
@@ -63,10 +65,6 @@ def _of_run(path: Path) -> list[dict[str, Any]]:
 
 
 def _of_script(target: str, args: Sequence[str]) -> list[dict[str, Any]]:
-    from ..errors import ConfigError
-    from .scripts import find_trainable, without_run_options
-    from .train import train_algorithm
-
     trainable = find_trainable(target)
     words = without_run_options(args)
     tables: list[list[dict[str, Any]]] = []
@@ -89,7 +87,6 @@ def _of_script(target: str, args: Sequence[str]) -> list[dict[str, Any]]:
 @contextmanager
 def _no_training(tables: list[list[dict[str, Any]]]) -> Iterator[None]:
     """In the block, ``train()`` records the hooks and leaves; runs go to a temporary directory."""
-    from ..store.run_dir import RunDir
     from ..trainer import Trainer
 
     train, prepare = Trainer.train, RunDir.prepare

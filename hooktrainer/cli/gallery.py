@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.words import plural
+from ..errors import CheckpointError
+from ..store.run_dir import RunDir
 from . import output
 from .arguments import Count, Flag, OptionalOutFile, Pixels, RunPath, Seconds, Seed
 from .output import step_aside
@@ -55,11 +57,9 @@ def gallery(
         trust: run the code that the environment needs, if that is not installed
         json: print JSON: a list with one object per saved policy
     """
-    from ..errors import CheckpointError
     from ..policies.saved import SEED, check_not_negative
     from ..show.gallery import View, make_gallery
     from ..show.report import summarize
-    from ..store.run_dir import RunDir
 
     if html is not None:
         output.refuse_directory(html, "gallery.html")

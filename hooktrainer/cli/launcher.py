@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..base.checks import check_rate
+from ..base.endings import GRACE
 from ..base.text_file import write_atomically
 from ..base.words import printable, shell_word, whole_number
 from ..errors import ConfigError, TakenError
+from ..run.seeds import OWN, as_seeds, words_of_seeds
+from ..store.run_dir import RunDir
 from . import output
-from .scripts import value_of, without
+from .scripts import trainable_of, value_of, without
 
 OPTION = "--launcher"
 _PREFIX = "--slurm-"
@@ -113,9 +116,6 @@ def _script(given: Launch) -> SlurmScript:
 def _training(given: Launch, words: Sequence[str]) -> SlurmScript:
     """Make the script of a run, or of runs of several seeds divided among the tasks of an array."""
     from ..run.config import read_named, take_config
-    from ..run.seeds import OWN, as_seeds, words_of_seeds
-    from ..store.run_dir import RunDir
-    from .scripts import trainable_of
 
     found, own = trainable_of(words)
     if found.script is None:  # report mistakes now, not when the job starts
@@ -172,8 +172,6 @@ def _training(given: Launch, words: Sequence[str]) -> SlurmScript:
 
 
 def _grace(words: Sequence[str], saved: Any = None) -> float:
-    from ..base.endings import GRACE
-
     given = value_of(words, "--grace") or saved
     try:
         return GRACE if given is None else check_rate("--grace", float(given))

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from ..base.checks import check_count
+from ..errors import ConfigError
 from . import output
 from .arguments import Flag, OptionalCount, SavedSpec, Seed, shown_as
 from .policies import print_episodes
@@ -51,7 +53,6 @@ def play(
     """
     import torch
 
-    from ..base.checks import check_count
     from ..policies import Evaluation, load_policy, play_episodes
     from ..policies.saved import EPISODES, SEED, check_not_negative
 
@@ -97,8 +98,6 @@ def _compare(result: Evaluation, recorded: Evaluation | None) -> bool | None:
 
 
 def _check_screen(render: str | None) -> None:
-    from ..errors import ConfigError
-
     screens = ("DISPLAY", "WAYLAND_DISPLAY")
     if render and sys.platform == "linux" and not any(os.environ.get(name) for name in screens):
         raise ConfigError("--render human needs a screen; hooktrainer render makes a film instead.")

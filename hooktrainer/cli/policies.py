@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.checks import check_count
 from ..base.words import plural, shell_word
+from ..errors import DamagedCheckpointError
+from ..store.lookup import no_run
+from ..store.run_dir import RunDir
 from . import output
 from .arguments import Count, Flag, RunPath, SavedSpec, Seed
 
@@ -126,7 +130,6 @@ def evaluate(
         trust: run the code that the environment needs, if that is not installed
         json: print JSON: a list with one object per policy that was played
     """
-    from ..base.checks import check_count
     from ..policies.evaluate_run import alone, evaluate_run
     from ..policies.saved import SEED, check_not_negative
 
@@ -160,7 +163,6 @@ def evaluate(
 
 
 def _interface(path: Path, facts: dict[str, Any]) -> AnyInterface:
-    from ..errors import DamagedCheckpointError
     from ..policies.agents_interface import decode_interface
 
     try:
@@ -180,8 +182,6 @@ def print_episodes(evaluation: Evaluation) -> None:
 def read_policies(run: Path) -> tuple[list[SavedPolicy], dict[Path, str]]:
     """Read the saved policies of a run, and the damaged ones with the reason."""
     from ..policies.saved import policy_directory, scan_policies
-    from ..store.lookup import no_run
-    from ..store.run_dir import RunDir
 
     directory = policy_directory(run)
     if not directory.is_dir() and not (run.is_dir() and RunDir(run).holds_run):

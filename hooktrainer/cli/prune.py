@@ -14,10 +14,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from tyro.conf import UseAppendAction
 
 from ..base.words import listed, plural
-from ..errors import ConfigError
-from ..store import Best, EveryFrames, EveryHours, Last, MaxBytes, Retention, Spread
+from ..errors import CheckpointError, ConfigError
+from ..store import (
+    Best,
+    EveryFrames,
+    EveryHours,
+    Last,
+    MaxBytes,
+    Retention,
+    Spread,
+    list_checkpoints,
+    lock,
+)
+from ..store.stored import delete, surplus
 from . import output
 from .arguments import Flag, OptionalCount, RunPath, SavedSpec, shown_as
+from .policies import read_policies
 
 if TYPE_CHECKING:
     from ..store import Checkpoint, CheckpointManager
@@ -59,9 +71,6 @@ def prune_checkpoints(
         yes: do not ask
         json: print JSON: a list with the fate of each checkpoint
     """
-    from ..store import list_checkpoints
-    from ..store.stored import surplus
-
     keep = _union(
         [_best(text) for text in keep_best],
         last=keep_last,
@@ -118,8 +127,6 @@ def prune_policies(
         json: print JSON: a list with the fate of each policy
     """
     from ..policies.saved import METRIC
-    from ..store.stored import delete, surplus
-    from .policies import read_policies
 
     best = [] if keep_best is None else [Best(keep_best, METRIC)]
     keep = _union(best, spread=spread, last=keep_last, every_frames=every_frames)
@@ -173,8 +180,6 @@ def rollback(
         yes: do not ask
         json: print JSON: a list with the fate of each checkpoint
     """
-    from ..store import list_checkpoints
-
     target = output.open_checkpoint(checkpoint)
     directory = target.path.parent
     checkpoints = list_checkpoints(directory).checkpoints
@@ -275,8 +280,7 @@ def _show(fates: Fates, json: bool = False) -> None:
 
 def _manager(directory: Path, keep: Retention | None = None) -> CheckpointManager:
     """Open the manager of a run's checkpoints, which blocks training while it is open."""
-    from ..errors import CheckpointError
-    from ..store import CheckpointManager, lock
+    from ..store import CheckpointManager  # imports PyTorch
 
     try:
         lock.RunLock(directory).release()

@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..base.words import listed, plural
+from ..errors import ConfigError
+from ..store.run_dir import RunDir, read_config
 from . import output
 from .arguments import Count, Flag, OptionalCount, OptionalOutFile, Places, shown_as
+from .runs import check_metrics
 
 if TYPE_CHECKING:
     from ..show.report import RunSummary
     from ..show.report.analysis import GroupResult, Section
     from ..show.report.study import Study
     from ..statistics import Decision, Interval, Reference, TimeToThreshold
-    from ..store.run_dir import RunDir
 
 Name = Annotated[str, shown_as("NAME")]
 Group = Annotated[str | None, shown_as("GROUP")]
@@ -72,13 +74,11 @@ def report(
         html: write the report to this file, a self-contained page
         json: print JSON: by task the groups (iqm, ci, n, …) and the comparisons
     """
-    from ..errors import ConfigError
     from ..show.report import summarize
     from ..show.report.analysis import analyze
     from ..show.report.report_page import report_page
     from ..show.report.study import read_study
     from ..statistics.scores import REFERENCES
-    from .runs import check_metrics
 
     if html is not None:
         output.refuse_directory(html, "report.html")
@@ -147,9 +147,7 @@ def _find(places: Sequence[Path]) -> list[RunDir]:
 
 def _references(file: Path | None, known: Mapping[str, Reference]) -> Mapping[str, Reference]:
     """Return the known reference scores, overridden by those of a file."""
-    from ..errors import ConfigError
     from ..statistics import Reference
-    from ..store.run_dir import read_config
 
     if file is None:
         return known

@@ -6,8 +6,13 @@ import os
 import shlex
 import sys
 
+from ..errors import NotFoundError
+from ..store.provenance import replace_process
+from ..store.run_dir import RunDir
 from . import output
 from .arguments import Flag, RunPath, ScriptArgs
+from .output import checkpoints_of
+from .scripts import check_own, command_of, place_of, refuse_run_options
 
 
 def resume(run: RunPath, args: ScriptArgs = (), /, *, trust: Flag = False) -> int:
@@ -28,12 +33,6 @@ def resume(run: RunPath, args: ScriptArgs = (), /, *, trust: Flag = False) -> in
         args: after --, further arguments of the script; they come last
         trust: run the command although the run was begun by another user, or on another machine
     """
-    from ..errors import NotFoundError
-    from ..store.provenance import replace_process
-    from ..store.run_dir import RunDir
-    from .output import checkpoints_of
-    from .scripts import check_own, command_of, place_of, refuse_run_options
-
     checkpoints_of(run)
     refuse_run_options(args)
     held = RunDir(run)

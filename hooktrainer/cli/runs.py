@@ -9,10 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from rich.text import Text
 from tyro.conf import UseAppendAction
 
 from ..base.endings import ENDED
+from ..base.plain import flatten_config
 from ..base.words import did_you_mean, listed, plural, printable
+from ..errors import ConfigError
+from ..store.run_dir import STATUSES, RunDir
 from . import output
 from .arguments import Flag, OptionalOutFile, Patterns, Places, shown_as
 
@@ -112,9 +116,7 @@ def _summaries(places: Sequence[Path], metric: str, minimize: bool) -> list[RunS
 
 def check_metrics(names: Sequence[str], runs: Sequence[RunSummary]) -> None:
     """Refuse a metric that no run has logged, if runs have logged others."""
-    from ..errors import ConfigError
     from ..show.curves import read_curves
-    from ..store.run_dir import RunDir
 
     known = {name for run in runs for name in run.metrics}
     for name in names:
@@ -142,10 +144,6 @@ def _chosen(
     statuses: Sequence[str],
     where: Sequence[str],
 ) -> list[RunSummary]:
-    from ..base.plain import flatten_config
-    from ..errors import ConfigError
-    from ..store.run_dir import STATUSES
-
     known = {*STATUSES, "died"}
     if unknown := set(statuses) - known:
         raise ConfigError(f"--status {unknown.pop()}: it is one of {', '.join(sorted(known))}.")
@@ -167,8 +165,6 @@ def _chosen(
 
 
 def _option(run: RunSummary, name: str) -> Any:
-    from ..base.plain import flatten_config
-
     return flatten_config(run.options).get(name.replace("-", "_"))
 
 
@@ -184,8 +180,6 @@ def _same(value: Any, text: str) -> bool:
 def _sorted(
     runs: Sequence[RunSummary], column: str, reverse: bool, minimize: bool
 ) -> list[RunSummary]:
-    from ..errors import ConfigError
-
     if column not in _SORTS and not any(_option(run, column) is not None for run in runs):
         if not runs:
             return []
@@ -248,12 +242,9 @@ def _status(run: RunSummary) -> object:
 
 
 def _print_curves(groups: Sequence[Group], metric: str) -> None:
-    from rich.text import Text
-
     from ..show.curves import band, read_curves
     from ..show.report.comparison_page import spread
     from ..show.report.terminal import COLORS, plot_lines
-    from ..store.run_dir import RunDir
 
     screen = output.console()
     width = min(screen.width, 110)

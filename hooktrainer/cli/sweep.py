@@ -15,9 +15,10 @@ from tyro.conf import Positional
 
 from ..base.text_file import write_atomically
 from ..base.words import did_you_mean, listed
-from ..errors import ConfigError
+from ..errors import ConfigError, TakenError
 from . import output
 from .arguments import Count, Directory, Flag, OptionalCount, Patterns, shown_as
+from .report import section_json
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -240,7 +241,6 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
 
 def _decided(made: Sweep, fresh: int) -> tuple[FrozenTrial | None, Confirmation | None, str]:
     """Run finals and confirmation; return the winner, the confirmation and the verdict."""
-    from ..errors import TakenError
     from ..sweep.confirm import alone, confirm, play_finals, words_of
 
     if others := made.elsewhere:
@@ -284,7 +284,6 @@ def _as_json(
     made: Sweep, mattered: Mapping[str, float], found: Confirmation | None, verdict: str
 ) -> dict[str, Any]:
     from ..sweep.page import training_command
-    from .report import section_json
 
     best, finals = made.winner, made.finals
     return {

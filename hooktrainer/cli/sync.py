@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ..base.words import plural
+from ..store.lookup import no_run
 from . import output
 from .arguments import RunPath, shown_as
 
@@ -28,7 +29,6 @@ def sync(run: RunPath, /, *, to: Address = None) -> int:
     """
     from ..log.mlflow import NOTE
     from ..log.mlflow_sender import bound_requests
-    from ..store.lookup import no_run
 
     if not run.is_dir():
         raise FileNotFoundError(no_run(run))

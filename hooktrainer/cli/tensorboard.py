@@ -9,6 +9,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from ..errors import ConfigError
+from ..store.run_dir import RunDir
 from . import output
 from .arguments import RunPath, shown_as
 
@@ -29,8 +31,6 @@ def tensorboard(run: RunPath, /, *, port: Port = None, host: Host = "localhost")
         port: port to serve on; by default 6006, or the next one that is free
         host: address to listen on: localhost, or 0.0.0.0 for other machines too
     """
-    from ..errors import ConfigError
-
     logs = logs_of(run)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # from its imports
@@ -53,8 +53,6 @@ def tensorboard(run: RunPath, /, *, port: Port = None, host: Host = "localhost")
 
 def logs_of(place: Path) -> Path:
     """Return the directory for TensorBoard to read, or raise FileNotFoundError."""
-    from ..store.run_dir import RunDir
-
     if not place.is_dir():
         raise FileNotFoundError(f"there is no run {place}.")
     logs = RunDir(place).logs

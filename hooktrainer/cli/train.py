@@ -10,6 +10,7 @@ from typing import Annotated
 
 from tyro.conf import Positional
 
+from ..store.provenance import replace_process
 from . import output
 from .arguments import Flag, shown_as
 
@@ -36,7 +37,6 @@ def train(words: Words = (), /, *, json: Flag = False) -> int | Callable[[], int
         words: a recipe, a script or an algorithm, and its arguments
         json: print the list as JSON
     """
-    from ..store.provenance import replace_process
     from . import scripts as recipes
 
     if words:

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional
 
+from ..base.words import ranges
+from ..errors import ConfigError
 from . import output
 from .arguments import Directory, Flag, Seed, shown_as
+from .killing import Script, ScriptFailedError, terminable, workplace
 
 if TYPE_CHECKING:
     from ..show.results.result_rows import ResultRow, RunDigest
@@ -55,7 +58,6 @@ def verify_results(
         keep: keep the run in this directory
         json: print JSON
     """
-    from ..errors import ConfigError
     from ..show.results.result_rows import find_row
 
     if row is None:
@@ -125,7 +127,6 @@ def judge(row: ResultRow, seed: int, digest: RunDigest, here: Mapping[str, str])
 
 def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
     from ..show.results.result_rows import read_digest, surroundings
-    from .killing import ScriptFailedError, terminable, workplace
 
     recipe, was = row.recipe, row.digests[seed]
     kept = None if keep is None else keep.absolute()
@@ -152,8 +153,6 @@ def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
 
 def _train(words: Sequence[str], place: Path, run: Path) -> None:
     """Train with the row's command line in a directory that holds nothing else."""
-    from .killing import Script
-
     output.note(f"$ hooktrainer train {shlex.join(words)} --run-dir {run}")
     command = [sys.executable, "-m", "hooktrainer", "train", *words]
     run.parent.mkdir(parents=True, exist_ok=True)
@@ -189,9 +188,6 @@ def _report(verdict: Verdict, digest: RunDigest, json: bool) -> None:
 
 
 def _known_seed(row: ResultRow, seed: int | None) -> int:
-    from ..base.words import ranges
-    from ..errors import ConfigError
-
     if seed is None:
         return next(iter(row.digests))
     if seed not in row.digests:

@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional
 
+from ..errors import CheckpointError, ConfigError
 from . import output
 from .arguments import Directory, Flag, Patterns, ScriptArgs, Seed, shown_as
-from .scripts import refuse_run_options
+from .killing import (
+    RunTooShortError,
+    ScriptFailedError,
+    run_killed,
+    run_straight,
+    terminable,
+    workplace,
+)
+from .scripts import find_trainable, refuse_run_options
 
 if TYPE_CHECKING:
     from .compare import Compared
@@ -57,10 +66,6 @@ def verify_resume(
         ignore: leave out matching paths, such as 'components/hook/mine/*'; may be repeated
         json: print JSON: what was compared, and every difference
     """
-    from ..errors import ConfigError
-    from .killing import ScriptFailedError, terminable, workplace
-    from .scripts import find_trainable
-
     if kills < 0:
         raise ConfigError(f"--kills {kills}: it must not be negative.")
     program = find_trainable(script).command
@@ -86,9 +91,7 @@ def verify_resume(
 def _run_both(
     command: list[str], place: Path, kills: int, rng: random.Random, ignore: tuple[str, ...]
 ) -> list[Compared]:
-    from ..errors import CheckpointError
     from .compare import compare_runs
-    from .killing import RunTooShortError, run_killed, run_straight
 
     straight_run, killed_run = place / "straight", place / "killed"
     straight = run_straight(command, straight_run, place / "straight.log")

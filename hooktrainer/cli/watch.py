@@ -8,17 +8,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
 from ..base.endings import ENDED
 from ..base.words import printable, shell_word
+from ..errors import ConfigError
+from ..store.lookup import find_runs, no_run
+from ..store.run_dir import RunDir
 from . import output
 from .arguments import Flag, OptionalRun, Seconds
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from ..show.report import MetricsTail, RunSummary
-    from ..store.run_dir import RunDir
 
 
 _BAR = 40
@@ -45,10 +49,6 @@ def watch(
         once: print the current state, and exit
         interval: seconds between two looks, by default 0.5
     """
-    from rich.console import Console
-    from rich.live import Live
-
-    from ..errors import ConfigError
     from ..show.report import MetricsTail, summarize
 
     if not interval > 0:
@@ -86,9 +86,6 @@ def watch(
 
 def frame(summary: RunSummary, tail: MetricsTail, rows: int | None = None) -> RenderableType:
     """Draw the state of a run in a number of lines, by default unlimited."""
-    from rich.console import Group
-    from rich.text import Text
-
     head = Text()
     head.append(printable(summary.experiment or summary.path), style="bold")
     head.append(f" · seed {printable(summary.seed)}" if summary.seed is not None else "")
@@ -117,8 +114,6 @@ _COLOR = {
 
 
 def _progress(summary: RunSummary, tail: MetricsTail) -> RenderableType:
-    from rich.text import Text
-
     line = Text()
     fps = tail.latest.get("time/fps", summary.metrics.get("time/fps"))
     if summary.total_frames:
@@ -140,8 +135,6 @@ def _progress(summary: RunSummary, tail: MetricsTail) -> RenderableType:
 
 
 def _note(summary: RunSummary) -> RenderableType | None:
-    from rich.text import Text
-
     age = "" if summary.updated is None else output.duration(time.time() - summary.updated)
     if summary.status == "died":
         return Text(
@@ -158,9 +151,6 @@ def _note(summary: RunSummary) -> RenderableType | None:
 
 
 def _metrics(values: Mapping[str, float], tail: MetricsTail, room: int | None) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
     from ..show.report.terminal import sparkline
 
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -186,9 +176,6 @@ def _metrics(values: Mapping[str, float], tail: MetricsTail, room: int | None) -
 
 
 def _phases(times: Mapping[str, float]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
     from ..loop.time_table import BESIDE, TimeRow, bar_of, beside_rows, serial_rows
 
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -218,9 +205,6 @@ def _phases(times: Mapping[str, float]) -> Table:
 
 def _newest(place: Path) -> RunDir:
     """Return the run in a directory, or the one begun last below it."""
-    from ..store.lookup import find_runs, no_run
-    from ..store.run_dir import RunDir
-
     if RunDir(place).run_file.exists():
         return RunDir(place)
     if not place.is_dir():

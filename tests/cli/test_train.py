@@ -187,7 +187,7 @@ def test_a_configuration_file_may_only_name_shipped_recipes(name, tmp_path, monk
     (tmp_path / "config.yaml").write_text(f"name: {name}\n")
     monkeypatch.chdir(tmp_path)
     replaced = []
-    monkeypatch.setattr("hooktrainer.store.provenance.replace_process", replaced.append)
+    monkeypatch.setattr("hooktrainer.cli.train.replace_process", replaced.append)
     words = ["train", "--config", "config.yaml"]
     assert main(words) == 2
     assert main([*words, "--launcher", "slurm", "--dry-run"]) == 2
