@@ -28,6 +28,7 @@ def _command(name: str, command: Callable[..., int]) -> str:
     text, _, arguments = (inspect.getdoc(command) or "").partition("\nArgs:\n")
     text = re.sub(r"^(?:Example: )?(hooktrainer .+)$", r"```console\n$ \1\n```", text, flags=re.M)
     rows = ["| argument | what it is |", "|---|---|"]
+    arguments = re.sub(r"\n {8}", " ", arguments)  # continuation lines
     explained = dict(re.findall(r"^    (\w+): (.+)$", arguments, re.MULTILINE))
     hints = typing.get_type_hints(command, include_extras=True)
     for parameter in inspect.signature(command).parameters.values():

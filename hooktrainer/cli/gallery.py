@@ -67,7 +67,7 @@ def gallery(
     view = View(size=size, seconds=seconds)
     step_aside()
     shown: list[Path] = []
-    say = _once_each()
+    progress = _once_each()
     while True:
         training = follow and summarize(RunDir(run), metric=None).status == "running"
         try:
@@ -78,7 +78,7 @@ def gallery(
                 episodes=episodes,
                 view=view,
                 trust=trust,
-                say=say,
+                progress=progress,
             )
         except CheckpointError:
             if not training:
@@ -96,12 +96,12 @@ def _once_each() -> Callable[[str], None]:
     """Return a function that prints each line on stderr once."""
     said: set[str] = set()
 
-    def say(text: str) -> None:
+    def progress(text: str) -> None:
         if text not in said:
             said.add(text)
             output.note(text)
 
-    return say
+    return progress
 
 
 def _report(made: Gallery, json: bool) -> int:

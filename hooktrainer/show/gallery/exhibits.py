@@ -60,7 +60,7 @@ def make_exhibits(
     episodes: int = EPISODES,
     view: View | None = None,
     trust: bool = False,
-    say: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> list[Exhibit]:
     """Evaluate and film all saved policies of a run, each once.
 
@@ -73,7 +73,7 @@ def make_exhibits(
         episodes: Episodes of the evaluation, for policies that have none yet.
         view: How the pictures are made.
         trust: As for `load_policy`.
-        say: Called with lines about progress, and about damaged policies that are left out.
+        progress: Called with lines about progress, and about damaged policies that are left out.
 
     Returns:
         The exhibits, by frames. The picture is the first episode of the evaluation.
@@ -91,20 +91,20 @@ def make_exhibits(
     draw_off_screen()
     policies, damaged = scan_policies(policy_directory(run))
     for reason in damaged.values():
-        say(f"left out: {reason}")
+        progress(f"left out: {reason}")
     exhibits = []
     for saved in policies:
-        with _left_out(saved, say):
+        with _left_out(saved, progress):
             if saved.evaluation is None:
-                say(f"playing {episodes} episodes of {saved.path.name}")
+                progress(f"playing {episodes} episodes of {saved.path.name}")
                 saved = evaluate_policy(saved, seed=seed, episodes=episodes, trust=trust)
-            exhibits.append(_exhibit(saved, cache, view, say, trust))
+            exhibits.append(_exhibit(saved, cache, view, progress, trust))
     _sweep(cache, exhibits)
     return exhibits
 
 
 def _exhibit(
-    saved: SavedPolicy, cache: Path, view: View, say: Callable[[str], None], trust: bool
+    saved: SavedPolicy, cache: Path, view: View, progress: Callable[[str], None], trust: bool
 ) -> Exhibit:
     assert saved.evaluation is not None
     seed = saved.evaluation.seed
@@ -112,24 +112,24 @@ def _exhibit(
     place = cache / f"{saved.path.name}_{key}"
     picture = Picture.load(place)
     if picture is None:
-        say(f"drawing {saved.path.name}")
+        progress(f"drawing {saved.path.name}")
         (recording,) = record_episodes(load_policy(saved, trust=trust), seed=seed, view=view)
         picture = Picture.of(recording)
         try:
             picture.save(place)
         except OSError as error:  # the run may be another user's
-            say(f"the pictures cannot be kept for the next time: {error.strerror}")
+            progress(f"the pictures cannot be cached: {error.strerror}")
     return Exhibit(saved, picture, key)
 
 
 @contextmanager
-def _left_out(saved: SavedPolicy, say: Callable[[str], None]) -> Iterator[None]:
+def _left_out(saved: SavedPolicy, progress: Callable[[str], None]) -> Iterator[None]:
     """In the block, skip a policy that is damaged, or that a running run has deleted."""
     try:
         yield
     except CheckpointError as error:
         if saved.path.exists():
-            say(f"left out: {error}")
+            progress(f"left out: {error}")
     except FileNotFoundError:
         if saved.path.exists():
             raise

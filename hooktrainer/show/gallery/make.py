@@ -51,7 +51,7 @@ def make_gallery(
     view: View | None = None,
     tensorboard: bool = True,
     trust: bool = False,
-    say: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> Gallery:
     """Play the saved policies of a run and show them on one page.
 
@@ -65,7 +65,7 @@ def make_gallery(
         view: How the pictures are made.
         tensorboard: Whether to add them to TensorBoard too, if the run logs there.
         trust: As for `load_policy`.
-        say: Called with lines about progress and about policies that are left out.
+        progress: Called with lines about progress and about policies that are left out.
 
     Raises:
         NotFoundError: If there is no such run.
@@ -77,7 +77,9 @@ def make_gallery(
         raise NotFoundError(f"there is no run {place.path}.")
     if not place.holds_run and not policy_directory(run).is_dir():
         raise NotFoundError(f"{place.path} holds no run: no run.json, no policies.")
-    exhibits = make_exhibits(run, seed=seed, episodes=episodes, view=view, trust=trust, say=say)
+    exhibits = make_exhibits(
+        run, seed=seed, episodes=episodes, view=view, trust=trust, progress=progress
+    )
     if not exhibits:
         raise CheckpointError(
             f"{place.path} has no saved policies to show: train with --snapshots 6, or with the "
@@ -92,7 +94,7 @@ def make_gallery(
         try:
             new = write_board(place.logs, exhibits)
         except OSError as error:  # the run may be another user's
-            say(f"TensorBoard cannot be given the pictures: {error.strerror}")
+            progress(f"the pictures cannot be added to TensorBoard: {error.strerror}")
     return Gallery(path, exhibits, new)
 
 

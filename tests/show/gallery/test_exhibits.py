@@ -57,11 +57,11 @@ def test_cached_pictures_are_not_made_again(make_run, drawn):
     first = exhibit(run)
     assert drawn == [0, 1000]
     said = []
-    again = exhibit(run, seed=99, say=said.append)
+    again = exhibit(run, seed=99, progress=said.append)
     assert (drawn, said) == ([0, 1000], [])
     assert [e.picture for e in again] == [e.picture for e in first]
     save_policy(run, "CartPole-v1", 500, FALLS)
-    assert [e.frames for e in exhibit(run, say=said.append)] == [0, 500, 1000]
+    assert [e.frames for e in exhibit(run, progress=said.append)] == [0, 500, 1000]
     assert drawn == [0, 1000, 500]
     assert said == ["playing 2 episodes of step_000000000500", "drawing step_000000000500"]
 
@@ -135,7 +135,7 @@ def test_damaged_policies_are_left_out_and_named(make_run):
     (run.path / "policies/step_000000000000/policy.json").write_text("{")
     (run.path / "policies/step_000000000500/policy.safetensors").write_bytes(b"")
     said = []
-    assert [e.frames for e in exhibit(run, say=said.append)] == [1000]
+    assert [e.frames for e in exhibit(run, progress=said.append)] == [1000]
     told = [line for line in said if line.startswith("left out: ")]
     assert ["000000000000" in told[0], "000000000500" in told[1], len(told)] == [True, True, 2]
 
@@ -146,5 +146,5 @@ def test_a_read_only_run_is_shown(make_run):
     shutil.rmtree(run.path / "gallery")
     (run.path / "gallery").touch()  # no directory can be made
     said = []
-    assert len(exhibit(run, say=said.append)) == 2
-    assert "the pictures cannot be kept for the next time: File exists" in said
+    assert len(exhibit(run, progress=said.append)) == 2
+    assert "the pictures cannot be cached: File exists" in said
