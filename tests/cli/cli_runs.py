@@ -1,4 +1,4 @@
-"""Runs to look at: states laid out as a trainer's, and what tests do to checkpoints."""
+"""Runs with checkpoints, whose states are laid out as a trainer's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures of the command line's tests; `cli_runs` lies beside them."""
+"""Fixtures of the command line's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directories as runs leave them behind, made by hand."""
+"""Directories of finished runs."""
 
 from __future__ import annotations
 

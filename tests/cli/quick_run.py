@@ -1,4 +1,4 @@
-"""A training script that trains nothing: its run scores what its seed and its options say."""
+"""A training script without training: the score follows from its seed and options."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""Looking at checkpoints: list, show, verify, diff."""
+"""`hooktrainer ckpt list|show|verify|diff`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparing runs of a real trainer, and what is left out of it."""
+"""Comparisons of runs of a real trainer, and what they leave out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a terminal would obey in the files of a run is shown by every command that lists them."""
+"""Control characters in the files of a run are escaped by every command that prints them."""
 
 from __future__ import annotations
 

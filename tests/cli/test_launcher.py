@@ -1,4 +1,4 @@
-"""``--launcher slurm``: scripts for a cluster, and what becomes of them when the time is up."""
+"""``--launcher slurm``: batch scripts, and requeueing at the time limit."""
 
 from __future__ import annotations
 

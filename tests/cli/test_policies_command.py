@@ -1,4 +1,4 @@
-"""The saved policies of a run: listed, shown, evaluated, thinned out, played."""
+"""`hooktrainer policies` and `hooktrainer play`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run has an identity: what belongs to another is refused, or begun from on purpose."""
+"""Identities of runs: checkpoints of other runs are refused, or forked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every recipe does with ``--resume``."""
+"""``--resume`` of recipes."""
 
 from __future__ import annotations
 

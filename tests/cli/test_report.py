@@ -1,4 +1,4 @@
-"""`hooktrainer report`: what runs show."""
+"""`hooktrainer report`."""
 
 from __future__ import annotations
 

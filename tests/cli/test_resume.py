@@ -1,4 +1,4 @@
-"""`hooktrainer resume`: the command that goes on with a run."""
+"""`hooktrainer resume`."""
 
 from __future__ import annotations
 

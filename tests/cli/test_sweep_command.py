@@ -1,4 +1,4 @@
-"""`hooktrainer sweep`: one command from the search to the command that trains with its winner."""
+"""`hooktrainer sweep`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hooktrainer tensorboard`: what it serves, and that it does."""
+"""`hooktrainer tensorboard`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hooktrainer report --until-decided`: adds seeds until the answer is there."""
+"""`hooktrainer report --until-decided`."""
 
 from __future__ import annotations
 

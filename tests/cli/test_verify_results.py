@@ -1,4 +1,4 @@
-"""A seed of a row is trained again, and its bits are compared."""
+"""`hooktrainer verify-results`."""
 
 from __future__ import annotations
 

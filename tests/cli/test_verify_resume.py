@@ -1,4 +1,4 @@
-"""Whether a script is resumed exactly: killing it, comparing what it left, saying what differs."""
+"""`hooktrainer verify-resume`."""
 
 from __future__ import annotations
 

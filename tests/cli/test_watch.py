@@ -1,4 +1,4 @@
-"""`hooktrainer watch`: how a run stands, and until when it is watched."""
+"""`hooktrainer watch`."""
 
 from __future__ import annotations
 

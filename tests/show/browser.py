@@ -1,4 +1,4 @@
-"""Pages in a real browser, as wide and as narrow as people have it."""
+"""Pages in Chromium, on wide and narrow screens."""
 
 from __future__ import annotations
 

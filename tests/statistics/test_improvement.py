@@ -1,4 +1,4 @@
-"""Comparing two: the probability of improvement, its test, Holm's correction, seeds needed."""
+"""The probability of improvement, its test, Holm's correction, seeds needed."""
 
 from __future__ import annotations
 

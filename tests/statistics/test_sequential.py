@@ -1,4 +1,4 @@
-"""Adding seeds until it is decided."""
+"""Sequential comparison."""
 
 from __future__ import annotations
 

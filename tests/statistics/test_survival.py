@@ -1,4 +1,4 @@
-"""Times to a threshold, of which some are not known."""
+"""Times to a threshold, some of them censored."""
 
 from __future__ import annotations
 

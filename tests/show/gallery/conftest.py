@@ -1,4 +1,4 @@
-"""Fixtures of the gallery's tests; `saved_runs` lies beside them."""
+"""Fixtures of the gallery's tests."""
 
 from __future__ import annotations
 

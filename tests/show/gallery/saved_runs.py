@@ -1,4 +1,4 @@
-"""Runs with saved policies, made by hand, and environments for them."""
+"""Runs with saved policies, and environments for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever looks changes nothing: the gallery runs beside the run, not in it."""
+"""The gallery does not affect the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pictures in TensorBoard: once each, in a file of their own."""
+"""Pictures in TensorBoard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From saved policies to pictures: everything once, and nothing of the run is touched."""
+"""Evaluations and cached pictures of saved policies."""
 
 from __future__ import annotations
 

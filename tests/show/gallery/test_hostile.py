@@ -1,4 +1,4 @@
-"""A run that somebody else made to do harm: the page runs nothing, and no other file is touched."""
+"""Untrusted runs: pages run no script, and no other file is touched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page: what is on it, and how it stands in a real browser on a wide and a narrow screen."""
+"""The gallery page, also in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report says, and what it refuses to."""
+"""The analysis of a report, and what it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is reported on, and what is left out."""
+"""Runs of a report, and those that are left out."""
 
 from __future__ import annotations
 

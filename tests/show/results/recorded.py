@@ -1,4 +1,4 @@
-"""Runs to record: their metrics, and a last checkpoint."""
+"""Runs with metrics and a last checkpoint."""
 
 from __future__ import annotations
 

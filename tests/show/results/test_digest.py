@@ -1,4 +1,4 @@
-"""What is kept of a run, and where two runs part."""
+"""Digests of runs, and the first difference of two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of the results is what the shipped results make."""
+"""The results page is generated from the shipped results."""
 
 from __future__ import annotations
 
