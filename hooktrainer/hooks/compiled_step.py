@@ -30,7 +30,6 @@ from .optimizer import GivenGradients, OptimizerHook, TakenStep
 from .value_estimator import ValueEstimatorHook
 
 if TYPE_CHECKING:
-    from ..loop.dispatch import Entry
     from ..loop.loop import Loop
 
 _log = logging.getLogger(__name__)
@@ -75,16 +74,16 @@ class CompiledStep(TrainerHookBase):
         self._mini_batches: MiniBatches | None = None  # None where a step is a graph by itself
         self._rate: RateRule | None = None  # computed by the graph
         self._graphs: dict[Hashable, StepGraph | GradientGraph] = {}
-        self._done: deque[StepOutcome] = deque()
+        self._outcomes: deque[StepOutcome] = deque()
         self._guarded = False
         self._called: dict[Hashable, int] = {}  # the batch of each graph's last call
-        self._said = ""
-        self._say: Callable[[str], None] = tqdm.write
+        self._reported = ""
+        self._print: Callable[[str], None] = tqdm.write
 
     def register(self, trainer: Loop, name: str = "compiled_step") -> None:
         """Register a check of the other hooks at ``pre_optim_steps``."""
         trainer.register_module(name, self)
-        trainer.register_op("pre_optim_steps", self._look, priority=LAST)
+        trainer.register_op("pre_optim_steps", self._plan_if_changed, priority=LAST)
 
     def on_train_start(self, trainer: Loop) -> None:
         """Replace the computation of the losses and the updates of the optimizers by graphs.
@@ -94,29 +93,27 @@ class CompiledStep(TrainerHookBase):
                 steps, a hook computes the losses itself, or the precision is ``"fp16"``.
         """
         module = trainer.loss_module
-        if not isinstance(module, nn.Module):
-            raise ConfigError(
-                f"CompiledStep: the loss is a {type(module).__name__}, and only a torch.nn.Module "
-                "can be compiled: make it one, or leave CompiledStep out."
-            )
-        if module._forward_hooks or module._forward_pre_hooks:
-            raise ConfigError(
-                f"CompiledStep: the {type(module).__name__} has forward hooks, which a graph does "
-                "not call: remove them, put them on a network of the loss, or leave CompiledStep "
-                "out."
-            )
-        own = [e.name for e in trainer.registry.points["optimizer"].entries if e.computes_loss]
-        if own:
-            raise ConfigError(
-                f"CompiledStep: {own[0]!r} computes the losses and takes the optimizer steps, so "
-                "there is nothing to compile: leave CompiledStep out."
-            )
         self._hooks = [h for h in trainer.registry.hooks() if isinstance(h, OptimizerHook)]
-        if not self._hooks:
-            raise ConfigError(
-                "CompiledStep: no OptimizerHook takes the steps: pass Trainer an optimizer=, or "
-                "leave CompiledStep out."
+        own = [e.name for e in trainer.registry.points["optimizer"].entries if e.computes_loss]
+        kind, problem = type(module).__name__, None
+        if not isinstance(module, nn.Module):
+            problem = (
+                f"the loss is a {kind}, and only a torch.nn.Module can be compiled: make it one"
             )
+        elif module._forward_hooks or module._forward_pre_hooks:
+            problem = (
+                f"the {kind} has forward hooks, which a graph does not call: remove them, put them "
+                "on a network of the loss"
+            )
+        elif own:
+            problem = f"{own[0]!r} computes the losses and takes the optimizer steps: remove it"
+        elif not self._hooks:
+            problem = "no OptimizerHook takes the steps: pass Trainer an optimizer="
+        elif trainer.precision.scales:
+            problem = "precision='fp16' scales losses, which is not compiled: pass precision='bf16'"
+        if problem is not None:
+            raise ConfigError(f"CompiledStep: {problem}, or leave CompiledStep out.")
+        assert isinstance(module, nn.Module)
         self._objectives = [
             Objective(
                 [p for p in parameters_of(hook.optimizer) if p.requires_grad],
@@ -124,18 +121,13 @@ class CompiledStep(TrainerHookBase):
             )
             for hook in self._hooks
         ]
-        if trainer.precision.scales:
-            raise ConfigError(
-                "CompiledStep: precision='fp16' scales losses, which is not compiled: pass "
-                "precision='bf16', or leave CompiledStep out."
-            )
         self._loss = FunctionalLoss(module, trainer.precision.arguments)
         self._call = self._loss.around(self._losses)
         trainer.compiled_loss = self._compute
         for hook in trainer.registry.hooks():
             gae = hook.value_estimator if isinstance(hook, ValueEstimatorHook) else None
             if isinstance(gae, GAE) and gae.value_network is not None:
-                gae.compiled = GraphOr(gae.compute, "the advantages", self._say)
+                gae.compiled = GraphOr(gae.compute, "the advantages", self._print)
                 self._estimators.append(gae)
 
     def close(self) -> None:
@@ -153,21 +145,19 @@ class CompiledStep(TrainerHookBase):
     def shard(self, rank: int, world_size: int) -> None:
         """Silence messages on all ranks but 0."""
         if rank:
-            self._say = quiet
+            self._print = quiet
 
-    def _look(self) -> None:
-        """Plan again if the hooks have changed."""
-        if self._loss is not None and self._changes != self.trainer.registry.changes:
-            self._plan(self._loss)
-
-    def _plan(self, loss: FunctionalLoss) -> None:
-        """Decide how much is one graph."""
+    def _plan_if_changed(self) -> None:
+        """Decide how much is one graph, again if the hooks have changed."""
+        loss = self._loss
+        if loss is None or self._changes == self.trainer.registry.changes:
+            return
         self._changes = self.trainer.registry.changes
         if self._mini_batches is not None:
             self._mini_batches.gathers = True
         self._fused = self._mini_batches = self._rate = None
-        why = self._against_steps()
-        if why is None:
+        reason = self._step_unsupported_reason()
+        if reason is None:
             self._fused = TakenStep()
             at_optimizer = self.trainer.registry.points["optimizer"].entries
             self._guarded = any(type(entry.owner) is NanGuard for entry in at_optimizer)
@@ -175,10 +165,9 @@ class CompiledStep(TrainerHookBase):
             self._rate = next(
                 (e.owner for e in at_optimizer if isinstance(e.owner, RateRule)), None
             )
-            self._mini_batches, why = self._against_several()
-            same = loss.compute_always_the_same()
-            if self._mini_batches is not None and not same:
-                self._mini_batches, why = None, f"{type(loss.module).__name__} alternates"
+            self._mini_batches, reason = self._source_of_several()
+            if not loss.compute_always_the_same() and self._mini_batches is not None:
+                self._mini_batches, reason = None, f"{type(loss.module).__name__} alternates"
             if self._mini_batches is not None:
                 self._mini_batches.gathers = False
             how_much = "optimizer steps are graphs of their own"
@@ -186,11 +175,11 @@ class CompiledStep(TrainerHookBase):
             for hook in self._hooks:
                 hook.update_with(GivenGradients(hook.eager_update, hook.optimizer))
             how_much = "losses and gradient are a graph, the optimizer step is not"
-        if why is not None and why != self._said:
-            self._said = why
-            self._say(f"compiled: {how_much}, since {why}.")
+        if reason is not None and reason != self._reported:
+            self._reported = reason
+            self._print(f"compiled: {how_much}, since {reason}.")
 
-    def _against_steps(self) -> str | None:
+    def _step_unsupported_reason(self) -> str | None:
         """Return why a whole optimizer step cannot be a graph; ``None`` if it can."""
         points, hook = self.trainer.registry.points, self._hooks[0]
         if len(self._hooks) > 1 or hook.loss_components is not None:
@@ -201,30 +190,26 @@ class CompiledStep(TrainerHookBase):
             return "the gradient is processed before the step"
         rates = 0
         for entry in (*points["post_loss"].entries, *points["optimizer"].entries):
-            if entry.owner is hook:
+            owner = entry.owner
+            if owner is hook:
                 if entry.every is not None:
                     return f"{entry.name!r} takes a step {entry.every!r} only"
-            elif self._sets_the_rate(entry) and not rates:
+            elif (
+                isinstance(owner, RateRule)
+                and owner.optimizer is hook.optimizer
+                and entry.point == "optimizer"
+                and entry.every is None
+                and not rates
+            ):
                 rates += 1
-            elif type(entry.owner) is not NanGuard:
+            elif type(owner) is not NanGuard:
                 return f"{entry.name!r} is at {entry.point}"
         return None
 
-    def _sets_the_rate(self, entry: Entry) -> bool:
-        """Whether the graph of the step can compute what this hook does."""
-        rule = entry.owner
-        return (
-            isinstance(rule, RateRule)
-            and rule.optimizer is self._hooks[0].optimizer
-            and entry.point == "optimizer"
-            and entry.every is None
-        )
-
-    def _against_several(self) -> tuple[MiniBatches | None, str | None]:
+    def _source_of_several(self) -> tuple[MiniBatches | None, str | None]:
         """Return the source of several steps' batches, or why these steps cannot be one graph."""
         points = self.trainer.registry.points
-        between = (*points["post_optim"].entries, *points["post_optim_log"].entries)
-        for entry in between:
+        for entry in (*points["post_optim"].entries, *points["post_optim_log"].entries):
             return None, f"{entry.name!r} is at {entry.point}"
         entries = points["process_optim_batch"].entries
         if self.steps == 1 or not entries:
@@ -252,14 +237,14 @@ class CompiledStep(TrainerHookBase):
     def _compiled(self, batch: TensorDictBase) -> Losses:
         loss, mini_batches = self._loss, self._mini_batches
         assert loss is not None
-        self._look()
+        self._plan_if_changed()
         if mini_batches is not None and self._mini_batches is None:
             mini_batches.fill(batch)
         try:
             if self._fused is None:
                 return self._differentiated(loss, loss.read(batch))
-            if not self._done:
-                self._done.extend(self._steps(loss, batch))
+            if not self._outcomes:
+                self._outcomes.extend(self._steps(loss, batch))
         except CannotCompileError as error:
             name = type(loss.module).__name__
             _log.warning("%s cannot be compiled, and is computed eagerly: %s", name, error)
@@ -268,7 +253,7 @@ class CompiledStep(TrainerHookBase):
                 mini_batches.fill(batch)
             with torch.enable_grad():
                 return loss({name: p for p, name in loss.names.items()}, loss.read(batch))
-        step = self._done.popleft()
+        step = self._outcomes.popleft()
         self._fused.norm = step.norm
         if self._rate is not None:
             self._rate.computed = step.rate
@@ -280,7 +265,7 @@ class CompiledStep(TrainerHookBase):
         graph = self._graphs.get(key)
         if graph is None:
             on = reached(loss, entries, self._objectives)
-            graph = self._graphs[key] = GradientGraph(loss, self._objectives, on, self._say)
+            graph = self._graphs[key] = GradientGraph(loss, self._objectives, on, self._print)
         assert isinstance(graph, GradientGraph)
         out, grads = graph(entries)
         for hook, grad in zip(self._hooks, grads, strict=True):
@@ -311,7 +296,7 @@ class CompiledStep(TrainerHookBase):
         if graph is None:
             first = {name: x[rows[0]] for name, x in entries[0].items()} if rows else entries[0]
             on = reached(loss, first, self._objectives)
-            graph = self._graphs[key] = StepGraph(loss, hook.optimizer, on, rules, self._say)
+            graph = self._graphs[key] = StepGraph(loss, hook.optimizer, on, rules, self._print)
         assert isinstance(graph, StepGraph)
         # With several steps a graph, no hook runs between the graphs of a batch.
         number, alone = trainer.progress.batches, self._mini_batches is not None

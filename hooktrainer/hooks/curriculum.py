@@ -86,9 +86,9 @@ class Curriculum(AveragingHook):
         elif self.above is not None and self.level < len(self.above):
             full = len(self._last) == self._last.maxlen
             mean = sum(self._last) / max(len(self._last), 1)
-            said = torch.tensor([mean, float(full)], dtype=torch.float64)
-            self._average([said])
-            if said[1].item() == 1.0 and said[0].item() >= self.above[self.level]:
+            state = torch.tensor([mean, float(full)], dtype=torch.float64)
+            self._average([state])
+            if state[1].item() == 1.0 and state[0].item() >= self.above[self.level]:
                 self.level += 1
                 self._last.clear()
         if self.level != self._set_level:

@@ -141,13 +141,8 @@ class MiniBatches(TrainerHookBase):
         trainer.register_op("process_optim_batch", self)
 
     def __getstate__(self) -> dict[str, Any]:
-        blank: dict[str, Any] = {
-            "_epoch": None,
-            "_pieces": deque(),
-            "_rows_are_of": None,
-            "rows": None,
-        }
-        return self.__dict__ | blank
+        unsaved: dict[str, Any] = {"_epoch": None, "_rows_are_of": None, "rows": None}
+        return self.__dict__ | unsaved | {"_pieces": deque()}
 
 
 def _cut(batch: TensorDictBase, length: int) -> TensorDictBase:

@@ -374,10 +374,10 @@ class Evaluator:
         policies = list_policies(self._run)
         best = best_policy(policies)
         count = plural(len(policies), "policy", "policies")
-        said = f"{count} in {printable(self._run / 'policies')}"
+        line = f"{count} in {printable(self._run / 'policies')}"
         if best is not None:
-            said += f" · best: return {best.mean:.1f} at {best.frames:,} frames"
-        print(f"{said} · look: hooktrainer gallery {shell_word(self._run)}{self._hint}")
+            line += f" · best: return {best.mean:.1f} at {best.frames:,} frames"
+        print(f"{line} · look: hooktrainer gallery {shell_word(self._run)}{self._hint}")
         if left:
             lines = self._log().read_text(errors="replace").strip().splitlines()
             what = plural(left, "policy", "policies")

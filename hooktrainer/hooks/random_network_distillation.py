@@ -83,7 +83,7 @@ class RandomNetworkDistillation(AveragingHook):
         # Mean, mean square and count of the intrinsic return; its current value per environment.
         self._moments = torch.zeros(3, dtype=torch.float64)
         self._returns = torch.zeros(0, dtype=torch.float64)
-        self._said: dict[str, torch.Tensor] = {}
+        self._logged: dict[str, torch.Tensor] = {}
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
         """Return ``batch``, ``[num_envs, time]``, with the sum of both rewards."""
@@ -97,12 +97,12 @@ class RandomNetworkDistillation(AveragingHook):
         self._add_returns(surprise, mask)
         intrinsic = (surprise / self._deviation()).view(reward.shape)
         counted = intrinsic.flatten() if mask is None else intrinsic[mask].flatten()
-        self._said = {"rnd/reward": counted.mean(), "rnd/loss": self._learn(data)}
+        self._logged = {"rnd/reward": counted.mean(), "rnd/loss": self._learn(data)}
         return batch.copy().set(("next", "reward"), reward + self.coeff * intrinsic.to(reward))
 
     def log(self, batch: Any) -> dict[str, torch.Tensor]:
         """Metrics: the batch's mean intrinsic reward and the predictor's loss."""
-        return self._said
+        return self._logged
 
     def _error(self, normalized: torch.Tensor) -> torch.Tensor:
         """Return the prediction error of each observation, ``[*batch]``."""
