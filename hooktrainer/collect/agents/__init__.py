@@ -1,8 +1,4 @@
-"""Environments of several agents, such as those of VMAS, and what collects from them.
-
-`AgentsCollector` yields TorchRL's layout of several agents: the agents of a group are a dimension,
-and each group is a TensorDict of its own.
-"""
+"""Multi-agent environments (PettingZoo, VMAS) and their collector, in TorchRL's layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`AgentsCollector`: steps environments of several agents and yields TorchRL's layout of them."""
+"""`AgentsCollector`: steps multi-agent environments and yields batches in TorchRL's layout."""
 
 from __future__ import annotations
 
@@ -24,59 +24,58 @@ from .worker_world import WorkerWorld, check_agents_workers
 from .world import AgentGroup, Entries, Grouping, World, WorldStep, mean_over_agents
 from .worlds import make_world
 
-_TRIED = 500  # steps in which an environment is asked for its infos
+_TRIED = 500  # steps in which an episode has to report its infos
 
 
 class AgentsCollector(EpisodesCollector):
-    """Collects batches ``[num_envs, time]`` from environments of several agents.
+    """Collects batches ``[num_envs, time]`` from multi-agent environments.
 
-    The agents of a group are a dimension, and a group is a TensorDict ``[num_envs, time, agents]``
-    within the batch, as in TorchRL. Of a group called ``"agents"`` a batch holds:
+    Each group of agents is a TensorDict ``[num_envs, time, agents]`` within the batch, as in
+    TorchRL. For a group called ``"agents"`` a batch holds:
 
-    - ``("agents", "observation")`` ``[num_envs, time, agents, ...]``, for a dict observation one
-      entry for each of its parts; ``("agents", "action_mask")``, where there are masks;
-      ``("agents", "mask")`` ``[num_envs, time, agents]``, where agents may leave before the episode
-      ends: which of them still act. What stands at the others means nothing.
+    - ``("agents", "observation")`` ``[num_envs, time, agents, ...]``, one entry for each part of a
+      dict observation; ``("agents", "action_mask")`` if there are masks; ``("agents", "mask")``
+      ``[num_envs, time, agents]`` if agents may leave before the episode ends: which agents still
+      act. The values of the others are padding.
     - ``("agents", "action")`` and everything else that the policy writes.
-    - ``("next", "agents", ...)``: the observation that the actions led to, the true final one where
-      an episode ends; ``"reward"`` and ``"episode_reward"`` (float32), ``"done"``, ``"terminated"``
-      and ``"truncated"`` (bool), ``[num_envs, time, agents, 1]``, of each agent.
-    - ``("next", "done")``, ``"terminated"`` and ``"truncated"``, ``[..., 1]``, of the whole
-      environment; ``("next", "reward")`` and ``("next", "episode_reward")``, the **mean over all
-      agents** of all groups, an agent that has left counting 0; ``("next", "step_count")``.
-    - what ``info_keys`` names: ``("next", "agents", key)``, ``[num_envs, time, agents, 1]``, and
-      ``("next", key)``, ``[..., 1]``, the mean over the agents that say it.
-    - ``"state"`` and ``("next", "state")`` ``[num_envs, time, ...]``, where the environment says
-      what state it is in as a whole.
+    - ``("next", "agents", ...)``: the next observation (the true final one at an episode's end);
+      ``"reward"`` and ``"episode_reward"`` (float32), ``"done"``, ``"terminated"`` and
+      ``"truncated"`` (bool), ``[num_envs, time, agents, 1]``.
+    - ``("next", "done")``, ``"terminated"``, ``"truncated"`` ``[..., 1]`` of the whole environment;
+      ``("next", "reward")`` and ``("next", "episode_reward")``: the **mean over all agents** of all
+      groups, where an agent that has left counts 0; ``("next", "step_count")``.
+    - the ``info_keys``: ``("next", "agents", key)`` ``[num_envs, time, agents, 1]``, and
+      ``("next", key)`` ``[..., 1]``, the mean over the agents that report it.
+    - ``"state"`` and ``("next", "state")`` ``[num_envs, time, ...]`` if the environment has a
+      global state.
 
-    All counts are of transitions of an environment, however many agents act in it.
+    All counts are in transitions of an environment, however many agents act in it.
 
     Args:
         env: ``"vmas/<scenario>"``, or a scenario class of VMAS; ``"pettingzoo/<family>/<name>"``,
             or a function that makes a parallel environment of PettingZoo.
-        policy: What acts; ``None`` for random actions. An object with ``in_keys`` and ``act``,
-            which takes these entries and returns a dict with ``(group, "action")`` for each group,
-            such as `hooktrainer.networks.AgentsPolicy`; or a TensorDict module.
-        num_envs: How many environments.
-        frames_per_batch: Transitions of a batch, a multiple of ``num_envs``.
-        total_frames: Transitions after which iteration ends; -1 for no end.
+        policy: ``None`` for random actions; an object with ``in_keys`` and ``act``, which returns a
+            dict with ``(group, "action")`` for each group, such as
+            `hooktrainer.networks.AgentsPolicy`; or a TensorDict module.
+        num_envs: Number of environments.
+        frames_per_batch: Transitions per batch, a multiple of ``num_envs``.
+        total_frames: Transitions after which iteration ends; -1 for no limit.
         seed: The run's seed, 0 or more.
-        init_random_frames: So many transitions are collected with random actions first.
+        init_random_frames: Number of transitions collected with random actions first.
         env_kwargs: Arguments of the environment.
-        groups: By a group's name, its agents. By default agents with equal spaces are a group; a
-            single one is called ``"agents"``, several are called as their agents' names begin.
-        frame_skip: Has to be 1: no action is repeated.
-        info_keys: What agents say in their ``info`` and batches hold in ``"next"``, float32: a
-            number or an array of one. It may come at every step or only at an episode's end, where
-            one agent at least has to give it; of agents that say nothing the entry is NaN.
+        groups: Names of the agents by group. By default agents with equal spaces form a group: a
+            single group is called ``"agents"``, several by the common prefix of their agents.
+        frame_skip: Must be 1: actions are not repeated.
+        info_keys: Keys of the agents' ``info``, a number each. Batches hold them in ``"next"`` as
+            float32, NaN for agents that do not report one. At an episode's end at least one agent
+            has to report each key.
         exploration_type: How the policy's distributions are sampled.
-        workers: How many processes step the environments of PettingZoo, an equal share each; 0 for
-            this one. It does not change the data.
-        device: Where batches are, and where environments that are tensors are simulated; by default
-            where the policy computes.
+        workers: Number of processes that step PettingZoo environments; 0 for this process. It does
+            not change the data.
+        device: Device of the batches and of tensor environments; by default the policy's.
 
     Raises:
-        ConfigError: If the arguments cannot work.
+        ConfigError: If the arguments are invalid.
 
     Examples:
         >>> collector = AgentsCollector("vmas/balance", num_envs=4, frames_per_batch=40)
@@ -160,7 +159,7 @@ class AgentsCollector(EpisodesCollector):
         check_agents_workers(self.world, num_envs, workers, stages)
 
     def _try_infos(self) -> None:
-        """Play an episode, or its beginning, in an environment of its own, whose step checks."""
+        """Play one episode, at most 500 steps, to refuse a missing info key at the start."""
         world = _make_share(self._env, self._made, 1, 0)
         try:
             random = RandomAgents(world.groups, random_action_seed(self.seed, 0))
@@ -180,7 +179,7 @@ class AgentsCollector(EpisodesCollector):
         return self.world.groups
 
     def check_shares(self, number: int) -> None:
-        """Refuse environments that share one stream of random numbers, or cannot be divided."""
+        """Raises ConfigError if the environments cannot be divided among ``number`` processes."""
         if not self.world.shares:
             raise ConfigError(
                 f"{self.world.name} draws the random numbers of all its environments from one "
@@ -198,7 +197,6 @@ class AgentsCollector(EpisodesCollector):
 def _make_share(
     env: Any, made: Mapping[str, Any], num_envs: int, first_env: int, device: Any = "cpu"
 ) -> World:
-    """Environments, of which a process may have a share."""
     return make_world(env, num_envs, first_env=first_env, device=device, **made)
 
 
@@ -206,14 +204,14 @@ _FLAGS = ("done", "terminated", "truncated")
 
 
 class AgentsRollout:
-    """Steps a world, adds up returns and lengths, and lays out batches.
+    """Steps multi-agent environments, sums returns and lengths, and lays out batches.
 
     Args:
-        world: The environments; it is seeded, and begins new episodes.
-        policy: What `AgentsCollector` takes.
+        world: The environments, seeded.
+        policy: As for `AgentsCollector`.
         horizon: Steps of each environment in a batch.
-        seed: Seed of the generator of random actions.
-        policy_device: Where the policy computes.
+        seed: Seed of the random actions.
+        policy_device: The policy's device.
     """
 
     def __init__(
@@ -225,7 +223,7 @@ class AgentsRollout:
         self._actor: AgentsActor | RandomAgents = self._random
         if policy is not None:
             self._actor = AgentsActor(policy, world.groups, world.num_envs, policy_device)
-        self._entries: Entries | None = None  # observed now; None: new episodes are to begin
+        self._entries: Entries | None = None  # present observations; None: new episodes start
         rows, device = world.num_envs, world.device
         self._returns = {
             group.name: torch.zeros(rows, len(group.agents), 1, device=device)
@@ -234,16 +232,16 @@ class AgentsRollout:
         self._lengths = torch.zeros(rows, 1, dtype=torch.int64, device=device)
 
     def abandon(self) -> None:
-        """The next batch begins with new episodes."""
+        """Start the next batch with new episodes."""
         self._entries = None
 
     def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
         """Collect a batch ``[num_envs, horizon]``. If it fails, running episodes are abandoned.
 
         Args:
-            timing: Where the time goes.
-            steps: How many steps each environment made before; of no interest here.
-            warm_up: Whether random actions take the place of the policy's.
+            timing: Receives ``collect/inference``, ``collect/env`` and ``collect/transfer``.
+            steps: Steps of each environment so far; unused.
+            warm_up: Whether to take random actions instead of the policy's.
         """
         actor = self._random if warm_up else self._actor
         before: list[Entries] = []
@@ -280,11 +278,11 @@ class AgentsRollout:
         return batch
 
     def state_dict(self) -> dict[str, Any]:
-        """The world's state and, unless new episodes are to begin, what else belongs to these."""
+        """The state of the environments, the random actions and the running episodes."""
         running = None
         if self._entries is not None:
             running = {
-                "entries": dict(self._entries),  # which nobody writes into
+                "entries": dict(self._entries),  # never written to
                 "returns": {name: value.clone() for name, value in self._returns.items()},
                 "lengths": self._lengths.clone(),
             }
@@ -292,12 +290,12 @@ class AgentsRollout:
         return {"world": self._world.state_dict(), "running": running, "random": random}
 
     def check(self, state: Mapping[str, Any]) -> None:
-        """Refuse the state of environments that are not of several agents."""
+        """Raises StateMismatchError if the state is not one of multi-agent environments."""
         if not {"world", "random"} <= state.keys():
             raise StateMismatchError("The saved collector is no AgentsCollector.")
 
     def load_state_dict(self, state: Mapping[str, Any]) -> list[int]:
-        """Restore what `state_dict` returned."""
+        """Restore a `state_dict`."""
         self._random.generator.set_state(state["random"].cpu())
         goes_on, running = self._world.load_state_dict(state["world"]), state["running"]
         self._entries = None
@@ -314,7 +312,7 @@ class AgentsRollout:
             counter[envs] = 0
 
     def _outcome(self, step: WorldStep, done: torch.Tensor) -> Entries:
-        """What stands under ``"next"`` beside the observations."""
+        """The entries of ``"next"`` that are not observations."""
         self._lengths += 1
         out: Entries = {
             "terminated": step.terminated.unsqueeze(-1),
@@ -353,7 +351,7 @@ class AgentsRollout:
         return batch
 
     def _place(self, entries: Entries) -> TensorDict:
-        """Entries ``[num_envs, time, ...]`` as a TensorDict with one of its own for each group."""
+        """Entries ``[num_envs, time, ...]`` as a TensorDict with one nested TensorDict a group."""
         shape = next(iter(entries.values())).shape[:2]
         parts: dict[str, Any] = {group.name: {} for group in self._world.groups}
         sizes = {group.name: [*shape, len(group.agents)] for group in self._world.groups}
@@ -372,7 +370,7 @@ class AgentsRollout:
 
 
 def _merged(envs: torch.Tensor, new: Entries, old: Entries) -> Entries:
-    """``new`` in some environments, ``old`` in the others."""
+    """``new`` in the environments ``envs``, ``old`` in the others."""
     return {
         key: torch.where(envs.view(-1, *[1] * (value.ndim - 1)), value, old[key])
         for key, value in new.items()
@@ -380,23 +378,20 @@ def _merged(envs: torch.Tensor, new: Entries, old: Entries) -> Entries:
 
 
 def _stacked(steps: list[Entries]) -> Entries:
-    """Entries of several steps, ``[num_envs, ...]`` each, as ``[num_envs, time, ...]``."""
+    """Stack steps ``[num_envs, ...]`` to ``[num_envs, time, ...]``."""
     return {key: torch.stack([step[key] for step in steps], 1) for key in steps[0]}
 
 
 class AgentsActor:
-    """Asks a policy for the actions of all agents, and records what else it writes.
+    """Runs a policy for all agents and records what it writes.
 
     Args:
-        policy: An object with ``in_keys`` and ``act(*inputs)``, which returns a dict by key; if it
-            has ``sample`` and ``complete`` as well, the first is called at every step and the other
-            once for the whole batch. Or a TensorDict module.
+        policy: An object with ``in_keys`` and ``act(*inputs)``, which returns a dict by key. With
+            ``sample`` and ``complete``, the first is called at every step and the second once for
+            the whole batch. Or a TensorDict module.
         groups: The agents.
-        num_envs: How many environments.
-        device: Where the policy computes.
-
-    Raises:
-        ConfigError: If the policy has no ``in_keys``.
+        num_envs: Number of environments.
+        device: The policy's device.
     """
 
     def __init__(
@@ -418,7 +413,7 @@ class AgentsActor:
             self._act = policy.sample
 
     def act(self, entries: Entries) -> Entries:
-        """What the policy writes for one step, ``[num_envs, ...]``; the actions among it."""
+        """The policy's outputs of one step, ``[num_envs, ...]``, actions included."""
         if missing := [key for key in self._in_keys if key not in entries]:
             raise ConfigError(
                 f"the policy reads {missing}, and the environments give {sorted(map(str, entries))}"
@@ -435,7 +430,7 @@ class AgentsActor:
         return outputs
 
     def complete(self, outputs: Entries) -> Entries:
-        """What is recorded of all steps together, ``[num_envs, time, ...]``."""
+        """The recorded outputs of all steps, ``[num_envs, time, ...]``."""
         if self._complete is None:
             return outputs
         return {unravel_key(key): value for key, value in self._complete(outputs).items()}
@@ -472,7 +467,7 @@ class AgentsActor:
 
 
 class RandomAgents:
-    """Draws actions uniformly among those allowed, from a generator of its own.
+    """Draws actions uniformly among the allowed ones, from its own generator.
 
     Args:
         groups: The agents.
@@ -484,7 +479,7 @@ class RandomAgents:
         self.generator = torch.Generator().manual_seed(seed)
 
     def act(self, entries: Entries) -> Entries:
-        """The actions of one step, ``(group, "action")``, ``[num_envs, agents, ...]``."""
+        """The actions of one step, ``(group, "action")`` ``[num_envs, agents, ...]``."""
         drawn: Entries = {}
         for group in self._groups:
             first = entries[group.keys[0]]
@@ -494,7 +489,7 @@ class RandomAgents:
         return drawn
 
     def complete(self, outputs: Entries) -> Entries:
-        """Nothing is added."""
+        """Return the outputs unchanged."""
         return outputs
 
     def _draw(
@@ -513,7 +508,7 @@ class RandomAgents:
             return torch.stack([part.argmax(-1) for part in parts], -1)
         if isinstance(space, spaces.MultiBinary):
             return (self._uniform(*shape, *group.action_format.shape) < 0.5).to(torch.int64)
-        assert isinstance(space, spaces.Box)  # of which ActionFormat has made sure
+        assert isinstance(space, spaces.Box)  # ActionFormat checked it
         low = torch.from_numpy(np.asarray(space.low)).float().clamp(-1e3, 1e3)
         high = torch.from_numpy(np.asarray(space.high)).float().clamp(-1e3, 1e3)
         return torch.lerp(low, high, self._uniform(*shape, *space.shape))

@@ -1,4 +1,4 @@
-"""`ParallelWorld`: parallel environments of PettingZoo, stepped one after another."""
+"""`ParallelWorld`: PettingZoo's parallel environments, stepped one after another."""
 
 from __future__ import annotations
 
@@ -37,26 +37,25 @@ Arrays = dict[NestedKey, Array]
 
 
 class ParallelWorld:
-    """Parallel environments of PettingZoo: in each, all agents act at once, until they leave.
+    """PettingZoo parallel environments, in which all agents act at once until they leave.
 
-    Every episode is seeded from the run's seed, the environment's index and the episode's, as those
-    of `VectorCollector` are. A running episode is saved as its actions, and played again from its
-    seed. Continuous actions are clipped to their bounds. An agent that has left is false in
-    ``(group, "mask")``; its reward is 0, and its action mask allows everything. The episode ends
-    when no agent is left: it is truncated if one of those that acted last was, else terminated.
+    Each episode is seeded from the run's seed, the environment's index and the episode's index, as
+    in `VectorCollector`. A running episode is saved as its actions and replayed from its seed.
+    Continuous actions are clipped to their bounds. For an agent that has left, ``(group, "mask")``
+    is false, the reward is 0, and the action mask allows everything. An episode ends when no agent
+    is left; it is truncated if an agent of its last step was, else terminated.
 
     Args:
-        make: Makes an environment.
-        num_envs: How many.
-        name: What they are called in messages.
-        groups: The groups of agents; by default those with equal spaces.
-        first_env: Index of the first among all environments of the run.
-        device: Where the tensors are.
-        info_keys: What of the agents' ``info`` steps give.
+        make: Makes one environment.
+        num_envs: Number of environments.
+        name: Name for messages.
+        groups: Names of the agents by group; by default agents with equal spaces form a group.
+        first_env: Index of the first environment in the run.
+        device: Device of the tensors.
+        info_keys: Keys of the agents' ``info`` that steps return.
 
     Raises:
-        ConfigError: If what ``make`` returns is no parallel environment, or its agents cannot be
-            put into groups.
+        ConfigError: If ``make`` does not return a parallel environment, or the groups are invalid.
     """
 
     shares = True
@@ -95,13 +94,13 @@ class ParallelWorld:
         self.seed(0)
 
     def seed(self, seed: int) -> None:
-        """Start over: the first episode of every environment begins anew."""
+        """Seed all environments and start at their first episodes."""
         self._seeds = EpisodeSeeds(seed, self._first_env)
         self.episodes = [-1] * self.num_envs
         self._seen = self._blank()
 
     def reset(self, envs: torch.Tensor | None = None) -> Entries:
-        """Begin new episodes."""
+        """Reset the environments."""
         self._seen = {key: array.copy() for key, array in self._seen.items()}
         which = range(self.num_envs) if envs is None else envs.nonzero().flatten().tolist()
         for env in which:
@@ -110,7 +109,7 @@ class ParallelWorld:
         return self._tensors(self._seen)
 
     def step(self, actions: Mapping[str, torch.Tensor]) -> WorldStep:
-        """Step the environments, one after another."""
+        """Step the environments one after another."""
         taken = {group.name: self._to_env(group, actions[group.name]) for group in self.groups}
         self._seen = self._blank()
         shapes = {group.name: (self.num_envs, len(group.agents)) for group in self.groups}
@@ -149,7 +148,7 @@ class ParallelWorld:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The running episodes, as their actions, and what was observed last."""
+        """The actions of the running episodes and the last observations."""
         return {
             "seed": self._seeds.seed,
             "episodes": list(self.episodes),
@@ -163,10 +162,10 @@ class ParallelWorld:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Play the running episodes again.
+        """Replay the running episodes.
 
         Raises:
-            StateMismatchError: If one takes another course.
+            StateMismatchError: If a replayed episode ends in another observation.
         """
         self.seed(state["seed"])
         self.episodes = list(state["episodes"])
@@ -204,7 +203,7 @@ class ParallelWorld:
         self._write(env, seen, infos)
 
     def _step(self, env: int, actions: Mapping[str, Array]) -> tuple[list[str], Any]:
-        """Step one environment; who acted, and what came of it."""
+        """Step one environment; returns the agents that acted and the result."""
         one = self._envs[env]
         acted = list(one.agents)
         chosen = {
@@ -218,7 +217,7 @@ class ParallelWorld:
         return acted, outcome
 
     def _to_env(self, group: AgentGroup, actions: torch.Tensor) -> Array:
-        """The actions of a group, ``[num_envs, agents, ...]``, as the environments take them."""
+        """Convert a group's actions ``[num_envs, agents, ...]`` to the environments' format."""
         array = actions.detach().cpu().numpy()
         space = group.action_space
         if isinstance(space, spaces.Box):
@@ -246,7 +245,7 @@ class ParallelWorld:
             array[env] = key[-1] == MASK if isinstance(key, tuple) else False
 
     def _write(self, env: int, seen: Mapping[str, Any], infos: Mapping[str, Any]) -> None:
-        """Write what agents observe; those that have just left see their last."""
+        """Write the agents' observations, including the last of those that have just left."""
         there = set(self._envs[env].agents)
         for group in self.groups:
             layout = self._layouts[group.name]
@@ -286,7 +285,7 @@ class ParallelWorld:
 
 
 def joined_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The state of one world, of those of worlds that have a share of its environments each."""
+    """Join the states of several workers' environments."""
     return {
         "seed": states[0]["seed"],
         "episodes": [episode for state in states for episode in state["episodes"]],
@@ -299,7 +298,7 @@ def joined_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def part_of_state(state: Mapping[str, Any], share: slice) -> dict[str, Any]:
-    """The state of a world that has some of the environments."""
+    """The part of a state for one worker's environments."""
     return {
         "seed": state["seed"],
         "episodes": state["episodes"][share],
@@ -314,22 +313,22 @@ def _at(path: Path, value: Any) -> Any:
     return value
 
 
-# -- Whether what agents observe is what their spaces say, where an episode begins.
+# -- Checks of the first observations of an episode.
 
 ByAgent = Mapping[str, Any]
 
 
 class FirstLook:
-    """Looks at what ``reset`` of parallel environments returns.
+    """Checks what ``reset`` of a parallel environment returns.
 
     Args:
-        name: What the environments are called.
+        name: Name for messages.
         groups: The agents.
-        agents: Every agent's spaces.
-        infos: What a reset said besides: masks in it are those of every reset.
+        agents: Spaces by agent.
+        infos: Infos of a reset, with the masks to expect.
 
     Raises:
-        ConfigError: If a mask has another shape than the actions need.
+        ConfigError: If a mask's shape does not fit the actions.
     """
 
     def __init__(
@@ -347,15 +346,16 @@ class FirstLook:
         }
 
     def check(self, there: Sequence[str], seen: ByAgent, infos: ByAgent) -> None:
-        """Refuse what is not as the spaces say.
+        """Check observations and masks against their spaces.
 
         Args:
             there: The agents that act.
-            seen: What they observe.
-            infos: What was said besides.
+            seen: Observations by agent.
+            infos: Infos by agent.
 
         Raises:
-            ConfigError: If an agent is unknown, or nothing, or something else, is given of it.
+            ConfigError: If an agent is unknown, or its observation or mask is missing or does not
+                fit.
         """
         for agent in there:
             if agent not in self._group_of:
@@ -379,19 +379,18 @@ class FirstLook:
 
 
 def _mask_in(infos: ByAgent, group: AgentGroup) -> Any:
-    """An action mask of a group."""
     given = (infos.get(agent) or {} for agent in group.agents)
     return next(info[MASK] for info in given if MASK in info)
 
 
-# -- Environments of PettingZoo: found by their ids, and looked at.
+# -- Finding and checking PettingZoo environments.
 
 
 def pettingzoo_factory(name: str, kwargs: Mapping[str, Any]) -> Callable[[], Any]:
-    """What makes the environments called ``<family>/<name>``, such as ``mpe/simple_spread_v3``.
+    """The factory of an environment called ``<family>/<name>``, such as ``mpe/simple_spread_v3``.
 
     Raises:
-        ConfigError: If there is none, or it is no parallel one.
+        ConfigError: If it does not exist or is not parallel.
         MissingPackageError: If a package it needs is not installed.
     """
     family, _, own = name.partition("/")
@@ -400,13 +399,13 @@ def pettingzoo_factory(name: str, kwargs: Mapping[str, Any]) -> Callable[[], Any
             f"env='pettingzoo/{name}': give the family too, such as pettingzoo/mpe/simple_spread_v3"
             "."
         )
-    # Families that have become packages of their own.
+    # Families that are now separate packages.
     home = {"mpe": "mpe2"}.get(family, f"pettingzoo.{family}")
     try:
-        with warnings.catch_warnings():  # of another way to find environments
+        with warnings.catch_warnings():  # deprecation notices of other registries
             warnings.simplefilter("ignore")
             importlib.import_module(home)
-            # Nothing is looked for by importing it: the name may come from somebody's file.
+            # Do not import to look a module up: the name may come from an untrusted file.
             if "." in own or importlib.util.find_spec(f"{home}.{own}") is None:
                 raise ConfigError(
                     f"there is no environment 'pettingzoo/{name}': {home} has no {own!r}."
@@ -429,11 +428,7 @@ def pettingzoo_factory(name: str, kwargs: Mapping[str, Any]) -> Callable[[], Any
 
 
 def checked_env(env: Any, name: str) -> Any:
-    """The environment, if it is a parallel one of PettingZoo.
-
-    Raises:
-        ConfigError: If it is none.
-    """
+    """Return the environment; raises ConfigError if it is not a PettingZoo parallel one."""
     if hasattr(env, "agent_iter"):
         raise ConfigError(
             f"env={name}: made a {type(env).__name__}, whose agents act in turns (PettingZoo's "
@@ -455,12 +450,12 @@ def reward_of(rewards: Mapping[str, Any], agent: str, where: str) -> float:
     """The reward of an agent that acted.
 
     Args:
-        rewards: What ``step`` returned.
+        rewards: Rewards by agent, from ``step``.
         agent: The agent.
-        where: What the environment is called.
+        where: The environment's name for messages.
 
     Raises:
-        ConfigError: If it got none, or one that is no single number.
+        ConfigError: If the reward is missing or not a single number.
     """
     reward = rewards.get(agent)
     if reward is None or (np.ndim(reward) and np.size(reward) != 1):
@@ -472,7 +467,7 @@ def reward_of(rewards: Mapping[str, Any], agent: str, where: str) -> float:
 
 
 def state_space_of(env: Any) -> spaces.Space[Any] | None:
-    """The space of its state, if it has one."""
+    """The space of an environment's global state; ``None`` if it has none."""
     try:
         state = np.asarray(env.state())
     except (NotImplementedError, AttributeError):

@@ -33,25 +33,25 @@ _MAX_STEPS = 100
 
 
 class VmasWorld:
-    """A scenario of VMAS: all environments are one batch of tensors.
+    """A VMAS scenario: all environments are one batch of tensors.
 
     Continuous actions are clipped to their bounds. When some episodes end, all environments are
-    reset at once, and the others put back to what they were: ten of a hundred cost what one does.
-    A scenario whose reset changes more than rows of tensors has its environments reset one by one.
+    reset at once and the rows of the others are restored, so that ten resets cost as much as one.
+    If a scenario's reset changes more than rows of tensors, its environments are reset one by one.
 
     Args:
         scenario: A name, such as ``"balance"``, or a class derived from
             ``vmas.simulator.scenario.BaseScenario``.
-        num_envs: How many environments.
-        device: Where they are simulated.
-        groups: The groups of agents; by default those with equal spaces.
+        num_envs: Number of environments.
+        device: Device of the simulation.
+        groups: Names of the agents by group; by default agents with equal spaces form a group.
         kwargs: Arguments of ``vmas.make_env``, such as ``continuous_actions``, and of the scenario,
             such as ``n_agents``. ``max_steps``, the length at which an episode is truncated, is 100
-            unless it is given; ``None`` for no limit.
-        info_keys: What of the agents' ``info`` steps give.
+            by default; ``None`` for no limit.
+        info_keys: Keys of the agents' ``info`` that steps return.
 
     Raises:
-        ConfigError: If there is no such scenario, or it cannot be made.
+        ConfigError: If there is no such scenario, or its arguments are invalid.
         MissingPackageError: If VMAS is not installed.
     """
 
@@ -93,7 +93,7 @@ class VmasWorld:
         self._row_by_row = self.lost is not None
 
     def seed(self, seed: int) -> None:
-        """Start the generators anew: VMAS has one stream of random numbers for all environments."""
+        """Seed the random generators. VMAS draws from one stream for all environments."""
         with self._random_numbers():
             numbers = np.random.SeedSequence(seed).generate_state(3, np.uint32).tolist()
             random.seed(numbers[0])
@@ -101,7 +101,7 @@ class VmasWorld:
             torch.manual_seed(numbers[2])
 
     def reset(self, envs: torch.Tensor | None = None) -> Entries:
-        """Begin new episodes."""
+        """Reset the environments."""
         with self._random_numbers():
             if envs is None or bool(envs.all()):
                 self._reset_all()
@@ -121,13 +121,13 @@ class VmasWorld:
                 for action, name in zip(taken.unbind(1), group.agents, strict=True):
                     flat = action if action.ndim > 1 else action.unsqueeze(-1)
                     env._set_action(flat, self._agents[name])
-            for agent in env.world.agents:  # those with a script of their own included
+            for agent in env.world.agents:  # scripted ones included
                 scenario.env_process_action(agent)
             scenario.pre_step()
             env.world.step()
             scenario.post_step()
             env.steps = env.steps + 1
-            # In the order of the simulator: scenarios compute what all agents share for the first.
+            # In the simulator's order: scenarios compute shared values with the first agent.
             rewards = {agent.name: scenario.reward(agent).flatten() for agent in env.agents}
             entries = self._observe()
             infos = self._infos()
@@ -146,7 +146,7 @@ class VmasWorld:
         return {"objects": objects, "rng": self._rng, "row_by_row": self._row_by_row}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Restore what `state_dict` returned."""
+        """Restore a `state_dict`; returns whether running episodes continue."""
         self._rng, self._row_by_row = dict(state["rng"]), state["row_by_row"]
         if state["objects"] is None:
             return False
@@ -155,21 +155,21 @@ class VmasWorld:
 
     @property
     def fps(self) -> float:
-        """Steps a second, by the scenario's own clock."""
+        """Steps per simulated second."""
         return 1.0 / float(self._env.world.dt)
 
     def render(self, mode: str) -> Any:
         """Draw the first environment.
 
         Args:
-            mode: ``"rgb_array"`` for a picture, uint8 ``[height, width, 3]``; or ``"human"``, for a
+            mode: ``"rgb_array"`` for an image, uint8 ``[height, width, 3]``; ``"human"`` for a
                 window.
         """
         with self._random_numbers():
             return self._env.render(mode=mode)
 
     def close(self) -> None:
-        """Close the window, if anything was drawn."""
+        """Close the window, if there is one."""
         if getattr(self._env, "viewer", None) is not None:
             self._env.viewer.close()
             self._env.viewer = None
@@ -179,7 +179,7 @@ class VmasWorld:
         self._env.steps = torch.zeros(self.num_envs, device=self.device)
 
     def _reset_rows(self, envs: torch.Tensor) -> bool:
-        """Reset all and put the others back; whether that could be done."""
+        """Reset all, then restore the other rows; returns whether that was possible."""
         before = copied(self._state.read())
         self._reset_all()
         if self._state.keep_rows(before, ~envs):
@@ -209,7 +209,7 @@ class VmasWorld:
         return infos_of_tensors(self._info_keys, self.groups, said, *shape, self.name)
 
     def _try_out(self) -> str | None:
-        """Step once and put everything back; why that does not work, if it does not."""
+        """Step once and restore the state; returns why that fails, or ``None``."""
         try:
             self.reset()
             state = self.state_dict()
@@ -227,7 +227,7 @@ class VmasWorld:
 
     @contextmanager
     def _random_numbers(self) -> Iterator[None]:
-        """Draw from the generators of this world; the global ones go on as if nothing was drawn."""
+        """Draw from this simulator's random state; the global one is left unchanged."""
         outside = rng_state()
         if self._rng:
             set_rng_state(self._rng)
@@ -239,10 +239,10 @@ class VmasWorld:
 
 
 def import_vmas(name: str) -> Any:
-    """VMAS, without what the old ``gym`` that it is built on has to say of itself.
+    """Import VMAS without the deprecation notices of ``gym``.
 
     Args:
-        name: What needs it.
+        name: The feature that needs it, for the message.
 
     Raises:
         MissingPackageError: If it is not installed.
@@ -291,7 +291,7 @@ def _make(
 
 @contextmanager
 def _seeded_make(vmas: Any) -> Iterator[None]:
-    """Have VMAS make the same simulator each time: it draws from generators that all share."""
+    """Make the same simulator each time: VMAS draws from shared generators."""
     shared = vmas.simulator.environment.Environment.vmas_random_state
     before = list(shared)
     torch_numbers = torch.Generator().manual_seed(0).get_state()
@@ -307,7 +307,7 @@ def _seeded_make(vmas: Any) -> Iterator[None]:
 
 
 def _space(space: Any) -> spaces.Space[Any]:
-    """A space of the old ``gym``, as VMAS has them, as one of Gymnasium."""
+    """Convert a space of ``gym``, as VMAS has them, to Gymnasium."""
     kind = type(space).__name__
     if kind == "Box":
         return gym.spaces.Box(space.low, space.high, dtype=np.float32)
@@ -324,7 +324,7 @@ ByAgent = dict[str, Any]
 
 
 class VmasParallel:
-    """One environment of VMAS, in the manner of PettingZoo's parallel environments.
+    """One VMAS environment with the interface of PettingZoo's parallel environments.
 
     Args:
         scenario: As for `VmasWorld`.
@@ -332,10 +332,10 @@ class VmasParallel:
         **kwargs: Arguments of ``vmas.make_env`` and of the scenario; see `VmasWorld`.
 
     Attributes:
-        agents: Those that act now; none when the episode has ended.
+        agents: The agents that act; empty when the episode has ended.
 
     Raises:
-        ConfigError: If there is no such scenario, or it cannot be made.
+        ConfigError: If there is no such scenario, or its arguments are invalid.
         MissingPackageError: If VMAS is not installed.
     """
 
@@ -352,24 +352,24 @@ class VmasParallel:
         self.agents: list[str] = []
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """The observations of an agent."""
+        """The observation space of an agent."""
         return self._group_of[agent].observation_space
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
-        """The actions of an agent."""
+        """The action space of an agent."""
         return self._group_of[agent].action_space
 
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[ByAgent, ByAgent]:
-        """Begin an episode.
+        """Start an episode.
 
         Args:
-            seed: Its seed; ``None`` to go on with the numbers of the last one.
-            options: There are none.
+            seed: Its seed; ``None`` to continue the random stream.
+            options: Ignored.
 
         Returns:
-            What each agent observes, and an empty dict for each.
+            Observations and empty infos, by agent.
         """
         if seed is not None:
             self._world.seed(seed)
@@ -380,7 +380,7 @@ class VmasParallel:
         """Step; all agents act until the episode ends.
 
         Returns:
-            Observation, reward, end, truncation and an empty dict of each agent.
+            Observations, rewards, terminations, truncations and empty infos, by agent.
         """
         acted = self.agents
         step = self._world.step(
@@ -408,11 +408,7 @@ class VmasParallel:
         )
 
     def render(self) -> Any:
-        """Draw: the picture, uint8 ``[height, width, 3]``; nothing but a window with ``"human"``.
-
-        Raises:
-            Exception: Whatever the drawing library raises, where there is no screen for example.
-        """
+        """Draw: returns an image, uint8 ``[height, width, 3]``, or ``None`` with a window."""
         return None if self.render_mode is None else self._world.render(self.render_mode)
 
     def close(self) -> None:
@@ -423,7 +419,7 @@ class VmasParallel:
         return {agent: {} for agent in self.possible_agents}
 
     def _observed(self, entries: Entries) -> ByAgent:
-        """By agent what it observes, as its space has it."""
+        """Observations by agent, in the form of its space."""
         seen: ByAgent = {}
         for group in self._world.groups:
             for place, agent in enumerate(group.agents):
@@ -440,8 +436,8 @@ class VmasParallel:
 
 
 State = list[dict[str, Any]]
-"""For each object its attributes. An object is ``{"object": its index}``, a dict ``{"items": its
-items}``, and what never changes, such as a function, ``{"constant": True}``."""
+"""The attributes of each object. References are ``{"object": index}``, dicts ``{"items": items}``,
+and constants such as functions ``{"constant": True}``."""
 _PLAIN = (type(None), bool, int, float, str, torch.Tensor, np.ndarray, np.generic)
 _CONSTANTS = (
     type,
@@ -459,10 +455,10 @@ _CONSTANT_MODULES = ("gym", "gymnasium", "pyglet", "matplotlib")
 
 
 # VMAS keeps its state in the attributes of many objects: agents, landmarks, world, scenario.
-# All that are reachable are found once, when the simulator is made, in an order that depends on how
-# it was made alone. The attributes of the objects, in that order, are its state.
+# All reachable objects are listed once, when the simulator is made, in an order that depends only
+# on its arguments. Their attributes, in that order, are its state.
 class ObjectState:
-    """The state of everything that is reachable from an object.
+    """The state of all objects reachable from an object.
 
     Args:
         root: The object.
@@ -477,17 +473,17 @@ class ObjectState:
         """The attributes of every object; tensors are not copied.
 
         Raises:
-            StateMismatchError: If there is an object that was not there in the beginning.
+            StateMismatchError: If an object was created after the start.
         """
         return [
             {name: self._code(value) for name, value in vars(one).items()} for one in self._objects
         ]
 
     def write(self, state: State) -> None:
-        """Give every object the attributes that `read` returned; tensors are not copied.
+        """Set the attributes that `read` returned; tensors are not copied.
 
         Raises:
-            StateMismatchError: If there were other objects.
+            StateMismatchError: If the number of objects differs.
         """
         if len(state) != len(self._objects):
             raise StateMismatchError(
@@ -502,14 +498,14 @@ class ObjectState:
                 attributes[name] = self._decode(code, attributes.get(name))
 
     def keep_rows(self, before: State, rows: torch.Tensor) -> bool:
-        """Put some rows of all tensors back to what they were.
+        """Restore some rows of all tensors.
 
         Args:
-            before: What `read` returned before, copied.
-            rows: Which rows, bool ``[rows]``.
+            before: A copy of an earlier `read`.
+            rows: The rows, bool ``[rows]``.
 
         Returns:
-            Whether nothing but rows of tensors has changed; if not, nothing is put back.
+            Whether only rows of tensors changed; if not, nothing is restored.
         """
         found: list[tuple[torch.Tensor, torch.Tensor]] = []
         if not self._changed_rows(before, rows, found):
@@ -525,8 +521,8 @@ class ObjectState:
     def _changed_rows(
         self, before: State, rows: torch.Tensor, found: list[tuple[torch.Tensor, torch.Tensor]]
     ) -> bool:
-        """Collect the tensors that have rows, then and now; whether nothing else has changed."""
-        # What is new has no rows to keep; what is gone has.
+        """Collect the tensors with rows, old and new; returns whether nothing else changed."""
+        # A new attribute has no rows to keep; a removed one had.
         return all(
             name in new and _pairs(code, new[name], rows, found)
             for old, new in zip(before, self.read(), strict=True)
@@ -563,7 +559,7 @@ class ObjectState:
         return {"object": self._index[id(value)]}
 
     def _decode(self, code: Any, there: Any) -> Any:
-        """What a code means; ``there`` is what is in its place now."""
+        """Decode a value; ``there`` is the attribute's present value."""
         if isinstance(code, (list, tuple)):
             old = list(there) if isinstance(there, (list, tuple)) else []
             old += [None] * (len(code) - len(old))
@@ -583,7 +579,7 @@ class ObjectState:
 
 
 def copied(tree: Any, copy: Callable[[torch.Tensor], torch.Tensor] = torch.clone) -> Any:
-    """A copy of a state; a tensor that occurs twice in it does so in the copy."""
+    """Copy a state; a tensor that occurs twice is copied once."""
     seen: dict[int, torch.Tensor] = {}
 
     def go(value: Any) -> Any:
@@ -605,7 +601,7 @@ def copied(tree: Any, copy: Callable[[torch.Tensor], torch.Tensor] = torch.clone
 def _pairs(
     old: Any, new: Any, rows: torch.Tensor, found: list[tuple[torch.Tensor, torch.Tensor]]
 ) -> bool:
-    """Whether two codes differ in rows of tensors at most; adds these tensors to ``found``."""
+    """Whether two codes differ at most in rows of tensors, which are added to ``found``."""
     if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
         if old.shape != new.shape or old.dtype != new.dtype:
             return False
@@ -625,7 +621,7 @@ def _pairs(
 
 
 def _is_object(value: Any) -> bool:
-    """Whether it is one of the simulator's own objects, whose attributes are state."""
+    """Whether the attributes of a value are part of the simulator's state."""
     if isinstance(value, (*_PLAIN, *_CONSTANTS)) or not hasattr(value, "__dict__"):
         return False
     return type(value).__module__.split(".")[0] not in _CONSTANT_MODULES

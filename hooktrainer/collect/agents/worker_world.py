@@ -1,4 +1,4 @@
-"""`WorkerWorld`: environments of several agents that step in processes of their own."""
+"""`WorkerWorld`: multi-agent environments in worker processes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .world import AgentGroup, Entries, World, WorldStep
 
 Array = npt.NDArray[Any]
 Make = Callable[[int, int], World]
-"""Makes a world of so many environments, the first of which has an index."""
+"""Makes environments, given their number and the index of the first."""
 
 
 @dataclass(frozen=True)
 class WorldFacts:
-    """What a process says of its environments."""
+    """What a worker reports about its environments."""
 
     name: str
     groups: tuple[AgentGroup, ...]
@@ -35,20 +35,20 @@ class WorldFacts:
 
 
 class WorkerWorld:
-    """A world whose environments are shared out among processes, which step side by side.
+    """Multi-agent environments divided among worker processes.
 
-    The data and the state are those of one `ParallelWorld` of all of them.
+    The data and the state equal those of one `ParallelWorld` of all environments.
 
     Args:
-        make: Makes the share of a process, on the CPU.
-        num_envs: How many environments.
-        workers: How many processes.
-        first_env: Index of the first among all environments of the run.
-        device: Where the tensors are.
-        timeout: Seconds to wait for a process.
+        make: Makes one worker's environments, on the CPU.
+        num_envs: Number of environments.
+        workers: Number of processes.
+        first_env: Index of the first environment in the run.
+        device: Device of the tensors.
+        timeout: Seconds to wait for a worker.
 
     Raises:
-        ConfigError: If they cannot be made in other processes.
+        ConfigError: If the environments cannot be made in other processes.
     """
 
     shares = True
@@ -83,7 +83,7 @@ class WorkerWorld:
 
     @property
     def episodes(self) -> list[int]:
-        """For each environment the index of its running episode; -1 before the first."""
+        """Index of each environment's running episode; -1 before the first."""
         return self._episodes
 
     @episodes.setter
@@ -92,55 +92,55 @@ class WorkerWorld:
         self._ask("set_episodes", [self._episodes[share] for share in self._shares])
 
     def seed(self, seed: int) -> None:
-        """Start over: the first episode of every environment begins anew."""
+        """Seed all environments and start at their first episodes."""
         self._episodes = [-1] * self.num_envs
         self._ask("seed", [seed] * len(self._shares))
 
     def reset(self, envs: torch.Tensor | None = None) -> Entries:
-        """Begin new episodes."""
+        """Reset the environments."""
         begun = np.ones(self.num_envs, bool) if envs is None else envs.cpu().numpy()
         self._episodes = [e + int(b) for e, b in zip(self._episodes, begun, strict=True)]
         return self._joined(self._ask("reset", [begun[share] for share in self._shares]))
 
     def step(self, actions: Mapping[str, torch.Tensor]) -> WorldStep:
-        """Step the environments, those of the processes side by side."""
+        """Step the environments, the workers in parallel."""
         taken = {name: action.detach().cpu().numpy() for name, action in actions.items()}
         parts = [{name: array[share] for name, array in taken.items()} for share in self._shares]
         answers = self._ask("step", parts)
         return WorldStep(*[self._joined(part) for part in zip(*answers, strict=True)])
 
     def state_dict(self) -> dict[str, Any]:
-        """The running episodes, as one process with all environments would say them."""
+        """The state of all environments, in the form of one process's."""
         return joined_states(self._ask("state_dict", [()] * len(self._shares)))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Play the running episodes again, those of the processes side by side.
+        """Replay the running episodes, the workers in parallel.
 
         Raises:
-            StateMismatchError: If one takes another course.
+            StateMismatchError: If a replayed episode ends in another observation.
         """
         self._episodes = list(state["episodes"])
         parts = [part_of_state(state, share) for share in self._shares]
         return all(self._ask("load_state_dict", parts))
 
     def close(self) -> None:
-        """End the processes. Safe to call again."""
+        """Stop the workers. Safe to call again."""
         self._pool.close()
 
     def _ask(self, name: str, parts: Sequence[Any]) -> list[Any]:
-        """The answers of all, each of which is told its part."""
+        """Call a method in all workers with one part each, and return their results."""
         self._pool.settle()
         return self._pool.ask_all(lambda place: cloudpickle.dumps((name, parts[place])))
 
     def _joined(self, parts: Sequence[Any]) -> Any:
-        """Arrays of the shares, or dicts of such, as tensors of all environments."""
+        """Join the workers' arrays, or dicts of arrays, to tensors of all environments."""
         if isinstance(parts[0], dict):
             return {key: self._joined([part[key] for part in parts]) for key in parts[0]}
         return torch.from_numpy(np.concatenate(parts)).to(self.device)
 
 
 class _Worker:
-    """A world in a process of its own, which says arrays where the world says tensors."""
+    """Environments in a worker process, with arrays in place of tensors."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -171,7 +171,7 @@ class _Worker:
 
 
 def _serve(channel: Channel, make: Make, num_envs: int, first_env: int) -> None:
-    """Make the environments, then do as told until the connection ends."""
+    """Serve requests until the connection closes."""
     torch.set_num_threads(1)
     worker = _Worker(make(num_envs, first_env))
     channel.send_object(worker.facts())
@@ -193,11 +193,7 @@ def _arrays(tree: Any) -> Any:
 
 
 def check_agents_workers(world: World, num_envs: int, workers: int, stages: int = 1) -> None:
-    """Refuse processes that so many environments of a world cannot be shared among.
-
-    Raises:
-        ConfigError: Saying why.
-    """
+    """Raises ConfigError if the environments cannot be divided among ``workers`` processes."""
     if workers < 0:
         raise ConfigError(f"workers={workers}: pass 0 or more.")
     if stages != 1:

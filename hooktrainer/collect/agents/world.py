@@ -1,4 +1,4 @@
-"""`World`: a batch of environments of several agents, as tensors."""
+"""`World`: the protocol of batched multi-agent environments, and their groups of agents."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ Entries = dict[NestedKey, torch.Tensor]
 
 @dataclass
 class WorldStep:
-    """What a step of all environments gives.
+    """The result of one step of all environments.
 
     Attributes:
-        entries: What is observed after it; see `World.reset`. Where an episode ends, the true final
-            observations.
+        entries: The observations after it, as of `World.reset`; at an episode's end the true final
+            ones.
         rewards: By group, float32 ``[num_envs, agents]``; 0 for agents that have left.
         terminated: Whether the episode ended in a terminal state, bool ``[num_envs]``.
-        truncated: Whether it was broken off, likewise.
-        agents_terminated: By group, which agents have reached a terminal state, bool ``[num_envs,
-            agents]``; of a group that is left out, all agents end with the episode.
-        agents_truncated: Likewise, which were broken off.
-        infos: What agents said of the keys that the world was asked for, ``(group, key)``, float32
-            ``[num_envs, agents]``; NaN of those who said nothing.
+        truncated: Whether the episode was truncated, bool ``[num_envs]``.
+        agents_terminated: Terminated agents by group, bool ``[num_envs, agents]``; the agents of a
+            missing group end with the episode.
+        agents_truncated: Likewise, the truncated agents.
+        infos: The requested info keys, ``(group, key)``, float32 ``[num_envs, agents]``; NaN for
+            agents that did not report one.
     """
 
     entries: Entries
@@ -50,38 +50,30 @@ class WorldStep:
 
 
 class World(AnyWorld, Protocol):
-    """A batch of environments of several agents, whose steps are tensors on one device.
+    """A batch of multi-agent environments, whose steps are tensors on one device.
 
-    Tensors that it returns stay as they are: a later step writes into others.
+    Later steps do not write to the tensors that were returned. Attributes are those of `AnyWorld`
+    and:
 
     Attributes:
-        name: What it is called in messages.
-        num_envs: How many environments.
         groups: The agents, by group.
-        device: Where its tensors are.
-        state_space: The space of ``"state"``, the state of a whole environment; ``None`` if there
-            is none.
-        shares: Whether the episodes of an environment depend on its index and the seed alone, so
-            that processes can share the environments.
-        episodes: For each environment the index of its running episode, -1 before the first; where
-            they are not counted, -1 always.
-        lost: Why its running episodes cannot be saved; ``None`` if they can.
+        state_space: The space of ``"state"``, the global state; ``None`` if there is none.
     """
 
     groups: tuple[AgentGroup, ...]
     state_space: spaces.Space[Any] | None
 
     def reset(self, envs: torch.Tensor | None = None) -> Entries:
-        """Begin new episodes.
+        """Start new episodes.
 
         Args:
-            envs: Where, bool ``[num_envs]``; ``None`` for all.
+            envs: The environments, bool ``[num_envs]``; ``None`` for all.
 
         Returns:
-            What is observed, of which only what is in ``envs`` counts: ``(group, "observation")``,
-            or one entry for each leaf of a dict observation, ``[num_envs, agents, ...]``; ``(group,
-            "action_mask")`` where there are masks; ``(group, "mask")``, which agents are there,
-            bool ``[num_envs, agents]``, where agents can leave; and ``"state"`` where there is one.
+            Observations, valid in ``envs`` only: ``(group, "observation")``, or one entry for each
+            leaf of a dict observation, ``[num_envs, agents, ...]``; ``(group, "action_mask")`` if
+            there are masks; ``(group, "mask")``, which agents are present, bool ``[num_envs,
+            agents]``, if agents can leave; and ``"state"`` if there is one.
         """
 
     def step(self, actions: Mapping[str, torch.Tensor]) -> WorldStep:
@@ -97,7 +89,7 @@ Spaces = Mapping[str, tuple[Space, Space]]
 """By an agent's name, its observation space and its action space."""
 Grouping = Mapping[str, Sequence[str]]
 """By a group's name, the names of its agents."""
-# What the root of a batch needs for itself; groups are its neighbours.
+# Keys at the root of a batch, next to the groups.
 _RESERVED = {"action", "done", "terminated", "truncated", "reward", "next", "collector", "state"}
 
 
@@ -106,17 +98,16 @@ _RESERVED |= {"observation", "episode_reward", "step_count", "info"}
 
 @dataclass(frozen=True)
 class AgentGroup:
-    """Agents that have the same spaces.
+    """Agents with equal spaces.
 
     Attributes:
-        name: Its name, the key of its entries in a batch.
-        agents: The names of its agents, in their order along the dimension of agents.
-        observation_space: The observations of one agent, without an action mask.
-        action_space: The actions of one agent.
-        mask_path: Where the environment says at each step which discrete actions are allowed: the
-            keys that lead there in an agent's observation, none in its ``info``; ``None`` if
-            nowhere.
-        path: The keys that lead in it to what ``observation_space`` is of.
+        name: The key of its entries in a batch.
+        agents: The names of its agents, in their order along the agents dimension.
+        observation_space: The observation space of one agent, without an action mask.
+        action_space: The action space of one agent.
+        mask_path: Keys that lead to the action mask in an agent's observation; empty if the mask is
+            in its ``info``; ``None`` if there is none.
+        path: Keys that lead to ``observation_space`` in an agent's observation.
     """
 
     name: str
@@ -133,7 +124,7 @@ class AgentGroup:
 
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
-        """The arrays of which an observation consists; their keys are those within the group."""
+        """The arrays of an observation, with keys within the group."""
         return ObservationLayout(self.observation_space).leaves
 
     @cached_property
@@ -143,7 +134,7 @@ class AgentGroup:
 
     @cached_property
     def action_format(self) -> ActionFormat:
-        """What an action looks like as the policy writes it."""
+        """The format in which the policy writes an action."""
         return ActionFormat(self.action_space)
 
 
@@ -153,15 +144,14 @@ def group_agents(
     """Put agents into groups.
 
     Args:
-        agents: Every agent's spaces. A dict observation with the entry ``"action_mask"`` has one.
-        given: The groups; by default agents with equal spaces are one. A single group is called
-            ``"agents"``, several are called after what the names of their agents begin with.
-        masked: Agents whose ``info`` holds an action mask. Where there is nothing to choose from,
-            it is left alone.
+        agents: Spaces by agent. A dict observation with the entry ``"action_mask"`` has a mask.
+        given: Names of the agents by group; by default agents with equal spaces form a group,
+            called ``"agents"`` if it is the only one, else by the common prefix of its agents.
+        masked: Agents whose ``info`` holds an action mask; ignored for continuous actions.
 
     Raises:
-        ConfigError: If a group holds agents with different spaces, an agent is in no group or in
-            two, or a group has an impossible name.
+        ConfigError: If a group's agents have different spaces, an agent is not in exactly one
+            group, or a group's name is reserved.
     """
     groups = _by_spaces(agents) if given is None else {k: list(v) for k, v in given.items()}
     _check(groups, agents)
@@ -178,7 +168,7 @@ def group_agents(
             if set(rest) == {"observation"}:  # PettingZoo's own layout
                 observation, path = rest["observation"], ("observation",)
         made.append(AgentGroup(name, tuple(members), observation, action, mask_path, path))
-    for group in made:  # refused here if they have no tensor form
+    for group in made:  # raises if there is no tensor form
         group.leaves, group.action_format  # noqa: B018
     return tuple(made)
 
@@ -234,26 +224,26 @@ def _check(groups: Grouping, agents: Spaces) -> None:
 
 
 def check_agents_info_keys(keys: Any, groups: Sequence[AgentGroup]) -> InfoKeys:
-    """Return the keys, or refuse those that are entries of a batch already.
+    """Return the info keys.
 
     Args:
-        keys: What the user gave.
+        keys: The user's keys.
         groups: The agents.
 
     Raises:
-        ConfigError: If one is taken, or they are not different strings.
+        ConfigError: If a key is a batch entry already, or they are not different strings.
     """
     observed = {part for group in groups for key in group.keys for part in key}
     return check_info_keys(keys, observed | {"state", "mask", MASK})
 
 
 class AgentInfos:
-    """What agents said in one step of all environments; NaN of those who said nothing.
+    """Collects the agents' infos of one step; NaN for agents that report nothing.
 
     Args:
-        keys: Of their infos.
+        keys: The info keys.
         groups: The agents.
-        num_envs: How many environments.
+        num_envs: Number of environments.
     """
 
     def __init__(self, keys: InfoKeys, groups: Sequence[AgentGroup], num_envs: int) -> None:
@@ -266,16 +256,16 @@ class AgentInfos:
         }
 
     def write(self, env: int, infos: Mapping[str, Any], is_last: bool, name: str) -> None:
-        """Write what was said in one environment.
+        """Write the infos of one environment.
 
         Args:
             env: Its index.
-            infos: By agent, what it said.
-            is_last: Whether the episode ended with it: then one agent at least gives every key.
-            name: What the environment is called.
+            infos: Infos by agent.
+            is_last: Whether the episode ended: then at least one agent has to report each key.
+            name: The environment's name for messages.
 
         Raises:
-            ConfigError: If something is no number, or is not there at an episode's end.
+            ConfigError: If a value is not a number, or a key is missing at an episode's end.
         """
         for key in self._keys:
             gave = False
@@ -303,10 +293,10 @@ def infos_of_tensors(
     device: torch.device,
     name: str,
 ) -> Entries:
-    """The same of a simulator whose agents say tensors ``[num_envs]`` or ``[num_envs, 1]``.
+    """The infos of a tensor simulator, ``[num_envs]`` or ``[num_envs, 1]`` for each agent.
 
     Raises:
-        ConfigError: If they are others, or no agent says one.
+        ConfigError: If a shape differs, or no agent reports a key.
     """
     entries: Entries = {}
     for key in keys:
@@ -325,7 +315,7 @@ def infos_of_tensors(
 
 
 def mean_over_agents(infos: Entries) -> Entries:
-    """By key the mean over all agents that said something, ``[num_envs, 1]``; NaN if none did."""
+    """By key the mean over the agents that reported it, ``[num_envs, 1]``; NaN if none did."""
     by_key: dict[str, list[torch.Tensor]] = {}
     for (_, key), value in infos.items():
         by_key.setdefault(key, []).append(value)
@@ -333,7 +323,7 @@ def mean_over_agents(infos: Entries) -> Entries:
 
 
 def _column(key: str, said: Mapping[str, Any], num_envs: int, name: str) -> torch.Tensor | None:
-    """What one agent said in all environments, float32 ``[num_envs]``; ``None`` if nothing."""
+    """One agent's value in all environments, float32 ``[num_envs]``; ``None`` if there is none."""
     if key not in said:
         return None
     value = said[key]

@@ -1,4 +1,4 @@
-"""`make_world`: environments of several agents, from an id, a scenario or a factory."""
+"""`make_world`: makes multi-agent environments from an id, a scenario or a factory."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def make_world(
     device: torch.device | str = "cpu",
     first_env: int = 0,
 ) -> World:
-    """Make environments of several agents.
+    """Make multi-agent environments.
 
     Args:
         env: ``"vmas/<scenario>"``, or a scenario class of VMAS; ``"pettingzoo/<family>/<name>"``,
-            or a function that makes a parallel environment of PettingZoo, without arguments.
-        num_envs: How many.
+            or a function without arguments that makes a PettingZoo parallel environment.
+        num_envs: Number of environments.
         env_kwargs: Arguments of the environment.
-        groups: By a group's name, its agents; by default agents with equal spaces are a group.
-        info_keys: What of agents' ``info`` steps give, see `WorldStep`.
-        device: Where they are simulated, if they are tensors.
-        first_env: Index of the first among all environments of the run.
+        groups: Names of the agents by group; by default agents with equal spaces form a group.
+        info_keys: Keys of the agents' ``info`` that steps return, see `WorldStep`.
+        device: Device of the tensors.
+        first_env: Index of the first environment in the run.
 
     Raises:
         ConfigError: If there is no such environment.
@@ -66,11 +66,11 @@ def make_world(
 
 
 def is_several(env: Any) -> bool:
-    """Whether this is how an environment of several agents is named."""
+    """Whether ``env`` names a multi-agent environment."""
     return (isinstance(env, str) and env.startswith((VMAS, PETTINGZOO))) or is_scenario(env)
 
 
 def is_scenario(env: Any) -> bool:
-    """Whether this is a scenario class of VMAS; VMAS is not imported to find out."""
+    """Whether ``env`` is a VMAS scenario class. Does not import VMAS."""
     module = sys.modules.get("vmas.simulator.scenario")
     return module is not None and isinstance(env, type) and issubclass(env, module.BaseScenario)

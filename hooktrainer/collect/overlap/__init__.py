@@ -1,4 +1,4 @@
-"""Collecting the next batches while the learner optimizes on this one."""
+"""Asynchronous collection: the next batches are collected while the learner optimizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`OverlappedCollector`: the next batches are collected while the learner optimizes."""
+"""`OverlappedCollector`: collects the next batches while the learner optimizes."""
 
 from __future__ import annotations
 
@@ -21,56 +21,49 @@ from .server import Collected, ProcessWorker, Request, ThreadWorker
 
 
 class OverlappedCollector(RemoteCollector):
-    """Collects up to ``depth`` batches ahead, in a process or a thread of its own.
+    """Collects up to ``depth`` batches ahead, in its own process or thread.
 
-    With ``depth=0`` nothing is ahead: the batches are the collector's own, bit for bit, collected
-    in this thread by the policy as it is. With ``depth=1`` the next batch is begun when one is
-    handed out, so it is collected while the learner optimizes, by the policy as it was before: its
-    policy is one update older. With more, batches are that much older, and a collector whose
-    batches take unequally long does not keep the learner waiting.
+    With ``depth=0`` batches are the collector's own, bit for bit, collected in this thread. With
+    ``depth=1`` the next batch is collected while the learner optimizes on this one, by a policy one
+    update older. A greater depth makes batches older, and hides the variance of collection times.
 
-    The policy that collects is a copy. Its weights change between batches only, to those that the
-    learner's policy had when the batch was asked for. So the log-probabilities in a batch are those
-    of the policy that acted, and PPO's ratio is right. What the copy changes in itself while it
-    acts does not come back. Each batch holds ``("collector", "policy_version")``, int64: how many
-    batches the learner had trained on when the weights were taken.
+    The policy that collects is a copy. Its weights change between batches only, to the learner's at
+    the time of the request. So the log-probabilities in a batch are those of the policy that acted.
+    Changes that the copy makes to itself while acting are not copied back. Each batch holds
+    ``("collector", "policy_version")``, int64: the number of batches the learner had trained on
+    when the weights were taken. At most ``depth`` batches are ready or in progress, so the ratio of
+    updates to data equals that of a run without overlap.
 
-    Neither side runs ahead: a batch is only begun when fewer than ``depth`` are ready or under way,
-    and the learner waits for the next batch. So the ratio of updates to data is that of a run
-    without overlap.
-
-    A process has random numbers of its own, seeded from the run's. Which weights collect which
-    batch does not depend on time, so a run can be repeated, and is resumed, bit for bit: the state
-    waits for the batches under way and holds them. A thread draws from the learner's generators,
-    and who draws first is chance: such a run goes on after a resume, but is not the same, unless
-    the policy draws no random numbers.
+    A process has its own random numbers, seeded from the run's. The weights of each batch do not
+    depend on time, so runs can be repeated and resumed bit for bit: the state waits for the batches
+    in progress and includes them. A thread shares the learner's generators, in no fixed order: such
+    a run resumes, but not exactly, unless the policy draws no random numbers.
 
     Args:
-        collector: A `Collector`, or whatever `adapt` makes one of, such as one of TorchRL's
-            collectors, which goes into a thread. With the first batch it is closed, and a copy
-            takes its place. What has no ``state_dict`` begins anew after a resume.
-        depth: How many batches are collected ahead.
-        mode: ``"process"``, or ``"thread"`` for environments that wait for something or release
-            the interpreter's lock, and for what cannot be sent to another process.
-        weights: ``"fixed"``: a batch is collected with the weights as of when it was asked for,
-            which makes a run repeatable. ``"newest"``: with the newest there are when it begins,
-            which makes batches younger where collecting is the slower side. They are there when
-            `update_policy_weights_` is called, as it is after every batch once a trainer is
-            registered.
-        max_age: How many updates older than the learner's a batch's policy may be.
-        when_old: What is done so that none is older: ``"wait"``: batches are asked for later;
-            ``"drop"``: what turns out too old is thrown away, counted, and collected anew.
+        collector: A `Collector`, or anything that `adapt` accepts, such as a TorchRL collector,
+            which runs in a thread. It is closed at the first batch, and a copy replaces it. A
+            collector without ``state_dict`` restarts when a run is resumed.
+        depth: Number of batches collected ahead.
+        mode: ``"process"``, or ``"thread"`` for environments that wait or release the interpreter's
+            lock, and for objects that cannot be pickled.
+        weights: ``"fixed"``: a batch uses the weights at the time of its request, so runs can be
+            repeated. ``"newest"``: the newest weights when it starts, which makes batches younger
+            if collection is the slower side; `update_policy_weights_` publishes them, after every
+            batch once a trainer is registered.
+        max_age: The most updates by which a batch's policy may be older than the learner's.
+        when_old: How ``max_age`` is kept: ``"wait"``: batches are requested later; ``"drop"``:
+            batches that are too old are dropped, counted, and collected again.
         timeout: Seconds after which a process or thread that does not answer ends the run.
 
     Attributes:
         wrapped: The collector.
         resumes: ``"exactly"`` if the collector does, and collects in a process with fixed weights.
-        policy_age: How many updates the policy of the last batch was behind.
-        dropped: How many batches were thrown away because they were too old.
+        policy_age: Number of updates by which the last batch's policy was older.
+        dropped: Number of dropped batches.
         is_saved: Always false: checkpoints hold it as the collector, not as a hook.
 
     Raises:
-        ConfigError: If an argument cannot work.
+        ConfigError: If an argument is invalid.
 
     Examples:
         >>> from hooktrainer import VectorCollector
@@ -119,12 +112,12 @@ class OverlappedCollector(RemoteCollector):
 
     @property
     def ahead(self) -> int:
-        """How many batches are ready or under way."""
+        """Number of batches that are ready or in progress."""
         return len(self._prefetcher)
 
     @property
     def timing(self) -> Timing:
-        """Where the times of the process or thread are added, as ``worker/<name>``."""
+        """The timing that receives the worker's times, as ``worker/<name>``."""
         return self._timing
 
     @timing.setter
@@ -134,14 +127,14 @@ class OverlappedCollector(RemoteCollector):
             self._collector.timing = timing
 
     def metrics(self, batch: TensorDictBase) -> dict[str, Any]:
-        """What to log of a batch: ``data/age``, and ``data/dropped`` if batches may be."""
+        """Metrics of a batch: ``data/age``, and ``data/dropped`` if batches can be dropped."""
         metrics = super().metrics(batch)
         if self.max_age is not None and self.when_old == "drop":
             metrics["data/dropped"] = Total(self.dropped)
         return metrics
 
     def register(self, trainer: Any) -> None:
-        """Have a trainer log `metrics` with every batch, and hand over weights as they are made."""
+        """Log `metrics` with every batch, and publish weights with ``weights="newest"``."""
         super().register(trainer)
         if self.weights == "newest":
             trainer.register_op("post_steps", self.update_policy_weights_)
@@ -155,12 +148,7 @@ class OverlappedCollector(RemoteCollector):
             self._prefetcher.begin(self._updates)
 
     def _take(self) -> TensorDictBase:
-        """Wait for the next batch.
-
-        Raises:
-            ChildError: If the process died or does not answer.
-            TimeoutError: If the thread does not answer.
-        """
+        """Wait for the next batch."""
         return self._young_enough()
 
     def _ask(self) -> None:
@@ -184,37 +172,34 @@ class OverlappedCollector(RemoteCollector):
 
     @property
     def _limit(self) -> int:
-        """How many batches may be ahead."""
+        """The most batches that may be ahead."""
         if self.when_old == "wait" and self.max_age is not None:
             return min(self.depth, self.max_age)
         return self.depth
 
-    # -- what a trainer asks of it ---------------------------------------------------------------
+    # -- the collector contract ------------------------------------------------------------------
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
-        """Start over: the first episode of every environment begins anew, seeded from ``seed``."""
+        """Restart all environments, seeded from ``seed``."""
         self._prefetcher.set_seed(seed)
         self.seed = seed
         return seed if static_seed else seed + 1
 
     def reset(self) -> None:
-        """Abandon the running episodes: the next batch begins with new ones."""
+        """Abandon the running episodes: the next batch starts with new ones."""
         self._prefetcher.reset()
 
     def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
-        """Bring the learner's policy up to date, as the collector does; the worker's follows.
+        """Update the learner's policy, as the collector does.
 
-        With ``weights="newest"`` it does so with the next batch that is begun, else with the next
-        that is asked for, in which case nothing needs to be called.
+        With ``weights="newest"`` the worker uses it from the next batch that starts. Otherwise the
+        next requested batch does, and nothing needs to be called.
         """
         super().update_policy_weights_(policy_or_weights)
         self._prefetcher.publish(self._updates)
 
     def shard(self, rank: int, world_size: int) -> None:
-        """Keep only the share of one of several processes that collect together.
-
-        Each of them then has a worker of its own.
-        """
+        """Keep one process's share of the environments. Each process has its own worker."""
         if self._prefetcher.has_begun:
             raise ConfigError("shard() was called after the first batch.")
         self._collector.shard(rank, world_size)
@@ -222,21 +207,21 @@ class OverlappedCollector(RemoteCollector):
         self._prefetcher.share = rank
 
     def check_shares(self, number: int) -> None:
-        """Refuse what the collector refuses."""
+        """Raises ConfigError if the collector cannot be divided."""
         self._collector.check_shares(number)
 
     def use_workers(
         self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
     ) -> None:
-        """Have the collector step its environments in processes; they start with it."""
+        """Have the collector step its environments in processes, which start with it."""
         self._collector.use_workers(workers, stages, at_once=False, timeout=timeout)
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """A state to go on with when the environments are shared out otherwise than before."""
+        """A state to resume with when the environments are divided otherwise than before."""
         return self._collector.reshard([collector_state(state) for state in states])
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a resumed run needs; waits for the batches under way and holds them."""
+        """Everything a resumed run needs; waits for the batches in progress and includes them."""
         state = self._prefetcher.state()
         return {
             "collector": state["collector"],
@@ -250,18 +235,18 @@ class OverlappedCollector(RemoteCollector):
         }
 
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
-        """In what the collector differs from the one that was saved."""
+        """How the collector differs from the saved one."""
         return mismatches(self._collector, saved["collector"] if OVERLAP in saved else saved)
 
     def fitting(self, saved: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """What of it the collector can take up; batches that were collected ahead are left out."""
+        """The part that the collector can restore, without the batches collected ahead."""
         return fitting(self._collector, collector_state(saved))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned, of this or another depth, or of a plain collector.
+        """Restore a `state_dict`, also of another depth or of a plain collector.
 
         Raises:
-            StateMismatchError: If the collector cannot take it up.
+            StateMismatchError: If the collector does not accept it.
         """
         own = state_dict["collector"] if OVERLAP in state_dict else state_dict
         ours = state_dict.get(OVERLAP, {})
@@ -298,25 +283,25 @@ def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
 
 
 Mode = Literal["process", "thread"]
-_STREAM = 1  # tells the worker's random numbers from others that are drawn with the run's seed
+_STREAM = 1  # separates the worker's random numbers from others with the run's seed
 
 
 class Prefetcher:
-    """The batches that are ready or under way, in order, and what collects them.
+    """Requests batches from a worker and returns them in order.
 
-    The worker starts with the first batch that is asked for. Until then the collector is here, and
-    everything is done with it; afterwards it is closed, and a copy works elsewhere.
+    The worker starts with the first request. Until then all calls go to the collector here;
+    afterwards that one is closed, and the worker has a copy.
 
     Args:
         collector: The collector. Its policy stays the learner's.
-        mode: Where the copy works.
-        newest: Whether batches are collected with the newest weights there are.
+        mode: Where the copy runs.
+        newest: Whether batches are collected with the newest weights.
         timeout: Seconds to wait for an answer.
 
     Attributes:
-        timing: Where the worker's times go.
-        share: Which of several learners this is; each has random numbers of its own.
-        rng: State of the random generators that a process begins with.
+        timing: Receives the worker's times.
+        share: Index of this learner among several; each has its own random numbers.
+        rng: State of the random generators with which a process starts.
     """
 
     def __init__(self, collector: Collector, mode: Mode, *, newest: bool, timeout: float) -> None:
@@ -337,7 +322,7 @@ class Prefetcher:
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is a worker."""
+        """Whether the worker has started."""
         return self._worker is not None
 
     @property
@@ -348,7 +333,7 @@ class Prefetcher:
     # -- batches ---------------------------------------------------------------------------------
 
     def ask(self, version: int) -> None:
-        """Ask for a batch with the weights as they are, which have this version."""
+        """Request a batch with the present weights, whose version is ``version``."""
         worker = self._worker or self.begin(version)
         with self.timing.phase("sync_weights"):
             weights = None if self._sent == version else self._weights()
@@ -357,7 +342,7 @@ class Prefetcher:
         self._under_way += 1
 
     def take(self) -> TensorDictBase:
-        """The batch that was asked for first; waits for it."""
+        """Wait for the batch that was requested first."""
         return self._ready.popleft() if self._ready else self._receive()
 
     def put(self, batches: Iterable[TensorDictBase]) -> None:
@@ -367,11 +352,11 @@ class Prefetcher:
     def wait(self) -> None:
         """Wait until all batches are ready."""
         while self._under_way:
-            with suppress(StopIteration):  # the collector has ended, as it says when asked again
+            with suppress(StopIteration):  # raised again by the next request
                 self._ready.append(self._receive())
 
     def discard(self) -> None:
-        """Throw all batches away."""
+        """Drop all batches."""
         while self._under_way:
             with suppress(StopIteration):
                 self._receive()
@@ -391,7 +376,7 @@ class Prefetcher:
     # -- weights ---------------------------------------------------------------------------------
 
     def publish(self, version: int) -> None:
-        """Hand over the weights as they are, for the next batch that is begun."""
+        """Send the present weights for the next batch that starts."""
         if self._worker is not None and self._newest:
             self._worker.send(Request("adopt", (version, self._weights())))
             self._sent = version
@@ -403,7 +388,7 @@ class Prefetcher:
     # -- the worker ------------------------------------------------------------------------------
 
     def begin(self, version: int) -> ProcessWorker | ThreadWorker:
-        """Start the worker, with the weights as they are."""
+        """Start the worker with the present weights."""
         kind = ProcessWorker if self._mode == "process" else ThreadWorker
         self._worker = worker = kind(self._collector, self._newest, self._timeout)
         self._sent = version
@@ -414,7 +399,7 @@ class Prefetcher:
         return worker
 
     def set_seed(self, seed: int) -> None:
-        """Have the environments start over, and a process's random numbers."""
+        """Restart the environments and a process's random numbers."""
         self.discard()
         if self._worker is None:
             self._collector.set_seed(seed)
@@ -432,7 +417,7 @@ class Prefetcher:
             self._collector.reset()
 
     def state(self) -> dict[str, Any]:
-        """State of the collector and, in a process, of the random generators; after all batches."""
+        """Wait for all batches; the collector's state and, in a process, the random generators'."""
         self.wait()
         if self._worker is None:
             return {"collector": self._collector.state_dict(), "rng": self.rng}
@@ -440,17 +425,17 @@ class Prefetcher:
         return state if self._mode == "process" else {**state, "rng": None}
 
     def load(self, state: dict[str, Any], rng: dict[str, Any] | None) -> None:
-        """Take up what `state` returned."""
+        """Restore what `state` returned."""
         self.discard()
         self.rng = rng
-        self._sent = -1  # whatever the worker has, it is not these
+        self._sent = -1  # the worker has other weights
         if self._worker is None:
             self._collector.load_state_dict(state)
         else:
             self._call("load", state, rng)
 
     def close(self) -> None:
-        """End the worker, in the middle of a batch if need be."""
+        """Stop the worker, during a batch if necessary."""
         if self._worker is None:
             self._collector.shutdown()
         else:
@@ -461,7 +446,7 @@ class Prefetcher:
         self._call("seed_generators", (entropy, self.share, _STREAM))
 
     def _call(self, method: str, *args: Any) -> Any:
-        """Have the worker do something else; no batch may be under way."""
+        """Call a method of the worker; no batch may be in progress."""
         assert self._worker is not None
         self._worker.send(Request(method, args))
         return self._worker.receive()

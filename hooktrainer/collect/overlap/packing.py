@@ -1,8 +1,8 @@
-"""Trees of tensors from one process to another, with a copy on each side and no more.
+"""Sends trees of tensors between processes with one copy on each side.
 
-A message is a pickle in which every tensor is a number, followed by what the tensors hold. If that
-is much, it lies in memory that the processes share: nothing of it goes through the pipe, and the
-sender need not wait until it is read. Small messages are quicker through the pipe.
+A message is a pickle in which tensors are numbers, followed by the tensors' bytes. Large messages
+go through shared memory, so that the sender need not wait for the reader; small ones are faster
+through the pipe.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HEAD = struct.Struct("<QQ")  # length of the pickle, bytes of shared memory
 
 
 class Connection(Protocol):
-    """What `Worker` and `Channel` have in common."""
+    """The common interface of `Worker` and `Channel`."""
 
     def send(self, message: bytes) -> None:
         """Send a message."""
@@ -35,14 +35,14 @@ class Connection(Protocol):
         """Wait for a message."""
 
     def give_file(self, descriptor: int) -> None:
-        """Give the other side an open file."""
+        """Send an open file."""
 
     def take_file(self) -> int:
-        """Take the open file that the other side gives."""
+        """Receive an open file."""
 
 
 class _Spec(NamedTuple):
-    """A tensor without its elements."""
+    """The description of a tensor without its elements."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -51,7 +51,7 @@ class _Spec(NamedTuple):
 
 
 class _Tensors:
-    """What both picklers do: they put plain tensors aside, each once."""
+    """A pickler's ``persistent_id`` that collects plain tensors, each once."""
 
     tensors: list[torch.Tensor]
     numbers: dict[int, int]
@@ -74,7 +74,7 @@ class _Pickler(_Tensors, pickle.Pickler):
 
 
 class _CodePickler(_Tensors, cloudpickle.Pickler):
-    """Takes lambdas, local functions and what a script defines across as well."""
+    """Pickles lambdas, local functions and definitions of scripts as well."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
@@ -96,13 +96,13 @@ def send(connection: Connection, tree: Any) -> None:
 
 
 def dump(tree: Any) -> bytes:
-    """A tree that holds code as well, in one piece for `load`."""
+    """Serialize a tree that may hold code, for `load`."""
     head, tensors = _split(_CodePickler, tree)
     return _joined(head, tensors)
 
 
 def receive(connection: Connection) -> Any:
-    """Wait for what `send` sends. Its tensors may be written to."""
+    """Wait for a tree sent by `send`. Its tensors are writable."""
     message = connection.receive()
     length, shared = _HEAD.unpack_from(message)
     if not shared:
@@ -116,14 +116,14 @@ def receive(connection: Connection) -> Any:
 
 
 def load(message: bytes) -> Any:
-    """What `dump` was given."""
+    """Deserialize the result of `dump`."""
     length, _ = _HEAD.unpack_from(message)
     memory = bytearray(message)
     place = _aligned(_HEAD.size + length)
 
     def next_piece(size: int) -> torch.Tensor:
         nonlocal place
-        # A storage of its own, so that writing to one tensor is not writing to all.
+        # Disjoint pieces: writing to one tensor does not change another.
         piece = torch.frombuffer(memory, dtype=torch.uint8, count=size, offset=place)
         place += _aligned(size)
         return piece

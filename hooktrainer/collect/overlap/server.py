@@ -1,4 +1,4 @@
-"""What goes on in the thread or process that collects: one request after another."""
+"""The thread or process that collects: it serves one request after another."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ from . import packing
 
 
 class Request(NamedTuple):
-    """What the learner asks for: a method of `CollectorServer` and its arguments.
-
-    Each is answered, but for `adopt`, which brings weights.
-    """
+    """A method of `CollectorServer` and its arguments. All but `adopt` are answered."""
 
     method: str
     args: tuple[Any, ...] = ()
@@ -43,8 +40,8 @@ class Collected(NamedTuple):
     Attributes:
         batch: The batch.
         version: Version of the weights that collected it.
-        times: Seconds by phase that it took.
-        spans: What was done when, if that was asked for.
+        times: Seconds by phase.
+        spans: Trace spans, if requested.
     """
 
     batch: Any
@@ -54,17 +51,14 @@ class Collected(NamedTuple):
 
 
 class Inbox:
-    """The requests that have come and were not served yet.
-
-    Requests are put there as they come, so that the learner never waits to get rid of one.
-    """
+    """The queue of requests. Reading them at once keeps the learner from waiting to send."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Request | None] = SimpleQueue()
         self._seen: deque[Request | None] = deque()
 
     def put(self, request: Request | None) -> None:
-        """Add a request; ``None`` says that there will be no more."""
+        """Add a request; ``None`` ends the queue."""
         self._queue.put(request)
 
     def get(self) -> Request | None:
@@ -72,7 +66,7 @@ class Inbox:
         return self._seen.popleft() if self._seen else self._queue.get()
 
     def take_newest(self) -> tuple[int, Weights] | None:
-        """Take the weights out of all requests that wait; the last ones and their version."""
+        """Remove the weights from all waiting requests; returns the last ones and their version."""
         with suppress(Empty):
             while True:
                 self._seen.append(self._queue.get_nowait())
@@ -87,13 +81,12 @@ class Inbox:
 
 
 class CollectorServer:
-    """Collects with a collector that nobody else uses.
+    """Serves requests with its own collector.
 
     Args:
-        collector: The collector, with a policy of its own.
-        inbox: Where requests come in.
-        newest: Whether a batch is collected with the newest weights there are, not with those it
-            was asked for with.
+        collector: The collector, with its own policy.
+        inbox: The requests.
+        newest: Whether a batch uses the newest weights rather than those of its request.
 
     Attributes:
         is_busy: Whether a request is being served.
@@ -111,7 +104,7 @@ class CollectorServer:
         collector.start()
 
     def serve(self, answer: Callable[[Any], None], fail: Callable[[Exception], None]) -> None:
-        """Serve requests until there are no more, then close the collector."""
+        """Serve requests until the queue ends, then close the collector."""
         try:
             while (request := self._inbox.get()) is not None:
                 if request.method == "adopt":
@@ -130,9 +123,9 @@ class CollectorServer:
             self._collector.shutdown()
 
     def adopt(self, version: int, weights: Weights | None) -> None:
-        """Take up weights; ``None`` if they are those that are there, or were taken before."""
+        """Set the weights for the next batch; ``None`` keeps the present ones."""
         if weights is not None:
-            self._weights = weights  # loaded when they are needed, where an error has an answer
+            self._weights = weights  # loaded by `collect`, which can answer with an error
         self._version = max(self._version, version)
 
     def collect(self, version: int, weights: Weights | None, trace: bool) -> Collected:
@@ -140,8 +133,8 @@ class CollectorServer:
 
         Args:
             version: Version of the weights to use.
-            weights: The weights, unless they are those of the batch before.
-            trace: Whether to record what is done when.
+            weights: The weights; ``None`` if they are unchanged.
+            trace: Whether to record spans.
         """
         self.adopt(version, weights)
         if self._newest and (newest := self._inbox.take_newest()) is not None:
@@ -163,22 +156,22 @@ class CollectorServer:
         return Collected(batch, self._version, times or {"collect": end - start}, spans)
 
     def state(self) -> dict[str, Any]:
-        """The collector's state and that of the random generators."""
+        """The state of the collector and of the random generators."""
         return {"collector": self._collector.state_dict(), "rng": rng_state()}
 
     def load(self, state: dict[str, Any], rng: dict[str, Any] | None) -> None:
-        """Take up a collector's state and, if given, that of the random generators."""
+        """Restore the collector and, if given, the random generators."""
         self._version, self._weights = -1, None
         self._collector.load_state_dict(state)
         if rng is not None:
             set_rng_state(rng)
 
     def set_rng_state(self, rng: dict[str, Any]) -> None:
-        """Take up the state of the random generators."""
+        """Set the state of the random generators."""
         set_rng_state(rng)
 
     def set_seed(self, seed: int) -> None:
-        """Have the environments start over."""
+        """Restart the environments."""
         self._collector.set_seed(seed)
 
     def seed_generators(self, entropy: tuple[int, ...]) -> None:
@@ -193,20 +186,20 @@ class CollectorServer:
         self._collector.reset()
 
 
-_GRACE = 5.0  # seconds that a batch under way has to end
+_GRACE = 5.0  # seconds that a batch in progress has to end
 
 
 class ThreadWorker:
     """A thread that collects with a copy of a collector.
 
     Args:
-        collector: The collector. It is shut down: the copy has environments of its own.
-        newest: See `CollectorServer`.
+        collector: The collector. It is shut down: the copy has its own environments.
+        newest: As for `CollectorServer`.
         timeout: Seconds to wait for an answer.
 
     Attributes:
         name: For messages and traces.
-        pid: ``None``: it is in this process.
+        pid: ``None``: it runs in this process.
 
     Raises:
         ConfigError: If the collector cannot be copied.
@@ -246,7 +239,7 @@ class ThreadWorker:
         self._inbox.put(request)
 
     def receive(self) -> Any:
-        """Wait for the next answer, and return it or raise what was raised there."""
+        """Wait for the next answer; returns it or raises the thread's exception."""
         try:
             result, error = self._answers.get(timeout=self._timeout)
         except Empty:
@@ -259,7 +252,7 @@ class ThreadWorker:
         return result
 
     def close(self) -> None:
-        """Have the thread end, after the batch under way."""
+        """End the thread after the batch in progress."""
         self._inbox.put(None)
         self._thread.join(_GRACE)
         if self._thread.is_alive():
@@ -274,7 +267,7 @@ class ThreadWorker:
 
 
 class _PerThread(threading.local):
-    """What `tensordict.nn.set_interaction_type` sets, for each thread apart."""
+    """A thread-local replacement of tensordict's interaction type."""
 
     def __init__(self, first: Any) -> None:
         self._mode = first
@@ -289,9 +282,9 @@ class _PerThread(threading.local):
 class _InteractionTypes:
     """Keeps the interaction types of threads apart while threads collect.
 
-    tensordict has one place for all threads, a variable of its own that nothing public reaches:
-    while the learner evaluates deterministically, a thread that collects would stop exploring. So
-    another object takes its place for as long as such threads live, and no longer.
+    tensordict has one private variable for all threads. A deterministic evaluation in the learner
+    would stop exploration in a collecting thread. So a thread-local object replaces it while such
+    threads live.
     """
 
     def __init__(self) -> None:
@@ -300,7 +293,7 @@ class _InteractionTypes:
         self._shared: Any = None
 
     def separate(self) -> None:
-        """One more thread begins to collect."""
+        """Count one more collecting thread."""
         with self._lock:
             if not self._threads:
                 self._shared = probabilistic._interaction_type
@@ -308,7 +301,7 @@ class _InteractionTypes:
             self._threads += 1
 
     def join(self) -> None:
-        """One has ended; after the last, all is as it was, in the mode that this thread is in."""
+        """Count one less; after the last, restore tensordict's object in this thread's mode."""
         with self._lock:
             self._threads -= 1
             if not self._threads:
@@ -316,7 +309,7 @@ class _InteractionTypes:
                 probabilistic._interaction_type = self._shared
 
 
-_INTERACTION_TYPES = _InteractionTypes()  # one for the process, as what it replaces is
+_INTERACTION_TYPES = _InteractionTypes()  # one per process, like the variable it replaces
 NAME = "the collecting process"
 
 
@@ -325,15 +318,15 @@ class ProcessWorker:
 
     Args:
         collector: The collector. It is shut down: the process makes its own environments.
-        newest: See `CollectorServer`.
+        newest: As for `CollectorServer`.
         timeout: Seconds to wait for an answer.
 
     Attributes:
         name: For messages and traces.
-        pid: Number of the process.
+        pid: The process id.
 
     Raises:
-        ConfigError: If the collector cannot be sent to another process.
+        ConfigError: If the collector cannot be pickled.
     """
 
     name = NAME
@@ -356,27 +349,27 @@ class ProcessWorker:
         packing.send(self._worker, request)
 
     def receive(self) -> Any:
-        """Wait for the next answer, and return it or raise what was raised there."""
+        """Wait for the next answer; returns it or raises the process's exception."""
         return packing.receive(self._worker)
 
     def close(self) -> None:
-        """End the process, whatever it is doing."""
+        """End the process at once."""
         self._worker.close()
 
 
 class _Stop(BaseException):
-    """The learner has no more use for what is being collected."""
+    """Ends a batch in progress when the learner closes."""
 
 
 def _work(channel: Channel, payload: bytes, newest: bool, threads: int, dtype: torch.dtype) -> None:
-    """What the process does."""
+    """The process's main function."""
     torch.set_num_threads(threads)
     torch.set_default_dtype(dtype)
     inbox, is_over = Inbox(), threading.Event()
     server = CollectorServer(packing.load(payload), inbox, newest)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        if is_over.is_set() and server.is_busy:  # else somebody else sent it: the learner decides
+        if is_over.is_set() and server.is_busy:  # else from outside: the learner decides
             raise _Stop
 
     signal.signal(signal.SIGINT, interrupt)
@@ -387,7 +380,7 @@ def _work(channel: Channel, payload: bytes, newest: bool, threads: int, dtype: t
 
 
 def _read(channel: Channel, inbox: Inbox, is_over: threading.Event, main: int) -> None:
-    """Take in what the learner sends until it closes; then stop a batch under way."""
+    """Queue requests until the learner closes; then interrupt a batch in progress."""
     try:
         while True:
             inbox.put(packing.receive(channel))

@@ -1,8 +1,6 @@
-"""Worlds whose environments are tensors on one device, and what collects from them.
+"""Batched tensor environments: their protocol `TensorWorld` and their collector `WorldCollector`.
 
-`TensorWorld` says what a simulator has to give, `FunctionalWorld` is for physics that are pure
-functions, and `WorldCollector` yields the batches that `VectorCollector` yields, without a step in
-which anything waits for the device.
+`FunctionalWorld` is the base class for physics written as pure functions.
 """
 
 from __future__ import annotations

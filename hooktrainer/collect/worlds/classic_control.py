@@ -1,4 +1,4 @@
-"""`AcrobotWorld`: swing up a double pendulum that is driven at its elbow."""
+"""Gymnasium's classic control environments as tensors."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class AcrobotWorld(FunctionalWorld):
     """Gymnasium's ``Acrobot-v1`` (Sutton, 1996) as tensors, with the dynamics of Sutton and Barto.
 
     Args:
-        num_envs: How many environments.
-        device: Where they are simulated.
+        num_envs: Number of environments.
+        device: Device of the simulation.
         **rest: As for `FunctionalWorld`.
     """
 
@@ -43,13 +43,13 @@ class AcrobotWorld(FunctionalWorld):
         super().__init__(num_envs, device, **rest)
 
     def initial(self, uniform: torch.Tensor) -> torch.Tensor:
-        """Both links hanging down, nearly at rest, ``[num_envs, 4]``."""
+        """Near rest, ``[num_envs, 4]``."""
         return 0.2 * uniform - 0.1
 
     def transition(
         self, state: Any, action: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """A step of Runge and Kutta's, of 0.2 seconds."""
+        """A Runge-Kutta step of 0.2 seconds."""
         torque = action - 1
         k1 = _derivative(state, torque)
         k2 = _derivative(state + (_DT / 2) * k1, torque)
@@ -71,7 +71,7 @@ class AcrobotWorld(FunctionalWorld):
 
 
 def _derivative(state: torch.Tensor, torque: torch.Tensor) -> torch.Tensor:
-    """That of the state; both links are 1 long, weigh 1, and have 1 as moment of inertia."""
+    """The derivative of the state; both links have length, mass and moment of inertia 1."""
     first, second, first_speed, second_speed = state.unbind(-1)
     cos, sin = second.cos(), second.sin()
     d1, d2 = 3.5 + cos, 1.25 + 0.5 * cos
@@ -100,9 +100,9 @@ class CartPoleWorld(FunctionalWorld):
     """Gymnasium's ``CartPole-v1`` (Barto, Sutton and Anderson, 1983) as tensors.
 
     Args:
-        num_envs: How many environments.
-        device: Where they are simulated.
-        sutton_barto_reward: Whether the reward is -1 where the pole falls and else 0, not always 1.
+        num_envs: Number of environments.
+        device: Device of the simulation.
+        sutton_barto_reward: Whether the reward is -1 when the pole falls and else 0, not always 1.
         **rest: As for `FunctionalWorld`.
     """
 
@@ -125,13 +125,13 @@ class CartPoleWorld(FunctionalWorld):
         super().__init__(num_envs, device, **rest)
 
     def initial(self, uniform: torch.Tensor) -> torch.Tensor:
-        """Cart and pole nearly at rest, ``[num_envs, 4]``."""
+        """Near rest, ``[num_envs, 4]``."""
         return 0.1 * uniform - 0.05
 
     def transition(
         self, state: Any, action: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """A step of Euler's, of 20 milliseconds."""
+        """An Euler step of 20 milliseconds."""
         x, x_dot, theta, theta_dot = state.unbind(-1)
         cos, sin = theta.cos(), theta.sin()
         # 2 action - 1 is the direction; the force and the centrifugal force of the pole, by mass
@@ -156,14 +156,7 @@ _CAR_GRAVITY = 0.0025
 
 
 class _Car(FunctionalWorld):
-    """What both cars share.
-
-    Args:
-        num_envs: How many environments.
-        device: Where they are simulated.
-        goal_velocity: How fast the car has to be at the goal.
-        **rest: As for `FunctionalWorld`.
-    """
+    """The common part of both cars."""
 
     num_uniforms = 1
     original: ClassVar[type[gym.Env[Any, Any]]]
@@ -192,9 +185,9 @@ class MountainCarWorld(_Car):
     """Gymnasium's ``MountainCar-v0`` (Moore, 1990) as tensors.
 
     Args:
-        num_envs: How many environments.
-        device: Where they are simulated.
-        goal_velocity: How fast the car has to be at the goal.
+        num_envs: Number of environments.
+        device: Device of the simulation.
+        goal_velocity: The least speed at the goal.
         **rest: As for `FunctionalWorld`.
     """
 
@@ -216,9 +209,9 @@ class MountainCarContinuousWorld(_Car):
     """Gymnasium's ``MountainCarContinuous-v0`` as tensors.
 
     Args:
-        num_envs: How many environments.
-        device: Where they are simulated.
-        goal_velocity: How fast the car has to be at the goal.
+        num_envs: Number of environments.
+        device: Device of the simulation.
+        goal_velocity: The least speed at the goal.
         **rest: As for `FunctionalWorld`.
     """
 
@@ -229,7 +222,7 @@ class MountainCarContinuousWorld(_Car):
     def transition(
         self, state: Any, action: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Push with a force of at most 1, which costs what was asked for."""
+        """Push with a force of at most 1; the cost is that of the action before clipping."""
         asked = action.squeeze(-1)
         following = _drive(state, asked.clamp(-1.0, 1.0) * 0.0015)
         position, speed = following.unbind(-1)
@@ -259,8 +252,8 @@ class PendulumWorld(FunctionalWorld):
     """Gymnasium's ``Pendulum-v1`` as tensors.
 
     Args:
-        num_envs: How many environments.
-        device: Where they are simulated.
+        num_envs: Number of environments.
+        device: Device of the simulation.
         g: Acceleration of gravity.
         **rest: As for `FunctionalWorld`.
     """

@@ -1,4 +1,4 @@
-"""`FunctionalWorld`: a tensor world whose physics are pure functions of tensors."""
+"""`FunctionalWorld`: a tensor environment whose physics are pure functions of tensors."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ...errors import ConfigError, StateMismatchError
 from .tensor_world import Observations, Outcome
 
 State: TypeAlias = torch.Tensor | dict[str, torch.Tensor]
-"""What physics need to know of all environments: tensors ``[num_envs, ...]``."""
-_RESETS = 0  # purpose of the random numbers
+"""The state of all environments: tensors ``[num_envs, ...]``."""
+_RESETS = 0  # purpose of the random streams
 
 
 class Carry(NamedTuple):
-    """All that one step of a `FunctionalWorld` hands to the next.
+    """The state between two steps of a `FunctionalWorld`.
 
     Attributes:
-        state: The physics' own.
-        keys: Of the streams of random numbers, int64 ``[num_envs, num_uniforms]``; never changed.
+        state: The state of the physics.
+        keys: Keys of the random streams, int64 ``[num_envs, num_uniforms]``; constant.
         episode: Index of each environment's running episode, int64 ``[num_envs]``.
         length: Steps of it so far, int64 ``[num_envs]``.
     """
@@ -38,24 +38,22 @@ class Carry(NamedTuple):
 class FunctionalWorld(ABC):
     """A `TensorWorld` made of three pure functions: `initial`, `transition` and `observe`.
 
-    Time limits, new episodes and their random numbers are made of these once for all, in `advance`.
-    That function is pure as well, so it compiles: several steps, and a policy between them, can be
-    one graph. How an episode begins is a function of the seed, the environment's index and the
-    episode's index; a running one is its `Carry`. So any share of the environments plays the same
-    episodes, and a resumed run goes on exactly.
+    `advance` adds time limits, resets and their random numbers. It is pure as well, so several
+    steps and a policy can be compiled to one graph. The start of an episode is a function of the
+    seed, the environment's index and the episode's index; a running episode is its `Carry`. So any
+    share of the environments plays the same episodes, and a resumed run continues exactly.
 
-    Derive from it and write the three functions. They take and return tensors on ``device``, each
-    row of which is an environment by itself, however many there are. They use no random numbers but
-    those they are given, change nothing in place, keep nothing in ``self``, and never look at what
-    a tensor holds.
+    Subclasses write the three functions. They take and return tensors on ``device`` whose rows are
+    independent environments. They use only the given random numbers, change nothing in place, store
+    nothing in ``self``, and do not read a tensor's value in Python.
 
     Args:
-        num_envs: How many environments.
-        device: Where they are simulated.
-        first_env: Index of the first among all environments of the run.
+        num_envs: Number of environments.
+        device: Device of the simulation.
+        first_env: Index of the first environment in the run.
         max_episode_steps: The length at which an episode is truncated; ``None`` for no limit. By
             default that of the class.
-        dtype: In which the physics are computed. Observations and rewards are float32.
+        dtype: Type of the physics. Observations and rewards are float32.
 
     Raises:
         ConfigError: If ``num_envs`` or ``max_episode_steps`` is less than 1.
@@ -86,7 +84,7 @@ class FunctionalWorld(ABC):
     action_space: spaces.Space[Any]
     max_episode_steps: int | None = None
     num_uniforms: ClassVar[int] = 0
-    """How many random numbers `initial` takes for each environment."""
+    """Random numbers that `initial` takes per environment."""
     frame_skip = 1
     shares = True
     lost: str | None = None
@@ -118,7 +116,7 @@ class FunctionalWorld(ABC):
 
     @abstractmethod
     def initial(self, uniform: torch.Tensor) -> State:
-        """The state in which an episode begins.
+        """The state at the start of an episode.
 
         Args:
             uniform: Random numbers in [0, 1), ``[num_envs, num_uniforms]``, of type ``dtype``.
@@ -128,25 +126,24 @@ class FunctionalWorld(ABC):
     def transition(
         self, state: State, action: torch.Tensor
     ) -> tuple[State, torch.Tensor, torch.Tensor]:
-        """What an action leads to.
+        """The result of an action.
 
         Args:
             state: As `initial` and this function return it.
             action: As for `TensorWorld.step`.
 
         Returns:
-            The state, the reward, ``[num_envs]``, and whether it is a terminal state, bool
-            ``[num_envs]``.
+            The state, the reward ``[num_envs]``, and whether it is terminal, bool ``[num_envs]``.
         """
 
     def observe(self, state: State) -> torch.Tensor | Observations:
-        """What is observed in a state: a tensor, or one for each entry of the observation space.
+        """The observation of a state: a tensor, or one for each entry of the observation space.
 
         By default the state itself.
         """
         return cast("torch.Tensor | Observations", state)
 
-    # -- what is made of them --------------------------------------------------------------------
+    # -- pure functions derived from the physics -------------------------------------------------
 
     def begin(self, keys: torch.Tensor, episode: torch.Tensor) -> Carry:
         """The first step of some episodes.
@@ -158,14 +155,11 @@ class FunctionalWorld(ABC):
         return Carry(self._fresh(keys, episode), keys, episode, torch.zeros_like(episode))
 
     def advance(self, carry: Carry, action: torch.Tensor) -> tuple[Carry, Outcome]:
-        """One step of all environments; a pure function.
+        """Step all environments; a pure function.
 
         Args:
-            carry: What `begin` or the step before returned.
+            carry: The result of `begin` or of the last step.
             action: As for `TensorWorld.step`.
-
-        Returns:
-            What the next step needs, and what is to be seen of this one.
         """
         state, reward, terminated = self.transition(carry.state, action)
         length = carry.length + 1
@@ -187,7 +181,7 @@ class FunctionalWorld(ABC):
         return Carry(following, carry.keys, episode, length.masked_fill(done, 0)), outcome
 
     def observations(self, carry: Carry) -> Observations:
-        """What is observed before the next step."""
+        """The observations before the next step."""
         return self._entries(carry.state)
 
     def _fresh(self, keys: torch.Tensor, episode: torch.Tensor) -> State:
@@ -201,10 +195,10 @@ class FunctionalWorld(ABC):
             return observed
         return {key: x.float() if x.dtype is self.dtype else x for key, x in observed.items()}
 
-    # -- the world -------------------------------------------------------------------------------
+    # -- TensorWorld -----------------------------------------------------------------------------
 
     def seed(self, seed: int) -> None:
-        """Start over: the episodes that begin from now on are those of this seed."""
+        """Seed all environments and start at their first episodes."""
         self.keys = stream_keys(
             seed, _RESETS, self._first_env, self.num_envs, self.num_uniforms, self.device
         )
@@ -213,7 +207,7 @@ class FunctionalWorld(ABC):
 
     @property
     def episodes(self) -> list[int]:
-        """For each environment the index of its running episode, -1 before the first."""
+        """Index of each environment's running episode; -1 before the first."""
         if self.carry is None:
             return list(self._begun)
         found: list[int] = self.carry.episode.tolist()
@@ -224,7 +218,7 @@ class FunctionalWorld(ABC):
         self.carry, self._begun = None, list(episodes)
 
     def reset(self) -> Observations:
-        """Begin the next episode of every environment."""
+        """Start the next episode of every environment."""
         if self.carry is None:
             episode = torch.tensor(self._begun, dtype=torch.int64).to(self.device)
         else:
@@ -233,20 +227,20 @@ class FunctionalWorld(ABC):
         return self.observations(self.carry)
 
     def step(self, actions: torch.Tensor) -> Outcome:
-        """Step all environments, and begin the next episode of those that ended."""
+        """Step all environments and reset those that ended."""
         assert self.carry is not None, "reset comes before the first step"
         self.carry, outcome = self.advance(self.carry, actions)
         return outcome
 
     def state_dict(self) -> dict[str, Any]:
-        """The running episodes, if they have begun."""
+        """The running episodes, if they have started."""
         if self.carry is None:
             return {"episodes": list(self._begun)}
         state, _, episode, length = self.carry
         return {"state": _copied(state), "episode": episode.clone(), "length": length.clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Restore what `state_dict` returned; whether running episodes go on."""
+        """Restore a `state_dict`; returns whether running episodes continue."""
         if "episodes" in state:
             self.episodes = list(state["episodes"])
             return False
@@ -264,15 +258,15 @@ class FunctionalWorld(ABC):
         )
         return True
 
-    def close(self) -> None:  # noqa: B027 - to be replaced only where there is something
-        """There is nothing to close."""
+    def close(self) -> None:  # noqa: B027 - optional to override
+        """Do nothing."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(num_envs={self.num_envs}, device={str(self.device)!r})"
 
 
 def _where(envs: torch.Tensor, new: State, old: State) -> State:
-    """``new`` in some environments, ``old`` in the others."""
+    """``new`` in the environments ``envs``, ``old`` in the others."""
     if isinstance(new, torch.Tensor):
         return torch.where(envs.view(-1, *[1] * (new.ndim - 1)), new, cast(torch.Tensor, old))
     olds = cast("dict[str, torch.Tensor]", old)
@@ -292,9 +286,9 @@ def _shapes(state: State) -> Any:
 
 
 # `uniforms` is SplitMix64 (Steele, Lea and Flood, 2014, Fast splittable pseudorandom number
-# generators), evaluated at any place: the n-th number of a stream is a hash of its key plus n times
-# an odd constant. Streams begin at places hashed of the seed and the stream's index. All of it is
-# int64 arithmetic that wraps around: the same numbers on every device, eager and compiled.
+# generators), evaluated at any position: the n-th number of a stream is a hash of its key plus n
+# times an odd constant. A key is a hash of the seed and the stream's index. Wrapping int64
+# arithmetic gives the same numbers on every device, eager and compiled.
 GAMMA = 0x9E3779B97F4A7C15 - 2**64  # as int64: 2⁶⁴ / the golden ratio, odd
 _FIRST = 0xBF58476D1CE4E5B9 - 2**64
 _SECOND = 0x94D049BB133111EB - 2**64
@@ -304,56 +298,56 @@ _BITS = 24  # that a float32 holds exactly
 def stream_keys(
     seed: int, purpose: int, first: int, number: int, width: int, device: torch.device
 ) -> torch.Tensor:
-    """Keys of streams, int64 ``[number, width]``: each of them is a stream of its own.
+    """Keys of independent random streams, int64 ``[number, width]``.
 
     Args:
         seed: The run's seed, 0 or more.
-        purpose: What the numbers are for; other streams for each purpose.
-        first: Index of the first row, on which its keys depend, not on how many there are.
-        number: How many rows.
-        width: How many streams each has.
-        device: Where the keys are to be.
+        purpose: Different purposes have different streams.
+        first: Index of the first row. A row's keys depend on its index, not on ``number``.
+        number: Number of rows.
+        width: Streams per row.
+        device: Device of the keys.
     """
     (word,) = np.random.SeedSequence([seed, purpose]).generate_state(1, np.uint64).view(np.int64)
     rows = torch.arange(first + 1, first + number + 1).unsqueeze(-1)
     columns = torch.arange(1, width + 1)
     keys = _mixed(_mixed(rows * GAMMA + int(word)) + columns * GAMMA)
-    return (keys + GAMMA).to(device)  # where the first number of each is hashed from
+    return (keys + GAMMA).to(device)  # the position of each stream's first number
 
 
 def uniforms(keys: torch.Tensor, counter: torch.Tensor | int) -> torch.Tensor:
-    """The numbers at one place of some streams, uniform in [0, 1), float32 like ``keys``.
+    """The numbers at one position of some streams, uniform in [0, 1), float32 shaped like ``keys``.
 
     Args:
-        keys: Those of the streams, from `stream_keys`.
-        counter: Which number of each, from 0: int64 ``[rows]``, or one for all.
+        keys: Keys from `stream_keys`.
+        counter: Position in each stream, from 0: int64 ``[rows]``, or one for all.
     """
     if isinstance(counter, torch.Tensor):
         place = torch.add(keys, counter.unsqueeze(-1), alpha=GAMMA)
     else:
         place = keys + _wrapped(counter * GAMMA)
-    # The last step of the hash does not reach the bits that are used.
+    # The last step of the hash does not change the upper bits used here.
     bits = (_hashed(place) >> (64 - _BITS)) & (2**_BITS - 1)
     return bits.to(torch.float32) * 2.0**-_BITS
 
 
 def _mixed(x: torch.Tensor) -> torch.Tensor:
-    """SplitMix64's hash, one to one, of int64 as if they were unsigned."""
+    """SplitMix64's hash, a bijection, of int64 taken as unsigned."""
     x = _hashed(x)
     return x ^ _shifted(x, 31)
 
 
 def _hashed(x: torch.Tensor) -> torch.Tensor:
-    """The same but for its last step."""
+    """The hash without its last step."""
     x = (x ^ _shifted(x, 30)) * _FIRST
     return (x ^ _shifted(x, 27)) * _SECOND
 
 
 def _shifted(x: torch.Tensor, places: int) -> torch.Tensor:
-    """``x`` to the right, with zeros from the left, as if it were unsigned."""
+    """Logical right shift."""
     return (x >> places) & (2 ** (64 - places) - 1)
 
 
 def _wrapped(number: int) -> int:
-    """An integer as int64 arithmetic would have it."""
+    """Wrap an integer to int64."""
     return (number + 2**63) % 2**64 - 2**63

@@ -1,4 +1,4 @@
-"""`TensorWorld`: a batch of environments of one agent whose state, step and reset are tensors."""
+"""`TensorWorld`: the protocol of batched tensor environments with one agent."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class AnyWorld(Protocol):
     """A batch of environments whose steps are tensors on one device.
 
     Attributes:
-        name: What it is called in messages.
-        num_envs: How many environments.
-        device: Where its tensors are.
-        shares: Whether the episodes of an environment depend on the seed, its index and the number
-            of its episode alone, so that processes can share the environments.
-        episodes: For each environment the index of its running episode, -1 before the first; where
-            they are not counted, -1 always.
+        name: Name for messages.
+        num_envs: Number of environments.
+        device: Device of its tensors.
+        shares: Whether an episode depends only on the seed, its environment's index and its own
+            index, so that processes can divide the environments.
+        episodes: Index of each environment's running episode, -1 before the first; always -1 if
+            they are not counted. Setting it before a `reset` skips the episodes up to these.
         lost: Why running episodes cannot be saved; ``None`` if they can.
     """
 
@@ -32,23 +32,23 @@ class AnyWorld(Protocol):
     lost: str | None
 
     def seed(self, seed: int) -> None:
-        """Start over: the episodes that begin from now on are those of this seed."""
+        """Seed all environments and start at their first episodes."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The running episodes and the random state; nothing of what is ``lost``."""
+        """The running episodes and the random state, except what is ``lost``."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Restore what `state_dict` returned; the seed was set before.
+        """Restore a `state_dict`, after `seed`.
 
         Returns:
-            Whether the running episodes go on; if not, new ones have to begin.
+            Whether running episodes continue; if not, new ones have to start.
 
         Raises:
-            StateMismatchError: If it is the state of another world.
+            StateMismatchError: If the state is of another environment.
         """
 
     def close(self) -> None:
-        """Close all environments; safe to call again."""
+        """Close all environments. Safe to call again."""
 
 
 Observations: TypeAlias = dict[NestedKey, torch.Tensor]
@@ -56,18 +56,17 @@ Observations: TypeAlias = dict[NestedKey, torch.Tensor]
 
 
 class Outcome(NamedTuple):
-    """What a step of all environments gives.
+    """The result of one step of all environments.
 
     Attributes:
-        observation: What is observed now: where an episode ended, the first observation of the
-            next one.
+        observation: The present observations: after an episode's end the first of the next episode.
         reward: float32 ``[num_envs]``.
         terminated: Whether the episode ended in a terminal state, bool ``[num_envs]``.
-        truncated: Whether it was broken off, as by a time limit, bool ``[num_envs]``.
-        final: What the step led to: where an episode ended, its **true final observation**,
-            elsewhere what ``observation`` holds. ``None`` if the simulator does not show it.
-        log: What else the simulator has to say: numbers by name, each a scalar or ``[num_envs]``,
-            NaN where nothing is said of an environment; ``None`` for nothing.
+        truncated: Whether the episode was truncated, bool ``[num_envs]``.
+        final: At an episode's end its **true final observation**, elsewhere ``observation``;
+            ``None`` if the simulator does not return it.
+        log: Numbers by name, scalars or ``[num_envs]``, NaN for environments without a value; or
+            ``None``.
     """
 
     observation: Observations
@@ -80,36 +79,28 @@ class Outcome(NamedTuple):
 
 @runtime_checkable
 class TensorWorld(AnyWorld, Protocol):
-    """A batch of environments of one agent, as tensors on one device.
+    """A batch of environments with one agent, as tensors on one device.
 
-    What a simulator has to give to be trained in, `hooktrainer.collect.WorldCollector` does the
-    rest. Environments that end begin their next episode within the same step.
+    This is what a simulator has to provide to be used by `hooktrainer.collect.WorldCollector`.
+    Environments that end start their next episode within the same step.
 
-    **No step waits for the device.** A world on a GPU is given work faster than it does it, so
-    `step` must not read what a tensor holds: no ``.item()``, no ``.any()`` in a condition, no
-    ``nonzero``, no indexing by a boolean mask. ``torch.where`` does all of it.
+    **Steps must not wait for the device**: no ``.item()``, no ``.any()`` in a condition, no
+    ``nonzero``, no indexing by a boolean mask. Use ``torch.where``.
 
-    **Tensors** that `reset` and `step` return may be written to by the next `step`: whoever wants
-    to keep them copies them. The actions that `step` is given are not to be changed.
+    The next `step` may write to the tensors that `reset` and `step` returned: copy those to be
+    kept. `step` must not change its actions.
 
-    A batch of environments of *several* agents is a `hooktrainer.collect.agents.World`.
+    For several agents see `hooktrainer.collect.agents.World`. Attributes are those of `AnyWorld`
+    and:
 
     Attributes:
-        name: What it is called in messages.
-        num_envs: How many environments.
-        device: Where its tensors are.
-        observation_space: The observation space of one environment. The entry of a plain space is
-            ``"observation"``. A ``spaces.Dict`` has an entry for each of its keys, and these are
-            what simulators call observation groups: a value network reads ``"critic"`` alone if
-            there is one, and a policy ``"policy"`` if there is one, else all but ``"critic"``.
+        observation_space: The observation space of one environment. A plain space has the entry
+            ``"observation"``. A ``spaces.Dict`` has an entry for each key, the observation groups
+            of
+            simulators: value networks read only ``"critic"`` if there is one, policies ``"policy"``
+            if there is one, else all but ``"critic"``.
         action_space: The action space of one environment.
-        frame_skip: Frames of the simulator in a step, as they are to be counted.
-        shares: Whether the episodes of an environment depend on the seed, its index and the number
-            of its episode alone, so that processes can share the environments.
-        episodes: For each environment the index of its running episode, -1 before the first. Set
-            before a `reset`, it says which episodes were begun already. Where they are not counted
-            -1 always.
-        lost: Why running episodes cannot be saved; ``None`` if they can.
+        frame_skip: Frames of the simulator per step, for counting.
     """
 
     observation_space: spaces.Space[Any]
@@ -117,12 +108,12 @@ class TensorWorld(AnyWorld, Protocol):
     frame_skip: int
 
     def reset(self) -> Observations:
-        """Begin the next episode of every environment."""
+        """Start the next episode of every environment."""
 
     def step(self, actions: torch.Tensor) -> Outcome:
-        """Step all environments, and begin the next episode of those that ended.
+        """Step all environments and reset those that ended.
 
         Args:
-            actions: As the action space has them: int64 ``[num_envs]`` for a ``Discrete``, float32
-                ``[num_envs, *shape]`` for a ``Box``, not clipped unless the collector was told to.
+            actions: In the form of the action space: int64 ``[num_envs]`` for a ``Discrete``,
+                float32 ``[num_envs, *shape]`` for a ``Box``, clipped only if the collector clips.
         """

@@ -1,4 +1,4 @@
-"""Actions as tensors: from how a policy writes them to how a world takes them, and at random."""
+"""Actions as tensors: conversion from the policy's format to the environment's, and sampling."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from ..buffers import OutputBuffers
 from .functional_world import stream_keys, uniforms
 from .world_buffers import WorldBuffers
 
-_ACTIONS = 1  # purpose of the random numbers
+_ACTIONS = 1  # purpose of the random streams
 
 
 class WorldActions:
-    """Turns what a policy writes into what a world takes, on the device.
+    """Converts a policy's actions to the environment's format, on the device.
 
     Args:
         space: The action space of one environment.
         categorical: Whether discrete actions are indices; one-hot vectors otherwise.
         clips: Whether continuous actions are clipped to their bounds.
-        device: Where the world is.
+        device: The environment's device.
 
     Attributes:
-        format: How the policy writes them.
-        options: Whether discrete ones are indices, and whether continuous ones are clipped.
+        format: The policy's format.
+        options: ``(categorical, clips)``.
 
     Raises:
         ConfigError: If the space is not Discrete, MultiDiscrete, MultiBinary or Box.
@@ -44,7 +44,7 @@ class WorldActions:
         self.options = (categorical, clips)
         self.space = space
         self._device = device
-        self._sizes: list[int] = []  # of what there is to choose from
+        self._sizes: list[int] = []  # of the discrete choices
         if isinstance(space, spaces.Discrete):
             self._sizes = [int(space.n)]
         elif isinstance(space, spaces.MultiDiscrete):
@@ -60,7 +60,7 @@ class WorldActions:
             self._draw_box = _BoxSampler(space, device)
 
     def to_world(self, actions: torch.Tensor) -> torch.Tensor:
-        """What a world takes, of what the policy wrote, ``[num_envs, *format.shape]``."""
+        """Convert the policy's actions ``[num_envs, *format.shape]``."""
         if actions.device != self._device:
             actions = actions.to(self._device, non_blocking=True)
         if self._one_hot:
@@ -73,15 +73,15 @@ class WorldActions:
 
     @property
     def numbers(self) -> int:
-        """How many random numbers an action takes to be drawn."""
+        """Random numbers needed per action."""
         return sum(self._sizes) or math.prod(self.format.shape)
 
     def draw(self, uniform: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """Actions as a policy writes them, uniform among those allowed.
+        """Sample allowed actions uniformly, in the policy's format.
 
         Args:
             uniform: ``[num_envs, numbers]``, in [0, 1).
-            mask: Which are allowed, bool ``[num_envs, mask_size]``; ``None`` for all.
+            mask: Allowed actions, bool ``[num_envs, mask_size]``; ``None`` for all.
         """
         if self._draw_box is not None:
             return self._draw_box(uniform.view(-1, *self.format.shape))
@@ -98,19 +98,19 @@ class WorldActions:
 
 
 class RandomWorldActor:
-    """An `Actor` without a policy, whose actions are a function of seed, environment and step.
+    """An `Actor` with random actions, a function of seed, environment and step.
 
     Args:
-        actions: How they are drawn.
-        buffers: Where the observations are; of interest is only an action mask among them.
+        actions: The sampler.
+        buffers: The observations, which may hold an action mask.
         num_envs: Number of environments.
         horizon: Steps of a rollout.
         seed: The run's seed.
-        first_env: Index of the first environment among all those of the run.
-        device: Where the actions are drawn.
+        first_env: Index of the first environment in the run.
+        device: Device of the actions.
 
     Attributes:
-        steps: How many steps each environment made before this rollout.
+        steps: Steps of each environment before this rollout.
     """
 
     is_laid_out = True
@@ -134,35 +134,35 @@ class RandomWorldActor:
         self._masks = buffers.inputs[names.index((MASK,))] if (MASK,) in names else None
 
     def act(self, t: int) -> torch.Tensor:
-        """Actions drawn from the action space, among those the mask allows."""
+        """Sample actions among those the mask allows."""
         mask = None if self._masks is None else self._masks[t]
         action = self._actions.draw(uniforms(self._keys, self.steps + t), mask)
         self._outputs.write(t, {"action": action})
         return action
 
     def skip(self, t: int) -> None:
-        """Nothing is carried from step to step."""
+        """Do nothing."""
 
     def begin(self, envs: SomeEnvs) -> None:
-        """Nothing is carried from step to step."""
+        """Do nothing."""
 
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
         """The actions of this rollout, ``[num_envs, time, ...]``."""
         return self._outputs.tensors(blank)
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing is carried from rollout to rollout."""
+        """Return an empty state."""
         return {}
 
     def check(self, state_dict: dict[str, Any]) -> None:
-        """Nothing to check."""
+        """Do nothing."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Nothing to restore."""
+        """Do nothing."""
 
 
 class _BoxSampler:
-    """Draws from a Box as Gymnasium does: uniform, exponential or normal, as there are bounds."""
+    """Samples a Box as Gymnasium does: uniform, exponential or normal, depending on its bounds."""
 
     def __init__(self, space: spaces.Box, device: torch.device) -> None:
         below, above = space.bounded_below, space.bounded_above
@@ -177,7 +177,7 @@ class _BoxSampler:
         if self._is_bounded:
             return within
         far = -torch.log1p(-uniform)
-        normal = torch.special.ndtri(uniform.clamp(2.0**-25))  # whose least is no infinity
+        normal = torch.special.ndtri(uniform.clamp(2.0**-25))  # keeps the lowest value finite
         up, down = self._low + far, self._high - far
         open_above = torch.where(self._below, up, normal)
         return torch.where(self._above, torch.where(self._below, within, down), open_above)

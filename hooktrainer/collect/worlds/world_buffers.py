@@ -1,4 +1,4 @@
-"""`WorldBuffers`: the memory of a rollout of a tensor world, on its device."""
+"""`WorldBuffers`: the buffers of a rollout of tensor environments, on their device."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from .tensor_world import Observations, Outcome
 
 
 class WorldBuffers:
-    """What a world writes in a rollout, time first, allocated once.
+    """The buffers of a rollout, time first, allocated once.
 
     Args:
         leaves: The leaves of an observation.
         num_envs: Number of environments.
         horizon: Steps of a rollout.
-        device: Where the world is.
-        infos: Names of what is kept of the log.
+        device: The environments' device.
+        infos: Names of the log entries to keep.
 
     Attributes:
         keys: The entries of an observation.
         reward: float32 ``[time, num_envs]``.
         terminated: bool ``[time, num_envs]``.
         truncated: bool ``[time, num_envs]``.
-        done: Either, likewise.
-        info: By name float32 ``[time, num_envs]``; NaN where the world said nothing.
-        inputs: For each leaf ``time + 1`` rows ``[num_envs, *shape]``: what the policy acts on, and
-            last what it will act on next.
+        done: bool ``[time, num_envs]``, terminated or truncated.
+        info: By name float32 ``[time, num_envs]``; NaN for steps without a value.
+        inputs: For each leaf ``time + 1`` rows ``[num_envs, *shape]``: the policy's inputs, and
+            last its input of the next rollout.
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class WorldBuffers:
         ]
 
     def put(self, observation: Observations, row: int = 0) -> None:
-        """Write what is observed now, where the policy finds it in step ``row``."""
+        """Write an observation as the policy's input of step ``row``."""
         for rows, value in zip(self.inputs, self.values(observation), strict=True):
             rows[row].copy_(value)
 
     def write(self, t: int, outcome: Outcome) -> torch.Tensor:
-        """Write what step ``t`` gave, and return who has ended, bool ``[num_envs]``."""
+        """Write the result of step ``t``; returns ``done``, bool ``[num_envs]``."""
         reward, terminated, truncated, done = (rows[t] for rows in self._rows)
         reward.copy_(outcome.reward)
         terminated.copy_(outcome.terminated)
@@ -86,7 +86,7 @@ class WorldBuffers:
         if outcome.final is not None:
             for afters, value in zip(self._afters, self.values(outcome.final), strict=True):
                 afters[t].copy_(value)
-        else:  # the last that is known of an episode is what its last action was chosen by
+        else:  # hidden: an episode's last known observation is the policy's last input
             for afters, rows in zip(self._afters, self.inputs, strict=True):
                 ended = done.view(-1, *[1] * (afters[t].ndim - 1))
                 torch.where(ended, rows[t], rows[t + 1], out=afters[t])
@@ -95,7 +95,7 @@ class WorldBuffers:
         return done
 
     def values(self, observation: Observations) -> list[torch.Tensor]:
-        """The leaves of an observation, in order; discrete ones count from 0."""
+        """The leaves of an observation, in order; discrete ones start at 0."""
         if not self._starts:
             return [observation[key] for key in self.keys]
         return [
@@ -104,11 +104,11 @@ class WorldBuffers:
         ]
 
     def rows(self, span: slice, sample: Mapping[NestedKey, torch.Tensor]) -> Rows:
-        """Where some steps are written.
+        """The buffers of some steps.
 
         Args:
-            span: Which.
-            sample: Where what the policy returns in them is written.
+            span: The steps.
+            sample: Buffers of the policy's outputs in them.
         """
         after = slice(span.start + 1, span.stop + 1)
         return Rows(
@@ -122,12 +122,12 @@ class WorldBuffers:
         )
 
     def carry(self) -> None:
-        """Make the last row of the observations the first one of the next rollout."""
+        """Copy the last observations to the first row of the next rollout."""
         for observation in self._observation:
             observation[0].copy_(observation[-1])
 
     def now(self) -> list[torch.Tensor]:
-        """Copies of the last row of the observations."""
+        """Copies of the last observations."""
         return [observation[-1].clone() for observation in self._observation]
 
     def restore(self, rows: Sequence[torch.Tensor]) -> None:
@@ -136,7 +136,7 @@ class WorldBuffers:
             observation[-1].copy_(row)
 
     def observations(self) -> tuple[dict[NestedKey, torch.Tensor], dict[NestedKey, torch.Tensor]]:
-        """Fresh tensors ``[num_envs, time, ...]``: what was acted on, and what that led to."""
+        """Fresh ``[num_envs, time, ...]`` tensors: observations before and after the steps."""
         before = {k: env_first(x[:-1]) for k, x in zip(self.keys, self._observation, strict=True)}
         after = {k: env_first(x) for k, x in zip(self.keys, self._after, strict=True)}
         return before, after
@@ -157,16 +157,16 @@ def _write_info(name: str, row: torch.Tensor, log: Mapping[str, torch.Tensor] | 
 
 
 class Rows(NamedTuple):
-    """Where several steps are written, time first: rows of the memory of a rollout.
+    """Buffers of several steps, time first.
 
     Attributes:
-        observation: By leaf, what is observed after each, ``[steps, num_envs, ...]``.
-        final: Likewise, where episodes end the last of these instead.
+        observation: By leaf, the observations after each step, ``[steps, num_envs, ...]``.
+        final: Likewise, with the final observations at the ends of episodes.
         reward: ``[steps, num_envs]``.
         terminated: bool, likewise.
         truncated: bool, likewise.
-        done: Either, likewise.
-        sample: What the policy returns, ``[steps, num_envs, ...]`` each.
+        done: bool, likewise.
+        sample: The policy's outputs, ``[steps, num_envs, ...]`` each.
     """
 
     observation: list[torch.Tensor]
@@ -180,24 +180,24 @@ class Rows(NamedTuple):
 
 Entries: TypeAlias = dict[NestedKey, Any]
 Parts: TypeAlias = tuple[Entries, Entries, torch.Tensor, torch.Tensor]
-"""Entries of a batch and of its ``"next"``; sums of rewards and steps of the running episodes."""
+"""Entries of a batch and of its ``"next"``; reward sums and lengths of the running episodes."""
 HIDDEN = ("collector", "final_hidden")
-"""Where a batch says at which ends of episodes the final observation is not the true one."""
+"""Marks episode ends whose final observation is unknown."""
 
 
 class Acted(Protocol):
-    """What acted in a rollout."""
+    """The actor of a rollout."""
 
     def tensors(self) -> dict[NestedKey, torch.Tensor]:
-        """What it wrote, ``[num_envs, time, ...]`` each."""
+        """Its outputs, ``[num_envs, time, ...]`` each."""
 
 
 class BatchParts:
-    """Makes the entries of a batch, ``[num_envs, time, ...]``: fresh tensors, no views.
+    """Makes the entries of a batch, ``[num_envs, time, ...]``: fresh tensors, not views.
 
     Args:
-        actor: Whose actions are among them.
-        buffers: What the world wrote.
+        actor: The actor, for its outputs.
+        buffers: The environments' buffers.
     """
 
     def __init__(self, actor: Acted, buffers: WorldBuffers) -> None:
@@ -207,12 +207,11 @@ class BatchParts:
         """Make them.
 
         Args:
-            returns: The sums of rewards of the episodes that ran when the rollout began,
-                ``[num_envs]``.
+            returns: Sums of rewards of the running episodes before the rollout, ``[num_envs]``.
             lengths: Their steps, int64 ``[num_envs]``.
 
         Raises:
-            ConfigError: If the policy and the world's log write the same entry.
+            ConfigError: If the policy and the environment's log write the same entry.
         """
         buffers = self._buffers
         device = buffers.reward.device
@@ -247,13 +246,13 @@ class BatchParts:
 
 
 def as_batch(root: Entries, following: Entries, hidden: bool, device: torch.device) -> TensorDict:
-    """A batch of its entries.
+    """Build a batch from its entries.
 
     Args:
         root: The entries of the batch.
-        following: Those of its ``"next"``.
-        hidden: Whether the world hides the observations that episodes end with.
-        device: Where they are.
+        following: The entries of ``"next"``.
+        hidden: Whether final observations are unknown.
+        device: Device of the entries.
     """
     done = following["done"]
     for name in ("done", "terminated", "truncated"):
@@ -268,15 +267,10 @@ def as_batch(root: Entries, following: Entries, hidden: bool, device: torch.devi
 def _sums_of_episodes(
     values: torch.Tensor, done: torch.Tensor, before: torch.Tensor
 ) -> torch.Tensor:
-    """Sums of ``values``, ``[time, num_envs]``, from the beginning of each episode on.
+    """Sums of ``values`` ``[time, num_envs]`` from the start of each episode.
 
-    Doubling (Hillis and Steele, 1986, Data parallel algorithms): after each step a row is the sum
-    of the last ``span`` values, or of those since the beginning of the episode.
-
-    Args:
-        values: What is added up.
-        done: Where episodes end, bool, likewise.
-        before: The sums of the running episodes so far, ``[num_envs]``.
+    By doubling (Hillis and Steele, 1986, Data parallel algorithms): after each pass a row is the
+    sum of the last ``span`` values, or of those since the start of the episode.
     """
     sums = values.clone()
     sums[0] += before

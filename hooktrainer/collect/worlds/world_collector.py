@@ -1,4 +1,4 @@
-"""`WorldCollector`: steps a tensor world and yields the batches that `VectorCollector` yields."""
+"""`WorldCollector`: steps tensor environments and yields the same batches as `VectorCollector`."""
 
 from __future__ import annotations
 
@@ -35,46 +35,46 @@ from .world_ids import check_can_share, make_tensor_world
 
 
 class WorldCollector(EpisodesCollector):
-    """Collects batches ``[num_envs, time]`` from a tensor world, on its device.
+    """Collects batches ``[num_envs, time]`` from tensor environments, on their device.
 
-    A batch holds what one of `VectorCollector` holds, entry by entry. Nothing passes through NumPy,
-    and **no step waits for the device**: the policy acts on tensors where the world is, and what
-    both write goes into memory that is allocated once; a batch is a copy of it, and stays as it is.
+    A batch has the same entries as one of `VectorCollector`. Nothing passes through NumPy, and **no
+    step waits for the device**. Policy and environments write to buffers that are allocated once; a
+    batch is a copy.
 
-    Where the world hides the observation that an episode ends with, ``("next", <observation>)``
-    holds there the last one that is known, that from which the last action was chosen, and
-    ``("collector", "final_hidden")``, bool ``[..., 1]``, is true.
+    If the simulator does not return final observations, ``("next", <observation>)`` holds the last
+    known one at an episode's end, the policy's last input, and ``("collector", "final_hidden")``,
+    bool ``[..., 1]``, is true.
 
-    Random actions are a function of the seed, the environment's index and its step alone. What a
-    world says in its log is averaged over each batch, and logged as ``world/<name>``, or by its own
-    name if that has a group.
+    Random actions are a function of the seed, the environment's index and its step. The simulator's
+    log is averaged over each batch and logged as ``world/<name>``, or by its own name if that has a
+    group.
 
     Args:
-        env: The id of a world, such as ``"torch/CartPole-v1"``; a class or function that takes
-            ``num_envs`` and makes one, such as a subclass of `FunctionalWorld`; or a `TensorWorld`,
-            which then cannot be shared among processes.
-        policy: What acts, as for `VectorCollector`; ``None`` for random actions.
-        num_envs: How many environments.
-        frames_per_batch: Transitions of a batch, a multiple of ``num_envs``.
-        total_frames: Transitions after which iteration ends; -1 for no end.
+        env: An id such as ``"torch/CartPole-v1"``; a class or function that takes ``num_envs``,
+            such as a subclass of `FunctionalWorld`; or a `TensorWorld`, which cannot be divided
+            among processes.
+        policy: As for `VectorCollector`; ``None`` for random actions.
+        num_envs: Number of environments.
+        frames_per_batch: Transitions per batch, a multiple of ``num_envs``.
+        total_frames: Transitions after which iteration ends; -1 for no limit.
         seed: The run's seed, 0 or more.
-        init_random_frames: So many transitions are collected with random actions first.
-        frame_skip: Has to be the world's own, if it is given: no action is repeated.
-        env_kwargs: Arguments of the world.
+        init_random_frames: Number of transitions collected with random actions first.
+        frame_skip: The simulator's own, if given: actions are not repeated.
+        env_kwargs: Arguments of the environment.
         categorical_actions: Whether discrete actions are indices; one-hot vectors otherwise.
-        clip_actions: Whether the world gets continuous actions clipped to their bounds. Batches
-            hold them as the policy wrote them.
-        info_keys: What batches hold in ``"next"`` of the world's log: one number for each
-            environment, as float32 ``[..., 1]``; NaN in steps in which it is not said.
+        clip_actions: Whether the environment receives continuous actions clipped to their bounds.
+            Batches hold the policy's actions.
+        info_keys: Entries of the simulator's log that batches hold in ``"next"``, one number for
+            each environment, float32 ``[..., 1]``; NaN for steps without a value.
         exploration_type: How the policy's distributions are sampled.
-        first_env: Index of the first environment among all those of the run. `shard` sets it.
-        device: Where the world is simulated and batches are; by default where the policy computes.
-        compile: Whether several steps of world and policy are one graph of ``torch.compile``. That
-            takes a `FunctionalWorld`, and a policy with ``sample`` and ``complete``, as those of
-            `hooktrainer.networks` are, without a memory.
+        first_env: Index of the first environment in the run; set by `shard`.
+        device: Device of the simulation and the batches; by default the policy's.
+        compile: Whether several steps of environment and policy are one ``torch.compile`` graph.
+            This needs a `FunctionalWorld` and a policy without memory that has ``sample`` and
+            ``complete``, such as those of `hooktrainer.networks`.
 
     Raises:
-        ConfigError: If the arguments cannot work.
+        ConfigError: If the arguments are invalid.
 
     Examples:
         >>> collector = WorldCollector("torch/CartPole-v1", num_envs=4, frames_per_batch=512)
@@ -164,11 +164,11 @@ class WorldCollector(EpisodesCollector):
         )
 
     def register(self, trainer: Any) -> None:
-        """Log what the world says in its log."""
+        """Log the simulator's log."""
         trainer.register_op("pre_steps_log", self.log_of_world)
 
     def log_of_world(self, batch: Any = None) -> dict[str, Any] | None:
-        """What the world said in the last batch, by the names of metrics; ``None`` for nothing."""
+        """The simulator's log of the last batch, by metric name; ``None`` if it is empty."""
         said = getattr(self._rollout, "log", None)
         if not said:
             return None
@@ -187,7 +187,7 @@ class WorldCollector(EpisodesCollector):
             setattr(self.world, name, value)
 
     def check_shares(self, number: int) -> None:
-        """Refuse worlds whose environments depend on each other, or cannot be divided."""
+        """Raises ConfigError if the environments cannot be divided among ``number`` processes."""
         check_can_share(self._env)
         if not self.world.shares:
             raise ConfigError(
@@ -198,23 +198,21 @@ class WorldCollector(EpisodesCollector):
 
 
 class WorldRollout:
-    """Steps a tensor world with a policy and makes batches of the transitions.
-
-    Nothing in it waits for the device.
+    """Steps tensor environments with a policy and makes batches, without waiting for the device.
 
     Args:
-        world: The environments; it is seeded, and begins new episodes.
-        policy: What `WorldCollector` takes.
+        world: The environments, seeded.
+        policy: As for `WorldCollector`.
         horizon: Steps of a rollout.
-        actions: How actions get to the world.
+        actions: Converts actions for the environment.
         seed: The run's seed.
-        first_env: Index of the first environment among all those of the run.
-        policy_device: Where the policy computes.
-        info_keys: What of the world's log is in batches.
-        compiles: Whether several steps of world and policy are one compiled graph.
+        first_env: Index of the first environment in the run.
+        policy_device: The policy's device.
+        info_keys: Entries of the simulator's log to keep in batches.
+        compiles: Whether several steps of environment and policy are one compiled graph.
 
     Raises:
-        ConfigError: If they can be none.
+        ConfigError: If they cannot be compiled.
     """
 
     def __init__(
@@ -247,18 +245,18 @@ class WorldRollout:
         self._warm_up = WarmUp(self._actor, self._random)
         self._policy_device = policy_device
         self._moves = policy_device != device
-        # Sums are of many small numbers: in double precision, where the device has it.
+        # Sums of many small numbers: in double precision where the device has it.
         wide = torch.float32 if device.type == "mps" else torch.float64
         self._returns = torch.zeros(num_envs, dtype=wide, device=device)
         self._lengths = torch.zeros(num_envs, dtype=torch.int64, device=device)
         self._is_running = False
         self._parts: Callable[..., Parts] = BatchParts(self._actor, self._buffers)
         self._compiled = self._compile(policy) if compiles else None
-        self._rows: list[Rows] = []  # where compiled steps are written
+        self._rows: list[Rows] = []  # buffers of the compiled steps
         self.log: dict[str, torch.Tensor] = {}
 
     def abandon(self) -> None:
-        """The next batch begins with new episodes."""
+        """Start the next batch with new episodes."""
         self._is_running = False
 
     def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
@@ -267,10 +265,10 @@ class WorldRollout:
         If it fails, the running episodes are abandoned.
 
         Args:
-            timing: Where the time goes: ``collect/env``, ``collect/inference`` and, for putting the
-                batch together, ``collect/transfer``. On a GPU that is the time to ask for the work.
-            steps: How many steps each environment made before.
-            warm_up: Whether random actions take the place of the policy's.
+            timing: Receives ``collect/env``, ``collect/inference`` and ``collect/transfer``; on a
+                GPU the time to launch the work.
+            steps: Steps of each environment so far.
+            warm_up: Whether to take random actions instead of the policy's.
         """
         is_running, self._is_running = self._is_running, False
         buffers, self._random.steps = self._buffers, steps
@@ -285,7 +283,6 @@ class WorldRollout:
         return batch
 
     def _made(self, timing: Timing, warm_up: bool) -> TensorDict:
-        """All steps of a rollout, as a batch."""
         actor: Actor | WarmUp = self._warm_up if warm_up else self._actor
         if self._compiled is None or warm_up:
             hidden = self._step(actor, timing)
@@ -297,7 +294,6 @@ class WorldRollout:
             return as_batch(root, following, hidden, self._world.device)
 
     def _begin(self) -> None:
-        """Begin the next episode of every environment."""
         self._buffers.put(self._world.reset())
         self._returns.zero_()
         self._lengths.zero_()
@@ -306,7 +302,7 @@ class WorldRollout:
         )
 
     def _step(self, actor: Actor | WarmUp, timing: Timing) -> bool:
-        """All steps of a rollout; whether the world hides final observations."""
+        """Make all steps eagerly; returns whether final observations are unknown."""
         act = timing.traced("collect/inference", actor.act)
         step = timing.traced("collect/env", self._world.step)
         to_world, write, said = self._actions.to_world, self._buffers.write, _Said()
@@ -331,7 +327,7 @@ class WorldRollout:
         return hidden
 
     def _compile(self, policy: Any) -> CompiledSteps:
-        """What makes several steps at once."""
+        """The compiled steps of environment and policy."""
         world, sample = self._world, getattr(policy, "sample", None)
         if not isinstance(world, FunctionalWorld):
             raise ConfigError(
@@ -350,7 +346,7 @@ class WorldRollout:
         return CompiledSteps(steps, tqdm.write)
 
     def _step_at_once(self, compiled: CompiledSteps, actor: Any, timing: Timing) -> bool:
-        """All steps of a rollout, some in one graph; whether the world hides observations."""
+        """Make all steps by compiled graphs; returns whether final observations are unknown."""
         world = self._world
         assert isinstance(world, FunctionalWorld)
         if not self._actor.is_laid_out:
@@ -372,7 +368,7 @@ class WorldRollout:
         return False
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything the next rollout depends on, the policy's parameters aside."""
+        """Everything the next rollout depends on, except the policy's parameters."""
         running = None
         if self._is_running:
             running = {
@@ -384,7 +380,7 @@ class WorldRollout:
         return {"policy": self._actor.state_dict(), "running": running}
 
     def check(self, state_dict: Mapping[str, Any]) -> None:
-        """Raise a `StateMismatchError` if the state comes from another world or policy."""
+        """Raises StateMismatchError if the state is of another environment or policy."""
         self._actor.check(state_dict["policy"])
         if state_dict["running"] is not None:
             saved = [list(x.shape) for x in state_dict["running"]["observations"]]
@@ -396,7 +392,7 @@ class WorldRollout:
                 )
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> list[int]:
-        """Restore what `state_dict` returned and `check` has seen."""
+        """Restore a `state_dict` that `check` accepted."""
         self._actor.load_state_dict(state_dict["policy"])
         running = state_dict["running"]
         self._is_running = False
@@ -409,7 +405,7 @@ class WorldRollout:
 
 
 class _Said:
-    """What a world said in its log, to be averaged over the steps in which it was said."""
+    """The simulator's log, averaged over the steps that have a value."""
 
     def __init__(self) -> None:
         self._values: dict[str, list[torch.Tensor]] = {}
@@ -423,20 +419,20 @@ class _Said:
 
 
 STEPS = 8
-"""How many steps are one graph; more take longer to compile, and gain little."""
+"""Steps per graph; more take longer to compile and gain little."""
 _log = logging.getLogger(__name__)
 Sample = Callable[..., dict[NestedKey, torch.Tensor]]
 
 
 class WorldSteps:
-    """Several steps of a `FunctionalWorld` and what acts in it, as a function of tensors.
+    """Several steps of a `FunctionalWorld` and its policy, as a function of tensors.
 
     Args:
         world: The environments.
-        sample: Returns ``"action"``, and what else is recorded, of the observations it takes.
-        keys: The observations it takes.
-        actions: How actions get to the world.
-        buffers: Whose leaves the observations are.
+        sample: Takes observations, returns ``"action"`` and everything else to record.
+        keys: Keys of these observations.
+        actions: Converts actions for the environment.
+        buffers: The buffers whose leaves the observations are.
     """
 
     def __init__(
@@ -454,14 +450,14 @@ class WorldSteps:
         self._values = buffers.values
 
     def __call__(self, carry: Carry, rows: Rows) -> Carry:
-        """Make some steps.
+        """Make as many steps as ``rows`` has, and write them there.
 
         Args:
-            carry: Where the world stands.
-            rows: Where they are written; which says how many.
+            carry: The state of the environments.
+            rows: The buffers.
 
         Returns:
-            Where the world stands then.
+            The state afterwards.
         """
         now = self._values(self._observations(carry))
         columns: list[list[Any]] = [[] for _ in Rows._fields]
@@ -499,11 +495,11 @@ class WorldSteps:
 
 
 class CompiledSteps:
-    """The same as compiled graphs.
+    """`WorldSteps` as compiled graphs.
 
     Args:
         steps: The function.
-        say: Told when it is compiled.
+        say: Receives a message when it is compiled.
     """
 
     def __init__(self, steps: WorldSteps, say: Callable[[str], None]) -> None:
@@ -515,11 +511,11 @@ class CompiledSteps:
 
         Args:
             carry: As for `WorldSteps`.
-            rows: Likewise.
-            again: Whether nothing but numbers can have changed since the last call.
+            rows: As for `WorldSteps`.
+            again: Whether only values can have changed since the last call.
 
         Raises:
-            CannotCompileError: By a first call, if they are no graph.
+            CannotCompileError: On the first call, if they cannot be compiled.
         """
         steps = len(rows.reward)
         graph = self._graphs.get(steps)
@@ -531,5 +527,5 @@ class CompiledSteps:
 
 
 def say_eager(world: FunctionalWorld, why: CannotCompileError) -> None:
-    """Say that a world's steps are no graph."""
+    """Log that the steps are made eagerly."""
     _log.warning("the steps of %s cannot be compiled, and are made eagerly: %s", world.name, why)

@@ -1,4 +1,4 @@
-"""Tensor worlds from what a user names: an id, a function that makes one, or one that is there."""
+"""Makes tensor environments from an id, a factory or an object."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .adapters.kinds import adapt_world, is_functional, kind_of
 from .tensor_world import TensorWorld
 
 PREFIX: Final = "torch/"
-"""What the ids of worlds begin with; what follows is the id of Gymnasium's own environment."""
+"""The prefix of the ids; the rest is the id of Gymnasium's own environment."""
 
 WORLDS: Final = {
     "torch/CartPole-v1": "classic_control:CartPoleWorld",
@@ -26,14 +26,14 @@ WORLDS: Final = {
     "torch/MountainCar-v0": "classic_control:MountainCarWorld",
     "torch/MountainCarContinuous-v0": "classic_control:MountainCarContinuousWorld",
 }
-"""By id, in which file of this package its class is."""
+"""By id, the module in this package and the class."""
 
 
 def register() -> None:
-    """Register the ids with Gymnasium: there they stand for its own environments.
+    """Register the ids with Gymnasium as aliases of its own environments.
 
-    So spaces, videos and saved policies are what they are for these. Only what collects asks for
-    the world behind an id.
+    So spaces, videos and saved policies are the same; only the collectors look up the tensor
+    version.
     """
     for world in WORLDS:
         if world not in gym.registry:
@@ -48,10 +48,10 @@ def register() -> None:
 
 
 def is_world(env: Any) -> bool:
-    """Whether this names, makes or is a tensor world.
+    """Whether ``env`` names, makes or is a tensor environment.
 
     That is an id such as ``"torch/CartPole-v1"``; a class or function with a parameter ``num_envs``
-    that has no default; a `TensorWorld`; or what `adapt_world` makes one of.
+    without default; a `TensorWorld`; or an object that `adapt_world` accepts.
     """
     if isinstance(env, str):
         return env in WORLDS
@@ -59,12 +59,12 @@ def is_world(env: Any) -> bool:
 
 
 def is_built(env: Any) -> bool:
-    """Whether this is a batch of environments, and not what makes one."""
+    """Whether ``env`` is a batch of environments rather than a factory."""
     return kind_of(env) is not None and not is_functional(env)
 
 
 def world_name(env: Any) -> str:
-    """What an environment is called of which `is_world` holds."""
+    """The name of an environment that `is_world` accepts."""
     if isinstance(env, str):
         return env
     kind = kind_of(env)
@@ -78,11 +78,7 @@ def world_name(env: Any) -> str:
 
 
 def check_can_share(env: Any) -> None:
-    """Refuse worlds of which shares cannot be made: whoever makes one has to be told which.
-
-    Raises:
-        ConfigError: If it is built already, or is made without ``first_env``.
-    """
+    """Raises ConfigError if ``env`` is built already, or is made without ``first_env``."""
     if is_built(env):
         raise ConfigError(
             f"{world_name(env)} is built already, and cannot be shared by several processes: give "
@@ -103,16 +99,16 @@ def make_tensor_world(
     first_env: int = 0,
     env_kwargs: Mapping[str, Any] | None = None,
 ) -> TensorWorld:
-    """Make a tensor world.
+    """Make a tensor environment.
 
     Args:
-        env: An id such as ``"torch/CartPole-v1"``, or what makes a world: a class or function that
-            takes ``num_envs`` and, if it has such parameters, ``device`` and ``first_env``. Or a
-            world, which is returned as it is. Whatever `adapt_world` takes is adapted.
-        num_envs: How many environments.
-        device: Where they are simulated.
-        first_env: Index of the first among all environments of the run.
-        env_kwargs: Further arguments of what makes it.
+        env: An id such as ``"torch/CartPole-v1"``; a class or function that takes ``num_envs`` and
+            optionally ``device`` and ``first_env``; or an object that `adapt_world` accepts. A
+            `TensorWorld` is returned unchanged.
+        num_envs: Number of environments.
+        device: Device of the simulation.
+        first_env: Index of the first environment in the run.
+        env_kwargs: Further arguments of the factory.
 
     Raises:
         ConfigError: If it cannot be made, or has another number of environments.

@@ -1,9 +1,4 @@
-"""Adapters: simulators of others as tensor worlds, each as it is.
-
-`adapt_world` is the one place that asks an object what it is. `GymWorld` takes Gymnasium's vector
-environments that return tensors, `RslRlWorld` those of rsl_rl, `TorchRLWorld` TorchRL's, and
-`JaxWorld` what is written in JAX.
-"""
+"""Adapters of other simulators to `TensorWorld`; `adapt_world` picks one."""
 
 from __future__ import annotations
 

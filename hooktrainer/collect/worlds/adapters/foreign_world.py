@@ -1,4 +1,4 @@
-"""`ForeignWorld`: what the worlds around simulators of others have in common."""
+"""`ForeignWorld`: the base class of the adapters."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ..tensor_world import Observations, Outcome
 
 
 class ForeignWorld(ABC):
-    """A simulator that keeps its state to itself, as a `TensorWorld`.
+    """A simulator whose state cannot be saved, as a `TensorWorld`.
 
-    Its running episodes are lost when a run is resumed. The episodes that begin then are those of
-    a seed made of the run's and of how often it was resumed, so none is played twice.
+    Its running episodes are lost when a run is resumed. The next ones are seeded from the run's
+    seed and the number of resumes, so that no episode repeats.
 
     Args:
-        name: What it is called in messages.
-        num_envs: How many environments.
-        device: Where its tensors are.
+        name: Name for messages.
+        num_envs: Number of environments.
+        device: Device of its tensors.
         observation_space: The observation space of one environment.
-        action_space: Its action space.
+        action_space: The action space of one environment.
         lost: Why running episodes cannot be saved.
     """
 
@@ -56,37 +56,37 @@ class ForeignWorld(ABC):
 
     @abstractmethod
     def reset(self) -> Observations:
-        """Begin the next episode of every environment."""
+        """Start the next episode of every environment."""
 
     @abstractmethod
     def step(self, actions: torch.Tensor) -> Outcome:
-        """Step all environments, and begin the next episode of those that ended."""
+        """Step all environments and reset those that ended."""
 
     @abstractmethod
     def _start_over(self, seed: int) -> None:
         """Seed the simulator; a reset follows."""
 
     def seed(self, seed: int) -> None:
-        """Start over: the episodes that begin from now on are those of this seed."""
+        """Seed all environments and start at their first episodes."""
         self._seed, self._resumed = seed, 0
         self._start_over(seed)
 
     def state_dict(self) -> dict[str, Any]:
-        """How often the run was resumed, when it is from here."""
+        """The number of resumes, counting the one from this state."""
         return {"resumed": self._resumed + 1}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Seed the simulator for episodes that were not played yet; none goes on."""
+        """Seed the simulator for new episodes; none continues."""
         self._resumed = int(state["resumed"])
         words = np.random.SeedSequence((self._seed, self._resumed)).generate_state(1)
         self._start_over(int(words[0] >> 1))  # simulators take seeds of 31 bits
         return False
 
-    def close(self) -> None:  # noqa: B027 - to be replaced only where there is something
-        """Close all environments; safe to call again."""
+    def close(self) -> None:  # noqa: B027 - optional to override
+        """Close all environments. Safe to call again."""
 
     def _entries(self, observed: Any) -> Observations:
-        """The leaves of what is observed, by their keys."""
+        """The leaves of an observation by key."""
         found = {}
         for key, path in self._paths:
             value = observed
@@ -97,13 +97,13 @@ class ForeignWorld(ABC):
 
 
 def find(env: Any, name: str) -> Any:
-    """An attribute of an environment, or of what it wraps; ``None`` if there is none."""
+    """An attribute of an environment or of the one it wraps; ``None`` if there is none."""
     value = getattr(env, name, None)
     return value if value is not None else getattr(getattr(env, "unwrapped", None), name, None)
 
 
 def name_of(env: Any) -> str:
-    """The id that an environment was made by, or its class."""
+    """The id or the class name of an environment."""
     spec = find(env, "spec")
     return str(getattr(spec, "id", None) or type(getattr(env, "unwrapped", env)).__name__)
 
@@ -111,10 +111,10 @@ def name_of(env: Any) -> str:
 def numbers_in(
     said: Any, num_envs: int, device: torch.device, group: str = ""
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """What there is to log in a dict of infos: names, joined by ``/``, and numbers.
+    """Yields the loggable numbers of an info dict: names joined by ``/``, and tensors.
 
-    A number is a scalar or ``[num_envs]``. What has another form, and what begins with ``_``, as
-    Gymnasium's masks do, is left out. No tensor is read.
+    A number is a scalar or ``[num_envs]``. Other shapes, and names that start with ``_``
+    (Gymnasium's masks), are left out. No tensor is read.
     """
     for key, value in said.items() if isinstance(said, Mapping | TensorDictBase) else ():
         name = str(key).strip("/")

@@ -1,4 +1,4 @@
-"""`GymWorld`: a vector environment of Gymnasium's kind whose steps return tensors on a device."""
+"""`GymWorld`: a Gymnasium vector environment whose steps return tensors."""
 
 from __future__ import annotations
 
@@ -19,25 +19,23 @@ _LOG: Final = "log"
 
 
 class GymWorld(ForeignWorld):
-    """A vector environment of Gymnasium's kind, whose steps return tensors, as a `TensorWorld`.
+    """A Gymnasium vector environment whose steps return tensors, as a `TensorWorld`.
 
-    Such are ManiSkill's ``ManiSkillVectorEnv``, Isaac Lab's environments as ``gymnasium.make``
-    makes them, and every ``VectorEnv`` that has a ``device`` and begins the next episode in the
-    same step. ``final_obs`` (of old ``final_observation``) is the true final observation; Isaac
-    Lab's environments have none.
+    For example ManiSkill's ``ManiSkillVectorEnv``, Isaac Lab's environments from
+    ``gymnasium.make``, and every ``VectorEnv`` with a ``device`` and SAME_STEP autoreset.
+    ``final_obs`` (formerly ``final_observation``) is the true final observation; Isaac Lab's
+    environments have none.
 
-    Numbers in ``info`` are its log: those of ``info["log"]`` by their own names, those of
-    ``info["episode"]`` only of episodes that ended, and of an environment that ended those that
-    ``final_info`` says.
+    Its log is the numbers in ``info``: those of ``info["log"]`` by their own names, those of
+    ``info["episode"]`` only for episodes that ended, and for these the numbers of ``final_info``.
 
     Args:
         env: The environment. Nothing is called before `seed` and `reset`.
-        device: Where its tensors are; by default what it says itself.
-        hides_final: Whether final observations are never shown; by default whether it is one of
-            Isaac Lab's.
+        device: Device of its tensors; by default its own ``device``.
+        hides_final: Whether final observations are never returned; by default true for Isaac Lab's.
 
     Raises:
-        ConfigError: If it lacks what is needed, or begins episodes in another way; it says what.
+        ConfigError: If an attribute is missing, or it has another autoreset mode.
     """
 
     def __init__(
@@ -70,13 +68,13 @@ class GymWorld(ForeignWorld):
         self._seeds = seed
 
     def reset(self) -> Observations:
-        """Begin the next episode of every environment."""
+        """Start the next episode of every environment."""
         seed, self._seeds = self._seeds, None
         observed, _ = self._env.reset(seed=seed)
         return self._entries(observed)
 
     def step(self, actions: torch.Tensor) -> Outcome:
-        """Step all environments, and begin the next episode of those that ended."""
+        """Step all environments and reset those that ended."""
         observed, reward, terminated, truncated, info = self._env.step(actions)
         done = terminated | truncated
         following = self._entries(observed)
@@ -87,7 +85,7 @@ class GymWorld(ForeignWorld):
                 key: torch.where(_like(done, value), value, following[key])
                 for key, value in self._entries(shown).items()
             }
-        elif not self._hides_final:  # nobody ended: all that there is to see is seen
+        elif not self._hides_final:  # no episode ended
             final = following
         return Outcome(following, reward, terminated, truncated, final, self._log(info, done))
 
@@ -112,7 +110,7 @@ class GymWorld(ForeignWorld):
 
 
 def _check_same_step(env: Any, name: str) -> bool:
-    """Refuse what does not begin episodes in the step that ends others; whether it hides ends."""
+    """Refuse other autoreset modes; returns whether final observations are hidden."""
     mode = said_autoreset_mode(env)
     if mode is not None:
         said = str(getattr(mode, "name", mode)).upper()

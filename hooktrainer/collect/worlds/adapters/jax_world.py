@@ -1,4 +1,4 @@
-"""`JaxWorld`: an environment written in JAX, as many times as wanted, through DLPack."""
+"""`JaxWorld`: vectorizes an environment written in JAX; tensors are exchanged through DLPack."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ from ....base.space_parts import CRITIC, POLICY, leaves_of
 from ....errors import ConfigError, MissingPackageError, StateMismatchError
 from ..tensor_world import Observations, Outcome
 
-_RESET = 0  # what of an episode's random numbers is for its beginning; steps count from 1
+_RESET = 0  # index of the reset among an episode's random keys; steps count from 1
 
 
 class JaxWorld:
     """Environments written in JAX as a `TensorWorld`: vectorized, compiled, never copied.
 
-    Tensors and arrays share their memory through DLPack, on the same device, and neither side
-    waits for the other there. Time limits, and the episodes that begin where others end, are part
-    of the compiled step, so true final observations are known. An episode is a function of the
-    seed, the environment's index and its own index; a running one is its state, so that a resumed
-    run goes on exactly.
+    Tensors and arrays share memory through DLPack on the same device, and neither side waits for
+    the other. Time limits and resets are part of the compiled step, so true final observations are
+    known. An episode is a function of the seed, the environment's index and its own index; a
+    running one is its state, so a resumed run continues exactly.
 
     Args:
         env: The environment.
-        num_envs: How many environments.
-        device: Where they are simulated.
-        first_env: Index of the first among all environments of the run.
+        num_envs: Number of environments.
+        device: Device of the simulation.
+        first_env: Index of the first environment in the run.
 
     Raises:
         MissingPackageError: If JAX is not installed.
@@ -107,17 +106,17 @@ class JaxWorld:
         fold = self._jax.random.fold_in
         return fold(fold(key, episode), step)
 
-    # -- the world -------------------------------------------------------------------------------
+    # -- TensorWorld -----------------------------------------------------------------------------
 
     def seed(self, seed: int) -> None:
-        """Start over: the episodes that begin from now on are those of this seed."""
+        """Seed all environments and start at their first episodes."""
         self._seed = seed
         self._carry: dict[str, Any] | None = None
         self._begun = [-1] * self.num_envs
 
     @property
     def episodes(self) -> list[int]:
-        """For each environment the index of its running episode, -1 before the first."""
+        """Index of each environment's running episode; -1 before the first."""
         if self._carry is None:
             return list(self._begun)
         found: list[int] = np.asarray(self._carry["episode"]).tolist()
@@ -128,7 +127,7 @@ class JaxWorld:
         self._carry, self._begun = None, list(episodes)
 
     def reset(self) -> Observations:
-        """Begin the next episode of every environment."""
+        """Start the next episode of every environment."""
         self._carry, observed = self._begun_after(self.episodes)
         return self._tensors(observed)
 
@@ -144,7 +143,7 @@ class JaxWorld:
         return begun
 
     def step(self, actions: torch.Tensor) -> Outcome:
-        """Step all environments, and begin the next episode of those that ended."""
+        """Step all environments and reset those that ended."""
         if actions.dtype is torch.int64:
             actions = actions.to(torch.int32)  # JAX's own integers
         given = self._jax.dlpack.from_dlpack(actions.contiguous())
@@ -173,7 +172,7 @@ class JaxWorld:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """The running episodes, if they have begun: the bytes of all arrays."""
+        """The running episodes, if they have started: the bytes of all arrays."""
         if self._carry is None:
             return {"episodes": list(self._begun)}
         arrays = [self._plain(leaf) for leaf in self._jax.tree.leaves(self._carry)]
@@ -183,7 +182,7 @@ class JaxWorld:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Restore what `state_dict` returned; whether running episodes go on."""
+        """Restore a `state_dict`; returns whether running episodes continue."""
         if "episodes" in state:
             self.episodes = list(state["episodes"])
             return False
@@ -211,7 +210,7 @@ class JaxWorld:
         return str(leaf.dtype).startswith("key<")
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
     def __repr__(self) -> str:
         return f"JaxWorld({self.name}, num_envs={self.num_envs}, device={str(self.device)!r})"
@@ -239,18 +238,18 @@ def _device_of(jax: Any, device: torch.device) -> Any:
 
 
 NEVER: Final = 2**31 - 1
-"""A number of steps that no episode has."""
+"""More steps than any episode has."""
 
 
 class JaxOutcome(NamedTuple):
-    """What a step of one environment gives, all arrays of JAX.
+    """The result of one step of one environment, in JAX arrays.
 
     Attributes:
-        state: What the next step needs.
-        observation: What the step led to.
+        state: State for the next step.
+        observation: Observation after the step.
         reward: A number.
-        terminated: Whether it led to a terminal state.
-        truncated: Whether a limit of the environment's own breaks the episode off.
+        terminated: Whether the state is terminal.
+        truncated: Whether the environment's own limit ends the episode.
         log: Numbers by name.
     """
 
@@ -263,15 +262,15 @@ class JaxOutcome(NamedTuple):
 
 
 class JaxEnv(Protocol):
-    """One environment as pure functions of JAX.
+    """One environment as pure JAX functions.
 
     Attributes:
-        name: What it is called in messages.
+        name: Name for messages.
         action_space: Its action space.
-        keeps_start: Whether each environment begins all its episodes as its first one, since a
-            reset costs more than a step.
-        max_episode_steps: After how many steps an episode is truncated; ``None`` where the
-            environment does so itself.
+        keeps_start: Whether each environment starts all its episodes in the state of its first,
+            because a reset costs more than a step.
+        max_episode_steps: The length at which an episode is truncated; ``None`` if the environment
+            does so itself.
     """
 
     name: str
@@ -280,20 +279,20 @@ class JaxEnv(Protocol):
     max_episode_steps: int | None
 
     def observation_space(self, shapes: Any) -> spaces.Space[Any]:
-        """The observation space, given the shapes and types of what `reset` observes."""
+        """The observation space, given the shapes and types of `reset`'s observation."""
 
     def reset(self, key: Any) -> tuple[Any, Any]:
-        """The state in which an episode begins, and what is observed in it."""
+        """The first state and observation of an episode."""
 
     def step(self, key: Any, state: Any, action: Any) -> JaxOutcome:
-        """What an action leads to; nothing is reset."""
+        """The result of an action, without a reset."""
 
     def resumed(self, start: Any, state: Any) -> Any:
-        """The state in which the next episode begins: ``start``, where ``state`` ended the last."""
+        """The first state of the next episode, from ``start`` and the last final state."""
 
 
 class GymnaxEnv:
-    """An environment of gymnax with its parameters; fulfils `JaxEnv`.
+    """A gymnax environment with its parameters, as a `JaxEnv`.
 
     Args:
         env: The environment.
@@ -310,16 +309,16 @@ class GymnaxEnv:
         self.action_space = _space(env.action_space(self._params), self.name)
 
     def observation_space(self, shapes: Any) -> spaces.Space[Any]:
-        """As gymnax says."""
+        """Gymnax's space."""
         return _space(self._env.observation_space(self._params), self.name)
 
     def reset(self, key: Any) -> tuple[Any, Any]:
-        """As ``reset_env`` has it."""
+        """Call ``reset_env``."""
         observed, state = self._env.reset_env(key, self._params)
         return state, observed
 
     def step(self, key: Any, state: Any, action: Any) -> JaxOutcome:
-        """As ``step_env`` has it, time limits told from terminal states."""
+        """Call ``step_env``, and separate time limits from terminal states."""
         env, params = self._env, self._params
         observed, state, reward, done, info = env.step_env(key, state, action, params)
         if hasattr(env, "is_truncated"):  # from gymnax 1.0
@@ -334,23 +333,23 @@ class GymnaxEnv:
         return JaxOutcome(state, observed, reward, terminated, truncated, log)
 
     def resumed(self, start: Any, state: Any) -> Any:
-        """Episodes begin anew; nothing is kept."""
+        """Return ``start``."""
         return start
 
 
 class BraxEnv:
-    """A bare environment of Brax or MuJoCo Playground; fulfils `JaxEnv`.
+    """An unwrapped environment of Brax or MuJoCo Playground, as a `JaxEnv`.
 
-    As in their own training an environment begins all its episodes in the state it began its first
-    in, but its random numbers go on. Of several observations ``"privileged_state"`` is what values
-    see, and ``"state"`` what the policy sees.
+    As in Brax's training, an environment starts all its episodes in the state of its first, but its
+    random numbers continue. Of several observations ``"privileged_state"`` becomes the critic's and
+    ``"state"`` the policy's.
 
     Args:
-        env: The environment, not wrapped.
-        max_episode_steps: The length at which an episode is truncated, as ``episode_length`` there.
+        env: The environment, without wrappers.
+        max_episode_steps: The length at which an episode is truncated (Brax's ``episode_length``).
 
     Raises:
-        ConfigError: If it is wrapped for training already.
+        ConfigError: If it is already wrapped for training.
     """
 
     keeps_start = True
@@ -371,7 +370,7 @@ class BraxEnv:
         self.action_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (int(env.action_size),))
 
     def observation_space(self, shapes: Any) -> spaces.Space[Any]:
-        """Boxes without bounds, of the shapes that are observed."""
+        """Unbounded boxes of the observed shapes."""
         if isinstance(shapes, Mapping):
             return spaces.Dict({key: self.observation_space(x) for key, x in shapes.items()})
         if np.dtype(shapes.dtype) == np.uint8:
@@ -379,12 +378,12 @@ class BraxEnv:
         return spaces.Box(-np.inf, np.inf, tuple(shapes.shape))
 
     def reset(self, key: Any) -> tuple[Any, Any]:
-        """As there."""
+        """Call ``reset``."""
         state = self._env.reset(key)
         return state, _groups(state.obs)
 
     def step(self, key: Any, state: Any, action: Any) -> JaxOutcome:
-        """As there; ``done`` is a terminal state."""
+        """Call ``step``; ``done`` is a terminal state."""
         state = self._env.step(state, action)
         terminated = state.done > 0.5
         log = dict(state.metrics)
@@ -393,7 +392,7 @@ class BraxEnv:
         )
 
     def resumed(self, start: Any, state: Any) -> Any:
-        """The first state, with random numbers that were not used yet."""
+        """The first state, with unused random numbers."""
         if "rng" not in state.info:
             return start
         return start.replace(info={**start.info, "rng": state.info["rng"]})
@@ -407,7 +406,7 @@ def _groups(observed: Any) -> Any:
 
 
 def _space(space: Any, name: str) -> spaces.Space[Any]:
-    """Gymnasium's space for one of gymnax's, told by what it has."""
+    """Convert a gymnax space, by its attributes."""
     if hasattr(space, "n"):
         return spaces.Discrete(int(space.n))
     if isinstance(inner := getattr(space, "spaces", None), Mapping):

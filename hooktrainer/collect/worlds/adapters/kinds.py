@@ -1,4 +1,4 @@
-"""`adapt_world`: asks an object what it is, and makes a tensor world of it."""
+"""`adapt_world`: makes a tensor environment of any supported object."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _MARKS: Final[tuple[tuple[Kind, tuple[str, ...]], ...]] = (
     ("gymnax", ("step_env", "reset_env", "default_params")),
     ("brax", ("action_size", "observation_size", "reset", "step")),
 )
-"""What each kind has, all of it; the first that fits is it."""
+"""Attributes of each kind; the first kind with all of them is chosen."""
 
 
 def kind_of(env: Any) -> Kind | None:
-    """What an object is a world of; ``None`` if of nothing that is known. No package is imported.
+    """The kind of an environment object; ``None`` if unsupported. No package is imported.
 
-    An ``EnvBase`` of TorchRL, a ``VecEnv`` of rsl_rl, an environment of Gymnasium's kind that has
-    ``num_envs`` and a ``device``, an environment of gymnax or the pair that ``gymnax.make``
-    returns, an environment of Brax or MuJoCo Playground, or a `TensorWorld` already.
+    Supported are TorchRL's ``EnvBase``, rsl_rl's ``VecEnv``, Gymnasium-like environments with
+    ``num_envs`` and ``device``, gymnax environments or the pair from ``gymnax.make``, environments
+    of Brax or MuJoCo Playground, and `TensorWorld`.
     """
     if env is None or isinstance(env, (str, type)):
         return None
@@ -42,7 +42,7 @@ def kind_of(env: Any) -> Kind | None:
 
 
 def is_functional(env: Any) -> bool:
-    """Whether it is one environment as pure functions, of which there can be any number."""
+    """Whether it is one environment as pure functions, which can be vectorized."""
     return kind_of(env) in ("gymnax", "brax")
 
 
@@ -54,17 +54,17 @@ def adapt_world(
     first_env: int = 0,
     **options: Any,
 ) -> TensorWorld:
-    """Make a tensor world of an object, whatever it is; one that is a world is returned as it is.
+    """Make a tensor environment of an object; a `TensorWorld` is returned unchanged.
 
     Args:
         env: See `kind_of`.
-        num_envs: How many environments, of one that is pure functions; others have their number.
-        device: Where these are simulated; others are where they are.
-        first_env: Index of the first among all environments of the run.
+        num_envs: Number of environments, for those that are pure functions.
+        device: Device of these; others keep their own.
+        first_env: Index of the first environment in the run.
         **options: Further arguments of `GymWorld`, `RslRlWorld`, `GymnaxEnv` or `BraxEnv`.
 
     Raises:
-        ConfigError: If it is nothing that is known, or lacks what is needed; it says what.
+        ConfigError: If the object is unsupported, or an attribute is missing.
         MissingPackageError: If it needs JAX, which is not installed.
 
     Examples:
@@ -101,7 +101,7 @@ def adapt_world(
 
 
 def _refused(env: Any) -> str:
-    """What is missing to what it is nearest to."""
+    """A message with the attributes missing from the nearest kind."""
     marks: dict[str, tuple[str, ...]] = {**dict(_MARKS), "TensorWorld": world_members()}
     titles = {
         "rsl_rl": "a VecEnv of rsl_rl",
@@ -123,7 +123,7 @@ def _refused(env: Any) -> str:
 
 
 def world_members() -> tuple[str, ...]:
-    """The names of all that a `TensorWorld` has."""
+    """The names of all members of a `TensorWorld`."""
     calls = ("seed", "reset", "step", "state_dict", "load_state_dict", "close")
     return (*TensorWorld.__annotations__, *calls)
 
@@ -133,7 +133,7 @@ def _lacks(env: Any, wanted: tuple[str, ...]) -> list[str]:
 
 
 def _has(env: Any, name: str) -> bool:
-    # Brax computes its sizes when asked; that they are there is seen by its class.
+    # Brax's sizes are computed properties: look at the class first.
     return hasattr(type(env), name) or name in getattr(env, "__dict__", {}) or _asked(env, name)
 
 

@@ -1,4 +1,4 @@
-"""`RslRlWorld`: a ``VecEnv`` of rsl_rl, such as Isaac Lab's and mjlab's wrappers are."""
+"""`RslRlWorld`: a ``VecEnv`` of rsl_rl, such as those of Isaac Lab and mjlab."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _TIME_OUTS: Final = "time_outs"
 class RslRlWorld(ForeignWorld):
     """A ``VecEnv`` of rsl_rl as a `TensorWorld`: Isaac Lab's, mjlab's and legged_gym's.
 
-    Of every version: observations in groups as a TensorDict (from 3.0), a tensor with groups in
-    ``extras["observations"]`` (2.x), or a tensor with ``get_privileged_observations`` (1.x). The
-    final observation of an episode is hidden, so `Outcome.final` is ``None``.
-    ``extras["time_outs"]`` are truncations, all other ends are terminations. ``extras["log"]``,
-    or else ``extras["episode"]``, is its log.
+    Supports all versions: observation groups in a TensorDict (from 3.0), a tensor with groups in
+    ``extras["observations"]`` (2.x), a tensor with ``get_privileged_observations`` (1.x). Final
+    observations are hidden: `Outcome.final` is ``None``. ``extras["time_outs"]`` are truncations,
+    all other ends terminations. The log is ``extras["log"]``, or else ``extras["episode"]``.
 
     Args:
         env: The environment.
-        obs_groups: As in rsl_rl's configuration, by set which groups it is made of, such as
+        obs_groups: As in rsl_rl's configuration, groups by set, such as
             ``{"actor": ["policy", "scan"], "critic": ["critic"]}``; several groups become entries.
-            By default the policy sees ``"policy"`` or ``"actor"``, and values ``"critic"``.
-        random_episode_lengths: Whether the first episodes begin at random lengths, as
-            ``init_at_random_ep_len`` has it, so that not all environments end at once.
+            By default the policy reads ``"policy"`` or ``"actor"``, and value networks
+            ``"critic"``.
+        random_episode_lengths: Whether the first episodes start at random lengths, as with
+            ``init_at_random_ep_len``, so that they do not all end at once.
 
     Raises:
-        ConfigError: If it lacks what is needed, or has no such group; it says what.
+        ConfigError: If an attribute or a group is missing.
     """
 
     def __init__(
@@ -78,9 +78,9 @@ class RslRlWorld(ForeignWorld):
         self._lengths_are_due = self._random_lengths
 
     def reset(self) -> Observations:
-        """Begin the next episode of every environment.
+        """Start the next episode of every environment.
 
-        A ``VecEnv`` need not be able to; then those that it runs already are the first.
+        A ``VecEnv`` without ``reset`` continues its present episodes.
         """
         env = self._env
         reset = getattr(env, "reset", None) or getattr(getattr(env, "env", None), "reset", None)
@@ -92,7 +92,7 @@ class RslRlWorld(ForeignWorld):
         return self._leaves(self._observed(env.get_observations()))
 
     def step(self, actions: torch.Tensor) -> Outcome:
-        """Step all environments, and begin the next episode of those that ended."""
+        """Step all environments and reset those that ended."""
         observed, *more, reward, dones, extras = self._env.step(actions)
         done = dones.bool()
         truncated = torch.zeros_like(done)
@@ -108,12 +108,12 @@ class RslRlWorld(ForeignWorld):
         )
 
     def close(self) -> None:
-        """Close all environments, if they can be."""
+        """Close all environments, if the simulator can."""
         if callable(close := getattr(self._env, "close", None)):
             close()
 
     def _observed(self, given: Any) -> dict[str, Any]:
-        """The groups of what ``get_observations`` or ``step`` gave, whatever the version."""
+        """The groups of a result of ``get_observations`` or ``step``, in any version."""
         parts = given if isinstance(given, tuple) else (given,)
         first = parts[0]
         if isinstance(first, TensorDictBase | Mapping):
@@ -138,7 +138,7 @@ class RslRlWorld(ForeignWorld):
         return self._entries(sets[POLICY] if self._is_plain else sets)
 
     def _draw_lengths(self) -> None:
-        """Let every environment be somewhere in its first episode."""
+        """Set random lengths of the first episodes."""
         lengths = self._env.episode_length_buf
         uniform = torch.rand(lengths.shape, generator=self._generator).to(lengths.device)
         self._env.episode_length_buf = (uniform * self._env.max_episode_length).to(lengths.dtype)
@@ -147,7 +147,7 @@ class RslRlWorld(ForeignWorld):
 def _resolved(
     name: str, groups: Mapping[str, Any], given: Mapping[str, Sequence[str]] | None
 ) -> dict[str, list[str]]:
-    """By set, ``"policy"`` and maybe ``"critic"``, the groups that it is made of."""
+    """The groups of each set, ``"policy"`` and maybe ``"critic"``."""
     if given is None:
         own = next((key for key in (POLICY, _ACTOR) if key in groups), None)
         if own is None:
@@ -171,7 +171,7 @@ def _resolved(
 
 
 def _space(value: Any) -> spaces.Space[Any]:
-    """The space of a group, of which a ``VecEnv`` says no bounds."""
+    """The space of a group; a ``VecEnv`` has no bounds."""
     if isinstance(value, TensorDictBase | Mapping):
         return spaces.Dict({key: _space(part) for key, part in value.items()})
     if value.dtype == torch.uint8:

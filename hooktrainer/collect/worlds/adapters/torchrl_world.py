@@ -1,4 +1,4 @@
-"""`TorchRLWorld`: an ``EnvBase`` of TorchRL with a batch of environments."""
+"""`TorchRLWorld`: a batched ``EnvBase`` of TorchRL."""
 
 from __future__ import annotations
 
@@ -18,19 +18,17 @@ _INFO: Final = "info"
 
 
 class TorchRLWorld(ForeignWorld):
-    """An ``EnvBase`` of TorchRL with a batch size ``[num_envs]`` as a `TensorWorld`.
+    """An ``EnvBase`` of TorchRL with batch size ``[num_envs]``, as a `TensorWorld`.
 
-    VMAS, Brax, MJX and so on through TorchRL, transforms included. It is stepped by
-    ``step_and_maybe_reset``, which shows the true final observations, and in which TorchRL itself
-    looks at who has ended; that waits for the device. What is observed under a key ``"info"`` is
-    its log. Of environments with groups of agents those with a single agent are taken.
+    VMAS, Brax, MJX and so on through TorchRL, with transforms. Its ``step_and_maybe_reset`` returns
+    the true final observations, but waits for the device. Observations under a key ``"info"`` are
+    its log. Environments with groups of agents are supported if they have a single agent.
 
     Args:
         env: The environment. Nothing is called before `seed` and `reset`.
 
     Raises:
-        ConfigError: If it has no batch size, several agents, or specs without a space; it says
-            what.
+        ConfigError: If it has no batch size, several agents, or specs without a space.
     """
 
     def __init__(self, env: Any) -> None:
@@ -79,13 +77,13 @@ class TorchRLWorld(ForeignWorld):
         self._env.set_seed(seed)
 
     def reset(self) -> Observations:
-        """Begin the next episode of every environment."""
+        """Start the next episode of every environment."""
         td = self._env.reset()
         self._td = td
         return self._seen(td)
 
     def step(self, actions: torch.Tensor) -> Outcome:
-        """Step all environments, and begin the next episode of those that ended."""
+        """Step all environments and reset those that ended."""
         assert self._td is not None, "reset comes before the first step"
         if self._choices is not None:
             actions = functional.one_hot(actions, self._choices).to(self._dtype)
@@ -120,7 +118,7 @@ class TorchRLWorld(ForeignWorld):
 def _observed(
     env: Any, name: str, num_envs: int
 ) -> tuple[dict[NestedKey, Any], dict[str, NestedKey], dict[str, spaces.Space[Any]]]:
-    """By name what is observed, its key and shape; what is logged; and the spaces by name."""
+    """By name each observation's key and shape; the log's keys; and the spaces."""
     keys: dict[NestedKey, Any] = {}
     logs: dict[str, NestedKey] = {}
     observed: dict[str, spaces.Space[Any]] = {}
@@ -181,7 +179,7 @@ def space_of(spec: Any, name: str) -> spaces.Space[Any]:
 
     Args:
         spec: The leaf, without the batch dimension of the environments.
-        name: What it is called in messages.
+        name: Its name for messages.
 
     Raises:
         ConfigError: If there is no such space.
@@ -213,7 +211,7 @@ def space_of(spec: Any, name: str) -> spaces.Space[Any]:
 
 
 def is_one_hot(spec: Any) -> bool:
-    """Whether one of several is said by a one-hot vector."""
+    """Whether the spec is one-hot."""
     from torchrl.data import OneHot
 
     return isinstance(spec, OneHot)
