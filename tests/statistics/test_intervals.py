@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from marks import slow_except
 
 from hooktrainer.statistics import (
     ESTIMATORS,
@@ -152,7 +153,7 @@ def test_invalid_scores_are_refused(scores, message):
         interval(scores)
 
 
-@pytest.mark.parametrize("shape", ["normal", "skewed", "two humps"])
+@pytest.mark.parametrize("shape", slow_except(["normal", "skewed", "two humps"], 1))
 def test_intervals_of_ten_seeds_cover_the_truth(shape):
     """200 studies of each shape; 92 to 97 % over 1,000 are in docs/statistics.md."""
     random = np.random.default_rng(5)

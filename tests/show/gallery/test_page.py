@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from browser import CHROMIUM, browse
 from marks import slow_except
-from saved_runs import FALLS, Silent
+from saved_runs import FALLS, Silent, write_run
 
 from hooktrainer.show.gallery import View, make_gallery
 
@@ -34,10 +34,11 @@ class Page(HTMLParser):
         self.text.append(data)
 
 
-@pytest.fixture
-def page(make_run, tmp_path):
-    made = make_gallery(make_run(), tmp_path / "page.html", episodes=2, view=SMALL)
-    assert made.file == tmp_path / "page.html"
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    place = tmp_path_factory.mktemp("page")
+    made = make_gallery(write_run(place / "run"), place / "page.html", episodes=2, view=SMALL)
+    assert made.file == place / "page.html"
     return made.file.read_text(encoding="utf-8")
 
 
