@@ -27,6 +27,7 @@ from ..base.frames_bar import forget_bars, frames_bar, show_frames
 from ..base.words import plural, printable
 from ..base.worker import Channel, ChildError, Start, Worker, frozen_heap, native_threads
 from ..errors import USER_ERRORS, ConfigError
+from ..graphs.compiling import keep_for_forks
 from ..log.factory import DEFAULT_LOGGERS, import_sinks
 from ..loop.control import Control
 from ..loop.signals import GracefulSignals, SignalExit
@@ -137,6 +138,8 @@ def run_of(algorithm: Kind, seed: int, place: Path | None) -> Kind:
 
 
 Ask = Callable[[Any], Any]
+_LOOKS = 10
+_BATCHES = 2  # with optimizer steps, after which nothing is left to compile
 Prepare = Callable[[Any, Ask], Trainer]
 Meet = Callable[[Mapping[int, Any], Mapping[int, "SeedResult"]], Mapping[int, Any]]
 
@@ -313,10 +316,32 @@ def _warmed(run: AlgorithmConfig) -> Iterator[Start]:
     # What cannot be made, is reported by the processes.
     with suppress(Exception, SystemExit):
         one = replace(run_of(run, run.seed, None), resume=None, fork=None, hooks=(), loggers=())
-        one.built(keep=False).shutdown()  # type: ignore[attr-defined]
+        trainer: Trainer = one.built(keep=False)  # type: ignore[attr-defined]
+        if one.compile:  # type: ignore[attr-defined]
+            _compile(trainer)
+        trainer.shutdown()
     set_rng_state(rng)
     on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    for _ in range(_LOOKS):  # threads of what was shut down may still be ending
+        if native_threads() <= threads:
+            break
+        time.sleep(_LOOK)
     yield "spawn" if on_cuda or native_threads() > threads else "fork"
+
+
+def _compile(trainer: Trainer) -> None:
+    """Train the batches in which everything is compiled, so that forked processes inherit it."""
+    batches = 0
+
+    def stop() -> None:
+        nonlocal batches
+        batches += trainer.optim_count > 0
+        if batches == _BATCHES:
+            trainer.request_stop("all is compiled")
+
+    trainer.register_op("post_steps", stop)
+    with keep_for_forks():
+        trainer.train()
 
 
 def _train(channel: Channel, run: AlgorithmConfig, keep: bool, prepare: Prepare | None) -> None:

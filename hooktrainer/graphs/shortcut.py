@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -51,7 +52,7 @@ class Shortcut:
         for place, _ in self._moving:
             self._fixed[place] = None
         # Many are the same tensors at every call; weakly, since others are those of a batch.
-        self._kinds = [(weakref.ref(leaf), _kind(leaf)) for leaf in leaves]
+        self._kinds = [(weakref.ref(leaf), kind_of(leaf)) for leaf in leaves]
         ours = {id(value): place for place, value in enumerate(outputs)}
         theirs = {key: place + len(outputs) for key, place in places.items()}
         self._result = _template(result, theirs | ours)
@@ -63,6 +64,29 @@ class Shortcut:
             return cls(*seen)
         except LookupError:
             return None
+
+    def without_tensors(self, tensors: Sequence[torch.Tensor]) -> Shortcut:
+        """The same for no tensors yet; `with_tensors` takes others that are in the same places.
+
+        Raises:
+            LookupError: If the graph takes a tensor that is neither an argument nor among these.
+        """
+        places = {id(tensor): place for place, tensor in enumerate(tensors)}
+        kept = copy(self)
+        kept._fixed = [
+            _Place(places[id(x)]) if isinstance(x, torch.Tensor) else x for x in self._fixed
+        ]
+        kept._kinds = [(_gone, kind) for _, kind in self._kinds]
+        return kept
+
+    def with_tensors(self, tensors: Sequence[torch.Tensor], args: Sequence[Any]) -> Shortcut | None:
+        """The shortcut for these tensors; ``None`` if it cannot be called with these arguments."""
+        if not self.takes(args):
+            return None
+        found = copy(self)
+        found._fixed = [tensors[x] if type(x) is _Place else x for x in self._fixed]
+        found._kinds = [(weakref.ref(leaf), kind_of(leaf)) for leaf in _taken_apart(args)[0]]
+        return found
 
     def calls(self, compiled: Compiled, inputs: Sequence[Any]) -> bool:
         """Whether it is this graph that it calls, with what it had from elsewhere than arguments.
@@ -80,7 +104,7 @@ class Shortcut:
         """Whether these arguments are like those that were seen, but for numbers in tensors."""
         given, form = _taken_apart(args)
         return form == self._form and all(
-            seen() is value or kind == _kind(value)
+            seen() is value or kind == kind_of(value)
             for value, (seen, kind) in zip(given, self._kinds, strict=True)
         )
 
@@ -99,11 +123,15 @@ class Shortcut:
         return _filled(self._result, [*outputs, *given])
 
 
+def _gone() -> None:
+    """A reference to nothing."""
+
+
 class _Place(int):
     """Where in a list a part of the result is."""
 
 
-def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
+def kind_of(tensor: torch.Tensor) -> tuple[Any, ...]:
     """What a graph is compiled for of a tensor that is given to it."""
     layout = tensor.stride() if tensor.layout is torch.strided else None
     return type(tensor), tensor.dtype, tensor.shape, layout, tensor.device, tensor.requires_grad

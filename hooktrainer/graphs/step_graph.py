@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import nn
@@ -103,6 +103,10 @@ class StepGraph:
     Raises:
         CannotCompileError: If only some parameters of a group have a gradient.
     """
+
+    not_in_graphs: ClassVar = frozenset(  # but for its arguments
+        ("_optimizer", "_flats", "_states", "_given", "_hyper", "_bound")
+    )
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from marks import slow_except
 from hooktrainer import ConfigError, TrainerHookBase
 from hooktrainer.algorithms import A2C, DQN, PPO
 from hooktrainer.algorithms.seed_runs import train_runs
+from hooktrainer.graphs import compiling
 from hooktrainer.run.seeds import as_seeds, words_of_seeds
 
 SHORT = {"progress_bar": False, "stop_at": None, "eval_episodes": 0, "tuned": False}
@@ -60,6 +61,18 @@ def test_a_seed_of_many_is_the_run_of_that_seed(kind, tmp_path):
     assert results[1].frames == state["frames"] > 0
     assert results[1].run_dir == tmp_path / "many" / "seed2"
     assert results[1].metrics == state["metrics"]
+
+
+@pytest.mark.parametrize("kind", ["ppo", "dqn", "ppo on a tensor environment"])
+def test_seeds_inherit_what_is_compiled_once(kind, tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+    how = {"compile": "all" if "tensor" in kind else "step"}
+    RUNS[kind](seed=2, run_dir=tmp_path / "one", **how).train()
+    alone = "".join(capfd.readouterr()).count("compiled ")
+    RUNS[kind](seeds="1-3", run_dir=tmp_path / "many", **how).train()
+    assert "".join(capfd.readouterr()).count("compiled ") == alone > 0
+    assert rows(tmp_path / "many" / "seed2") == rows(tmp_path / "one")
+    assert rows(tmp_path / "many" / "seed2") != rows(tmp_path / "many" / "seed3")
 
 
 def test_each_resumes_alone_and_by_its_own_configuration(tmp_path):

@@ -13,9 +13,9 @@ from torch import nn
 
 from hooktrainer import objectives
 from hooktrainer.graphs import FunctionalLoss, GradientGraph, StepGraph, compiling
-from hooktrainer.graphs.compiling import Unchanged
 from hooktrainer.graphs.functional_loss import Objective, reached
 from hooktrainer.graphs.step_graph import StepRules
+from hooktrainer.graphs.structure import Structure
 from hooktrainer.networks import (
     CategoricalPolicy,
     DeterministicPolicy,
@@ -196,7 +196,7 @@ def test_gradients_have_the_strides_of_their_parameters(backend, monkeypatch):
 
 @pytest.mark.parametrize("kind", MAKE, ids=lambda kind: kind.__name__)
 def test_whether_a_loss_has_changed_is_seen_without_the_compiler(kind):
-    assert Unchanged(FunctionalLoss(MAKE[kind]()).body)
+    assert Structure(FunctionalLoss(MAKE[kind]()).body)
 
 
 @pytest.mark.parametrize("kind", MAKE, ids=lambda kind: kind.__name__)

@@ -83,3 +83,23 @@ def test_what_is_no_graph_is_said_once_and_computed(caplog):
     assert half(torch.full((1,), -2.0)) == -2
     (said,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert said.startswith("it cannot be compiled, and is made eagerly: ")
+
+
+def test_a_function_of_the_same_structure_inherits_the_graph(monkeypatch):
+    monkeypatch.setattr(compiling, "_kept", {})
+
+    def compiled_lines(module: nn.Module, x: torch.Tensor) -> list[str]:
+        lines: list[str] = []
+        graph = Graph(module.forward, "it", lines.append)
+        for _ in range(2):
+            assert graph(x).allclose(module.forward(x).detach())
+        return lines
+
+    first, same, other = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)
+    other.negative_slope = 5.0
+    x = torch.ones(3, 2)
+    with compiling.keep_for_forks():
+        assert compiled_lines(first, x)
+    assert compiled_lines(same, x) == []
+    assert compiled_lines(same, torch.ones(4, 2))
+    assert compiled_lines(other, x)

@@ -88,6 +88,7 @@ class FunctionalWorld(ABC):
     frame_skip = 1
     shares = True
     lost: str | None = None
+    not_in_graphs: ClassVar = frozenset(("carry", "_begun"))  # `advance` is given the carry
 
     def __init__(
         self,

@@ -11,8 +11,9 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from hooktrainer.graphs import compiling
-from hooktrainer.graphs.compiling import Graph, Unchanged, quiet
+from hooktrainer.graphs.compiling import Graph, quiet
 from hooktrainer.graphs.functional_loss import FunctionalLoss
+from hooktrainer.graphs.structure import Structure
 from hooktrainer.networks import QNetwork, mlp
 from hooktrainer.objectives import DQNLoss, SoftUpdate
 from hooktrainer.objectives.common import Term
@@ -57,14 +58,14 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_change_is_noticed(change):
     loss = make()
-    unchanged = Unchanged(FunctionalLoss(loss).body)
+    unchanged = Structure(FunctionalLoss(loss).body)
     assert unchanged
     change(loss)
     assert not unchanged
 
 
 def test_what_torch_keeps_for_all_is_looked_at():
-    unchanged = Unchanged(make())
+    unchanged = Structure(make())
     with torch.autocast("cpu", torch.bfloat16):
         assert not unchanged
     with set_interaction_type(InteractionType.MEAN):
@@ -78,7 +79,7 @@ def test_what_torch_keeps_for_all_is_looked_at():
 def test_numbers_are_no_change():
     loss = make()
     updater, optimizer = SoftUpdate(loss, tau=0.5), FlatAdam(loss.parameters())
-    unchanged = Unchanged(FunctionalLoss(loss).body)
+    unchanged = Structure(FunctionalLoss(loss).body)
     for parameter in loss.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
@@ -97,13 +98,13 @@ class Theirs(nn.Linear):
 
 @pytest.mark.parametrize(
     "part",
-    [Theirs(4, 2), partial(nn.functional.relu), lambda x: x, [{"a": Theirs(1, 1)}], iter("a")],
+    [Theirs(4, 2), partial(Theirs, 4), lambda x: x, [{"a": Theirs(1, 1)}], iter("a")],
 )
 def test_it_does_not_answer_for_the_code_of_others(part):
     loss = make()
     vars(loss)["more"] = part
     with pytest.raises(LookupError):
-        Unchanged(loss)
+        Structure(loss)
 
 
 class Counting:
@@ -179,3 +180,25 @@ def test_there_is_no_gradient_and_the_mode_stays(monkeypatch, linear):
     for _ in range(2):
         assert not call.graph(torch.ones(1, 2)).requires_grad
         assert torch.is_grad_enabled()
+
+
+def test_losses_with_other_numbers_in_their_tensors_have_the_same_key():
+    one, other = make(), make()
+    assert not one.value_network.network[0].weight.equal(other.value_network.network[0].weight)
+    assert Structure(one).key == Structure(other).key
+    kept, own = Structure(one).tensors, Structure(other).tensors
+    names = {id(tensor): name for name, tensor in one.state_dict(keep_vars=True).items()}
+    for name, tensor in other.state_dict(keep_vars=True).items():
+        place = next(place for place, value in enumerate(own) if value is tensor)
+        assert names[id(kept[place])] == name
+
+
+@pytest.mark.parametrize("kind", sorted(CHANGES.keys() - {"a parameter", "a buffer"}))
+def test_what_is_more_than_another_tensor_changes_the_key(kind):
+    loss = make()
+    CHANGES[kind](loss)
+    try:
+        key = Structure(loss).key
+    except LookupError:
+        return
+    assert key != Structure(make()).key
