@@ -317,7 +317,7 @@ def _warmed(run: AlgorithmConfig) -> Iterator[Start]:
     with suppress(Exception, SystemExit):
         one = replace(run_of(run, run.seed, None), resume=None, fork=None, hooks=(), loggers=())
         trainer: Trainer = one.built(keep=False)  # type: ignore[attr-defined]
-        if one.compile:  # type: ignore[attr-defined]
+        if one.compile:
             _compile(trainer)
         trainer.shutdown()
     set_rng_state(rng)

@@ -55,7 +55,7 @@ class Graph(Generic[T]):
     ) -> None:
         self._what, self._say = what, say
         self._function = function
-        self._root = function if module is None else module
+        self._root: Any = function if module is None else module
         self._unchanged: Structure | None = None
         self._is_compiled = BACKEND is None
         self._seen: tuple[Any, ...] = ()  # a graph that was called, its inputs and its outputs

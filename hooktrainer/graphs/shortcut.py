@@ -52,7 +52,9 @@ class Shortcut:
         for place, _ in self._moving:
             self._fixed[place] = None
         # Many are the same tensors at every call; weakly, since others are those of a batch.
-        self._kinds = [(weakref.ref(leaf), kind_of(leaf)) for leaf in leaves]
+        self._kinds: list[tuple[Callable[[], Any], tuple[Any, ...]]] = [
+            (weakref.ref(leaf), kind_of(leaf)) for leaf in leaves
+        ]
         ours = {id(value): place for place, value in enumerate(outputs)}
         theirs = {key: place + len(outputs) for key, place in places.items()}
         self._result = _template(result, theirs | ours)
@@ -124,7 +126,7 @@ class Shortcut:
 
 
 def _gone() -> None:
-    """A reference to nothing."""
+    """Return what a reference to a tensor that is gone returns."""
 
 
 class _Place(int):

@@ -18,10 +18,12 @@ from torch.nn.modules import module as _module
 from .shortcut import kind_of
 
 # Code that reads nothing that can change but attributes; that of others may read anything.
-_KNOWN = ("hooktrainer", "torch", "tensordict", "gymnasium", "numpy", "builtins", "abc")
-_KNOWN += ("types", "typing", "functools", "collections")
-_PLAIN = (bool, int, float, complex, str, bytes, types.NoneType, types.EllipsisType, Enum)
-_PLAIN += (torch.dtype, torch.device, torch.Size, torch.layout, np.dtype, np.generic)
+_KNOWN = frozenset(("hooktrainer", "torch", "tensordict", "gymnasium", "numpy", "builtins", "abc"))
+_KNOWN |= {"types", "typing", "functools", "collections"}
+_PLAIN = (
+    *(bool, int, float, complex, str, bytes, types.NoneType, types.EllipsisType, Enum),
+    *(torch.dtype, torch.device, torch.Size, torch.layout, np.dtype, np.generic),
+)
 # Of every module; they are changed in place, never replaced.
 _REGISTRIES = frozenset(vars(nn.Module())) - {"training"}
 _OF_ALL_MODULES = (

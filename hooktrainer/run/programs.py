@@ -7,7 +7,8 @@ from time import sleep
 from typing import Final, Protocol
 
 from ..loop.control import Control
-from ..loop.signals import GRACE, GracefulSignals, SignalExit
+from ..base.endings import GRACE
+from ..loop.signals import GracefulSignals, SignalExit
 
 _LOOK: Final = 0.1  # seconds between two looks at the programs
 _SLACK: Final = 5.0  # seconds that this process has beyond the programs
