@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from time import sleep
 from typing import Final, Protocol
 
-from ..loop.control import Control
 from ..base.endings import GRACE
+from ..loop.control import Control
 from ..loop.signals import GracefulSignals, SignalExit
 
 _LOOK: Final = 0.1  # seconds between two looks at the programs
