@@ -86,7 +86,7 @@ USER_ERRORS = (ConfigError, CheckpointError, StateMismatchError)
 """Errors that the user can correct; the command line prints them without a traceback."""
 
 
-def no_quiet_end(error: BaseException, frames: int = 0) -> BaseException:
+def as_failure(error: BaseException, frames: int = 0) -> BaseException:
     """Replace an exception that the caller of a run would take for a normal end.
 
     Args:

@@ -25,7 +25,7 @@ COUNTS = [
 ]
 
 
-def test_an_unknown_argument_brings_the_nearest():
+def test_an_unknown_argument_names_the_nearest():
     with pytest.raises(TypeError, match=r"no argument 'total_frame'. Did you mean total_frames"):
         Trainer(total_frame=1)
 
@@ -38,7 +38,7 @@ def arguments_of_torchrls_trainers() -> set[str]:
 
 
 @pytest.mark.parametrize("name", sorted(arguments_of_torchrls_trainers()))
-def test_an_argument_of_torchrls_trainers_brings_what_replaces_it(name):
+def test_an_argument_of_torchrls_trainers_names_its_replacement(name):
     with pytest.raises(TypeError, match=rf"no argument '{name}'. [A-Z].*\.$") as raised:
         Trainer(**{name: None})
     assert "It takes" not in str(raised.value)
@@ -77,7 +77,7 @@ def test_a_collector_is_iterable():
         tiny_trainer(collector=3)
 
 
-def test_a_list_of_something_else_is_refused_at_once():
+def test_a_list_of_other_values_is_refused():
     with pytest.raises(
         ConfigError,
         match=r"collector\[1\].* a dict of 'x': a Tensor of shape \[1\], not a TensorDict",
@@ -153,7 +153,7 @@ def test_an_optimizer_of_other_parameters_is_refused_at_once():
         tiny_trainer(optimizer=other)
 
 
-def test_what_is_no_optimizer_is_refused_at_once():
+def test_a_value_that_is_no_optimizer_is_refused():
     with pytest.raises(ConfigError, match=r"is not a torch\.optim\.Optimizer"):
         tiny_trainer(optimizer=ScriptedLoss())
 
@@ -164,7 +164,7 @@ def test_an_endless_inner_loop_is_refused():
         trainer.train()
 
 
-def test_a_refused_constructor_leaves_the_collector_to_its_maker():
+def test_a_refused_constructor_does_not_close_the_collector():
     collector = FakeCollector()
     with pytest.raises(ConfigError):
         tiny_trainer(collector=collector, total_frames=0)

@@ -96,7 +96,7 @@ def test_a_trainer_that_was_restored_shares_nothing_with_the_one_that_was_saved(
     assert all(value.equal(pairs(first)[key]) for key, value in moments.items())
 
 
-def test_what_was_loaded_may_be_written_over_afterwards():
+def test_a_loaded_state_is_copied():
     hook, other = RewardNormalizer(), RewardNormalizer()
     hook.update_reward_stats(TensorDict({"next": {"reward": torch.ones(4)}}, [4]))
     state = hook.state_dict()

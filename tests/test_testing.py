@@ -50,7 +50,7 @@ def test_a_stateless_hook_passes():
     check_hook(class_())
 
 
-def test_a_trainer_that_does_not_pickle_is_no_fault_of_the_hook():
+def test_check_hook_accepts_a_trainer_that_does_not_pickle():
     def make():
         trainer = tiny_trainer()
         trainer.register_op("post_steps", lambda: None)

@@ -95,7 +95,7 @@ class ChildProgram:
         assert self._process.stdout is not None
         return self._process.stdout
 
-    def tell(self, line: bytes) -> None:
+    def send_line(self, line: bytes) -> None:
         """Write a line to its standard input, unless it has ended."""
         assert self._process.stdin is not None
         with suppress(OSError):
@@ -129,21 +129,21 @@ class ChildProgram:
             self._process.stdin.close()
 
 
-def end_with_parent(code: int = 1, told: Callable[[], None] | None = None) -> None:
+def end_with_parent(code: int = 1, on_input: Callable[[], None] | None = None) -> None:
     """Exit when the parent process ends; called by a `ChildProgram`.
 
     Args:
         code: The exit code.
-        told: Called, in a thread, when the parent writes something.
+        on_input: Called, in a thread, when the parent writes something.
     """
-    threading.Thread(target=_follow_input, args=(code, told), daemon=True).start()
+    threading.Thread(target=_follow_input, args=(code, on_input), daemon=True).start()
     threading.Thread(target=_follow_parent, args=(code, os.getppid()), daemon=True).start()
 
 
-def _follow_input(code: int, told: Callable[[], None] | None) -> None:
+def _follow_input(code: int, on_input: Callable[[], None] | None) -> None:
     while os.read(0, 1024):  # not sys.stdin, which an interpreter that ends would wait for
-        if told is not None:
-            told()
+        if on_input is not None:
+            on_input()
     os._exit(code)
 
 

@@ -165,14 +165,14 @@ def total_loss(
 # -- Networks whose parameters are parts of tensors that several processes hold together.
 
 
-def is_part(value: Any) -> bool:
+def is_dtensor(value: Any) -> bool:
     """Return whether a value is a ``DTensor``, whose class is slow to import."""
     return callable(getattr(value, "full_tensor", None))
 
 
 def is_sharded(module: Any) -> bool:
     """Return whether a module has ``DTensor`` parameters."""
-    return isinstance(module, nn.Module) and any(map(is_part, module.parameters()))
+    return isinstance(module, nn.Module) and any(map(is_dtensor, module.parameters()))
 
 
 # -- Random numbers in the shape of a tensor, drawn so that a compiler shows who draws them.

@@ -214,7 +214,7 @@ class Worker:
         try:
             message = self.connection.recv_bytes()
         except (EOFError, OSError):  # the latter if it died in the midst of a message
-            raise ChildError(self._obituary()) from None
+            raise ChildError(self._death_message()) from None
         self._has_begun = True
         if message[:1] == _ERROR:
             error, text = pickle.loads(message[1:])
@@ -244,7 +244,7 @@ class Worker:
         """Receive a file descriptor from the worker."""
         return reduction.recv_handle(self.connection)
 
-    def _obituary(self) -> str:
+    def _death_message(self) -> str:
         self._process.join(_GRACE)
         code = self._process.exitcode
         if self._is_run:

@@ -44,9 +44,9 @@ def sync(run: RunPath, /, *, to: Address = None) -> int:
 
 def _send(run: Path, to: str | None, seconds: str) -> int:
     """Send one run and print the outcome."""
-    from ..log.mlflow_sender import Sender, reason, sending
+    from ..log.mlflow_sender import Sender, reason, sending_lock
 
-    with sending(run) as free:
+    with sending_lock(run) as free:
         if not free:
             output.note(f"{run}: the run is training and sends its logs itself.")
             return 1

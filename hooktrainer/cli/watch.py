@@ -176,7 +176,7 @@ def _metrics(values: Mapping[str, float], tail: MetricsTail, room: int | None) -
 
 
 def _phases(times: Mapping[str, float]) -> Table:
-    from ..loop.time_table import BESIDE, TimeRow, bar_of, beside_rows, serial_rows
+    from ..loop.time_table import CONCURRENT, TimeRow, bar_of, concurrent_rows, serial_rows
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("phase")
@@ -195,8 +195,8 @@ def _phases(times: Mapping[str, float]) -> Table:
     for row in serial_rows(times):
         add(row)
     table.add_row("step", f"{1000 * whole:,.2f}", "100%", style="bold")
-    for group, title in ({"hook": "of it, in hooks"} | BESIDE).items():
-        if rows := beside_rows(times, group)[:_MOST]:
+    for group, title in ({"hook": "of it, in hooks"} | CONCURRENT).items():
+        if rows := concurrent_rows(times, group)[:_MOST]:
             table.add_row(title, style="dim")
             for row in rows:
                 add(row)

@@ -13,7 +13,7 @@ from tensordict.nn import InteractionType, set_interaction_type
 
 from ..base.checks import check_count
 from ..base.words import listed, ranges
-from ..errors import ConfigError, StateMismatchError, no_quiet_end
+from ..errors import ConfigError, StateMismatchError, as_failure
 from ..loop.timing import Timing
 from .collector import TIMEOUT, CollectorBase, Resumes
 from .restore import NOT_ASKED, Restore
@@ -182,7 +182,7 @@ class EpisodesCollector(CollectorBase):
             with torch.no_grad(), set_interaction_type(self.exploration_type):
                 batch = rollout.collect(self.timing, steps, warm_up)
         except StopIteration as error:  # else iterating would end quietly
-            raise no_quiet_end(error, self.frames) from error
+            raise as_failure(error, self.frames) from error
         self.frames += self.frames_per_batch
         return batch
 

@@ -15,7 +15,7 @@ import torch
 from gymnasium.envs.registration import EnvSpec
 
 from ..base.worker import Channel, Worker, WorkerPool
-from ..errors import ConfigError, no_quiet_end
+from ..errors import ConfigError, as_failure
 from .action_format import AnyActionFormat
 from .buffers import Row, SharedMemory, StepBuffers
 from .collector import TIMEOUT
@@ -358,7 +358,7 @@ def serve(channel: Channel, task: WorkerTask) -> None:
                     args = (channel.take_file(), *args)
                 channel.send_object(getattr(worker, name)(*args))
             except Exception as error:
-                channel.send_error(no_quiet_end(error))
+                channel.send_error(as_failure(error))
     finally:
         worker.close()
 

@@ -105,10 +105,10 @@ class BackgroundSink(Sink):
         """Continue at a saved position."""
         self._ask("load_state_dict", state_dict, late=lambda: None)
 
-    def hurry(self, deadline: float) -> None:
+    def set_deadline(self, deadline: float) -> None:
         """Do not wait for the sink beyond ``deadline``."""
-        super().hurry(deadline)
-        self.guarded.hurry(deadline)
+        super().set_deadline(deadline)
+        self.guarded.set_deadline(deadline)
 
     def how_to_view(self) -> str:
         """Return a command or path that shows what was logged."""
@@ -117,7 +117,7 @@ class BackgroundSink(Sink):
     def replace(self, sink: Sink) -> None:
         """Replace the sink before anything was written."""
         if self.deadline < math.inf:
-            sink.hurry(self.deadline)
+            sink.set_deadline(self.deadline)
         self.guarded.sink = sink
 
     def _bound(self, seconds: float) -> float:
@@ -137,7 +137,7 @@ class BackgroundSink(Sink):
     def _ask(self, method: str, *args: Any, late: Callable[[], Any]) -> Any:
         """Call a method in the writer and return its result, or `late()` if it does not answer."""
         writer, request = self._live(), _Request(method, args)
-        writer.put(request, hurry=True)
+        writer.put(request, urgent=True)
         try:
             return request.answer.result(0 if writer.is_late else self._bound(self._patience))
         except NoAnswerError:
@@ -186,7 +186,7 @@ class _Writer:
         self._changed = threading.Condition()
         self._queue: list[Event | _Request] = []
         self._bytes = 0
-        self._hurry = False
+        self._urgent = False
         self._stopping = False
         self._taken = 0  # items of the batch under way
         self._done = 0  # items so far
@@ -196,7 +196,7 @@ class _Writer:
         self._thread.start()
 
     def put(
-        self, item: Event | _Request, *, hurry: bool = False, patience: float = math.inf
+        self, item: Event | _Request, *, urgent: bool = False, patience: float = math.inf
     ) -> bool:
         """Queue an item; return `False` if there was no space in time."""
         is_request = isinstance(item, _Request)
@@ -208,20 +208,20 @@ class _Writer:
                 until = min(until, now + patience)
                 if self.is_late or now >= until:
                     return False
-                self._hurry = True
+                self._urgent = True
                 self._changed.notify_all()
                 self._changed.wait(None if until == math.inf else until - now)
             self._queue.append(item)
             self._bytes += size
-            self._hurry = self._hurry or hurry
-            if hurry or len(self._queue) == 1:  # else the writer is awake, or gathering
+            self._urgent = self._urgent or urgent
+            if urgent or len(self._queue) == 1:  # else the writer is awake, or gathering
                 self._changed.notify_all()
         return True
 
     def close(self, status: str, patience: float, seconds: float) -> bool:
         """Close the sink and end the thread; return `False` on a timeout."""
         request, until = _Request("close", (status,)), monotonic() + seconds
-        self.put(request, hurry=True)
+        self.put(request, urgent=True)
         done, since = -1, monotonic()
         while True:
             now = monotonic()
@@ -287,10 +287,10 @@ class _Writer:
     def _next_batch(self) -> list[Event | _Request]:
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._stopping)
-            self._changed.wait_for(lambda: self._hurry or self._stopping, timeout=self._linger)
+            self._changed.wait_for(lambda: self._urgent or self._stopping, timeout=self._linger)
             batch, self._queue = self._queue, []
             self._taken = sum(not isinstance(item, _Request) for item in batch)
             self._bytes = 0
-            self._hurry = False
+            self._urgent = False
             self._changed.notify_all()
         return batch

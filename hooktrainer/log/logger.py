@@ -155,10 +155,10 @@ class Logger:
         for sink in self.sinks.values():
             sink.close(status)
 
-    def hurry(self, deadline: float) -> None:
+    def set_deadline(self, deadline: float) -> None:
         """Do not wait for sinks beyond ``deadline``, a time of `time.monotonic`."""
         for sink in self.sinks.values():
-            sink.hurry(deadline)
+            sink.set_deadline(deadline)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of every sink after writing everything."""

@@ -251,7 +251,7 @@ class _Sender:
 
         A server that does not answer gets one last attempt.
         """
-        self._program.tell(b"finish")
+        self._program.send_line(b"finish")
         until = monotonic() + seconds
         hopeless = monotonic() + _LAST_ATTEMPT
         while monotonic() < (min(until, hopeless) if self._is_failing else until):

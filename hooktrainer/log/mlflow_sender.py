@@ -106,7 +106,7 @@ class Sender:
         from mlflow import MlflowClient
 
         self._hparams, self._files, self._reached, self._bytes = {}, None, None, 0
-        with _quiet(), _alone(self._store):
+        with _quiet(), _store_lock(self._store):
             self._client = client = MlflowClient(tracking_uri=self._store)
             found = self._note["run_id"]
             if found is None or not self._is_active(found):
@@ -386,7 +386,7 @@ def _delete_after(database: str, run_id: str, kept: Mapping[str, int]) -> None:
 
 
 @contextlib.contextmanager
-def sending(run: Path) -> Iterator[bool]:
+def sending_lock(run: Path) -> Iterator[bool]:
     """Lock the sending of a run; yield whether no other process holds the lock."""
     import fcntl
 
@@ -403,7 +403,7 @@ def sending(run: Path) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def _alone(uri: str) -> Iterator[None]:
+def _store_lock(uri: str) -> Iterator[None]:
     """Lock a SQLite store while opening it, since the first process creates its tables."""
     if not uri.startswith(_SQLITE):
         yield
@@ -443,7 +443,7 @@ def reason(error: BaseException) -> str:
     return line if len(line) <= 200 else f"{line[:200]} …"
 
 
-def send_until_told(sender: Sender, finish: threading.Event, say: Callable[..., None]) -> bool:
+def send_until_finished(sender: Sender, finish: threading.Event, say: Callable[..., None]) -> bool:
     """Send until `finish` is set and nothing is left; return whether all was sent."""
     is_failing, pause = False, _FIRST_PAUSE
     while True:
@@ -485,25 +485,25 @@ def main() -> None:
     words = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     finish = threading.Event()
-    end_with_parent(told=finish.set)
+    end_with_parent(on_input=finish.set)
     bound_requests()
     run, done = Path(sys.argv[1]), False
 
     def say(*, ok: bool | None, text: str) -> None:
         print(json.dumps({"ok": ok, "text": text}), file=words, flush=True)
 
-    log.addHandler(_Words(say))
+    log.addHandler(_ForwardWarnings(say))
     while not finish.is_set():
-        with sending(run) as free:
+        with sending_lock(run) as free:
             if free:
                 sender = Sender(run, os.environ.get(ADDRESS))
-                done = send_until_told(sender, finish, say)
+                done = send_until_finished(sender, finish, say)
                 break
         finish.wait(0.2)
     os._exit(0 if done else 1)  # whatever threads the client has begun
 
 
-class _Words(logging.Handler):
+class _ForwardWarnings(logging.Handler):
     """Passes warnings to the training process."""
 
     def __init__(self, say: Callable[..., None]) -> None:

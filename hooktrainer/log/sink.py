@@ -31,7 +31,7 @@ class Sink(ABC):
         needs: The required package, which is also the name of the extra.
         imports: Modules that it imports when a run begins.
         closing: Seconds that its `close` may take.
-        deadline: Time of `time.monotonic` after which nothing waits for the sink; see `hurry`.
+        deadline: When, by `time.monotonic`, waiting for the sink ends; see `set_deadline`.
     """
 
     name: str = "sink"
@@ -108,7 +108,7 @@ class Sink(ABC):
         """
         return {}
 
-    def hurry(self, deadline: float) -> None:
+    def set_deadline(self, deadline: float) -> None:
         """Set the deadline."""
         self.deadline = deadline
 
@@ -187,10 +187,10 @@ class GuardedSink(Sink):
         """Return the position after `step`, without calling the destination."""
         return self.sink.state_at(step)
 
-    def hurry(self, deadline: float) -> None:
+    def set_deadline(self, deadline: float) -> None:
         """Set the deadline."""
-        super().hurry(deadline)
-        self.sink.hurry(deadline)
+        super().set_deadline(deadline)
+        self.sink.set_deadline(deadline)
 
     def after_fork(self) -> None:
         """Drop what belongs to the parent process."""

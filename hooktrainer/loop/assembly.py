@@ -66,7 +66,7 @@ class Assembly:
         check_positive("clip_norm", clip_norm, none="no clipping")
         check_positive("grace", grace, "number of seconds")
         self.collector = collector
-        frame_skip = check_trainer.agreed_frame_skip(frame_skip, self.source.frame_skip)
+        frame_skip = check_trainer.resolve_frame_skip(frame_skip, self.source.frame_skip)
         check_trainer.check_loss_module(loss_module)
 
         self.total_frames = total_frames
@@ -269,7 +269,7 @@ class LoopLogger(Protocol):
     def flush(self) -> None:
         """Wait until everything is written."""
 
-    def hurry(self, deadline: float) -> None:
+    def set_deadline(self, deadline: float) -> None:
         """Do not wait beyond ``deadline``, a time of `time.monotonic`."""
 
     def close(

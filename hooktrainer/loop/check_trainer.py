@@ -13,7 +13,7 @@ from ..base.words import listed
 from ..errors import ConfigError, StateMismatchError
 
 
-def agreed_frame_skip(frame_skip: int | None, own: int | None) -> int:
+def resolve_frame_skip(frame_skip: int | None, own: int | None) -> int:
     """Return the frames per collected step: the argument, else the collector's value, else 1."""
     if frame_skip is None:
         return 1 if own is None else int(own)

@@ -9,19 +9,19 @@ from ..errors import add_note
 
 
 def call_all(
-    what: str, calls: Iterable[Callable[[], Any]], *, beside: BaseException | None = None
+    what: str, calls: Iterable[Callable[[], Any]], *, active: BaseException | None = None
 ) -> None:
     """Make every call, even if others fail.
 
     Raises:
-        Exception: The first failure, with the others as notes, unless ``beside`` is given.
+        Exception: The first failure, with the others as notes, unless ``active`` is given.
     """
     first: BaseException | None = None
     for call in calls:
         try:
             call()
         except Exception as error:
-            main = beside or first
+            main = active or first
             if main is None:
                 first = error
             else:

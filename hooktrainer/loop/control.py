@@ -83,7 +83,7 @@ class Control:
         self._deadline = monotonic() + grace
         self.request_stop(signal.Signals(number).name)
 
-    def break_off(self) -> None:
+    def interrupt_call(self) -> None:
         """Interrupt the call of `unless_signalled`, if there is one; for signal handlers."""
         if self._breaks:
             raise _BrokenOffError

@@ -16,7 +16,7 @@ from .cadence import Progress
 _DERIVED = ("state_value", "value_target", "advantage", "done", "terminated", "truncated")
 
 
-def blamed(error: NonFiniteError, batch: TensorDictBase) -> NonFiniteError:
+def blame_environment(error: NonFiniteError, batch: TensorDictBase) -> NonFiniteError:
     """Return an error that names the environment and key if collected data is not finite."""
     for data in (batch, error.batch):
         for key in () if data is None else _given(data):

@@ -102,7 +102,7 @@ class Lifecycle(Assembly):
         """
         self._close()
 
-    def _close(self, beside: BaseException | None = None) -> None:
+    def _close(self, active: BaseException | None = None) -> None:
         if not self._closed:
             self._closed = True
             collectors = (self.collector, self.source)
@@ -121,7 +121,7 @@ class Lifecycle(Assembly):
                 functools.partial(logger.close, status, step=frames, reason=why)
                 for logger in self.loggers
             ]
-            call_all("closing", closers, beside=beside)
+            call_all("closing", closers, active=active)
 
     def _is_logger(self, hook: Any) -> bool:
         """Whether a hook is also a logger, and closed as one."""
@@ -226,9 +226,9 @@ class Lifecycle(Assembly):
         complete = self.control.signal is None
         before = open_window_state(self) if complete else {}
         if not complete:
-            self._hurry(0.25)
+            self._limit_wait(0.25)
             self._save(self.state_dict, wait=True)
-            self._hurry(0.75)
+            self._limit_wait(0.75)
         self.control.end()
         self.registry.call_all("on_train_end", self)
         self.timing.lap("end")
@@ -237,28 +237,28 @@ class Lifecycle(Assembly):
             self._save(lambda: with_open_window(self.state_dict(), before), wait=True)
         self.timing.lap("end")
 
-    def _hurry(self, share: float) -> None:
+    def _limit_wait(self, share: float) -> None:
         """Limit the wait for loggers to a share of the time left."""
         if self.control.deadline is not None:
             now = monotonic()
             for logger in self.loggers:
-                logger.hurry(now + share * max(0.0, self.control.deadline - now))
+                logger.set_deadline(now + share * max(0.0, self.control.deadline - now))
 
     def _fail(self, error: BaseException) -> None:
         """Save aside, call ``on_exception``, close everything; further failures become notes."""
         self.control.is_leaving = True
         self.control.end(error)
-        self._hurry(0.75)
+        self._limit_wait(0.75)
         if isinstance(error, Exception):
             calls = [self._save_aside] if self._saver.active else []
-            call_all("saving exception.pt", calls, beside=error)
+            call_all("saving exception.pt", calls, active=error)
         calls = [
             functools.partial(hook.on_exception, self, error)
             for hook in self.registry.hooks()
             if callable(getattr(hook, "on_exception", None))
         ]
-        call_all("on_exception", calls, beside=error)
-        self._close(beside=error)
+        call_all("on_exception", calls, active=error)
+        self._close(active=error)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_bar": None}

@@ -9,13 +9,13 @@ from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 
 from ..base.cores import compute_threads, threads_for
 from ..base.words import listed
-from ..errors import HookError, NonFiniteError, SkipOptimStep, no_quiet_end
+from ..errors import HookError, NonFiniteError, SkipOptimStep, as_failure
 from .check_trainer import not_a_tensordict
-from .finite import blamed
+from .finite import blame_environment
 from .lifecycle import Lifecycle
 from .signals import GracefulSignals, SignalExit
 
-_ENDLESS = 10_000  # steps on one and the same batch, after which no hook will end the epoch
+_MAX_UNCHANGED = 10_000  # steps on one and the same batch, after which no hook will end the epoch
 
 
 class Loop(Lifecycle):
@@ -75,9 +75,9 @@ class Loop(Lifecycle):
                     break
             self._finish()
         except BaseException as error:
-            raised = no_quiet_end(error, self.collected_frames)
+            raised = as_failure(error, self.collected_frames)
             if isinstance(error, NonFiniteError) and batch is not None:
-                raised = blamed(error, batch)
+                raised = blame_environment(error, batch)
             self._fail(raised)
             if raised is error:
                 raise
@@ -111,7 +111,7 @@ class Loop(Lifecycle):
                         if j or epoch:
                             break
                         raise HookError(_no_step(error)) from error
-                    if j == _ENDLESS and sub_batch is batch and steps is None:
+                    if j == _MAX_UNCHANGED and sub_batch is batch and steps is None:
                         hooks = [entry.name for entry in process_optim_batch.entries]
                         raise HookError(_no_end(hooks))
                     progress.optim_steps = made + 1
@@ -171,7 +171,7 @@ def _no_step(error: StopIteration) -> str:
 
 def _no_end(hooks: list[str]) -> str:
     return (
-        f"{_ENDLESS:,} optimizer steps on one batch, which the hooks at process_optim_batch "
+        f"{_MAX_UNCHANGED:,} optimizer steps on one batch, which the hooks at process_optim_batch "
         f"({listed(hooks)}) left unchanged: with optim_steps_per_batch=None one of them "
         "ends the epoch by raising StopIteration (None means unchanged). Or pass a number of steps."
     )

@@ -85,7 +85,7 @@ class Registry:
             )
         self._serial += 1
         self.points[point].add(entry)
-        self._tell(entry.owner)
+        self._set_trainer(entry.owner)
         self._rename()
         return HookHandle(functools.partial(self.remove, entry))
 
@@ -114,7 +114,7 @@ class Registry:
                 f"name={_unused(name, self.modules)!r})."
             )
         self.modules[name] = module
-        self._tell(module)
+        self._set_trainer(module)
         self._bridge.module(name, module)
         self._rename()
 
@@ -247,7 +247,7 @@ class Registry:
         state = self._bridge.part(owner).state_dict()
         return {"module": names[id(owner)], "saves": [str(key) for key in state]}
 
-    def _tell(self, hook: Any) -> None:
+    def _set_trainer(self, hook: Any) -> None:
         """Pass the trainer to a hook that stores it."""
         if hasattr(type(hook), "registered_with"):
             hook.registered_with(self._trainer)

@@ -147,8 +147,8 @@ def load_trainer_state(trainer: Assembly, state: dict[str, Any], *, strict: bool
         differing = _compare(live, saved)
         lines = _by_remedy(live, saved, differing)
     lines["install the versions that saved it"] = other_versions(state.get("versions", {}))
-    _object(lines, strict=strict)
-    chosen = _choose(live, saved, differing)
+    _reject_or_warn(lines, strict=strict)
+    chosen = _loadable(live, saved, differing)
     logs = [name for name in loggers(trainer) if name in chosen]
     stop_reason = trainer.stop_reason
     try:
@@ -195,7 +195,7 @@ def _by_remedy(
     return found
 
 
-def _object(advice: Mapping[str, Sequence[str]], *, strict: bool) -> None:
+def _reject_or_warn(advice: Mapping[str, Sequence[str]], *, strict: bool) -> None:
     """Refuse a state with mismatches, or warn."""
     lines = [one_line(line) for line in itertools.chain(*advice.values())]
     if not lines:
@@ -209,7 +209,7 @@ def _object(advice: Mapping[str, Sequence[str]], *, strict: bool) -> None:
     warnings.warn(message, stacklevel=4)
 
 
-def _choose(
+def _loadable(
     live: Mapping[str, Stateful], saved: Mapping[str, Any], differing: Mapping[str, list[str]]
 ) -> dict[str, Any]:
     """Return what to load by name: the fitting part of a mismatching state, otherwise all of it."""

@@ -9,7 +9,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-BESIDE: Final = {
+CONCURRENT: Final = {
     "worker": "beside the loop",
     "device": "on the accelerator",
 }
@@ -63,7 +63,7 @@ def _parts(phase: str, times: Mapping[str, float], hooks: Mapping[str, str]) -> 
     return sorted(rows, key=lambda row: -row.seconds)
 
 
-def beside_rows(times: Mapping[str, float], group: str) -> list[TimeRow]:
+def concurrent_rows(times: Mapping[str, float], group: str) -> list[TimeRow]:
     """Return the times of a group such as ``"worker"``, longest first, with their parts."""
     inside = {n.partition("/")[2]: t for n, t in times.items() if n.startswith(f"{group}/") and t}
     rows: list[TimeRow] = []
@@ -102,8 +102,8 @@ def time_table(totals: Mapping[str, float], hooks: Mapping[str, str]) -> Table:
         table.caption_justify = "left"
     table.add_section()
     add(TimeRow("all of it", whole, 0), "bold", has_bar=False)
-    for group, title in BESIDE.items():
-        if beside := beside_rows(totals, group):
+    for group, title in CONCURRENT.items():
+        if beside := concurrent_rows(totals, group):
             table.add_section()
             table.add_row(title)
             for row in beside:

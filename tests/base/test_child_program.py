@@ -73,7 +73,7 @@ def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-def test_it_is_told_hears_and_ends_with_its_input(tmp_path, monkeypatch):
+def test_a_child_program_receives_lines_and_ends_with_its_input(tmp_path, monkeypatch):
     shadow = tmp_path / "elsewhere" / "hooktrainer"
     shadow.mkdir(parents=True)
     (shadow / "__init__.py").write_text("raise RuntimeError('not this one')")
@@ -87,23 +87,23 @@ def test_it_is_told_hears_and_ends_with_its_input(tmp_path, monkeypatch):
         own = os.getpriority(os.PRIO_PROCESS, 0)
         assert os.getpriority(os.PRIO_PROCESS, program.pid) == min(own + 3, 19)
         assert os.getsid(program.pid) == program.pid
-        program.tell(b"now")
+        program.send_line(b"now")
         assert lines.readline() == b"told\n"
         program.close(60.0)
     assert program.code == 7
 
 
-def test_one_that_has_ended_is_told_nothing():
+def test_a_line_to_an_ended_child_program_is_dropped():
     program = start()
     with program.output as lines:
         lines.readline()
         os.kill(program.pid, signal.SIGTERM)
         assert program.wait() == -signal.SIGTERM
-        program.tell(b"too late")
+        program.send_line(b"too late")
         program.close(0.0)
 
 
-def test_one_that_does_not_end_is_killed():
+def test_a_child_program_that_does_not_end_is_killed():
     program = start()
     with program.output as lines:
         lines.readline()
@@ -114,7 +114,7 @@ def test_one_that_does_not_end_is_killed():
 
 
 @pytest.mark.parametrize("how", ["alone", "forked"])
-def test_it_ends_when_its_parent_is_killed(how, tmp_path, monkeypatch):
+def test_a_child_program_ends_when_its_parent_is_killed(how, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(PACKAGE_ROOT)]))
     command = [sys.executable, "-c", PARENT, how]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)

@@ -11,7 +11,7 @@ from hooktrainer.errors import ConfigError
 
 
 @pytest.mark.parametrize("content", ["new", b"new"])
-def test_what_a_link_leads_to_is_left(content, tmp_path):
+def test_the_target_of_a_link_is_not_written(content, tmp_path):
     precious, page = tmp_path / "precious", tmp_path / "page.html"
     precious.write_text("old")
     page.symlink_to(precious)
@@ -27,7 +27,7 @@ def test_what_a_link_leads_to_is_left(content, tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_what_is_no_file_is_not_replaced(tmp_path):
+def test_devices_and_directories_are_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("/dev/null")
     for path in (tmp_path, tmp_path / "pipe", tmp_path / "link"):

@@ -52,7 +52,7 @@ def test_small_networks_are_trained_with_one_thread():
 
 
 @pytest.mark.usefixtures("three_threads")
-def test_large_networks_keep_them_all():
+def test_large_networks_use_all_threads():
     class LargeLoss(ScriptedLoss):
         def __init__(self):
             super().__init__()
@@ -63,7 +63,7 @@ def test_large_networks_keep_them_all():
 
 
 @pytest.mark.usefixtures("three_threads")
-def test_whoever_chooses_is_heeded(monkeypatch):
+def test_a_chosen_number_of_threads_is_kept(monkeypatch):
     assert while_training(tiny_trainer(threads=2)) == {2}
     torch.set_num_threads(2)
     assert while_training(tiny_trainer()) == {2}
@@ -73,7 +73,7 @@ def test_whoever_chooses_is_heeded(monkeypatch):
 
 
 @pytest.mark.usefixtures("three_threads")
-def test_they_are_given_back_after_a_failure():
+def test_threads_are_restored_after_a_failure():
     trainer = tiny_trainer()
     trainer.register_op("post_steps", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -82,7 +82,7 @@ def test_they_are_given_back_after_a_failure():
 
 
 @pytest.mark.usefixtures("three_threads")
-def test_what_is_not_known_to_be_small_is_left_alone():
+def test_threads_are_unchanged_for_networks_of_unknown_size():
     assert threads_for(lambda batch: batch) is None
     assert threads_for(nn.Module()) is None
     assert threads_for(nn.Linear(2, 2, device="meta")) is None

@@ -49,11 +49,11 @@ def test_neighbours_are_a_range():
         ("", ""),
     ],
 )
-def test_what_was_meant(name, hint):
+def test_the_nearest_names_are_suggested(name, hint):
     assert did_you_mean(name, ["evaluate", "eval-return", "log"]) == hint
 
 
-def test_which_one_of_a_run():
+def test_checkpoint_choices_are_parsed():
     assert [which(text) for text in ("latest", "best")] == ["latest", "best"]
     assert [which(text) for text in ("50000", "5e4", "50_000")] == ["50000"] * 3
     assert [which(text) for text in ("-5", "5.5", "runs/a", "", "nan")] == [None] * 5
@@ -70,7 +70,7 @@ def test_which_one_of_a_run():
         (Path("a"), "a"),
     ],
 )
-def test_what_a_terminal_would_obey_is_shown(text, shown):
+def test_control_characters_are_escaped(text, shown):
     assert printable(text) == shown
     assert printable("a\n\x1b", keep="\n") == "a\n\\x1b"
 

@@ -74,7 +74,7 @@ def test_everything_arrives_in_order_on_one_other_thread(sink):
     logger.close()
 
 
-def test_records_are_written_without_being_asked(sink):
+def test_records_are_written_without_a_flush(sink):
     logger = Logger({"r": BackgroundSink(sink, linger=0.01)})
     logger.log_scalar("x", 1.0, 0)
     deadline = time.monotonic() + 10
@@ -138,7 +138,7 @@ def hanging(sink: RecordingSink, **options: Any) -> Logger:
     return logger
 
 
-def test_a_sink_that_hangs_is_told_of_once_and_holds_nobody(sink, caplog):
+def test_a_hanging_sink_is_reported_once_and_delays_nothing(sink, caplog):
     healthy = RecordingSink()
     logger = hanging(sink, capacity=3)
     logger.sinks["good"] = BackgroundSink(healthy)
@@ -156,7 +156,7 @@ def test_a_sink_that_hangs_is_told_of_once_and_holds_nobody(sink, caplog):
     sink.gate.set()
 
 
-def test_a_sink_that_comes_back_is_written_to_again(sink):
+def test_a_sink_that_recovers_is_written_to_again(sink):
     logger = hanging(sink, capacity=3)
     for step in range(1, 20):
         logger.log_scalar("x", float(step), step)
@@ -172,7 +172,7 @@ def test_a_sink_that_comes_back_is_written_to_again(sink):
     assert sink.values == sorted(sink.values)
 
 
-def test_a_sink_that_gets_on_slowly_is_closed_when_it_is_done(sink):
+def test_a_slow_sink_is_closed_after_its_last_record(sink):
     class Slow(RecordingSink):
         def write_scalars(self, event: Scalars) -> None:
             time.sleep(0.02)
@@ -187,9 +187,9 @@ def test_a_sink_that_gets_on_slowly_is_closed_when_it_is_done(sink):
     assert slow.closed == ["finished"]
 
 
-def test_who_is_in_a_hurry_waits_no_longer_than_that(sink):
+def test_a_deadline_limits_every_wait(sink):
     logger = hanging(sink, patience=600, closing=600)
-    logger.hurry(time.monotonic() + 0.05)
+    logger.set_deadline(time.monotonic() + 0.05)
     assert logger.state_dict()["sinks"] == {"r": {}}
     logger.close()
     assert set(logger.failures) == {"r"}
@@ -272,7 +272,7 @@ def test_closing_ends_the_thread_and_a_later_write_starts_another(sink):
     assert sink.closed == ["stopped", "stopped"]
 
 
-def test_a_logger_that_nobody_closed_is_written_when_it_dies(sink):
+def test_an_unclosed_logger_is_written_when_it_is_deleted(sink):
     logger = Logger({"r": BackgroundSink(sink, linger=60)})
     logger.log_scalar("x", 1.0, 0)
     del logger
@@ -280,7 +280,7 @@ def test_a_logger_that_nobody_closed_is_written_when_it_dies(sink):
     assert sink.closed == ["finished"]
 
 
-def test_a_logger_that_nobody_closed_is_written_at_exit(tmp_path):
+def test_an_unclosed_logger_is_written_at_exit(tmp_path):
     program = (
         "import sys; from hooktrainer import get_logger\n"
         "logger = get_logger('csv', sys.argv[1], 'run')\n"

@@ -65,7 +65,7 @@ class Full(Plain):
 @pytest.mark.parametrize(
     "value", [2, 2.0, True + 1, np.float32(2), np.int64(2), torch.tensor(2.0), torch.tensor([[2]])]
 )
-def test_whatever_is_one_number_is_logged(value):
+def test_numbers_of_every_type_are_logged(value):
     plain = Plain()
     with as_logger(plain) as logger:
         logger.log_scalar("x", value, np.int64(3))
@@ -95,7 +95,7 @@ UNFIT = ["", "two\nlines", "nul\0", "half \udce9", "separator\u2028"]
 FIT = ["unnamed", "two\\nlines", "nul\\x00", "half \\udce9", "separator\\u2028"]
 
 
-def test_names_that_are_no_valid_text_are_said_once_and_lose_nothing(tmp_path, caplog):
+def test_names_that_are_not_valid_text_are_escaped_with_one_warning(tmp_path, caplog):
     logger = get_logger(["csv", "tensorboard"], tmp_path, "half \udce9")
     for step in range(2):
         logger.log_scalars({**dict.fromkeys(UNFIT, 1.0), "good": 2.0}, step)
@@ -137,7 +137,7 @@ def test_nested_metrics_are_flattened():
     assert sorted(plain.seen) == [("grad", 2.0, 5), ("loss/actor", 1.0, 5)]
 
 
-def test_a_users_logger_gets_what_it_can_take_and_the_rest_is_said_once(caplog):
+def test_a_users_logger_gets_the_records_it_supports(caplog):
     full = Full()
     logger = as_logger(full)
     logger.log_hparams({"a": {"b": 1}})

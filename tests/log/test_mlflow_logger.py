@@ -34,7 +34,7 @@ class InProcess:
         finish = threading.Event()
         finish.set()
         sender = mlflow_sender.Sender(self.run, self.uri)
-        while not mlflow_sender.send_until_told(sender, finish, lambda **_: None):
+        while not mlflow_sender.send_until_finished(sender, finish, lambda **_: None):
             pass
         return True
 
@@ -163,7 +163,7 @@ def test_resume_is_the_same_run_with_every_step_once(make, store):
     assert MlflowClient(store).get_run(run).info.status == "FINISHED"
 
 
-def test_resumes_that_the_store_was_not_told_of_go_back_to_the_earliest(make, store):
+def test_several_unsent_resumes_rewind_to_the_earliest(make, store):
     logger = make()
     for step in range(2):
         logger.log_scalar("x", step, step)
@@ -180,7 +180,7 @@ def test_resumes_that_the_store_was_not_told_of_go_back_to_the_earliest(make, st
     assert history(store, run_id(logger), "x") == [(step, step) for step in range(4)]
 
 
-def test_resume_where_metrics_cannot_be_removed_writes_none_twice(make, store, monkeypatch, caplog):
+def test_resume_without_deletion_writes_no_step_twice(make, store, monkeypatch, caplog):
     import sqlite3
 
     def refuse(*args: Any) -> None:
@@ -268,7 +268,7 @@ def test_a_run_that_was_deleted_is_replaced_by_a_new_one_with_all_of_it(make, st
     assert history(store, run_id(logger), "x") == [(1, 1.0), (2, 2.0)]
 
 
-def test_what_the_server_refuses_takes_nothing_with_it(make, store, caplog, monkeypatch):
+def test_a_refused_value_does_not_affect_others(make, store, caplog, monkeypatch):
     monkeypatch.setattr("hooktrainer.log.mlflow_sender._clean", lambda name, taken: name)
     logger = make()
     logger.log_scalars({"good": 1.0, "bad [name]": 2.0, "also good": 3.0}, 1)
@@ -316,7 +316,7 @@ def test_a_start_that_is_forgotten_is_repeated_in_the_same_run(make, store, tmp_
     assert history(store, run, "gone") == []
 
 
-def test_names_and_addresses_that_are_not_to_be_seen_are_not_written(tmp_path):
+def test_credentials_are_not_written(tmp_path):
     sink = MLflowSink(tmp_path, "e", "r", tracking_uri="https://me:secret@example.invalid/x")
     logger = Logger({"csv": CSVSink(tmp_path / "metrics.csv"), "mlflow": sink})
     logger.log_scalar("x", 1.0, 1)
@@ -327,7 +327,7 @@ def test_names_and_addresses_that_are_not_to_be_seen_are_not_written(tmp_path):
     assert "secret" not in told + repr(sink)
 
 
-def test_nothing_but_what_was_logged_is_sent(make, tmp_path):
+def test_only_logged_files_are_sent(make, tmp_path):
     logger = make()
     (tmp_path / "secret.txt").write_text("secret")
     logger.log_text("t", "hello", 1)

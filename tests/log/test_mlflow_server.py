@@ -54,9 +54,7 @@ def same_as_csv(server: FakeMLflow, run: Path) -> bool:
     return bool(expected) and all(server.history(name) == rows for name, rows in expected.items())
 
 
-def test_a_server_that_is_not_there_is_told_of_and_sent_to_later(
-    tmp_path, monkeypatch, caplog, capsys
-):
+def test_an_unreachable_server_is_reported_and_synced_later(tmp_path, monkeypatch, caplog, capsys):
     uri = f"http://127.0.0.1:{closed_port()}"
     logger = logger_to(uri, tmp_path, monkeypatch)
     logger.log_hparams({"lr": 0.5})
@@ -88,7 +86,7 @@ def test_a_server_that_is_not_there_is_told_of_and_sent_to_later(
 
 
 @pytest.mark.slow
-def test_a_server_that_comes_back_is_sent_all_of_it_by_itself(tmp_path, monkeypatch, caplog):
+def test_a_server_that_recovers_receives_everything(tmp_path, monkeypatch, caplog):
     port = closed_port()
     logger = logger_to(f"http://127.0.0.1:{port}", tmp_path, monkeypatch)
     log(logger, range(10))
@@ -101,12 +99,12 @@ def test_a_server_that_comes_back_is_sent_all_of_it_by_itself(tmp_path, monkeypa
     assert len([r for r in caplog.records if "'mlflow'" in r.message]) == 2
 
 
-def test_a_silent_server_holds_nothing(tmp_path, monkeypatch, caplog):
+def test_a_silent_server_delays_nothing(tmp_path, monkeypatch, caplog):
     with SilentServer() as server:
         logger = logger_to(server.uri, tmp_path, monkeypatch)
         log(logger, range(10))
         assert logger.state_dict()["sinks"]["csv"]["step"] == 9
-        logger.hurry(time.monotonic() + 1)
+        logger.set_deadline(time.monotonic() + 1)
         logger.close("interrupted")
     assert logger.failures == {}
     assert "not everything has been sent" in caplog.text

@@ -155,7 +155,7 @@ def test_a_killed_process_leaves_what_the_resumed_one_does_not_repeat(tmp_path):
     assert [row["step"] for row in rows(path)] == list(range(1, 3001))
 
 
-def test_a_run_that_cannot_reach_it_is_kept_on_the_disk(tmp_path, monkeypatch, caplog):
+def test_an_unreachable_server_keeps_the_run_on_disk(tmp_path, monkeypatch, caplog):
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise urllib.error.URLError(ConnectionRefusedError(111, "Connection refused"))
 
@@ -190,7 +190,7 @@ def test_an_unreadable_file_is_reported_and_does_no_harm(tmp_path, caplog):
     assert "may appear twice" in caplog.text
 
 
-def test_everything_else_arrives_too(tmp_path):
+def test_texts_images_videos_and_histograms_arrive(tmp_path):
     logger = logger_at(tmp_path)
     logger.log_text("notes", "hello", 1)
     logger.log_image("frame", np.zeros((4, 4), np.uint8), 2)

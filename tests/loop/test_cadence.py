@@ -17,17 +17,17 @@ def fired(every: Every, counts: list[float], unit: str = "frames") -> list[float
     return result
 
 
-def test_fires_when_a_multiple_is_jumped_over():
+def test_due_after_a_multiple_is_skipped():
     # 96-frame batches: no count is a multiple of 100
     counts = [96 * n for n in range(1, 9)]
     assert fired(Every(frames=100), counts) == [192, 288, 384, 480, 576, 672, 768]
 
 
-def test_fires_once_however_many_multiples_were_jumped():
+def test_due_once_after_several_multiples():
     assert fired(Every(frames=10), [95, 96, 99, 100]) == [95, 100]
 
 
-def test_first_look_at_start_wherever_the_counter_stands():
+def test_at_start_the_first_check_is_due():
     assert fired(Every(frames=100, at_start=True), [30, 60, 90, 120]) == [30, 120]
 
 
@@ -77,7 +77,7 @@ def test_another_interval_counts_on_from_the_last_multiple_crossed(interval, due
     assert other.due(Progress(frames=due_next))
 
 
-def test_a_look_that_is_still_due_at_the_start_stays_due():
+def test_a_pending_first_check_survives_a_resume():
     other = Every(frames=30, at_start=True)
     other.load_state_dict(Every(frames=100, at_start=True).state_dict())
     assert other.due(Progress(frames=0))
@@ -94,7 +94,7 @@ def test_a_copy_starts_at_the_beginning():
     assert fired(every.copy(), [10, 20, 100]) == [10, 100]
 
 
-def test_one_every_may_serve_several_ops():
+def test_several_ops_may_share_a_cadence():
     every, seen = Every(batches=2), []
     trainer = tiny_trainer()
     trainer.register_op("post_steps", lambda: seen.append("a"), every=every)
@@ -114,7 +114,7 @@ def test_frequency_does_not_depend_on_the_number_of_environments(num_envs, time)
     assert seen == [60, 100, 160, 200]
 
 
-def test_gate_at_every_kind_of_point():
+def test_a_cadence_gates_each_kind_of_point():
     seen = []
     trainer = tiny_trainer(total_frames=40)
     every = Every(optim_steps=4)

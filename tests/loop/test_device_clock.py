@@ -50,7 +50,7 @@ def timing(device):
     return timing
 
 
-def test_a_phase_is_what_lies_between_its_marks(device, timing):
+def test_device_time_of_a_phase(device, timing):
     for name in ("collect", "optimize", "collect"):
         with timing.phase(name):
             pass
@@ -61,7 +61,7 @@ def test_a_phase_is_what_lies_between_its_marks(device, timing):
     assert report["time/device/optimize"] == pytest.approx((9 - 4) / 1000)
 
 
-def test_what_is_not_done_yet_belongs_to_a_later_window(device, timing):
+def test_unfinished_work_is_reported_in_a_later_window(device, timing):
     with timing.phase("collect"):
         pass
     with timing.phase("optimize"):
@@ -76,7 +76,7 @@ def test_what_is_not_done_yet_belongs_to_a_later_window(device, timing):
     assert second["time/device/collect"] == 0.0
 
 
-def test_a_phase_within_another_is_taken_out_of_that_one(device, timing):
+def test_a_nested_phase_is_subtracted_from_the_outer_one(device, timing):
     with timing.phase("hooks"), timing.phase("checkpoint"):
         pass
     device.passed = 4
@@ -86,7 +86,7 @@ def test_a_phase_within_another_is_taken_out_of_that_one(device, timing):
 
 
 @pytest.mark.parametrize("loss", [torch.nn.Linear(1, 1), torch.nn.Identity(), lambda batch: batch])
-def test_without_an_accelerator_nothing_is_marked(loss):
+def test_no_device_clock_without_cuda(loss):
     timing = Timing()
     time_device(timing, loss)
     assert timing.listeners == ()

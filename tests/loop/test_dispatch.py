@@ -80,7 +80,7 @@ def test_a_transform_that_returns_no_tensordict_is_refused(point, value):
 
 
 @pytest.mark.parametrize("every", [None, Every(batches=2)])
-def test_a_hook_that_only_looks_at_the_sub_batch_leaves_it_unchanged(every):
+def test_a_process_optim_batch_hook_that_returns_none_keeps_the_sub_batch(every):
     looked, seen = [], []
     trainer = tiny_trainer(total_frames=20)
     trainer.register_op("process_optim_batch", lambda batch: batch.reshape(-1)[:3])
@@ -127,7 +127,7 @@ def test_a_metric_that_is_no_scalar_names_the_hook():
 # -- actions -------------------------------------------------------------------------------------
 
 
-def test_what_an_action_returns_is_ignored():
+def test_the_result_of_an_action_is_ignored():
     trainer = tiny_trainer(total_frames=10)
     trainer.register_op("post_steps", lambda: {"anything": object()})
     trainer.train()
@@ -179,7 +179,7 @@ def test_the_note_names_the_module_and_its_method():
     assert "'my_hook.act'" in caught.value.__notes__[0]
 
 
-def test_a_hook_may_take_itself_out_and_then_fail():
+def test_an_error_names_a_hook_that_removed_itself():
     trainer = tiny_trainer()
 
     def once():
@@ -206,7 +206,7 @@ def test_an_error_after_many_passes_is_annotated_too():
 
 
 @pytest.mark.parametrize("method", ["on_train_start", "on_train_end"])
-def test_an_error_of_the_runs_own_methods_names_the_hook(method):
+def test_an_error_in_on_train_start_or_end_names_the_hook(method):
     class Hook:
         def __call__(self):
             pass

@@ -51,8 +51,8 @@ def test_a_batch_without_a_step_is_an_error(steps):
     assert trainer.control.status == "failed"
 
 
-def test_an_end_of_the_epoch_that_never_comes_is_an_error(monkeypatch):
-    monkeypatch.setattr("hooktrainer.loop.loop._ENDLESS", 50)
+def test_an_endless_epoch_is_an_error(monkeypatch):
+    monkeypatch.setattr("hooktrainer.loop.loop._MAX_UNCHANGED", 50)
     trainer = tiny_trainer(optim_steps_per_batch=None)
     trainer.register_op("process_optim_batch", lambda batch: None)
     with pytest.raises(HookError, match=r"<lambda>.* raising StopIteration"):
@@ -86,7 +86,7 @@ ELSEWHERE = [p for p in HOOK_POINTS if p != "process_optim_batch"]
 
 
 @pytest.mark.parametrize("point", ELSEWHERE)
-def test_at_any_other_point_it_is_an_error(point):
+def test_stop_iteration_at_another_point_is_an_error(point):
     trainer = tiny_trainer()
     trainer.register_op(point, lambda *args: next(iter(())))
     with pytest.raises(RuntimeError, match=r"was raised in <lambda>, test_endings.py:"):
@@ -107,7 +107,7 @@ class LeakingLoss(ScriptedLoss):
         next(iter(()))
 
 
-def test_so_it_is_in_the_loss_and_in_what_the_run_calls():
+def test_stop_iteration_in_the_loss_or_on_train_start_is_an_error():
     trainers = [tiny_trainer(loss_module=LeakingLoss()), tiny_trainer()]
     Begins().register(trainers[1])
     for trainer in trainers:
@@ -129,7 +129,7 @@ class Leaking(gym.Wrapper):
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("overlap", slow_except([None, "thread", "process"], None, "thread"))
-def test_an_environment_that_runs_out_is_no_end_of_collecting(workers, overlap):
+def test_stop_iteration_in_an_environment_is_an_error(workers, overlap):
     collector = VectorCollector(Leaking, num_envs=2, frames_per_batch=10, workers=workers)
     if overlap:
         collector = OverlappedCollector(collector, mode=overlap)
@@ -139,7 +139,7 @@ def test_an_environment_that_runs_out_is_no_end_of_collecting(workers, overlap):
     assert trainer.control.status == "failed"
 
 
-def test_a_policy_that_runs_out_is_none_either():
+def test_stop_iteration_in_a_policy_is_an_error():
     collector = VectorCollector(
         "CartPole-v1", lambda observation: next(iter(())), num_envs=2, frames_per_batch=4
     )
@@ -148,7 +148,7 @@ def test_a_policy_that_runs_out_is_none_either():
 
 
 @pytest.mark.parametrize(("total_frames", "status"), [(1000, "stopped"), (20, "finished")])
-def test_a_collector_that_ends_is_an_end_of_the_run_that_it_is_told_of(total_frames, status):
+def test_the_end_of_the_collector_ends_the_run_with_a_reason(total_frames, status):
     trainer = tiny_trainer(collector=FakeCollector(num_batches=2), total_frames=total_frames)
     trainer.train()
     assert trainer.control.status == status
@@ -159,7 +159,7 @@ def test_a_collector_that_ends_is_an_end_of_the_run_that_it_is_told_of(total_fra
 
 
 @pytest.mark.parametrize("packages", [1, 2])
-def test_where_it_left_is_told_although_packages_replaced_sys_exit(packages, monkeypatch):
+def test_a_patched_sys_exit_is_not_named_as_the_place(packages, monkeypatch):
     def replaced(leave):
         def patched(code):  # as W&B's hooks do
             leave(code)
@@ -174,12 +174,12 @@ def test_where_it_left_is_told_although_packages_replaced_sys_exit(packages, mon
 
     for replace in (replaced, around)[:packages]:
         monkeypatch.setattr(sys, "exit", replace(sys.exit))
-    test_a_hook_that_leaves_interrupts_the_run("post_steps", 0)
+    test_sys_exit_in_a_hook_interrupts_the_run("post_steps", 0)
 
 
 @pytest.mark.parametrize("code", [0, None])
 @pytest.mark.parametrize("point", HOOK_POINTS)
-def test_a_hook_that_leaves_interrupts_the_run(point, code):
+def test_sys_exit_in_a_hook_interrupts_the_run(point, code):
     trainer = tiny_trainer()
     trainer.register_op(point, lambda *args: sys.exit(code))
     with pytest.raises(SystemExit) as caught:
@@ -200,7 +200,7 @@ def leaves(error):
 @pytest.mark.parametrize(
     ("error", "raised"), [(SystemExit(3), SystemExit), (GeneratorExit(), RuntimeError)]
 )
-def test_what_ends_a_run_is_named_with_its_place(error, raised):
+def test_the_stop_reason_names_the_place_of_the_exception(error, raised):
     trainer = tiny_trainer(collector=leaves(error))
     with pytest.raises(raised):
         trainer.train()
@@ -242,7 +242,7 @@ if __name__ == "__main__":
 
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("where", ["here", "worker"])
-def test_an_environment_that_leaves_gives_no_exit_code_of_success(tmp_path, where):
+def test_sys_exit_in_an_environment_has_exit_code_1(tmp_path, where):
     (tmp_path / "program.py").write_text(PROGRAM)
     done = subprocess.run(
         [sys.executable, "program.py", where],

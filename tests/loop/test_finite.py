@@ -56,7 +56,7 @@ def train(loss: ScriptedLoss, kind: str = "flat", **options: Any) -> Trainer:
 
 @pytest.mark.parametrize("kind", ["flat", "fused", "plain"])
 @pytest.mark.parametrize("bad", [NAN, INF])
-def test_the_error_comes_later_and_is_that_of_the_cpu(kind, bad):
+def test_a_non_finite_loss_on_a_device_raises_the_error_of_the_cpu(kind, bad):
     values, said, left = [1.0, 1.0, 1.0, bad, 1.0], [], []
     for loss in (ScriptedLoss(values, "loss_critic"), DeviceLoss(values, "loss_critic")):
         with pytest.raises(NonFiniteError) as caught:
@@ -71,7 +71,7 @@ def test_the_error_comes_later_and_is_that_of_the_cpu(kind, bad):
 
 
 @pytest.mark.parametrize("kind", ["flat", "fused", "plain"])
-def test_a_gradient_that_is_not_finite(kind, monkeypatch):
+def test_a_non_finite_gradient_on_a_device_is_an_error(kind, monkeypatch):
     clip = EagerUpdate.clip
     monkeypatch.setattr(EagerUpdate, "clip", lambda *args: clip(*args).as_subclass(OnDevice))
     loss = DeviceLoss([1.0], grads=(1.0, 1.0, INF, 1.0))
@@ -89,13 +89,13 @@ def test_a_loss_of_several_elements():
         trainer.finite.settle()
 
 
-def test_nothing_of_it_is_logged(logger):
+def test_no_window_is_logged_after_a_non_finite_loss(logger):
     with pytest.raises(NonFiniteError):
         train(DeviceLoss([1.0] * 4 + [NAN]), log_interval=20, logger=logger)
     assert [frames for frames, _ in logger.rows] == [10, 20]
 
 
-def test_nothing_of_it_is_saved(tmp_path):
+def test_no_checkpoint_is_saved_after_a_non_finite_loss(tmp_path):
     with CheckpointManager(tmp_path / "checkpoints") as checkpoints, pytest.raises(NonFiniteError):
         train(DeviceLoss([1.0] * 5 + [NAN]), checkpoints=checkpoints, save_trainer_interval=10)
     with CheckpointManager(tmp_path / "checkpoints") as checkpoints:
@@ -103,7 +103,7 @@ def test_nothing_of_it_is_saved(tmp_path):
     assert (tmp_path / "exception.pt").exists()
 
 
-def test_asking_for_the_state_settles_it():
+def test_state_dict_checks_pending_numbers():
     class Ask(TrainerHookBase):
         is_saved = False
 
@@ -121,7 +121,7 @@ def test_asking_for_the_state_settles_it():
         trainer.train()
 
 
-def test_where_another_hook_takes_steps_the_loss_is_waited_for():
+def test_with_another_optimizer_hook_the_loss_is_checked_at_once():
     class Mine(TrainerHookBase):
         def __call__(self, losses: TensorDictBase, *_: Any) -> None:
             calls.append(losses["loss"].item())
@@ -138,7 +138,7 @@ def test_where_another_hook_takes_steps_the_loss_is_waited_for():
     assert calls == [1.0]
 
 
-def test_several_optimizers_all_stop():
+def test_a_non_finite_loss_stops_all_optimizers():
     class Two(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -157,7 +157,7 @@ def test_several_optimizers_all_stop():
     assert loss.one.parameter.item() == loss.other.parameter.item() == pytest.approx(-0.1)
 
 
-def test_a_run_without_such_a_number_is_that_of_the_cpu(logger):
+def test_a_finite_run_equals_that_of_the_cpu(logger):
     rows, left = [], []
     for loss in (ScriptedLoss([1.0, 3.0]), DeviceLoss([1.0, 3.0])):
         logger.rows.clear()
@@ -168,7 +168,7 @@ def test_a_run_without_such_a_number_is_that_of_the_cpu(logger):
     assert left[0] == left[1]
 
 
-def test_what_is_kept_does_not_grow():
+def test_pending_checks_do_not_grow():
     checks = FiniteChecks(progress := Progress())
     for step in range(1, 1000):
         progress.optim_steps, progress.frames = step, 10 * step

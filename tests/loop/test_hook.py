@@ -41,18 +41,18 @@ def test_a_registered_hook_knows_its_trainer():
     ],
     ids=["op", "method", "module"],
 )
-def test_either_way_of_registering_is_enough(put):
+def test_each_way_of_registering_sets_the_trainer(put):
     trainer, hook = tiny_trainer(), Stopper()
     put(trainer, hook)
     assert hook.trainer is trainer
 
 
-def test_a_hook_without_a_trainer_says_so():
+def test_an_unregistered_hook_has_no_trainer():
     with pytest.raises(HookError, match=r"call Stopper\(\.\.\.\)\.register\(trainer\)"):
         Stopper()()
 
 
-def test_a_hook_may_go_on_keeping_the_trainer_itself():
+def test_a_hook_may_store_the_trainer_itself():
     """As hooks for torchrl do."""
 
     class Own(Stopper):
@@ -85,14 +85,14 @@ def test_a_frozen_hook_can_be_registered():
     assert hook.trainer is trainer
 
 
-def test_a_trainer_that_was_sent_elsewhere_is_still_its_hooks():
+def test_an_unpickled_hook_has_the_unpickled_trainer():
     trainer = tiny_trainer()
     Stopper().register(trainer)
     copy = pickle.loads(pickle.dumps(trainer))
     assert copy.registry.modules["stopper"].trainer is copy
 
 
-def test_the_last_trainer_counts():
+def test_the_last_registration_sets_the_trainer():
     hook, one, other = Stopper(), tiny_trainer(), tiny_trainer()
     hook.register(one)
     hook.register(other)

@@ -36,7 +36,7 @@ def test_kind_and_arguments_of_each_point():
     assert HOOK_POINTS[5].call == "optimizer(losses, clip_grad_norm, clip_norm, index)"
 
 
-def test_copies_and_pickles_are_the_row_itself():
+def test_copies_and_pickles_of_a_point_are_identical():
     for point in HOOK_POINTS:
         assert pickle.loads(pickle.dumps(point)) is point
         assert copy.deepcopy(point) is point

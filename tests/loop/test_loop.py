@@ -38,7 +38,7 @@ def test_it_trains_as_a_trainer_does():
     assert (again.collected_frames, again.optim_count) == (70, 14)
 
 
-def test_nothing_is_put_in_by_itself():
+def test_the_loop_adds_no_hooks():
     assert list(make_loop(hooks=()).registry.modules) == []
     assert list(make_loop().registry.modules) == ["optimizer"]
     with pytest.raises(ConfigError, match="nothing is registered at the optimizer point"):
@@ -55,7 +55,7 @@ def test_hooks_come_before_what_the_collector_registers():
     assert list(loop.registry.modules) == ["optimizer", "collector"]
 
 
-def test_importing_it_imports_no_room_above_it():
+def test_the_loop_imports_no_layer_above_it():
     code = (
         "import sys, hooktrainer.loop.loop\n"
         "rooms = {m.split('.')[1] for m in sys.modules if m.startswith('hooktrainer.')}\n"

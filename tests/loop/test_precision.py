@@ -55,7 +55,7 @@ def set_scale(trainer: Trainer, scale: float, **rest: Any) -> None:
     ("precision", "dtype"),
     [(None, torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)],
 )
-def test_layers_compute_in_it_and_all_else_stays_float32(precision, dtype, logger):
+def test_layers_compute_in_half_precision_and_the_rest_stays_float32(precision, dtype, logger):
     loss = Regression()
     seen: list[torch.dtype] = []
     trainer = make(precision, loss, logger=logger)
@@ -70,7 +70,7 @@ def test_layers_compute_in_it_and_all_else_stays_float32(precision, dtype, logge
 
 
 @pytest.mark.parametrize("kind", ["flat", "fused", "plain"])
-def test_scaled_gradients_are_those_that_were_not_scaled(kind):
+def test_scaled_gradients_equal_unscaled_ones(kind):
     left = []
     for precision in (None, "fp16"):
         loss = Regression()
@@ -95,7 +95,7 @@ def test_small_gradients_are_not_lost():
 
 
 @pytest.mark.parametrize("kind", ["flat", "fused", "plain"])
-def test_a_step_whose_gradient_overflows_is_left_out_and_the_scale_falls(kind, logger):
+def test_an_overflowing_step_is_skipped_and_lowers_the_scale(kind, logger):
     loss = Regression(factor=30.0)
     before = loss.layer.weight.detach().clone()
     trainer = make("fp16", loss, kind, logger=logger, total_frames=10, optim_steps_per_batch=1)
@@ -118,7 +118,7 @@ def test_a_loss_that_is_not_finite_is_an_error():
         make("fp16", Bad()).train()
 
 
-def test_the_scale_goes_on_after_a_resume():
+def test_a_resume_restores_the_loss_scale():
     first = make("fp16", Regression(), total_frames=20)
     set_scale(first, 64.0, growth_interval=3)
     scaler = first.registry.modules["optimizer"].eager_update.scaler
@@ -151,7 +151,7 @@ SMALL: dict[str, Any] = {
 
 @pytest.mark.parametrize("precision", slow_except(["bf16", "fp16"], "bf16"))
 @pytest.mark.parametrize("kind", [PPO, SAC])
-def test_algorithms_train_in_it_nearly_as_without(kind, precision):
+def test_algorithms_train_in_half_precision(kind, precision):
     options = dict(SMALL)
     if kind is PPO:
         options |= {"env": "torch/CartPole-v1", "steps_per_batch": 20, "mini_batch_size": 40}
@@ -168,7 +168,7 @@ def test_algorithms_train_in_it_nearly_as_without(kind, precision):
     assert not torch.equal(left[0], left[1])
 
 
-def test_it_is_compiled(monkeypatch):
+def test_a_compiled_step_in_bfloat16_equals_the_eager_one(monkeypatch):
     """The compiled step equals the eager one, but for rounding to bfloat16."""
     left = []
     for compile in (None, "step"):

@@ -52,7 +52,7 @@ def test_higher_priorities_first_and_ties_stable():
     assert run_order(0, 5, -1, 5, 0.5) == [1, 3, 4, 0, 2]
 
 
-def test_a_handle_takes_its_op_out_and_no_other():
+def test_a_handle_removes_its_op_only():
     seen = []
     trainer = tiny_trainer(total_frames=20)
     first = trainer.register_op("post_steps", lambda: seen.append("first"))
@@ -135,7 +135,7 @@ class _CalledLater:
     [_coroutine, _generator, _async_generator, functools.partial(_generator), _CalledLater()],
     ids=lambda op: getattr(op, "__name__", type(op).__name__),
 )
-def test_what_would_never_run_is_refused_at_registration(op):
+def test_coroutines_and_generators_are_refused(op):
     with pytest.raises(HookSignatureError, match="runs none of its lines"):
         tiny_trainer().register_op("post_steps", op)
 
@@ -155,16 +155,16 @@ def test_an_unknown_keyword_is_refused():
     ],
     ids=["star", "default", "partial", "builtin"],
 )
-def test_callables_that_fit_are_taken(op):
+def test_matching_callables_are_accepted(op):
     tiny_trainer().register_op("post_steps_log", op)
 
 
-def test_what_cannot_be_called_is_refused():
+def test_a_value_that_is_not_callable_is_refused():
     with pytest.raises(HookSignatureError, match="not callable"):
         tiny_trainer().register_op("post_steps", 3)
 
 
-def test_a_cadence_that_is_none_is_refused():
+def test_an_invalid_cadence_is_refused():
     with pytest.raises(ConfigError, match="every=10"):
         tiny_trainer().register_op("post_steps", lambda: None, every=10)
 
@@ -246,7 +246,7 @@ def test_a_hook_under_two_names_is_saved_once():
     assert len([n for n in hook_states(trainer) if n in ("one", "two")]) == 1
 
 
-def test_what_the_trainer_saves_anyway_is_not_saved_again():
+def test_the_collector_is_not_saved_twice():
     trainer = tiny_trainer()
     trainer.register_op("post_steps", trainer.collector.update_policy_weights_)
     trainer.register_op("post_steps_log", lambda td: None)
@@ -299,7 +299,7 @@ def test_snake_case(name, expected):
     assert snake_case(name) == expected
 
 
-def test_a_hook_is_taken_out_by_its_name_with_all_its_ops() -> None:
+def test_remove_hook_removes_all_its_ops() -> None:
     trainer = tiny_trainer()
     recorder = CallRecorder()
     recorder.register(trainer)

@@ -81,7 +81,7 @@ def test_a_signal_ends_the_run_after_the_batch_and_the_checkpoint_comes_first(tm
     assert signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)
 
 
-def test_a_signal_in_the_last_batch_saves_first_too_and_a_resume_makes_up_the_end(tmp_path):
+def test_a_signal_in_the_last_batch_saves_first_and_a_resume_finishes_the_run(tmp_path):
     trainer, watching = trainer_that(tmp_path, lambda: send(signal.SIGTERM))
     trainer.total_frames = 30
     with pytest.raises(SystemExit):
@@ -115,7 +115,7 @@ def test_a_batch_that_is_not_done_in_time_is_abandoned(tmp_path, capfd, cut_off)
     assert cut_off == []
 
 
-def test_a_logger_that_hangs_holds_neither_the_checkpoint_nor_the_end(tmp_path, caplog, cut_off):
+def test_a_hanging_logger_delays_neither_the_checkpoint_nor_the_exit(tmp_path, caplog, cut_off):
     class Hanging:
         def log_scalar(self, name: str, value: float, step: int) -> None:
             threading.Event().wait()
@@ -135,9 +135,7 @@ def test_a_logger_that_hangs_holds_neither_the_checkpoint_nor_the_end(tmp_path, 
     assert cut_off == []
 
 
-def test_what_comes_after_the_checkpoint_is_cut_off_when_the_time_is_over(
-    tmp_path, monkeypatch, capfd
-):
+def test_on_train_end_is_cut_off_at_the_deadline(tmp_path, monkeypatch, capfd):
     cut_off: list[int] = []
     released = threading.Event()
 
@@ -176,7 +174,7 @@ with GracefulSignals(Control(), 0.3):
 """
 
 
-def test_a_call_that_never_returns_is_ended_too():
+def test_a_call_that_never_returns_is_killed():
     done = subprocess.run(
         [sys.executable, "-c", STUBBORN], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
@@ -195,7 +193,7 @@ def test_a_second_signal_aborts():
         send_two()
 
 
-def test_what_is_ignored_or_somebody_elses_stays_so():
+def test_ignored_signals_and_other_handlers_are_left_alone():
     seen: list[int] = []
     before = {number: signal.getsignal(number) for number in ALL}
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
@@ -220,7 +218,7 @@ def test_before_training_a_signal_ends_the_process_with_one_line(number, capfd):
     assert line == f"{signal.Signals(number).name}: ended; no batch was under way."
 
 
-def test_what_an_import_makes_of_the_signal_is_still_its_end():
+def test_a_signal_converted_by_an_import_still_ends_the_process():
     def import_extension():
         try:
             send(signal.SIGTERM)
@@ -232,12 +230,12 @@ def test_what_an_import_makes_of_the_signal_is_still_its_end():
     assert ended.value.code == 128 + signal.SIGTERM
 
 
-def test_an_error_without_a_signal_stays_what_it_is():
+def test_an_error_without_a_signal_is_unchanged():
     with pytest.raises(ImportError), ending_cleanly():
         raise ImportError("there is no such module")
 
 
-def test_it_is_not_taken_for_an_environment_that_exits():
+def test_a_signal_exit_is_not_an_environment_error():
     with pytest.raises(SignalExit), ending_cleanly(), explain_env_errors("env", {}):
         send(signal.SIGTERM)
 
@@ -255,7 +253,7 @@ train_algorithm("ppo", ["--env", "CartPole-v1", "--total-frames", "1000"])
 """
 
 
-def test_so_does_one_while_an_algorithm_is_imported(tmp_path):
+def test_a_signal_during_an_import_ends_the_process_with_one_line(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", IMPORTING],
         cwd=tmp_path,
@@ -269,6 +267,6 @@ def test_so_does_one_while_an_algorithm_is_imported(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_time_that_is_given_is_positive():
+def test_grace_is_positive():
     with pytest.raises(ConfigError, match="grace=0"):
         tiny_trainer(grace=0)

@@ -212,7 +212,7 @@ def test_the_file_is_loaded_with_weights_only(tmp_path):
     )
 
 
-def test_loading_before_training_waits_with_the_random_state():
+def test_the_random_state_is_restored_when_training_starts():
     one = toy(total_frames=50)
     one.train()
     state = one.state_dict()
@@ -276,7 +276,7 @@ def test_without_strict_the_rest_is_loaded_with_a_warning():
     assert live.collected_frames == 50
 
 
-def test_a_cadence_over_another_unit_is_refused_or_left_at_its_beginning():
+def test_a_cadence_over_another_unit_is_refused_or_reset():
     saved = tiny_trainer(save_trainer_interval=Every(frames=20))
     saved.train()
     live = tiny_trainer(save_trainer_interval=Every(seconds=60))
@@ -321,7 +321,7 @@ def test_hooks_shapes_and_versions_are_listed_in_one_error_and_nothing_is_change
     assert parameters(live).equal(before)
 
 
-def test_without_strict_parameters_that_fit_are_taken_over_and_the_optimizer_begins_anew():
+def test_without_strict_matching_parameters_are_loaded_and_the_optimizer_is_reset():
     saved = other()
     saved.train()
     live = other(16, total_frames=100)
@@ -347,7 +347,7 @@ def test_other_versions_alone_are_warned_of_without_strict():
     tiny_trainer().load_state_dict(state)
 
 
-def test_a_run_with_enough_frames_that_had_not_ended_is_brought_to_its_end(tmp_path):
+def test_a_run_with_enough_frames_that_had_not_ended_is_finished(tmp_path):
     class AtTheEnd(TrainerHookBase):
         def __init__(self):
             self.ended = 0
@@ -383,12 +383,12 @@ def test_a_run_with_enough_frames_that_had_not_ended_is_brought_to_its_end(tmp_p
 
 
 @pytest.mark.parametrize("state", [{}, [], {"format": 2}, {"loss_module": {}}], ids=repr)
-def test_what_is_no_state_is_refused(state):
+def test_a_value_that_is_no_trainer_state_is_refused(state):
     with pytest.raises(StateMismatchError, match=r"not the state of a hooktrainer\.Trainer"):
         tiny_trainer().load_state_dict(state)
 
 
-def test_names_out_of_a_state_are_said_in_a_line_each():
+def test_names_from_a_state_are_printed_on_one_line_each():
     saved = tiny_trainer().state_dict()
     saved["components"]["hook/\ud800\n\x1b[31m" + "x" * 5000] = {}
     with pytest.raises(StateMismatchError, match="the state and this trainer differ") as caught:
@@ -472,7 +472,7 @@ class Pickler(TrainerHookBase):
         self.copies = copies
 
 
-def test_after_unpickling_hooks_and_trainer_are_still_one():
+def test_an_unpickled_trainer_shares_its_objects_with_its_hooks():
     trainer = tiny_trainer()
     hook = UpdateWeights(trainer.collector)
     hook.register(trainer)

@@ -63,7 +63,7 @@ def test_every_stateful_class_of_the_loop_and_the_loggers_is_tested():
 
 
 @pytest.mark.parametrize("kind", STATEFUL, ids=lambda kind: kind.__name__)
-def test_a_part_fits_its_own_state_and_restores_it(kind, tmp_path):
+def test_a_stateful_object_restores_its_own_state(kind, tmp_path):
     part = STATEFUL[kind](tmp_path)
     assert type(part) is kind
     USES.get(kind, id)(part)
@@ -115,7 +115,7 @@ def with_decay(decay: float, kind: type = Decaying):
     return trainer, op
 
 
-def test_a_part_says_in_what_a_state_differs_and_what_to_do():
+def test_the_error_lists_mismatches_and_remedies():
     saved, _ = with_decay(0.9)
     saved.train()
     trainer, op = with_decay(0.5)
@@ -130,7 +130,7 @@ def test_a_part_says_in_what_a_state_differs_and_what_to_do():
 
 
 @pytest.mark.parametrize(("kind", "mean"), [(Decaying, 0.0), (Forgiving, 2.5)])
-def test_without_strict_what_fits_of_it_is_loaded(kind, mean):
+def test_without_strict_the_fitting_part_is_loaded(kind, mean):
     saved, _ = with_decay(0.9, kind)
     saved.train()
     trainer, op = with_decay(0.5, kind)
@@ -139,7 +139,7 @@ def test_without_strict_what_fits_of_it_is_loaded(kind, mean):
     assert (op.mean, trainer.collected_frames) == (mean, 50)
 
 
-def test_an_optimizer_of_other_parameters_is_said():
+def test_an_optimizer_with_other_parameters_is_a_mismatch():
     def trainer(*more: torch.nn.Parameter):
         loss = ScriptedLoss()
         optimizer = torch.optim.SGD([loss.parameter, *more], lr=0.1)

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from hooktrainer.loop.time_table import beside_rows, serial_rows, time_table
+from hooktrainer.loop.time_table import concurrent_rows, serial_rows, time_table
 
 TIMES = {
     "step": 8.0,
@@ -49,19 +49,19 @@ def test_estimates_are_together_no_more_than_their_phase():
     ]
 
 
-def test_hooks_that_are_not_asked_for_are_not_listed():
+def test_hooks_are_listed_on_request():
     assert [row.label for row in serial_rows(TIMES)] == [
         *("optimize", "collect", "inference", "env", "evaluate")
     ]
 
 
-def test_what_ran_beside_the_loop_is_no_part_of_it():
-    assert beside_rows(TIMES, "worker") == [("env", 6.0, 1, False)]
+def test_concurrent_work_is_listed_separately():
+    assert concurrent_rows(TIMES, "worker") == [("env", 6.0, 1, False)]
 
 
-def test_the_parts_of_what_ran_beside_the_loop_follow_it():
+def test_parts_of_concurrent_work_follow_it():
     times = {"worker/collect/env": 2.0, "worker/collect": 3.0, "worker/idle": 2.5, "step": 9.0}
-    assert beside_rows(times, "worker") == [
+    assert concurrent_rows(times, "worker") == [
         ("collect", 3.0, 1, False),
         ("env", 2.0, 2, False),
         ("idle", 2.5, 1, False),

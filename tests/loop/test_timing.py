@@ -53,7 +53,7 @@ def test_a_phase_that_fails_is_counted(clock):
     assert timing.totals == {"collect": 1.0}
 
 
-def test_a_phase_within_another_is_taken_out_of_that_one(clock):
+def test_a_nested_phase_is_subtracted_from_the_outer_one(clock):
     timing = Timing()
     with timing.phase("hooks"):  # from 1 to 8
         with timing.phase("checkpoint"), timing.phase("log"):  # from 2 to 5, from 3 to 4
@@ -84,7 +84,7 @@ def test_a_hook_of_the_inner_loop_counts_for_the_calls_that_were_not_timed(clock
     assert timing.totals == {"hook/a": 67.0}
 
 
-def test_a_slow_first_call_does_not_speak_for_later_ones(clock):
+def test_a_slow_first_call_does_not_bias_the_estimate(clock):
     timing = Timing()
 
     def compiles():
@@ -97,7 +97,7 @@ def test_a_slow_first_call_does_not_speak_for_later_ones(clock):
     assert timing.totals == {"hook/a": 1017.0 + 100.0}
 
 
-def test_of_a_hook_of_the_inner_loop_a_sample_is_timed(clock):
+def test_inner_loop_hooks_are_timed_in_a_sample(clock):
     trainer = tiny_trainer(optim_steps_per_batch=40, total_frames=100)
 
     def two_seconds():  # and one for reading the clock, where it is read
@@ -136,7 +136,7 @@ def test_nothing_is_wrapped_while_there_is_no_trace():
     assert timing.totals == {}
 
 
-def test_a_copy_in_another_process_has_the_totals_alone():
+def test_a_pickled_timing_has_the_totals_only():
     timing = Timing()
     timing.trace, timing.listeners = Trace(), (Reports(),)
     timing.begin("collect")
@@ -200,7 +200,7 @@ class Reports:
         return {"device/collect": 1.0}
 
 
-def test_listeners_hear_of_serial_phases_and_are_read_when_a_window_closes():
+def test_listeners_receive_serial_phases_and_are_read_at_the_end_of_a_window():
     timing, listener = Timing(), Reports()
     timing.listeners = (listener,)
     with timing.phase("hooks"), timing.phase("hooks/part"), timing.phase("log"):
@@ -263,7 +263,7 @@ def test_the_time_of_a_hook_belongs_to_the_phase_it_declares():
     assert 0 < totals["hook/<lambda>"] < totals["hooks"]
 
 
-def test_what_a_collector_tells_of_its_time_is_in_the_runs():
+def test_a_collector_reports_to_the_trainers_timing():
     collector = FakeCollector()
     collector.timing = Timing()
     trainer = tiny_trainer(collector=collector)

@@ -40,14 +40,14 @@ def test_times_are_microseconds_since_the_first_span():
     ]
 
 
-def test_a_span_comes_behind_the_one_that_holds_it():
+def test_an_outer_span_comes_first():
     trace = Trace()
     trace.add("inner", 1.0, 2.0)
     trace.add("outer", 1.0, 3.0)
     assert [name for name, *_ in spans(trace)] == ["outer", "inner"]
 
 
-def test_rounding_takes_no_span_out_of_the_one_around_it():
+def test_rounding_keeps_spans_nested():
     trace = Trace()
     thirds = [1000 + i / 3e6 for i in range(1000)]
     for i in range(0, 998, 2):
@@ -111,7 +111,7 @@ def test_a_trace_may_be_cut():
     assert [name for name, *_ in spans(trace)] == ["step", "collect"]
 
 
-def test_a_trace_that_is_too_long_says_what_it_left_out():
+def test_a_trace_counts_spans_beyond_its_limit():
     trace = Trace(limit=3)
     for i in range(2):
         trace.add("step", i, i + 1)

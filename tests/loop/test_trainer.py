@@ -48,7 +48,7 @@ def test_the_index_restarts_at_every_epoch():
     assert passed == [(True, 1.0, j) for j in (0, 1, 2, 0, 1, 2)]
 
 
-def test_without_a_number_of_steps_an_epoch_lasts_as_long_as_its_sub_batches():
+def test_without_a_number_of_steps_stop_iteration_ends_the_epoch():
     pieces = [3, 0, 2]  # steps in each epoch
 
     def sub_batches(batch):
@@ -172,7 +172,7 @@ def test_a_skipped_step_trains_nothing_and_is_not_counted(point, logger):
     assert logged == {10: 1.0, 20: (100 + 3) / 2 if skipped_before_the_loss else (3 + 5) / 2}
 
 
-def test_skipping_outside_a_step_says_so():
+def test_skipping_outside_a_step_is_an_error():
     trainer = tiny_trainer()
     trainer.register_op("post_steps", trainer.skip_optim_step)
     with pytest.raises(BaseException, match="outside an optimizer step"):
@@ -267,7 +267,7 @@ def test_no_step_is_written_twice(arguments, logger):
     assert logger.steps == sorted(set(logger.steps))
 
 
-def test_what_is_logged_at_the_end_of_the_run_is_written(logger):
+def test_metrics_of_on_train_end_are_written(logger):
     class Final(TrainerHookBase):
         def __call__(self):
             pass
@@ -432,7 +432,7 @@ def test_a_failing_close_does_not_keep_the_others_open(logger):
     assert (trainer.collector.closed, logger.closed) == (1, 1)
 
 
-def test_a_failing_close_is_reported_beside_the_error_not_instead(logger):
+def test_a_failing_close_becomes_a_note_of_the_error(logger):
     collector = Hostile("shutdown")
     trainer = tiny_trainer(collector=collector, logger=logger)
 

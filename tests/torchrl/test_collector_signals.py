@@ -124,7 +124,7 @@ def test_wherever_the_signal_comes_the_batch_is_finished_and_saved(point, tmp_pa
     assert other.collected_frames == 50
 
 
-def test_weights_under_way_are_broken_off(tmp_path):
+def test_a_signal_interrupts_a_weight_update(tmp_path):
     """As when the processes die before they acknowledge them."""
 
     class Deaf(Mortal):

@@ -87,7 +87,7 @@ def test_priorities_go_with_it(tmp_path, capsys, monkeypatch):
     trainer.train()
 
 
-def test_what_torchrl_has_no_form_for_is_said(tmp_path, capsys):
+def test_state_that_torchrl_cannot_load_is_listed(tmp_path, capsys):
     trainer = tiny_trainer(save_trainer_file=tmp_path / "state.pt")
     buffer = ReplayBuffer(20, batch_size=4)
     hooktrainer.ReplayBufferTrainer(buffer, flatten_tensordicts=True).register(trainer)

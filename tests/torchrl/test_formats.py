@@ -201,7 +201,7 @@ def test_a_compressed_archive(tmp_path):
     assert formats.read(tmp_path / "a")["thing"]["weight"].shape == (9, 9)
 
 
-def test_a_packed_state_is_left_out_and_said(tmp_path):
+def test_a_packed_state_is_skipped_with_a_warning(tmp_path):
     checkpoint = Checkpoint(trainer_state=CountersOf(10, 1))
     checkpoint.register(
         "optimizer", Everything(), adapter=StateDictCheckpointAdapter("consolidated")
@@ -230,7 +230,7 @@ def test_what_is_read_is_a_copy(saved):
     assert not (again["loss_module"]["value_network_params.module.0.module.bias"] == 9.0).any()
 
 
-def test_a_hook_whose_state_is_another_is_as_before_and_said(memmap):
+def test_a_hook_with_another_state_is_unchanged_with_a_warning(memmap):
     here = Parts(1, theirs)
     trainer = here.register(Trainer(**here.arguments))
     trainer.register_module("optimizer_2", torch.nn.Linear(2, 4))

@@ -116,7 +116,7 @@ def test_a_second_one_is_refused():
         Halves(None).register(trainer, "more")
 
 
-def test_beside_an_optimizer_it_is_an_error_that_says_so():
+def test_computing_the_loss_next_to_an_optimizer_is_an_error():
     loss = ScriptedLoss()
     trainer = tiny_trainer(loss_module=loss)
     Halves(torch.optim.SGD(loss.parameters(), lr=0.1)).register(trainer)

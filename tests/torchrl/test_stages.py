@@ -106,7 +106,7 @@ def test_process_loss_gets_the_sub_batch_and_the_optimizer_its_result():
     assert trainer.loss_module.parameter.item() == pytest.approx(-0.3)
 
 
-def test_what_process_loss_returns_is_checked_before_the_step():
+def test_the_result_of_process_loss_is_checked_before_the_step():
     trainer = tiny_trainer()
     trainer.register_op("process_loss", lambda td, losses: losses.apply(lambda x: x / 0))
     with pytest.raises(NonFiniteError):
@@ -145,7 +145,7 @@ def test_an_op_with_state_is_saved_once_and_restored(stage):
 
 
 @pytest.mark.parametrize("stage", sorted(STAGES))
-def test_its_handle_takes_it_out(stage):
+def test_a_handle_removes_the_op_of_a_stage(stage):
     trainer, hook = tiny_trainer(), Counting()
     handle = trainer.register_op(stage, hook)
     handle.remove()
@@ -156,7 +156,7 @@ def test_its_handle_takes_it_out(stage):
 
 
 @pytest.mark.parametrize("stage", sorted(STAGES))
-def test_its_name_goes_with_a_failure(stage):
+def test_an_error_in_a_stage_names_the_hook(stage):
     class Failing(Counting):
         def __call__(self, *args):
             raise ValueError("no")
@@ -171,7 +171,7 @@ def test_its_name_goes_with_a_failure(stage):
 
 
 @pytest.mark.parametrize("stage", sorted(STAGES))
-def test_its_signature_is_checked(stage):
+def test_the_signature_of_a_stage_is_checked(stage):
     with pytest.raises(HookError, match=f"but {stage} passes"):
         tiny_trainer().register_op(stage, lambda a, b, c, d: None)
 

@@ -14,7 +14,7 @@ import torch
 from gymnasium import spaces
 
 from ...base.worker import Channel, Worker, WorkerPool
-from ...errors import ConfigError, no_quiet_end
+from ...errors import ConfigError, as_failure
 from ..collector import TIMEOUT
 from .parallel_world import joined_states, part_of_state
 from .world import AgentGroup, Entries, World, WorldStep
@@ -181,7 +181,7 @@ def _serve(channel: Channel, make: Make, num_envs: int, first_env: int) -> None:
             try:
                 channel.send_object(getattr(worker, name)(part))
             except Exception as error:
-                channel.send_error(no_quiet_end(error))
+                channel.send_error(as_failure(error))
     finally:
         worker.world.close()
 

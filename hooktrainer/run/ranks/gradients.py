@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...base.tensordicts import is_part
+from ...base.tensordicts import is_dtensor
 from ...loop.check_trainer import parameters_of
 from ...networks.normalization import RunningNorm
 from .ranks import Ranks
@@ -159,7 +159,7 @@ def _buckets_of(optimizer: torch.optim.Optimizer) -> Iterator[_Bucket]:
                 end = begin
         return
     # A DTensor's gradient is averaged by fully_shard.
-    for parameters in _cut([p for p in parameters_of(optimizer) if not is_part(p)]):
+    for parameters in _cut([p for p in parameters_of(optimizer) if not is_dtensor(p)]):
         flat = parameters[0].new_empty(sum(parameter.numel() for parameter in parameters))
         pieces = torch.split(flat, [parameter.numel() for parameter in parameters])
         views = [piece.view(own.shape) for piece, own in zip(pieces, parameters, strict=True)]
@@ -224,7 +224,7 @@ def shard_parameters(network: nn.Module, ranks: Ranks) -> None:
 
 def whole(tensor: Any) -> Any:
     """A tensor's parts from all ranks together; every rank has to ask."""
-    return tensor.full_tensor() if is_part(tensor) else tensor
+    return tensor.full_tensor() if is_dtensor(tensor) else tensor
 
 
 def whole_tree(tree: Any) -> Any:
@@ -241,13 +241,13 @@ def share_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
 
 def _has_parts(tree: Mapping[Any, Any]) -> bool:
     values = tree.values()
-    return any(is_part(v) or (isinstance(v, Mapping) and _has_parts(v)) for v in values)
+    return any(is_dtensor(v) or (isinstance(v, Mapping) and _has_parts(v)) for v in values)
 
 
 def _part(value: Any, like: Any) -> Any:
     """This rank's part of a whole tensor that is as large as ``like``."""
-    is_whole = isinstance(value, torch.Tensor) and not is_part(value)
-    if not is_part(like) or not is_whole or value.shape != like.shape:
+    is_whole = isinstance(value, torch.Tensor) and not is_dtensor(value)
+    if not is_dtensor(like) or not is_whole or value.shape != like.shape:
         return value
     from torch.distributed.tensor import distribute_tensor
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...base.plain import flatten_config
 from ...base.words import duration
-from ...loop.time_table import TimeRow, beside_rows, serial_rows
+from ...loop.time_table import TimeRow, concurrent_rows, serial_rows
 from ..chart import Marker, chart, figure
 from ..html import document, table
 from ..report import Band, Curve, RunSummary
@@ -197,7 +197,7 @@ def _times(curves: Mapping[str, Curve]) -> str:
         if name.startswith("time/") and name != "time/fps"
     }
     phases = serial_rows(means, {})
-    hooks = [row for row in beside_rows(means, "hook") if not _is_phase(row, phases)]
+    hooks = [row for row in concurrent_rows(means, "hook") if not _is_phase(row, phases)]
     hooks = hooks[:_MOST_HOOKS]
     lines = [_time_line(row, means["step"]) for row in phases]
     if hooks:

@@ -17,7 +17,7 @@ from tensordict import TensorDict
 from toy import GivenData, save_parameters, train
 
 from hooktrainer import KLAdaptiveLR, OptimizerHook, Trainer
-from hooktrainer.base.tensordicts import is_part
+from hooktrainer.base.tensordicts import is_dtensor
 from hooktrainer.errors import ConfigError
 from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
@@ -165,7 +165,7 @@ def _train(path: Path, options: dict) -> None:
     trainer = train(path, **options)
     rank = os.environ.get("RANK", "0")
     own = [p.detach() for p in trainer.loss_module.parameters()]
-    digest = tensors_digest(p.to_local() if is_part(p) else p for p in own)
+    digest = tensors_digest(p.to_local() if is_dtensor(p) else p for p in own)
     (path / f"end{rank}.json").write_text(
         json.dumps(
             {
