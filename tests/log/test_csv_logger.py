@@ -39,13 +39,6 @@ def test_the_file_is_rows_of_step_name_value(tmp_path):
     )
 
 
-def test_two_equal_runs_write_equal_bytes(tmp_path):
-    for name in ("a", "b"):
-        with logger_at(tmp_path / name) as logger:
-            logger.log_scalars({"x": 1.0, "y": 2.0}, 3)
-    assert (tmp_path / "a/metrics.csv").read_bytes() == (tmp_path / "b/metrics.csv").read_bytes()
-
-
 @pytest.mark.parametrize("name", ["a,b", 'say "hi"', "größe", " spaced "])
 def test_odd_names_survive(tmp_path, name):
     with logger_at(tmp_path) as logger:

@@ -186,18 +186,6 @@ def test_a_stopped_run_resumes_bit_for_bit(tmp_path, make_logger):
     assert second_log.reproducible() == after
 
 
-def test_a_finished_run_can_be_continued():
-    first = toy(total_frames=100)
-    first.train()
-    state = first.state_dict()
-    longer = toy(total_frames=200)
-    longer.load_state_dict(state)
-    longer.train()
-    whole = toy(total_frames=200)
-    whole.train()
-    assert parameters(longer).equal(parameters(whole))
-
-
 # -- the state -----------------------------------------------------------------------------------
 
 

@@ -281,13 +281,6 @@ def test_metrics_of_on_train_end_are_written(logger):
     assert logger.column("final") == {50: 7.0}
 
 
-def test_metrics_may_be_logged_from_anywhere(logger):
-    trainer = tiny_trainer(logger=logger)
-    trainer.register_op("post_optim", lambda: trainer.log({"x": float(trainer.optim_count)}))
-    trainer.train()
-    assert logger.column("x") == {10: 1.5, 50: 6.5}
-
-
 def test_several_loggers(make_logger):
     one, two = make_logger(), make_logger()
     tiny_trainer(logger=[one, two]).train()

@@ -227,16 +227,6 @@ def test_all_of_torchrls_hooks_are_in_the_list():
     assert {name for name in hooks if not any(name in case for case in CASES)} == set()
 
 
-def test_early_stopping_ends_the_run():
-    trainer = tiny_trainer()
-    values = iter([1.0, 2.0, 2.0, 2.0, 2.0])
-    trainer.register_op("pre_steps_log", lambda td: {"score": next(values)})
-    theirs.EarlyStopping(monitor="score", patience=10, wait_for=0).register(trainer)
-    trainer.train()
-    assert trainer.collected_frames == 30
-    assert "did not improve" in trainer.stop_reason
-
-
 @pytest.mark.parametrize("name", ["loss", "loss/loss", "optim_steps"])
 def test_early_stopping_finds_what_torchrls_trainer_logs_itself(name):
     trainer = tiny_trainer()

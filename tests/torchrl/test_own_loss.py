@@ -85,18 +85,6 @@ def test_hooks_behind_it_see_the_losses():
     assert seen == [{"loss"}, {"loss"}]
 
 
-def test_it_may_abandon_a_step():
-    class Skips(Halves):
-        def __call__(self, *args):
-            self.trainer.skip_optim_step()
-
-    loss = ScriptedLoss()
-    trainer = tiny_trainer(loss_module=loss, optimizer=None)
-    Skips(None).register(trainer)
-    trainer.train()
-    assert (trainer.optim_count, loss.calls) == (0, 0)
-
-
 def test_it_must_return_the_losses():
     class Forgets(Halves):
         def __call__(self, *args):
