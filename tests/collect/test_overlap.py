@@ -68,7 +68,7 @@ def through_a_file(state):
     ],
 )
 @pytest.mark.parametrize("mode", ["thread", "process"])
-def test_every_batch_has_the_weights_of_so_many_updates_before(mode, depth, seen):
+def test_each_batch_has_the_weights_of_depth_updates_before(mode, depth, seen):
     collector = overlapped(Stamp(), depth, mode)
     assert train_on(collector, 5) == seen
     assert collector.ahead == depth
@@ -262,7 +262,7 @@ def test_a_state_is_taken_up_by_a_worker_that_runs_already():
     one.shutdown()
 
 
-def test_batches_in_hand_are_given_out_whatever_the_depth_is_now():
+def test_ready_batches_are_restored_with_another_depth():
     one = overlapped(Stamp(), 2)
     train_on(one, 2)
     state = one.state_dict()
@@ -318,7 +318,7 @@ def test_seeds_and_resets_reach_the_worker():
 # -- several learners ----------------------------------------------------------------------------
 
 
-def test_each_learner_has_its_share_and_random_numbers_of_its_own():
+def test_each_learner_has_its_own_share_and_random_numbers():
     whole = plain(Stamp())
     expected = whole.collect()["observation"]
     shares = []
@@ -365,7 +365,7 @@ def test_a_thread_explores_while_the_learner_does_not():
     collector.shutdown()
 
 
-def test_tensordict_is_as_it_was_when_no_thread_collects_any_more():
+def test_tensordict_is_restored_after_the_last_thread():
     shared = probabilistic._interaction_type
     one, other = overlapped(Stamp(), 1), overlapped(Stamp(), 1)
     one.collect()
@@ -395,7 +395,7 @@ def test_a_thread_has_environments_and_a_policy_of_its_own():
 # -- what cannot work ----------------------------------------------------------------------------
 
 
-def test_what_cannot_work_is_refused():
+def test_invalid_arguments_are_refused():
     inner = plain(Stamp())
     for options, message in [
         ({"depth": -1}, r"depth=-1\): pass 0 or more"),

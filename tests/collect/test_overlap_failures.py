@@ -107,7 +107,7 @@ def test_a_process_that_ends_is_reported():
 
 
 @pytest.mark.parametrize("mode", ["process", "thread"])
-def test_nobody_waits_for_ever(mode):
+def test_a_timeout_raises(mode):
     collector = overlapped(lambda: Slow(0.1), mode, timeout=0.2)
     with pytest.raises((ChildError, TimeoutError), match="has not answered for"):
         collector.collect()
@@ -147,7 +147,7 @@ def test_environments_are_closed_in_the_middle_of_a_batch_too(mode, tmp_path):
     assert Path(path).exists()
 
 
-def test_it_ignores_what_a_terminal_sends():
+def test_signals_of_a_terminal_are_ignored():
     collector = overlapped(lambda: Slow(0.02))
     collector.collect()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -157,7 +157,7 @@ def test_it_ignores_what_a_terminal_sends():
     collector.shutdown()
 
 
-def test_it_ends_when_nobody_holds_it_any_more():
+def test_the_process_ends_when_the_collector_is_deleted():
     collector = overlapped(lambda: Slow(0.0))
     collector.collect()
     process = pid(collector)

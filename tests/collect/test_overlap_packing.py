@@ -64,7 +64,7 @@ def test_tensordicts_and_plain_values():
 
 
 @pytest.mark.parametrize("size", [10, 2**20])
-def test_what_arrives_is_apart_and_may_be_written_to(size):
+def test_received_tensors_are_separate_and_writable(size):
     sent = {"a": torch.zeros(size), "b": torch.zeros(size)}
     back = through(sent)
     version = back["b"]._version

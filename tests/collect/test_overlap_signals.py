@@ -113,7 +113,7 @@ def resume(run: Path, frames: int) -> None:
     assert again.saved()[-1] >= frames
 
 
-def test_sigterm_saves_what_is_in_hand_and_ends(driver):
+def test_sigterm_saves_ready_batches_and_ends(driver):
     driver.wait_until_it_saves()
     for process in driver.family():  # as a scheduler or a terminal does
         os.kill(process, signal.SIGTERM)
@@ -132,7 +132,7 @@ def test_a_killed_learner_takes_the_collecting_process_along(driver):
     driver.check_that_nothing_is_left()
 
 
-def test_a_killed_collecting_process_ends_the_run_with_a_word(driver):
+def test_a_killed_collecting_process_ends_the_run_with_an_error(driver):
     driver.wait_until_it_saves()
     os.kill(driver.collecting(), signal.SIGKILL)
     assert driver.process.wait(30) == 1

@@ -116,7 +116,7 @@ def test_the_update_to_data_ratio_is_kept_from_both_sides(slow, weights, depth, 
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
-def test_the_last_checkpoint_is_written_and_holds_what_is_in_hand(depth, tmp_path):
+def test_the_last_checkpoint_holds_the_ready_batches(depth, tmp_path):
     with CheckpointManager(tmp_path / "checkpoints") as manager:
         trainer = make_trainer(ahead(depth), checkpoints=manager, save_trainer_interval=10**6)
         trainer.train()
@@ -170,7 +170,7 @@ def test_a_trace_shows_both_at_work():
     assert [event["name"] for event in events if event["name"] == "collect"] == ["collect"] * 2
 
 
-def test_the_time_of_the_other_process_is_shown_beside_that_of_the_loop(logger):
+def test_worker_times_are_logged(logger):
     trainer = make_trainer(ahead(1), logger=logger)
     trainer.train()
     beside = {name for name in trainer.timing.totals if name.startswith("worker/")}
@@ -257,7 +257,7 @@ def test_a_run_that_is_resumed_with_another_depth(tmp_path):
     assert column(path, "data/age") == [0, 1, 1, 1, 1, 1, 1, 0, 0, 0]
 
 
-def test_where_collecting_goes_on_is_said(tmp_path, capsys):
+def test_the_placement_is_printed(tmp_path, capsys):
     train(tmp_path / "a", overlap=2)
     said = "placement: learner cpu; collectors in a process beside the learner's, 2 batches ahead"
     assert said in capsys.readouterr().out

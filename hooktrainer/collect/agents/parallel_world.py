@@ -6,7 +6,8 @@ import importlib
 import importlib.util
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from gymnasium import spaces
 from tensordict import NestedKey
 
-from ...base.space_parts import MASK, Path
+from ...base.space_parts import MASK
 from ...base.words import listed
 from ...errors import ConfigError, MissingPackageError, StateMismatchError
 from ..group import EpisodeSeeds
@@ -184,7 +185,7 @@ class ParallelWorld:
                     raise StateMismatchError(
                         f"{self.name}: an episode that was played again from its seed took another "
                         f"course, as {key} of environment {self._first_env + env} shows: it "
-                        "depends on more than reset(seed=) and the actions. Begin the run anew."
+                        "depends on more than reset(seed=) and the actions. Start a new run."
                     )
         return True
 
@@ -254,10 +255,10 @@ class ParallelWorld:
                     continue
                 observation = seen[agent]
                 if group.mask_path:
-                    mask = _at(group.mask_path, observation)
+                    mask = reduce(getitem, group.mask_path, observation)
                 else:
                     mask = (infos.get(agent) or {}).get(MASK)
-                values = layout.observation_values(_at(group.path, observation))
+                values = layout.observation_values(reduce(getitem, group.path, observation))
                 for key, value in zip(group.keys, values, strict=True):
                     self._seen[key][env, place] = value
                 self._seen[group.name, "mask"][env, place] = agent in there
@@ -307,12 +308,6 @@ def part_of_state(state: Mapping[str, Any], share: slice) -> dict[str, Any]:
     }
 
 
-def _at(path: Path, value: Any) -> Any:
-    for key in path:
-        value = value[key]
-    return value
-
-
 # -- Checks of the first observations of an episode.
 
 ByAgent = Mapping[str, Any]
@@ -339,7 +334,9 @@ class FirstLook:
         self._layouts = {
             group.name: ObservationLayout(
                 agents[group.agents[0]][0],
-                _mask_in(infos, group) if group.mask_path == () else None,
+                next(infos[a][MASK] for a in group.agents if MASK in (infos.get(a) or {}))
+                if group.mask_path == ()
+                else None,
                 group.action_format.mask_size,
             )
             for group in groups
@@ -376,11 +373,6 @@ class FirstLook:
                     "let every agent of a group have a mask, at every step, or none."
                 )
             self._layouts[group.name].check(seen[agent], info, whose)
-
-
-def _mask_in(infos: ByAgent, group: AgentGroup) -> Any:
-    given = (infos.get(agent) or {} for agent in group.agents)
-    return next(info[MASK] for info in given if MASK in info)
 
 
 # -- Finding and checking PettingZoo environments.

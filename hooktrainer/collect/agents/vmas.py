@@ -8,7 +8,9 @@ import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
+from functools import reduce
 from io import StringIO
+from operator import getitem
 from typing import Any
 
 import gymnasium as gym
@@ -192,12 +194,7 @@ class VmasWorld:
         entries: Entries = {}
         for group in self.groups:
             for key, leaf in zip(group.keys, group.leaves, strict=True):
-                parts = []
-                for name in group.agents:
-                    value = seen[name]
-                    for part in leaf.path:
-                        value = value[part]
-                    parts.append(value)
+                parts = [reduce(getitem, leaf.path, seen[name]) for name in group.agents]
                 entries[key] = torch.stack(parts, 1).float()
         return entries
 

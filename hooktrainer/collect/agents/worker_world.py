@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import cloudpickle
@@ -22,16 +22,6 @@ from .world import AgentGroup, Entries, World, WorldStep
 Array = npt.NDArray[Any]
 Make = Callable[[int, int], World]
 """Makes environments, given their number and the index of the first."""
-
-
-@dataclass(frozen=True)
-class WorldFacts:
-    """What a worker reports about its environments."""
-
-    name: str
-    groups: tuple[AgentGroup, ...]
-    state_space: spaces.Space[Any] | None
-    lost: str | None
 
 
 class WorkerWorld:
@@ -73,12 +63,15 @@ class WorkerWorld:
                 size = share.stop - share.start
                 first = first_env + share.start
                 self._pool.add(Worker(name, _serve, make, size, first, timeout=timeout))
-            facts: list[WorldFacts] = [pickle.loads(c.receive()) for c in self._pool.workers]
+            facts = [pickle.loads(c.receive()) for c in self._pool.workers]
         except BaseException:
             self.close()
             raise
-        self.name, self.groups = facts[0].name, facts[0].groups
-        self.state_space, self.lost = facts[0].state_space, facts[0].lost
+        self.name: str
+        self.groups: tuple[AgentGroup, ...]
+        self.state_space: spaces.Space[Any] | None
+        self.lost: str | None
+        self.name, self.groups, self.state_space, self.lost = facts[0]
         self._episodes = [-1] * num_envs
 
     @property
@@ -145,10 +138,6 @@ class _Worker:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def facts(self) -> WorldFacts:
-        world = self.world
-        return WorldFacts(world.name, world.groups, world.state_space, world.lost)
-
     def set_episodes(self, episodes: list[int]) -> None:
         self.world.episodes = episodes
 
@@ -173,8 +162,8 @@ class _Worker:
 def _serve(channel: Channel, make: Make, num_envs: int, first_env: int) -> None:
     """Serve requests until the connection closes."""
     torch.set_num_threads(1)
-    worker = _Worker(make(num_envs, first_env))
-    channel.send_object(worker.facts())
+    worker = _Worker(world := make(num_envs, first_env))
+    channel.send_object((world.name, world.groups, world.state_space, world.lost))
     try:
         while True:
             name, part = pickle.loads(channel.receive())
@@ -183,7 +172,7 @@ def _serve(channel: Channel, make: Make, num_envs: int, first_env: int) -> None:
             except Exception as error:
                 channel.send_error(as_failure(error))
     finally:
-        worker.world.close()
+        world.close()
 
 
 def _arrays(tree: Any) -> Any:

@@ -91,8 +91,6 @@ Grouping = Mapping[str, Sequence[str]]
 """By a group's name, the names of its agents."""
 # Keys at the root of a batch, next to the groups.
 _RESERVED = {"action", "done", "terminated", "truncated", "reward", "next", "collector", "state"}
-
-
 _RESERVED |= {"observation", "episode_reward", "step_count", "info"}
 
 
@@ -335,6 +333,6 @@ def _column(key: str, said: Mapping[str, Any], num_envs: int, name: str) -> torc
         found = f"a tensor {list(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
         raise ConfigError(
             f"info_keys: info[{key!r}] of {name} is {found:.60}, and not one number for each of "
-            f"the {num_envs} environments. Let the scenario say one, or leave the key out."
+            f"the {num_envs} environments. Let the scenario report one, or leave the key out."
         )
     return value.reshape(num_envs).float()

@@ -149,13 +149,6 @@ class OverlappedCollector(RemoteCollector):
 
     def _take(self) -> TensorDictBase:
         """Wait for the next batch."""
-        return self._young_enough()
-
-    def _ask(self) -> None:
-        while self.ahead < self._limit and self._wants_more(self.ahead):
-            self._prefetcher.ask(self._updates)
-
-    def _young_enough(self) -> TensorDictBase:
         while True:
             batch = self._next()
             self.policy_age = self._updates - version_of(batch)
@@ -163,19 +156,19 @@ class OverlappedCollector(RemoteCollector):
                 return batch
             self.dropped += 1
 
+    def _ask(self) -> None:
+        limit = self.depth
+        if self.when_old == "wait" and self.max_age is not None:
+            limit = min(limit, self.max_age)
+        while self.ahead < limit and self._wants_more(self.ahead):
+            self._prefetcher.ask(self._updates)
+
     def _next(self) -> TensorDictBase:
         if not self.ahead:
             if not self.depth:
                 return stamped(self._collector.collect(), self._updates)
             self._prefetcher.ask(self._updates)
         return self._prefetcher.take()
-
-    @property
-    def _limit(self) -> int:
-        """The most batches that may be ahead."""
-        if self.when_old == "wait" and self.max_age is not None:
-            return min(self.depth, self.max_age)
-        return self.depth
 
     # -- the collector contract ------------------------------------------------------------------
 

@@ -23,7 +23,19 @@ _G = 9.8
 _MAX_SPEEDS = (4 * math.pi, 9 * math.pi)
 
 
-class AcrobotWorld(FunctionalWorld):
+class _Classic(FunctionalWorld):
+    """A Gymnasium environment as tensors, with its spaces."""
+
+    original: ClassVar[type[gym.Env[Any, Any]]]
+
+    def __init__(self, num_envs: int, device: torch.device | str = "cpu", **rest: Any) -> None:
+        original = self.original()
+        self.observation_space: spaces.Space[Any] = original.observation_space
+        self.action_space: spaces.Space[Any] = original.action_space
+        super().__init__(num_envs, device, **rest)
+
+
+class AcrobotWorld(_Classic):
     """Gymnasium's ``Acrobot-v1`` (Sutton, 1996) as tensors, with the dynamics of Sutton and Barto.
 
     Args:
@@ -35,12 +47,7 @@ class AcrobotWorld(FunctionalWorld):
     name = "torch/Acrobot-v1"
     max_episode_steps = 500
     num_uniforms = 4
-
-    def __init__(self, num_envs: int, device: torch.device | str = "cpu", **rest: Any) -> None:
-        original = AcrobotEnv()
-        self.observation_space: spaces.Space[Any] = original.observation_space
-        self.action_space: spaces.Space[Any] = original.action_space
-        super().__init__(num_envs, device, **rest)
+    original = AcrobotEnv
 
     def initial(self, uniform: torch.Tensor) -> torch.Tensor:
         """Near rest, ``[num_envs, 4]``."""
@@ -96,7 +103,7 @@ _FAR = 2.4
 _TILTED = 12 * 2 * math.pi / 360
 
 
-class CartPoleWorld(FunctionalWorld):
+class CartPoleWorld(_Classic):
     """Gymnasium's ``CartPole-v1`` (Barto, Sutton and Anderson, 1983) as tensors.
 
     Args:
@@ -109,6 +116,7 @@ class CartPoleWorld(FunctionalWorld):
     name = "torch/CartPole-v1"
     max_episode_steps = 500
     num_uniforms = 4
+    original = CartPoleEnv
 
     def __init__(
         self,
@@ -118,9 +126,6 @@ class CartPoleWorld(FunctionalWorld):
         sutton_barto_reward: bool = False,
         **rest: Any,
     ) -> None:
-        original = CartPoleEnv()
-        self.observation_space: spaces.Space[Any] = original.observation_space
-        self.action_space: spaces.Space[Any] = original.action_space
         self._sutton_barto_reward = sutton_barto_reward
         super().__init__(num_envs, device, **rest)
 
@@ -155,12 +160,10 @@ _CAR_MAX_SPEED = 0.07
 _CAR_GRAVITY = 0.0025
 
 
-class _Car(FunctionalWorld):
+class _Car(_Classic):
     """The common part of both cars."""
 
     num_uniforms = 1
-    original: ClassVar[type[gym.Env[Any, Any]]]
-    """Gymnasium's environment, whose spaces they have."""
 
     def __init__(
         self,
@@ -170,9 +173,6 @@ class _Car(FunctionalWorld):
         goal_velocity: float = 0.0,
         **rest: Any,
     ) -> None:
-        original = self.original()
-        self.observation_space: spaces.Space[Any] = original.observation_space
-        self.action_space: spaces.Space[Any] = original.action_space
         self._goal_velocity = goal_velocity
         super().__init__(num_envs, device, **rest)
 
@@ -248,7 +248,7 @@ _MAX_TORQUE = 2.0
 _PENDULUM_DT = 0.05  # seconds
 
 
-class PendulumWorld(FunctionalWorld):
+class PendulumWorld(_Classic):
     """Gymnasium's ``Pendulum-v1`` as tensors.
 
     Args:
@@ -261,13 +261,11 @@ class PendulumWorld(FunctionalWorld):
     name = "torch/Pendulum-v1"
     max_episode_steps = 200
     num_uniforms = 2
+    original = PendulumEnv
 
     def __init__(
         self, num_envs: int, device: torch.device | str = "cpu", *, g: float = 10.0, **rest: Any
     ) -> None:
-        original = PendulumEnv()
-        self.observation_space: spaces.Space[Any] = original.observation_space
-        self.action_space: spaces.Space[Any] = original.action_space
         self._g = g
         super().__init__(num_envs, device, **rest)
 

@@ -31,7 +31,6 @@ class WorldActions:
 
     Attributes:
         format: The policy's format.
-        options: ``(categorical, clips)``.
 
     Raises:
         ConfigError: If the space is not Discrete, MultiDiscrete, MultiBinary or Box.
@@ -41,8 +40,6 @@ class WorldActions:
         self, space: spaces.Space[Any], categorical: bool, clips: bool, device: torch.device
     ) -> None:
         self.format = ActionFormat(space, categorical)
-        self.options = (categorical, clips)
-        self.space = space
         self._device = device
         self._sizes: list[int] = []  # of the discrete choices
         if isinstance(space, spaces.Discrete):

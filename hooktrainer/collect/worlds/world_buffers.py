@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from tensordict import NestedKey, TensorDict, unravel_key
 from ...base.space_parts import Leaf
 from ...base.tensordicts import tensordict_of
 from ...errors import ConfigError
+from ..actors import Actor, WarmUp
 from ..buffers import env_first
 from .tensor_world import Observations, Outcome
 
@@ -149,9 +150,9 @@ def _write_info(name: str, row: torch.Tensor, log: Mapping[str, torch.Tensor] | 
         return
     if value.numel() != row.numel():
         raise ConfigError(
-            f"info_keys: the world's log says {name!r} with the shape {list(value.shape)}, not one "
-            f"number for each of {row.numel()} environments: leave it out; what the log says is "
-            "among the metrics anyway."
+            f"info_keys: the simulator logs {name!r} with the shape {list(value.shape)}, not one "
+            f"number for each of {row.numel()} environments: leave the key out; the log is among "
+            "the metrics anyway."
         )
     row.copy_(value.reshape(row.shape))
 
@@ -185,13 +186,6 @@ HIDDEN = ("collector", "final_hidden")
 """Marks episode ends whose final observation is unknown."""
 
 
-class Acted(Protocol):
-    """The actor of a rollout."""
-
-    def tensors(self) -> dict[NestedKey, torch.Tensor]:
-        """Its outputs, ``[num_envs, time, ...]`` each."""
-
-
 class BatchParts:
     """Makes the entries of a batch, ``[num_envs, time, ...]``: fresh tensors, not views.
 
@@ -200,7 +194,7 @@ class BatchParts:
         buffers: The environments' buffers.
     """
 
-    def __init__(self, actor: Acted, buffers: WorldBuffers) -> None:
+    def __init__(self, actor: Actor | WarmUp, buffers: WorldBuffers) -> None:
         self._actor, self._buffers = actor, buffers
 
     def __call__(self, returns: torch.Tensor, lengths: torch.Tensor) -> Parts:

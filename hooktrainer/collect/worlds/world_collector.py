@@ -305,7 +305,7 @@ class WorldRollout:
         """Make all steps eagerly; returns whether final observations are unknown."""
         act = timing.traced("collect/inference", actor.act)
         step = timing.traced("collect/env", self._world.step)
-        to_world, write, said = self._actions.to_world, self._buffers.write, _Said()
+        to_world, write, said = self._actions.to_world, self._buffers.write, _LogMeans()
         inference = stepping = 0.0
         hidden = False
         now = perf_counter()
@@ -362,7 +362,9 @@ class WorldRollout:
                 world.carry = compiled(world.carry, rows, again=number > 0)
         except CannotCompileError as error:
             self._compiled = None
-            say_eager(world, error)
+            _log.warning(
+                "the steps of %s cannot be compiled, and are made eagerly: %s", world.name, error
+            )
             return self._step(actor, timing)
         timing.add("collect/env", perf_counter() - start)
         return False
@@ -404,7 +406,7 @@ class WorldRollout:
         return []
 
 
-class _Said:
+class _LogMeans:
     """The simulator's log, averaged over the steps that have a value."""
 
     def __init__(self) -> None:
@@ -524,8 +526,3 @@ class CompiledSteps:
             graph = self._graphs[steps] = Graph(self._steps.__call__, what, self._say)
         call = graph.again if again else graph
         return call(carry, rows)
-
-
-def say_eager(world: FunctionalWorld, why: CannotCompileError) -> None:
-    """Log that the steps are made eagerly."""
-    _log.warning("the steps of %s cannot be compiled, and are made eagerly: %s", world.name, why)

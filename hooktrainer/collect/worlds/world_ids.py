@@ -123,7 +123,7 @@ def make_tensor_world(
             )
         return world
     if num_envs is None:
-        raise ConfigError("num_envs is missing: say how many environments to step.")
+        raise ConfigError("num_envs is missing: pass the number of environments.")
     make: Callable[..., Any] = _class_of(env) if isinstance(env, str) else env
     if is_functional(env):
         make = partial(adapt_world, env)

@@ -29,18 +29,14 @@ def batches(built, number=3):
     return torch.cat(found, 1).apply(lambda x: x.nan_to_num() if x.is_floating_point() else x)
 
 
-@pytest.mark.parametrize("workers", [2, 5])
-def test_workers_do_not_change_the_data(workers):
-    alone = batches(collector(seed=3))
-    built = collector(seed=3, workers=workers)
+@pytest.mark.parametrize(
+    ("env", "workers"), [(Talking, 2), (Talking, 5), (lambda: Leaving(masks="info"), 2)]
+)
+def test_workers_do_not_change_the_data(env, workers):
+    alone = batches(collector(env, seed=3))
+    built = collector(env, seed=3, workers=workers)
     assert isinstance(built.world, WorkerWorld)
     assert (batches(built) == alone).all()
-
-
-def test_masks_of_actions_and_the_state_come_across():
-    alone = batches(collector(lambda: Leaving(masks="info")))
-    assert ("cat", "action_mask") in alone.keys(True)
-    assert (batches(collector(lambda: Leaving(masks="info"), workers=2)) == alone).all()
 
 
 def test_a_collector_with_workers_keeps_the_contract():
@@ -79,7 +75,7 @@ def test_an_error_comes_here_and_new_episodes_begin():
     built.shutdown()
 
 
-def test_what_takes_another_course_is_refused_with_its_number():
+def test_a_replay_that_differs_names_the_environment():
     built = collector(Drawn, workers=2)
     built.collect()
     again = collector(Drawn, workers=2)

@@ -34,7 +34,7 @@ def test_names_that_are_taken_get_a_number():
     assert [group.name for group in group_agents(agents)] == ["a", "a_2", "state_2"]
 
 
-def test_a_mask_beside_the_observation_is_a_mask_and_no_part_of_it():
+def test_a_mask_in_the_observation_is_not_part_of_it():
     masked = spaces.Dict({"observation": BOX, "action_mask": spaces.Box(0, 1, (2,), np.int8)})
     (group,) = group_agents({"a": (masked, TWO)})
     assert group.has_mask
@@ -69,7 +69,7 @@ def test_given_groups_are_taken_in_their_order():
         ({"a": [], "b": list(HUNT)}, "the group 'a' has no agents"),
     ],
 )
-def test_what_cannot_be_a_group_is_named(groups, problem):
+def test_invalid_groups_are_refused(groups, problem):
     with pytest.raises(ConfigError, match=problem):
         group_agents(HUNT, groups)
 

@@ -127,7 +127,7 @@ def test_two_worlds_share_nothing():
     assert not (other.collect() == alone).all()
 
 
-def test_what_makes_objects_in_mid_episode_begins_anew_and_says_so():
+def test_a_scenario_that_makes_objects_mid_episode_warns_and_restarts():
     with pytest.warns(UserWarning, match="MakesAgents: it makes a new Agent in the course of an"):
         made = collector(MakesAgents)
     assert made.resumes == "partly"
@@ -188,7 +188,7 @@ def test_agents_of_different_spaces_are_groups_of_their_own():
         (lambda: collector(seed=-1), "seed=-1"),
     ],
 )
-def test_what_cannot_work_is_named(make, problem):
+def test_invalid_arguments_are_refused(make, problem):
     with pytest.raises(ConfigError, match=problem):
         make()
 

@@ -74,18 +74,6 @@ def test_each_step_from_the_same_state_in_single_precision(env_id):
     assert sum(ends.values()) or "Continuous" in env_id
 
 
-def test_hills_are_climbed_and_time_runs_out():
-    assert play("torch/MountainCar-v0", torch.float64, 250, resync=False)["truncated"]
-    ends = play(
-        "torch/MountainCarContinuous-v0",
-        torch.float64,
-        250,
-        resync=False,
-        max_episode_steps=100,
-    )
-    assert ends["truncated"] == 2 * NUM_ENVS
-
-
 @pytest.mark.parametrize("env_id", ["torch/MountainCar-v0", "torch/MountainCarContinuous-v0"])
 def test_the_goal_is_reached_where_gymnasium_reaches_it(env_id):
     """Pushing in the direction of motion climbs the hill."""

@@ -118,7 +118,7 @@ class Looks(CategoricalPolicy):
         return super().sample(*inputs) if inputs[0].sum().item() < 1e9 else None
 
 
-def test_what_cannot_be_compiled_is_said_and_done_step_by_step(monkeypatch, caplog):
+def test_steps_that_cannot_be_compiled_are_logged_and_made_eagerly(monkeypatch, caplog):
     monkeypatch.setattr(compiling, "BACKEND", "eager")
 
     def policy() -> CategoricalPolicy:

@@ -41,7 +41,7 @@ def test_the_true_final_observation_gives_targets_without_bias():
 
 @pytest.mark.filterwarnings("ignore:A resumed run cannot restore")
 @pytest.mark.parametrize("lmbda", [0.0, 0.95])
-def test_a_hidden_one_is_taken_for_the_last_that_is_known(lmbda):
+def test_a_hidden_final_observation_is_replaced_by_the_last_known(lmbda):
     """The bias is gamma times how the value changes in the last step: the episode's alone."""
     batch = collect(HiddenDecay)
     # The states of an episode are 0, 1, 1.5 and, unseen, 1.75.
@@ -54,7 +54,7 @@ def test_a_hidden_one_is_taken_for_the_last_that_is_known(lmbda):
 
 
 @pytest.mark.filterwarnings("ignore:A resumed run cannot restore")
-def test_the_bias_is_small_beside_that_of_the_other_ways():
+def test_the_bias_is_smaller_than_that_of_the_alternatives():
     """Of taking the end for a terminal state, and the next episode's first state for the final."""
     known = errors(collect(HiddenDecay), 0.0)[2].abs()
     batch = collect(Decay)

@@ -84,7 +84,7 @@ def test_numbers_for_each_environment_are_in_the_batch():
     assert float(said["Episode/slips"]) == pytest.approx(float(following["reward"].mean()))
 
 
-def test_what_is_never_said_is_nan_and_what_is_of_another_shape_refused():
+def test_missing_log_entries_are_nan_and_other_shapes_refused():
     options = {"num_envs": 3, "frames_per_batch": 6}
     batch = WorldCollector(Talker, info_keys=("nothing",), **options).collect()
     assert batch["next", "nothing"].isnan().all()

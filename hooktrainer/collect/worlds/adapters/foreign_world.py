@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,23 @@ from tensordict import NestedKey, TensorDictBase, unravel_key
 
 from ....base.space_parts import leaves_of
 from ..tensor_world import Observations, Outcome
+
+
+class EntriesOf:
+    """Finds the leaves of a nested observation by their keys.
+
+    Args:
+        space: The observation space.
+    """
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self._paths: list[tuple[NestedKey, tuple[str | int, ...]]] = [
+            (unravel_key(leaf.key), leaf.path) for leaf in leaves_of(space)
+        ]
+
+    def __call__(self, observed: Any) -> dict[NestedKey, Any]:
+        """The leaves of an observation."""
+        return {key: reduce(getitem, path, observed) for key, path in self._paths}
 
 
 class ForeignWorld(ABC):
@@ -50,9 +69,7 @@ class ForeignWorld(ABC):
         self.lost: str | None = lost
         self.episodes = [-1] * num_envs
         self._seed = self._resumed = 0
-        self._paths: list[tuple[NestedKey, tuple[str | int, ...]]] = [
-            (unravel_key(leaf.key), leaf.path) for leaf in leaves_of(observation_space)
-        ]
+        self._entries = EntriesOf(observation_space)
 
     @abstractmethod
     def reset(self) -> Observations:
@@ -84,16 +101,6 @@ class ForeignWorld(ABC):
 
     def close(self) -> None:  # noqa: B027 - optional to override
         """Close all environments. Safe to call again."""
-
-    def _entries(self, observed: Any) -> Observations:
-        """The leaves of an observation by key."""
-        found = {}
-        for key, path in self._paths:
-            value = observed
-            for step in path:
-                value = value[step]
-            found[key] = value
-        return found
 
 
 def find(env: Any, name: str) -> Any:

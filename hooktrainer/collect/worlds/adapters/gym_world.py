@@ -49,7 +49,7 @@ class GymWorld(ForeignWorld):
         if place is None:
             raise ConfigError(
                 f"{name} has no device, so its steps return NumPy arrays: give it to "
-                "VectorCollector, or say device= of GymWorld if they are tensors."
+                "VectorCollector, or pass device= to GymWorld if they are tensors."
             )
         hides = _check_same_step(env, name)
         self._env = env
@@ -127,8 +127,8 @@ def _check_same_step(env: Any, name: str) -> bool:
     if find(env, "episode_length_buf") is not None:  # Isaac Lab's
         return True
     raise ConfigError(
-        f"{name} does not say how episodes begin: metadata['autoreset_mode'] is missing. Set it to "
-        "AutoresetMode.SAME_STEP if those that ended begin the next in the same step; wrap "
+        f"{name} has no autoreset mode: metadata['autoreset_mode'] is missing. Set it to "
+        "AutoresetMode.SAME_STEP if environments are reset in the step that ends an episode; wrap "
         "ManiSkill's in ManiSkillVectorEnv."
     )
 

@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 import torch
 from gymnasium import spaces
-from tensordict import NestedKey, unravel_key
 from torch.utils.dlpack import from_dlpack
 
-from ....base.space_parts import CRITIC, POLICY, leaves_of
+from ....base.space_parts import CRITIC, POLICY
 from ....errors import ConfigError, MissingPackageError, StateMismatchError
 from ..tensor_world import Observations, Outcome
+from .foreign_world import EntriesOf
 
 _RESET = 0  # index of the reset among an episode's random keys; steps count from 1
 
@@ -63,9 +63,7 @@ class JaxWorld:
         self._place = _device_of(jax, self.device)
         key = jax.random.PRNGKey(0)
         self.observation_space = env.observation_space(jax.eval_shape(env.reset, key)[1])
-        self._paths: list[tuple[NestedKey, tuple[str | int, ...]]] = [
-            (unravel_key(leaf.key), leaf.path) for leaf in leaves_of(self.observation_space)
-        ]
+        self._entries = EntriesOf(self.observation_space)
         self._begin = jax.jit(jax.vmap(self._begin_one))
         self._advance = jax.jit(jax.vmap(self._advance_one))
         self.seed(0)
@@ -163,13 +161,7 @@ class JaxWorld:
         )
 
     def _tensors(self, observed: Any) -> Observations:
-        found = {}
-        for key, path in self._paths:
-            value = observed
-            for step in path:
-                value = value[step]
-            found[key] = from_dlpack(value)
-        return found
+        return {key: from_dlpack(value) for key, value in self._entries(observed).items()}
 
     def state_dict(self) -> dict[str, Any]:
         """The running episodes, if they have started: the bytes of all arrays."""

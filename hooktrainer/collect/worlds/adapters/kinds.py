@@ -92,7 +92,7 @@ def adapt_world(
     if kind is None:
         raise ConfigError(_refused(env))
     if num_envs is None:
-        raise ConfigError("num_envs is missing: say how many environments to step.")
+        raise ConfigError("num_envs is missing: pass the number of environments.")
     from .jax_world import BraxEnv, GymnaxEnv, JaxEnv, JaxWorld
 
     parts = env if isinstance(env, tuple) else (env,)

@@ -153,7 +153,7 @@ def _resolved(
         if own is None:
             raise ConfigError(
                 f"{name} has the observation groups {', '.join(groups)}, none called 'policy' or "
-                "'actor': say obs_groups={'actor': [...]} of RslRlWorld."
+                "'actor': pass obs_groups={'actor': [...]} to RslRlWorld."
             )
         return {POLICY: [own]} | ({CRITIC: [CRITIC]} if CRITIC in groups else {})
     sets = {POLICY if key == _ACTOR else key: list(names) for key, names in given.items()}

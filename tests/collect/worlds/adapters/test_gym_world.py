@@ -155,7 +155,7 @@ def test_true_final_observations_are_taken(make):
     assert [out.truncated.tolist() for out in seen] == [[False, t == 4] for t in range(5)]
 
 
-def test_infos_are_logged_and_those_of_episodes_only_where_these_end():
+def test_episode_infos_are_logged_at_episode_ends_only():
     collector = WorldCollector(ManiSkill(), frames_per_batch=10, info_keys=("success",))
     collector._actions.to_world = lambda actions: ACTIONS
     batch = collector.collect()
@@ -181,7 +181,7 @@ def test_the_seed_of_the_run_is_given_once_and_after_a_resume_another():
         assert len(set(env.seeds)) == 2 + resumed  # episodes that were not played yet
 
 
-def test_what_isaac_lab_hides_is_said():
+def test_isaac_lab_hides_final_observations():
     world = adapt_world(gym.wrappers.OrderEnforcing(IsaacLab()))
     world.reset()
     with NoWaiting():
@@ -235,14 +235,14 @@ def test_other_ways_to_begin_episodes_are_refused(changes, message):
         adapt_world(env)
 
 
-def test_what_another_environment_wrote_into_the_metadata_all_share_is_not_believed(monkeypatch):
+def test_shared_metadata_is_ignored(monkeypatch):
     shared = gym.vector.VectorEnv.metadata
     assert ManiSkill().metadata is shared
     monkeypatch.setitem(shared, "autoreset_mode", AutoresetMode.NEXT_STEP)  # as ALE's do
     assert adapt_world(ManiSkill()).num_envs == 2
 
 
-def test_one_of_numpy_is_not_taken_for_one_of_tensors():
+def test_a_numpy_environment_is_refused():
     env = gym.make_vec("CartPole-v1", num_envs=2)
     with pytest.raises(
         ConfigError, match="not a vector environment that returns tensors: it lacks"

@@ -152,7 +152,7 @@ def ones(number: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("env", [Walk(), OldWalk()], ids=lambda env: env.name)
-def test_ends_limits_and_final_observations_are_told(env):
+def test_ends_limits_and_final_observations(env):
     world = adapt_world(env, num_envs=2)
     assert isinstance(world.observation_space, spaces.Box)
     assert np.isinf(world.observation_space.high).all()  # the largest number is no bound

@@ -178,7 +178,7 @@ def test_first_episodes_begin_at_random_lengths_if_wanted():
     assert set(lengths) == {0, 1, 2, 3, 4}
 
 
-def test_a_resume_begins_episodes_that_were_not_played_yet_and_says_what_is_lost():
+def test_a_resume_starts_new_episodes_and_warns():
     env = Mjlab()
     env.seed = (seeds := []).append
     with pytest.warns(UserWarning, match="VecEnv saves nothing, its random numbers and curricula"):
