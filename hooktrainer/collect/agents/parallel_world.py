@@ -123,7 +123,7 @@ class ParallelWorld:
             own = {name: array[env] for name, array in taken.items()}
             self._actions[env].append(own)
             acted, outcome = self._step(env, own)
-            _, given, ended_of, cut_of, said = outcome
+            _, given, ended_of, cut_of, agent_infos = outcome
             where = f"{self.name} (environment {self._first_env + env})"
             for group in self.groups:
                 for place, agent in enumerate(group.agents):
@@ -133,7 +133,7 @@ class ParallelWorld:
                     terminated[group.name][env, place] = bool(ended_of.get(agent, False))
                     truncated[group.name][env, place] = bool(cut_of.get(agent, False))
             is_last = not self._envs[env].agents
-            infos.write(env, said, is_last, where)
+            infos.write(env, agent_infos, is_last, where)
             if is_last:
                 cut = any(bool(cut_of.get(agent, False)) for agent in acted)
                 ended[:, env] = (not cut, cut)
@@ -270,9 +270,9 @@ class ParallelWorld:
     def _allow(self, group: AgentGroup, env: int, place: int, mask: Any) -> None:
         allowed = None if mask is None else plain_mask(mask).astype(bool)
         if allowed is None or group.action_format.leaves_nothing(allowed):
-            said = "no action_mask" if mask is None else "an action_mask that forbids every action"
+            given = "no action_mask" if mask is None else "an action_mask that forbids every action"
             raise ConfigError(
-                f"{self.name}: {group.agents[place]} got {said} in environment "
+                f"{self.name}: {group.agents[place]} got {given} in environment "
                 f"{self._first_env + env}: every agent that acts needs one that allows an action, "
                 "at every step."
             )

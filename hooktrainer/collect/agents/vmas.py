@@ -201,9 +201,9 @@ class VmasWorld:
     def _infos(self) -> Entries:
         if not self._info_keys:
             return {}
-        said = {agent.name: self._env.scenario.info(agent) for agent in self._env.agents}
+        infos = {agent.name: self._env.scenario.info(agent) for agent in self._env.agents}
         shape = (self.num_envs, self.device)
-        return infos_of_tensors(self._info_keys, self.groups, said, *shape, self.name)
+        return infos_of_tensors(self._info_keys, self.groups, infos, *shape, self.name)
 
     def _try_out(self) -> str | None:
         """Step once and restore the state; returns why that fails, or ``None``."""
@@ -274,14 +274,14 @@ def _make(
     if taken := sorted(own & kwargs.keys()):
         raise ConfigError(f"env_kwargs: {', '.join(taken)} cannot be given; hooktrainer sets it.")
     try:
-        with _seeded_make(vmas), warnings.catch_warnings(record=True) as said:
+        with _seeded_make(vmas), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             env = vmas.make_env(made, num_envs=num_envs, device=device, seed=0, **options)
     except (TypeError, AssertionError, ValueError) as error:
         raise ConfigError(
             f"{name} cannot be made with env_kwargs={dict(kwargs)}: {error}"
         ) from error
-    if unused := next((str(one.message) for one in said if "not used" in str(one.message)), None):
+    if unused := next((str(one.message) for one in caught if "not used" in str(one.message)), None):
         raise ConfigError(f"{name}: {unused.split(' This will')[0]} Take it out of env_kwargs.")
     return env
 

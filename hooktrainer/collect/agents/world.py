@@ -269,13 +269,13 @@ class AgentInfos:
             gave = False
             for group in self._groups:
                 for place, agent in enumerate(group.agents):
-                    said = infos.get(agent) or {}
-                    if key in said:
-                        value = number(key, said[key], f"{name} ({agent})")
+                    info = infos.get(agent) or {}
+                    if key in info:
+                        value = number(key, info[key], f"{name} ({agent})")
                         self._arrays[group.name, key][env, place] = value
                         gave = True
             if is_last and not gave:
-                every = {k: v for said in infos.values() for k, v in (said or {}).items()}
+                every = {k: v for info in infos.values() for k, v in (info or {}).items()}
                 raise ConfigError(missing(key, every, f"all agents of {name}"))
 
     def entries(self, device: torch.device) -> Entries:
@@ -298,8 +298,8 @@ def infos_of_tensors(
     """
     entries: Entries = {}
     for key in keys:
-        if not any(key in said for said in infos.values()):
-            every = {k: v for said in infos.values() for k, v in said.items()}
+        if not any(key in info for info in infos.values()):
+            every = {k: v for info in infos.values() for k, v in info.items()}
             raise ConfigError(missing(key, every, f"all agents of {name}"))
         for group in groups:
             columns = [
@@ -320,11 +320,11 @@ def mean_over_agents(infos: Entries) -> Entries:
     return {key: torch.cat(parts, 1).nanmean(1, True) for key, parts in by_key.items()}
 
 
-def _column(key: str, said: Mapping[str, Any], num_envs: int, name: str) -> torch.Tensor | None:
+def _column(key: str, info: Mapping[str, Any], num_envs: int, name: str) -> torch.Tensor | None:
     """One agent's value in all environments, float32 ``[num_envs]``; ``None`` if there is none."""
-    if key not in said:
+    if key not in info:
         return None
-    value = said[key]
+    value = info[key]
     if (
         not isinstance(value, torch.Tensor)
         or value.shape[:1] != (num_envs,)

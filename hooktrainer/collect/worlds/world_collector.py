@@ -169,10 +169,10 @@ class WorldCollector(EpisodesCollector):
 
     def log_of_world(self, batch: Any = None) -> dict[str, Any] | None:
         """The simulator's log of the last batch, by metric name; ``None`` if it is empty."""
-        said = getattr(self._rollout, "log", None)
-        if not said:
+        log = getattr(self._rollout, "log", None)
+        if not log:
             return None
-        return {name if "/" in name else f"world/{name}": value for name, value in said.items()}
+        return {name if "/" in name else f"world/{name}": value for name, value in log.items()}
 
     def _set_in_envs(self, name: str, value: Any) -> None:
         if not hasattr(self.world, name):
@@ -305,7 +305,7 @@ class WorldRollout:
         """Make all steps eagerly; returns whether final observations are unknown."""
         act = timing.traced("collect/inference", actor.act)
         step = timing.traced("collect/env", self._world.step)
-        to_world, write, said = self._actions.to_world, self._buffers.write, _LogMeans()
+        to_world, write, log_means = self._actions.to_world, self._buffers.write, _LogMeans()
         inference = stepping = 0.0
         hidden = False
         now = perf_counter()
@@ -316,12 +316,12 @@ class WorldRollout:
             done = write(t, outcome)
             actor.begin(done.to(self._policy_device) if self._moves else done)
             if outcome.log:
-                said.add(outcome.log)
+                log_means.add(outcome.log)
             hidden |= outcome.final is None
             inference += acted - now
             now = perf_counter()
             stepping += now - acted
-        self.log = said.means()
+        self.log = log_means.means()
         timing.add("collect/inference", inference)
         timing.add("collect/env", stepping)
         return hidden

@@ -116,14 +116,14 @@ def name_of(env: Any) -> str:
 
 
 def numbers_in(
-    said: Any, num_envs: int, device: torch.device, group: str = ""
+    infos: Any, num_envs: int, device: torch.device, group: str = ""
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields the loggable numbers of an info dict: names joined by ``/``, and tensors.
 
     A number is a scalar or ``[num_envs]``. Other shapes, and names that start with ``_``
     (Gymnasium's masks), are left out. No tensor is read.
     """
-    for key, value in said.items() if isinstance(said, Mapping | TensorDictBase) else ():
+    for key, value in infos.items() if isinstance(infos, Mapping | TensorDictBase) else ():
         name = str(key).strip("/")
         if name.startswith("_"):
             continue

@@ -96,27 +96,27 @@ class GymWorld(ForeignWorld):
     def _log(self, info: Mapping[str, Any], done: torch.Tensor) -> dict[str, torch.Tensor]:
         hidden = {*_FINAL_OBSERVATIONS, _FINAL_INFO, _LOG}
         now = {key: value for key, value in info.items() if key not in hidden}
-        said = dict(numbers_in(now, self.num_envs, self.device))
+        log = dict(numbers_in(now, self.num_envs, self.device))
         last = info.get(_FINAL_INFO)
         for name, value in numbers_in(last, self.num_envs, self.device):
             if value.ndim and name != _LOG:
-                rest = said.get(name, torch.full((), float("nan"), device=self.device))
-                said[name] = torch.where(done, value.float(), rest.float())
-        for name, value in said.items():
+                rest = log.get(name, torch.full((), float("nan"), device=self.device))
+                log[name] = torch.where(done, value.float(), rest.float())
+        for name, value in log.items():
             if name.startswith(_EPISODE) and value.ndim:
-                said[name] = torch.where(done, value.float(), float("nan"))
-        said.update(numbers_in(info.get(_LOG), self.num_envs, self.device))
-        return said
+                log[name] = torch.where(done, value.float(), float("nan"))
+        log.update(numbers_in(info.get(_LOG), self.num_envs, self.device))
+        return log
 
 
 def _check_same_step(env: Any, name: str) -> bool:
     """Refuse other autoreset modes; returns whether final observations are hidden."""
     mode = said_autoreset_mode(env)
     if mode is not None:
-        said = str(getattr(mode, "name", mode)).upper()
-        if said not in ("SAME_STEP", "SAMESTEP"):
+        label = str(getattr(mode, "name", mode)).upper()
+        if label not in ("SAME_STEP", "SAMESTEP"):
             raise ConfigError(
-                f"{name} has autoreset_mode={said}, where environments that ended wait for others: "
+                f"{name} has autoreset_mode={label}, which has a reset step between episodes: "
                 "make it with AutoresetMode.SAME_STEP."
             )
         return False

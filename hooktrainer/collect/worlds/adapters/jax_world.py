@@ -97,8 +97,8 @@ class JaxWorld:
         )
         length = where(done, length * 0, length)
         carry = carry | {"episode": episode, "length": length, "state": state}
-        said = {"reward": out.reward, "terminated": out.terminated, "truncated": truncated}
-        return carry, (observed, out.observation, said, out.log)
+        scalars = {"reward": out.reward, "terminated": out.terminated, "truncated": truncated}
+        return carry, (observed, out.observation, scalars, out.log)
 
     def _key(self, key: Any, episode: Any, step: Any) -> Any:
         fold = self._jax.random.fold_in
@@ -145,8 +145,8 @@ class JaxWorld:
         if actions.dtype is torch.int64:
             actions = actions.to(torch.int32)  # JAX's own integers
         given = self._jax.dlpack.from_dlpack(actions.contiguous())
-        self._carry, (observed, final, said, log) = self._advance(self._carry, given)
-        outcome = {key: from_dlpack(value) for key, value in said.items()}
+        self._carry, (observed, final, scalars, log) = self._advance(self._carry, given)
+        outcome = {key: from_dlpack(value) for key, value in scalars.items()}
         return Outcome(
             observation=self._tensors(observed),
             reward=outcome["reward"].float(),
@@ -315,7 +315,7 @@ class GymnaxEnv:
         observed, state, reward, done, info = env.step_env(key, state, action, params)
         if hasattr(env, "is_truncated"):  # from gymnax 1.0
             terminated, truncated = done, env.is_truncated(state, params)
-        elif hasattr(params, "max_steps_in_episode"):  # before, one flag said both
+        elif hasattr(params, "max_steps_in_episode"):  # earlier versions have one flag for both
             endless = params.replace(max_steps_in_episode=NEVER)
             terminated = env.is_terminal(state, endless)
             truncated = done & ~terminated

@@ -134,10 +134,10 @@ def _lacks(env: Any, wanted: tuple[str, ...]) -> list[str]:
 
 def _has(env: Any, name: str) -> bool:
     # Brax's sizes are computed properties: look at the class first.
-    return hasattr(type(env), name) or name in getattr(env, "__dict__", {}) or _asked(env, name)
+    return hasattr(type(env), name) or name in getattr(env, "__dict__", {}) or _forwards(env, name)
 
 
-def _asked(env: Any, name: str) -> bool:
+def _forwards(env: Any, name: str) -> bool:
     try:
         return find(env, name) is not None
     except Exception:  # a wrapper that forwards what is not there, in its own way

@@ -98,13 +98,13 @@ class RslRlWorld(ForeignWorld):
         truncated = torch.zeros_like(done)
         if _TIME_OUTS in extras:
             truncated = extras[_TIME_OUTS].bool().to(done.device) & done
-        said = extras.get("log", extras.get("episode"))
+        log = extras.get("log", extras.get("episode"))
         return Outcome(
             observation=self._leaves(self._observed((observed, *more, extras))),
             reward=reward,
             terminated=done & ~truncated,
             truncated=truncated,
-            log=dict(numbers_in(said, self.num_envs, self.device)),
+            log=dict(numbers_in(log, self.num_envs, self.device)),
         )
 
     def close(self) -> None:
