@@ -204,15 +204,7 @@ _FLAGS = ("done", "terminated", "truncated")
 
 
 class AgentsRollout:
-    """Steps multi-agent environments, sums returns and lengths, and lays out batches.
-
-    Args:
-        world: The environments, seeded.
-        policy: As for `AgentsCollector`.
-        horizon: Steps of each environment in a batch.
-        seed: Seed of the random actions.
-        policy_device: The policy's device.
-    """
+    """Steps multi-agent environments, sums returns and lengths, and lays out batches."""
 
     def __init__(
         self, world: World, policy: Any, horizon: int, seed: int, policy_device: torch.device
@@ -236,13 +228,7 @@ class AgentsRollout:
         self._entries = None
 
     def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
-        """Collect a batch ``[num_envs, horizon]``. If it fails, running episodes are abandoned.
-
-        Args:
-            timing: Receives ``collect/inference``, ``collect/env`` and ``collect/transfer``.
-            steps: Steps of each environment so far; unused.
-            warm_up: Whether to take random actions instead of the policy's.
-        """
+        """Collect a batch ``[num_envs, horizon]``. If it fails, running episodes are abandoned."""
         actor = self._random if warm_up else self._actor
         before: list[Entries] = []
         after: list[Entries] = []
@@ -383,15 +369,10 @@ def _stacked(steps: list[Entries]) -> Entries:
 
 
 class AgentsActor:
-    """Runs a policy for all agents and records what it writes.
+    """Runs a policy for all agents and records its outputs.
 
-    Args:
-        policy: An object with ``in_keys`` and ``act(*inputs)``, which returns a dict by key. With
-            ``sample`` and ``complete``, the first is called at every step and the second once for
-            the whole batch. Or a TensorDict module.
-        groups: The agents.
-        num_envs: Number of environments.
-        device: The policy's device.
+    A policy with ``sample`` and ``complete`` has the first called at every step and the second once
+    for the whole batch.
     """
 
     def __init__(
@@ -467,12 +448,7 @@ class AgentsActor:
 
 
 class RandomAgents:
-    """Draws actions uniformly among the allowed ones, from its own generator.
-
-    Args:
-        groups: The agents.
-        seed: Seed of the generator.
-    """
+    """Draws actions uniformly among the allowed ones, from its own generator."""
 
     def __init__(self, groups: tuple[AgentGroup, ...], seed: int) -> None:
         self._groups = groups

@@ -314,17 +314,7 @@ ByAgent = Mapping[str, Any]
 
 
 class FirstLook:
-    """Checks what ``reset`` of a parallel environment returns.
-
-    Args:
-        name: Name for messages.
-        groups: The agents.
-        agents: Spaces by agent.
-        infos: Infos of a reset, with the masks to expect.
-
-    Raises:
-        ConfigError: If a mask's shape does not fit the actions.
-    """
+    """Checks the observations and masks that ``reset`` of a parallel environment returns."""
 
     def __init__(
         self, name: str, groups: Sequence[AgentGroup], agents: Spaces, infos: ByAgent
@@ -343,17 +333,7 @@ class FirstLook:
         }
 
     def check(self, there: Sequence[str], seen: ByAgent, infos: ByAgent) -> None:
-        """Check observations and masks against their spaces.
-
-        Args:
-            there: The agents that act.
-            seen: Observations by agent.
-            infos: Infos by agent.
-
-        Raises:
-            ConfigError: If an agent is unknown, or its observation or mask is missing or does not
-                fit.
-        """
+        """Raises ConfigError for unknown agents, and observations or masks that do not fit."""
         for agent in there:
             if agent not in self._group_of:
                 raise ConfigError(
@@ -439,16 +419,7 @@ def checked_env(env: Any, name: str) -> Any:
 
 
 def reward_of(rewards: Mapping[str, Any], agent: str, where: str) -> float:
-    """The reward of an agent that acted.
-
-    Args:
-        rewards: Rewards by agent, from ``step``.
-        agent: The agent.
-        where: The environment's name for messages.
-
-    Raises:
-        ConfigError: If the reward is missing or not a single number.
-    """
+    """The reward of an agent that acted; raises ConfigError if it is not a single number."""
     reward = rewards.get(agent)
     if reward is None or (np.ndim(reward) and np.size(reward) != 1):
         raise ConfigError(

@@ -455,11 +455,7 @@ _CONSTANT_MODULES = ("gym", "gymnasium", "pyglet", "matplotlib")
 # All reachable objects are listed once, when the simulator is made, in an order that depends only
 # on its arguments. Their attributes, in that order, are its state.
 class ObjectState:
-    """The state of all objects reachable from an object.
-
-    Args:
-        root: The object.
-    """
+    """The state of all objects reachable from a root object."""
 
     def __init__(self, root: Any) -> None:
         self._objects: list[Any] = []
@@ -467,21 +463,13 @@ class ObjectState:
         self._find(root)
 
     def read(self) -> State:
-        """The attributes of every object; tensors are not copied.
-
-        Raises:
-            StateMismatchError: If an object was created after the start.
-        """
+        """The attributes of every object, not copied. Raises StateMismatchError for new objects."""
         return [
             {name: self._code(value) for name, value in vars(one).items()} for one in self._objects
         ]
 
     def write(self, state: State) -> None:
-        """Set the attributes that `read` returned; tensors are not copied.
-
-        Raises:
-            StateMismatchError: If the number of objects differs.
-        """
+        """Set the attributes that `read` returned; raises StateMismatchError for other objects."""
         if len(state) != len(self._objects):
             raise StateMismatchError(
                 f"The saved simulator consists of {len(state)} objects, this one of "
@@ -495,14 +483,9 @@ class ObjectState:
                 attributes[name] = self._decode(code, attributes.get(name))
 
     def keep_rows(self, before: State, rows: torch.Tensor) -> bool:
-        """Restore some rows of all tensors.
+        """Restore rows, bool ``[rows]``, of all tensors from a copy of an earlier `read`.
 
-        Args:
-            before: A copy of an earlier `read`.
-            rows: The rows, bool ``[rows]``.
-
-        Returns:
-            Whether only rows of tensors changed; if not, nothing is restored.
+        Returns whether only rows of tensors changed; if not, nothing is restored.
         """
         found: list[tuple[torch.Tensor, torch.Tensor]] = []
         if not self._changed_rows(before, rows, found):

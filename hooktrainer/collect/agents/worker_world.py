@@ -28,17 +28,6 @@ class WorkerWorld:
     """Multi-agent environments divided among worker processes.
 
     The data and the state equal those of one `ParallelWorld` of all environments.
-
-    Args:
-        make: Makes one worker's environments, on the CPU.
-        num_envs: Number of environments.
-        workers: Number of processes.
-        first_env: Index of the first environment in the run.
-        device: Device of the tensors.
-        timeout: Seconds to wait for a worker.
-
-    Raises:
-        ConfigError: If the environments cannot be made in other processes.
     """
 
     shares = True

@@ -222,27 +222,13 @@ def _check(groups: Grouping, agents: Spaces) -> None:
 
 
 def check_agents_info_keys(keys: Any, groups: Sequence[AgentGroup]) -> InfoKeys:
-    """Return the info keys.
-
-    Args:
-        keys: The user's keys.
-        groups: The agents.
-
-    Raises:
-        ConfigError: If a key is a batch entry already, or they are not different strings.
-    """
+    """Return the info keys; raises ConfigError if one is a batch entry already."""
     observed = {part for group in groups for key in group.keys for part in key}
     return check_info_keys(keys, observed | {"state", "mask", MASK})
 
 
 class AgentInfos:
-    """Collects the agents' infos of one step; NaN for agents that report nothing.
-
-    Args:
-        keys: The info keys.
-        groups: The agents.
-        num_envs: Number of environments.
-    """
+    """Collects the agents' infos of one step; NaN for agents that report nothing."""
 
     def __init__(self, keys: InfoKeys, groups: Sequence[AgentGroup], num_envs: int) -> None:
         self._keys = keys
@@ -254,16 +240,10 @@ class AgentInfos:
         }
 
     def write(self, env: int, infos: Mapping[str, Any], is_last: bool, name: str) -> None:
-        """Write the infos of one environment.
-
-        Args:
-            env: Its index.
-            infos: Infos by agent.
-            is_last: Whether the episode ended: then at least one agent has to report each key.
-            name: The environment's name for messages.
+        """Write one environment's infos, by agent.
 
         Raises:
-            ConfigError: If a value is not a number, or a key is missing at an episode's end.
+            ConfigError: If a value is not a number, or no agent reports a key at an episode's end.
         """
         for key in self._keys:
             gave = False
@@ -291,11 +271,7 @@ def infos_of_tensors(
     device: torch.device,
     name: str,
 ) -> Entries:
-    """The infos of a tensor simulator, ``[num_envs]`` or ``[num_envs, 1]`` for each agent.
-
-    Raises:
-        ConfigError: If a shape differs, or no agent reports a key.
-    """
+    """A tensor simulator's infos; raises ConfigError if a shape differs or a key is missing."""
     entries: Entries = {}
     for key in keys:
         if not any(key in info for info in infos.values()):

@@ -283,18 +283,9 @@ class Prefetcher:
     """Requests batches from a worker and returns them in order.
 
     The worker starts with the first request. Until then all calls go to the collector here;
-    afterwards that one is closed, and the worker has a copy.
-
-    Args:
-        collector: The collector. Its policy stays the learner's.
-        mode: Where the copy runs.
-        newest: Whether batches are collected with the newest weights.
-        timeout: Seconds to wait for an answer.
-
-    Attributes:
-        timing: Receives the worker's times.
-        share: Index of this learner among several; each has its own random numbers.
-        rng: State of the random generators with which a process starts.
+    afterwards that one is closed, and the worker has a copy. `timing` receives the worker's times.
+    `share` is the index of this learner among several, and `rng` the random state with which a
+    process starts.
     """
 
     def __init__(self, collector: Collector, mode: Mode, *, newest: bool, timeout: float) -> None:

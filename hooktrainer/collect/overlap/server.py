@@ -35,14 +35,7 @@ class Request(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """The answer to a request for a batch.
-
-    Attributes:
-        batch: The batch.
-        version: Version of the weights that collected it.
-        times: Seconds by phase.
-        spans: Trace spans, if requested.
-    """
+    """A batch, the version of its weights, seconds by phase, and trace spans if requested."""
 
     batch: Any
     version: int
@@ -81,16 +74,7 @@ class Inbox:
 
 
 class CollectorServer:
-    """Serves requests with its own collector.
-
-    Args:
-        collector: The collector, with its own policy.
-        inbox: The requests.
-        newest: Whether a batch uses the newest weights rather than those of its request.
-
-    Attributes:
-        is_busy: Whether a request is being served.
-    """
+    """Serves requests with its own collector; with ``newest``, batches use the newest weights."""
 
     def __init__(self, collector: Collector, inbox: Inbox, newest: bool) -> None:
         self._collector = collector
@@ -129,13 +113,7 @@ class CollectorServer:
         self._version = max(self._version, version)
 
     def collect(self, version: int, weights: Weights | None, trace: bool) -> Collected:
-        """Collect a batch.
-
-        Args:
-            version: Version of the weights to use.
-            weights: The weights; ``None`` if they are unchanged.
-            trace: Whether to record spans.
-        """
+        """Collect a batch; ``weights`` is ``None`` if they are unchanged."""
         self.adopt(version, weights)
         if self._newest and (newest := self._inbox.take_newest()) is not None:
             self.adopt(*newest)
@@ -190,16 +168,7 @@ _GRACE = 5.0  # seconds that a batch in progress has to end
 
 
 class ThreadWorker:
-    """A thread that collects with a copy of a collector.
-
-    Args:
-        collector: The collector. It is shut down: the copy has its own environments.
-        newest: As for `CollectorServer`.
-        timeout: Seconds to wait for an answer.
-
-    Attributes:
-        name: For messages and traces.
-        pid: ``None``: it runs in this process.
+    """A thread that collects with a copy of a collector, which is shut down.
 
     Raises:
         ConfigError: If the collector cannot be copied.
@@ -314,16 +283,7 @@ NAME = "the collecting process"
 
 
 class ProcessWorker:
-    """A process that collects with a copy of a collector.
-
-    Args:
-        collector: The collector. It is shut down: the process makes its own environments.
-        newest: As for `CollectorServer`.
-        timeout: Seconds to wait for an answer.
-
-    Attributes:
-        name: For messages and traces.
-        pid: The process id.
+    """A process that collects with a copy of a collector, which is shut down.
 
     Raises:
         ConfigError: If the collector cannot be pickled.

@@ -147,21 +147,11 @@ class FunctionalWorld(ABC):
     # -- pure functions derived from the physics -------------------------------------------------
 
     def begin(self, keys: torch.Tensor, episode: torch.Tensor) -> Carry:
-        """The first step of some episodes.
-
-        Args:
-            keys: As in `Carry`.
-            episode: Their indices, int64 ``[num_envs]``.
-        """
+        """The first step of the episodes ``episode``, int64 ``[num_envs]``."""
         return Carry(self._fresh(keys, episode), keys, episode, torch.zeros_like(episode))
 
     def advance(self, carry: Carry, action: torch.Tensor) -> tuple[Carry, Outcome]:
-        """Step all environments; a pure function.
-
-        Args:
-            carry: The result of `begin` or of the last step.
-            action: As for `TensorWorld.step`.
-        """
+        """Step all environments, resets included; a pure function."""
         state, reward, terminated = self.transition(carry.state, action)
         length = carry.length + 1
         if self.max_episode_steps is None:

@@ -23,15 +23,6 @@ _ACTIONS = 1  # purpose of the random streams
 class WorldActions:
     """Converts a policy's actions to the environment's format, on the device.
 
-    Args:
-        space: The action space of one environment.
-        categorical: Whether discrete actions are indices; one-hot vectors otherwise.
-        clips: Whether continuous actions are clipped to their bounds.
-        device: The environment's device.
-
-    Attributes:
-        format: The policy's format.
-
     Raises:
         ConfigError: If the space is not Discrete, MultiDiscrete, MultiBinary or Box.
     """
@@ -77,7 +68,7 @@ class WorldActions:
         """Sample allowed actions uniformly, in the policy's format.
 
         Args:
-            uniform: ``[num_envs, numbers]``, in [0, 1).
+            uniform: Random numbers in [0, 1), ``[num_envs, numbers]``.
             mask: Allowed actions, bool ``[num_envs, mask_size]``; ``None`` for all.
         """
         if self._draw_box is not None:
@@ -95,20 +86,7 @@ class WorldActions:
 
 
 class RandomWorldActor:
-    """An `Actor` with random actions, a function of seed, environment and step.
-
-    Args:
-        actions: The sampler.
-        buffers: The observations, which may hold an action mask.
-        num_envs: Number of environments.
-        horizon: Steps of a rollout.
-        seed: The run's seed.
-        first_env: Index of the first environment in the run.
-        device: Device of the actions.
-
-    Attributes:
-        steps: Steps of each environment before this rollout.
-    """
+    """An `Actor` with random actions, a function of seed, environment and step."""
 
     is_laid_out = True
 

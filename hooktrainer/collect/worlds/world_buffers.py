@@ -20,22 +20,9 @@ from .tensor_world import Observations, Outcome
 class WorldBuffers:
     """The buffers of a rollout, time first, allocated once.
 
-    Args:
-        leaves: The leaves of an observation.
-        num_envs: Number of environments.
-        horizon: Steps of a rollout.
-        device: The environments' device.
-        infos: Names of the log entries to keep.
-
-    Attributes:
-        keys: The entries of an observation.
-        reward: float32 ``[time, num_envs]``.
-        terminated: bool ``[time, num_envs]``.
-        truncated: bool ``[time, num_envs]``.
-        done: bool ``[time, num_envs]``, terminated or truncated.
-        info: By name float32 ``[time, num_envs]``; NaN for steps without a value.
-        inputs: For each leaf ``time + 1`` rows ``[num_envs, *shape]``: the policy's inputs, and
-            last its input of the next rollout.
+    ``reward``, ``terminated``, ``truncated``, ``done`` and each ``info`` are ``[time, num_envs]``.
+    ``inputs`` are for each leaf ``time + 1`` rows ``[num_envs, *shape]``: the policy's inputs, and
+    last its input of the next rollout.
     """
 
     def __init__(
@@ -105,12 +92,7 @@ class WorldBuffers:
         ]
 
     def rows(self, span: slice, sample: Mapping[NestedKey, torch.Tensor]) -> Rows:
-        """The buffers of some steps.
-
-        Args:
-            span: The steps.
-            sample: Buffers of the policy's outputs in them.
-        """
+        """The buffers of the steps ``span``; ``sample`` holds those of the policy's outputs."""
         after = slice(span.start + 1, span.stop + 1)
         return Rows(
             [observation[after] for observation in self._observation],
@@ -158,16 +140,9 @@ def _write_info(name: str, row: torch.Tensor, log: Mapping[str, torch.Tensor] | 
 
 
 class Rows(NamedTuple):
-    """Buffers of several steps, time first.
+    """Buffers of several steps, ``[steps, num_envs, ...]`` each.
 
-    Attributes:
-        observation: By leaf, the observations after each step, ``[steps, num_envs, ...]``.
-        final: Likewise, with the final observations at the ends of episodes.
-        reward: ``[steps, num_envs]``.
-        terminated: bool, likewise.
-        truncated: bool, likewise.
-        done: bool, likewise.
-        sample: The policy's outputs, ``[steps, num_envs, ...]`` each.
+    ``observation`` and ``final`` are lists by leaf; ``sample`` holds the policy's outputs.
     """
 
     observation: list[torch.Tensor]
@@ -187,12 +162,7 @@ HIDDEN = ("collector", "final_hidden")
 
 
 class BatchParts:
-    """Makes the entries of a batch, ``[num_envs, time, ...]``: fresh tensors, not views.
-
-    Args:
-        actor: The actor, for its outputs.
-        buffers: The environments' buffers.
-    """
+    """Makes the entries of a batch, ``[num_envs, time, ...]``: fresh tensors, not views."""
 
     def __init__(self, actor: Actor | WarmUp, buffers: WorldBuffers) -> None:
         self._actor, self._buffers = actor, buffers
@@ -240,14 +210,7 @@ class BatchParts:
 
 
 def as_batch(root: Entries, following: Entries, hidden: bool, device: torch.device) -> TensorDict:
-    """Build a batch from its entries.
-
-    Args:
-        root: The entries of the batch.
-        following: The entries of ``"next"``.
-        hidden: Whether final observations are unknown.
-        device: Device of the entries.
-    """
+    """Build a batch; ``hidden`` marks final observations as unknown."""
     done = following["done"]
     for name in ("done", "terminated", "truncated"):
         root[name] = torch.zeros_like(done)

@@ -198,22 +198,7 @@ class WorldCollector(EpisodesCollector):
 
 
 class WorldRollout:
-    """Steps tensor environments with a policy and makes batches, without waiting for the device.
-
-    Args:
-        world: The environments, seeded.
-        policy: As for `WorldCollector`.
-        horizon: Steps of a rollout.
-        actions: Converts actions for the environment.
-        seed: The run's seed.
-        first_env: Index of the first environment in the run.
-        policy_device: The policy's device.
-        info_keys: Entries of the simulator's log to keep in batches.
-        compiles: Whether several steps of environment and policy are one compiled graph.
-
-    Raises:
-        ConfigError: If they cannot be compiled.
-    """
+    """Steps tensor environments with a policy and makes batches, without waiting for the device."""
 
     def __init__(
         self,
@@ -262,13 +247,8 @@ class WorldRollout:
     def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
         """Step all environments ``horizon`` times and return the transitions.
 
-        If it fails, the running episodes are abandoned.
-
-        Args:
-            timing: Receives ``collect/env``, ``collect/inference`` and ``collect/transfer``; on a
-                GPU the time to launch the work.
-            steps: Steps of each environment so far.
-            warm_up: Whether to take random actions instead of the policy's.
+        If it fails, the running episodes are abandoned. On a GPU the times are those of launching
+        the work.
         """
         is_running, self._is_running = self._is_running, False
         buffers, self._random.steps = self._buffers, steps
@@ -427,15 +407,7 @@ Sample = Callable[..., dict[NestedKey, torch.Tensor]]
 
 
 class WorldSteps:
-    """Several steps of a `FunctionalWorld` and its policy, as a function of tensors.
-
-    Args:
-        world: The environments.
-        sample: Takes observations, returns ``"action"`` and everything else to record.
-        keys: Keys of these observations.
-        actions: Converts actions for the environment.
-        buffers: The buffers whose leaves the observations are.
-    """
+    """Several steps of a `FunctionalWorld` and its policy, as a function of tensors."""
 
     def __init__(
         self,
@@ -452,15 +424,7 @@ class WorldSteps:
         self._values = buffers.values
 
     def __call__(self, carry: Carry, rows: Rows) -> Carry:
-        """Make as many steps as ``rows`` has, and write them there.
-
-        Args:
-            carry: The state of the environments.
-            rows: The buffers.
-
-        Returns:
-            The state afterwards.
-        """
+        """Make as many steps as ``rows`` has, write them there, and return the new state."""
         now = self._values(self._observations(carry))
         columns: list[list[Any]] = [[] for _ in Rows._fields]
         for _ in range(len(rows.reward)):
@@ -497,24 +461,14 @@ class WorldSteps:
 
 
 class CompiledSteps:
-    """`WorldSteps` as compiled graphs.
-
-    Args:
-        steps: The function.
-        say: Receives a message when it is compiled.
-    """
+    """`WorldSteps` as compiled graphs, one for each number of steps."""
 
     def __init__(self, steps: WorldSteps, say: Callable[[str], None]) -> None:
         self._steps, self._say = steps, say
         self._graphs: dict[int, Graph[Carry]] = {}
 
     def __call__(self, carry: Carry, rows: Rows, again: bool = False) -> Carry:
-        """Make some steps.
-
-        Args:
-            carry: As for `WorldSteps`.
-            rows: As for `WorldSteps`.
-            again: Whether only values can have changed since the last call.
+        """Make some steps; with ``again`` only values have changed since the last call.
 
         Raises:
             CannotCompileError: On the first call, if they cannot be compiled.

@@ -18,11 +18,7 @@ from ..tensor_world import Observations, Outcome
 
 
 class EntriesOf:
-    """Finds the leaves of a nested observation by their keys.
-
-    Args:
-        space: The observation space.
-    """
+    """Finds the leaves of a nested observation by their keys."""
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         self._paths: list[tuple[NestedKey, tuple[str | int, ...]]] = [
@@ -39,14 +35,6 @@ class ForeignWorld(ABC):
 
     Its running episodes are lost when a run is resumed. The next ones are seeded from the run's
     seed and the number of resumes, so that no episode repeats.
-
-    Args:
-        name: Name for messages.
-        num_envs: Number of environments.
-        device: Device of its tensors.
-        observation_space: The observation space of one environment.
-        action_space: The action space of one environment.
-        lost: Why running episodes cannot be saved.
     """
 
     shares = False

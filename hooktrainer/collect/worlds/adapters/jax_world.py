@@ -234,16 +234,7 @@ NEVER: Final = 2**31 - 1
 
 
 class JaxOutcome(NamedTuple):
-    """The result of one step of one environment, in JAX arrays.
-
-    Attributes:
-        state: State for the next step.
-        observation: Observation after the step.
-        reward: A number.
-        terminated: Whether the state is terminal.
-        truncated: Whether the environment's own limit ends the episode.
-        log: Numbers by name.
-    """
+    """The result of one step of one environment, in JAX arrays."""
 
     state: Any
     observation: Any
@@ -284,12 +275,7 @@ class JaxEnv(Protocol):
 
 
 class GymnaxEnv:
-    """A gymnax environment with its parameters, as a `JaxEnv`.
-
-    Args:
-        env: The environment.
-        params: Its parameters; by default its own.
-    """
+    """A gymnax environment with its parameters, as a `JaxEnv`."""
 
     keeps_start = False
     max_episode_steps: int | None = None

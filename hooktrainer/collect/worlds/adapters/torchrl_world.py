@@ -175,15 +175,7 @@ def _last(key: NestedKey) -> str:
 
 
 def space_of(spec: Any, name: str) -> spaces.Space[Any]:
-    """The space of a leaf of TorchRL's specs, for one environment.
-
-    Args:
-        spec: The leaf, without the batch dimension of the environments.
-        name: Its name for messages.
-
-    Raises:
-        ConfigError: If there is no such space.
-    """
+    """The Gymnasium space of a leaf of TorchRL's specs; raises ConfigError if there is none."""
     from torchrl.data import Binary, Bounded, Categorical, MultiCategorical, OneHot, Unbounded
 
     shape = tuple(spec.shape)
