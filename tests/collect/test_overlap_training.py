@@ -262,7 +262,7 @@ def test_the_placement_is_printed(tmp_path, capsys):
     said = "placement: learner cpu; collectors in a process beside the learner's, 2 batches ahead"
     assert said in capsys.readouterr().out
     train(tmp_path / "b", overlap=0)
-    assert "placement" not in capsys.readouterr().out
+    assert "placement: " not in capsys.readouterr().out
 
 
 def test_mistakes(tmp_path):
