@@ -1,11 +1,11 @@
-"""Algorithms: a class each, whose fields say all that a run of it is.
+"""Algorithms: one dataclass each, whose fields configure the run.
 
     from hooktrainer.algorithms import SAC
 
     SAC(env="Pendulum-v1", total_frames=20_000, seed=0).train()
 
-They are thin: everything they do could be written out, as the recipes do. What their ``trainer()``
-returns can be listed (``trainer.describe()``), taken apart (``trainer.remove_hook``) and added to.
+The trainer that ``trainer()`` returns can be listed (``trainer.describe()``) and changed
+(``trainer.remove_hook``, ``trainer.register_op``).
 """
 
 from __future__ import annotations

@@ -55,11 +55,7 @@ class OffPolicy(WithMemory):
     actions: ClassVar[Actions] = "continuous"
 
     def _rows(self) -> tuple[int, int]:
-        """The sizes of the replay buffer and of a sample, in rows: transitions, or sequences.
-
-        Raises:
-            ConfigError: If sequences and samples do not fit.
-        """
+        """Return the sizes of the replay buffer and of a sample, in transitions or sequences."""
         if self.memory is None:
             return self.buffer_size, self.batch_size
         length = self.sequence_length
@@ -135,12 +131,7 @@ class ActorCriticOffPolicy(OffPolicy):
         return task.qvalue() if trunk is None else [task.qvalue(trunk), task.qvalue(trunk)]
 
     def _optimizer(self, loss_module: ReplayLoss, actor_lr: float | None = None) -> FlatAdam:
-        """Adam with two groups: the parameters that only the policy has, and all others.
-
-        Args:
-            loss_module: The loss.
-            actor_lr: The learning rate of the first group; ``None`` for that of the others.
-        """
+        """Return Adam with two groups: the policy's own parameters (``actor_lr``) and the rest."""
         critics = set(loss_module.qvalue_network.parameters())  # a shared memory is the critics'
         actor = [p for p in loss_module.actor_network.parameters() if p not in critics]
         others = [p for p in loss_module.parameters() if all(p is not own for own in actor)]
@@ -157,15 +148,15 @@ class ActorCriticOffPolicy(OffPolicy):
         optimizer: torch.optim.Optimizer | None = None,
         target_every: Every | None = None,
     ) -> Trainer:
-        """The whole trainer, from the loss on.
+        """Build the trainer from the loss on.
 
         Args:
-            task: What follows from the fields.
+            task: The objects derived from the fields.
             loss_module: The loss, with target networks.
             actor: The policy that is evaluated.
-            explores: What collects; by default ``actor``.
+            explores: The policy that collects; by default ``actor``.
             optimizer: By default Adam over all parameters of the loss as one group.
-            target_every: When the target networks follow; by default at every optimizer step.
+            target_every: When target networks are updated; by default at every optimizer step.
         """
         buffer = task.replay_buffer(loss_module, *self._rows())
         updater = SoftUpdate(loss_module, tau=self.tau)

@@ -132,11 +132,7 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
         return orthogonal_init(network, output_gain=math.sqrt(2.0)), distribution
 
     def _sequences(self, mini_batch_size: int, length: int) -> int:
-        """How many sequences make up a mini-batch.
-
-        Raises:
-            ConfigError: If they do not fit the batch, or the mini-batch.
-        """
+        """Return the sequences per mini-batch; raise ConfigError if they do not fit."""
         for name, whole in (
             ("steps_per_batch", self.steps_per_batch),
             ("mini_batch_size", mini_batch_size),
@@ -159,16 +155,16 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
         mini_batch_size: int | None = None,
         sequence_length: int | None = None,
     ) -> Trainer:
-        """The trainer of all of them.
+        """Build the trainer that all on-policy algorithms share.
 
-        Without mini-batches a batch is one optimizer step. Then nothing is ever clipped, and the
-        gradient is that of the policy gradient theorem.
+        Without mini-batches a batch is one optimizer step; nothing is clipped, and the gradient is
+        that of the policy gradient theorem.
 
         Args:
-            task: What follows from the fields.
-            lmbda: That of generalized advantage estimation.
+            task: The objects derived from the fields.
+            lmbda: Lambda of generalized advantage estimation.
             clip_epsilon: Clipping range of the probability ratio.
-            desired_kl: The divergence that the learning rate aims at, in place of being annealed.
+            desired_kl: Target KL divergence of an adaptive learning rate, instead of annealing.
             num_epochs: Epochs over each batch.
             mini_batch_size: Frames of a mini-batch; ``None`` for the whole batch.
             sequence_length: With a memory, the steps of a sequence of mini-batches.

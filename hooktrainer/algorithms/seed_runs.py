@@ -189,11 +189,7 @@ def train_runs(
 
 
 class _Children:
-    """The processes of several runs.
-
-    Attributes:
-        results: By the place of the run, of those that have ended.
-    """
+    """The processes of several runs; ``results`` maps the index of a finished run to its result."""
 
     def __init__(
         self,
@@ -302,11 +298,11 @@ class _Children:
 
 @contextmanager
 def _warmed(run: AlgorithmConfig) -> Iterator[Start]:
-    """Do once what every run would do at its start, as far as forked processes inherit it.
+    """Do the start-up work that forked processes inherit, once.
 
-    A forked process cannot use CUDA where this one does, nor libraries whose threads are gone, as
-    JAX's: where there are any, processes are spawned. What is compiled here is found again in the
-    processes by its structure; see `hooktrainer.graphs.compiling`.
+    A forked process cannot use CUDA if its parent does, nor libraries with threads, such as JAX:
+    processes are then spawned. Compiled graphs are found again by their structure; see
+    `hooktrainer.graphs.compiling`.
     """
     if sys.platform != "linux" or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         yield "spawn"

@@ -1,7 +1,6 @@
-"""Reading a command line: what recipes, algorithms and commands have in common.
+"""Parses command lines for recipes, algorithms and commands.
 
-Integers may be written as people write them, ``5e4`` or ``50_000``. An option that does not exist
-is answered with the nearest one.
+Integers may be written as ``5e4`` or ``50_000``. The error for an unknown option names the nearest.
 """
 
 from __future__ import annotations

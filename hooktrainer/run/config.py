@@ -1,8 +1,7 @@
-"""`RunConfig`: the one description of a run, from which everything else about it is read.
+"""`RunConfig`: the run configuration, with each option of a run as one field.
 
-Each field is written once, with its type, its default and its help: the Python signature, the
-command line, ``config.yaml`` and the comparison at a resume are read off it. An algorithm adds its
-own fields (`hooktrainer.algorithms.Algorithm`), and so does a recipe.
+The Python signature, the command line, ``config.yaml`` and the comparison at a resume are derived
+from the fields. Algorithms and recipes derive from it and add fields.
 """
 
 from __future__ import annotations
@@ -466,12 +465,7 @@ def values_in(
 
 
 def _value(value: Any, hint: Any) -> Any:
-    """The value of a field that has an annotation.
-
-    Raises:
-        TypeError: If it cannot be one.
-        ValueError: Likewise.
-    """
+    """Convert a value to a field's annotated type, or raise TypeError or ValueError."""
     hint = _bare(hint)
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if value is None and (type(None) in members or hint is Any):

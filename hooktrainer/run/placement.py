@@ -1,8 +1,6 @@
-"""`Placement`: which part of a run goes where, as one line of text.
+"""`Placement`: maps the components of a run to devices and machines.
 
-The line lists components and places::
-
-    learner: gpu:0, collectors: 4@cpu, eval: cpu
+The grammar, with ``learner: gpu:0, collectors: 4@cpu, eval: cpu`` as an example::
 
     placement   = entry, {",", entry}
     entry       = component, {",", component}, ":", place
@@ -12,9 +10,9 @@ The line lists components and places::
     ranges      = "all" | range, {",", range}
     range       = number, ["-", number]
 
-Ranges alone are of GPUs: ``learner,eval: 0-3``. ``cpu:2`` is a core, to which a process is pinned;
-``cpu`` leaves the choice to the system. ``node:1`` is a machine of a Ray cluster, counted from the
-one with the learner. Where a count is missing, there is one process for each number in the ranges.
+Ranges without a device are GPUs: ``learner,eval: 0-3``. ``cpu:2`` pins a process to core 2; ``cpu``
+leaves the choice to the system. ``node:1`` is a machine of a Ray cluster, counted from the
+learner's. Without a count, one process is started for each number in the ranges.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What every recipe needs beside its algorithm: options, directory, loggers, checkpoints, resume.
+"""Provides what a recipe needs besides its algorithm: options, directory, loggers, checkpoints.
 
-A recipe derives its options from `RunConfig`, makes a `Run` of them, gives the run's options to its
-`Trainer`, and lets the run train it::
+A recipe derives its options from `RunConfig` and passes the options of its `Run` to a `Trainer`::
 
     def main(args: Args) -> None:
         run = Run(args, "ppo_cartpole")

@@ -1,8 +1,4 @@
-"""Sweeps: searching the options of an algorithm, on Optuna.
-
-`Sweep` is the whole: what `hooktrainer sweep` runs. A trial is the algorithm with some settings,
-trained from several seeds; trials whose networks are computed alike are rows of one batched run.
-"""
+"""Hyperparameter search with Optuna: `Sweep` trains each trial's settings from several seeds."""
 
 from typing import TYPE_CHECKING
 

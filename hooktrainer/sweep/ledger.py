@@ -1,8 +1,8 @@
 """`Ledger`: the trials of a sweep, shared by all processes that work on it.
 
-Everything that must outlive a process is in Optuna's storage. Who works on a trial holds the lock
-of its directory, which the system lets go of when the process ends, and from time to time notes in
-the storage that it is alive, for machines that do not see that directory.
+Optuna's storage holds all lasting state. A process that works on a trial locks the trial's
+directory; the system releases the lock when the process ends. It also writes a heartbeat to the
+storage, for machines that cannot access the directory.
 """
 
 from __future__ import annotations
@@ -251,11 +251,7 @@ class Ledger:
                     claim.trial.set_user_attr(_BEAT, time.time())
 
     def _check(self) -> None:
-        """Refuse a study that something else made, or that was damaged.
-
-        Raises:
-            MalformedError: If it has what no sweep with these candidates writes.
-        """
+        """Raise MalformedError if the study is damaged or was not written by this sweep."""
         if [one.name for one in self.study.directions] != ["MAXIMIZE"]:
             raise MalformedError("it is not one that looks for the greatest of one value")
         ranges = self._space.distributions()
@@ -276,10 +272,7 @@ class Ledger:
             _is_silent(one)  # of times that are none
 
     def _recover(self, settings: Mapping[str, Any]) -> None:
-        """Take up the trials that the directory has, of a study that is lost.
-
-        A number whose runs are of something else is left to them.
-        """
+        """Restore a lost study's trials from the directory; mark other numbers as failed."""
         most = 2 * self._trials + 100
         names = (re.fullmatch(r"trial(\d{1,9})", path.name) for path in self._place.glob("trial*"))
         last = max((n for name in names if name and (n := int(name[1])) < most), default=-1)

@@ -67,11 +67,7 @@ def open_storage(spec: str | None, run_dir: Path) -> BaseStorage:
 
 
 def _open_journal(path: Path, run_dir: Path) -> BaseStorage:
-    """Open a journal file, which is read from its first line to its last.
-
-    Raises:
-        ConfigError: If it is damaged, or no such file.
-    """
+    """Open a journal file and read it whole; raise ConfigError if it is damaged or no journal."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise ConfigError(f"storage={str(path)!r} is no file: name a file, or one that is to be.")
     try:

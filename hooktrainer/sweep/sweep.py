@@ -251,11 +251,7 @@ class Sweep:
 
 
 def _check_algorithm(algorithm: Algorithm) -> None:
-    """Refuse what a sweep decides itself.
-
-    Raises:
-        ConfigError: If there is any.
-    """
+    """Raise ConfigError if the algorithm sets an option that the sweep sets."""
     name = algorithm.name()
     if algorithm.seeds is not None:
         raise ConfigError(f"{name}: seeds={algorithm.seeds}: give the sweep the number of seeds.")

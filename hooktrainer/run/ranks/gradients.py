@@ -81,13 +81,7 @@ class AverageGradients:
 
 
 class _Bucket:
-    """Gradients of one kind that are sent together.
-
-    Args:
-        parameters: Whose gradients.
-        flat: Where they lie side by side while they are sent, and afterwards.
-        views: Each one's part of that.
-    """
+    """Gradients of one kind, sent together as views of one flat tensor."""
 
     def __init__(
         self,

@@ -205,12 +205,7 @@ class RayProgram:
 
 
 class _There:
-    """The program, on its machine.
-
-    Args:
-        command: As for `RayProgram`.
-        directory: Where it works.
-    """
+    """The program, running on its machine."""
 
     def __init__(self, command: Sequence[str], directory: str) -> None:
         self._said: Any = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this is

@@ -110,11 +110,7 @@ class RayCollector(RemoteCollector):
         return sum(worker.restarts for worker in self._workers)
 
     def _take(self) -> TensorDictBase:
-        """Wait for the next batch, ``[num_envs, time]``.
-
-        Raises:
-            RayWorkerError: If a process dies again and again, or does not answer.
-        """
+        """Wait for the next batch, ``[num_envs, time]``, or raise RayWorkerError."""
         batch = self._pending.pop() if self._pending else self._finish()
         self.policy_age = self._updates - version_of(batch)
         return batch

@@ -1,8 +1,8 @@
-"""Ends what is left of a Ray cluster when the process that began it is gone.
+"""Kills the remaining processes of a Ray cluster when the process that started it has ended.
 
-Run as a program, with the name of the cluster's session. It waits until its standard input closes,
-which the death of the process at the other end brings about, and then kills what has files of the
-session open. Their environment does not tell: Ray's processes overwrite it with their titles.
+Run as a program, with the name of the cluster's session. Its standard input closes when the parent
+dies; it then kills every process that has files of the session open. The environment cannot
+identify them, because Ray's processes overwrite it with their titles.
 """
 
 from __future__ import annotations
