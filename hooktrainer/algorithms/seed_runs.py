@@ -311,7 +311,8 @@ def _warmed(run: AlgorithmConfig) -> Iterator[Start]:
     import_sinks(run.logger or DEFAULT_LOGGERS)
     # What cannot be made, is reported by the processes.
     with suppress(Exception, SystemExit):
-        one = replace(run_of(run, run.seed, None), resume=None, fork=None, hooks=(), loggers=())
+        one = run_of(run, run.seed, None)
+        one = replace(one, resume=None, fork=None, hooks=(), loggers=(), progress_bar=False)
         trainer: Trainer = one.built(keep=False)  # type: ignore[attr-defined]
         if one.compile:
             _compile(trainer)
