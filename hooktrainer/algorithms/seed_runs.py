@@ -23,7 +23,7 @@ from rich.table import Table
 
 from ..base.cores import available_cores
 from ..base.endings import ENDED
-from ..base.frames_bar import forget_bars, frames_bar, show_frames
+from ..base.frames_bar import forget_bars, frames_bar, show_frames, without_monitor
 from ..base.words import plural, printable
 from ..base.worker import Channel, ChildError, Start, Worker, frozen_heap, native_threads
 from ..errors import USER_ERRORS, ConfigError
@@ -310,7 +310,7 @@ def _warmed(run: AlgorithmConfig) -> Iterator[Start]:
     threads, rng = native_threads(), rng_state()
     import_sinks(run.logger or DEFAULT_LOGGERS)
     # What cannot be made, is reported by the processes.
-    with suppress(Exception, SystemExit):
+    with suppress(Exception, SystemExit), without_monitor():
         one = run_of(run, run.seed, None)
         one = replace(one, resume=None, fork=None, hooks=(), loggers=(), progress_bar=False)
         trainer: Trainer = one.built(keep=False)  # type: ignore[attr-defined]

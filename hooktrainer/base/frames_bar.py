@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakSet
 
@@ -28,6 +29,17 @@ def show_frames(bar: Any, frames: int) -> bool:
     """Move a bar to a number of frames, possibly beyond its end; return whether it was drawn."""
     bar.total = max(bar.total, frames)
     return bool(bar.update(frames - bar.n))
+
+
+@contextmanager
+def without_monitor() -> Iterator[None]:
+    """In the block, no bar starts tqdm's thread, not those of libraries either."""
+    before = plain_tqdm.monitor_interval
+    plain_tqdm.monitor_interval = 0
+    try:
+        yield
+    finally:
+        plain_tqdm.monitor_interval = before
 
 
 def forget_bars() -> None:
