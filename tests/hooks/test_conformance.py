@@ -150,7 +150,6 @@ UNUSED = object()
         ("UpdateWeights", (), {"sender": UNUSED, "policy_weights_getter": dict}),
         ("ValueEstimatorHook", (None,), {}),
     ],
-    ids=str,
 )
 def test_impossible_arguments_are_refused(name, arguments, options):
     with pytest.raises(ConfigError):

@@ -132,7 +132,6 @@ def total(losses):
         ),
         (IQLLoss, {"actor": squashed}, {}, {}),
     ],
-    ids=str,
 )
 def test_equals_torchrls(kind, ours_alone, theirs_alone, arguments, weighted):
     networks, batch = NETWORKS[kind](), make_batch()
