@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import torch
-from gymnasium import spaces
 from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
 from tensordict.nn import InteractionType
 
@@ -17,10 +14,16 @@ from ...base.checks import check_count, share_equally
 from ...base.space_parts import MASK
 from ...errors import ConfigError, StateMismatchError
 from ...loop.timing import Timing
-from ..episodes_collector import EpisodesCollector, Workers, check_counts, warn_of_lost
+from ..episodes_collector import (
+    EpisodesCollector,
+    Workers,
+    check_counts,
+    check_workers,
+    warn_of_lost,
+)
 from ..group import random_action_seed
 from ..info import check_info_keys
-from .worker_world import WorkerWorld, check_agents_workers
+from ..worlds.world_actions import WorldActions
 from .world import AgentGroup, Entries, Grouping, World, WorldStep, mean_over_agents
 from .worlds import make_world
 
@@ -143,24 +146,39 @@ class AgentsCollector(EpisodesCollector):
     def _make(self, num_envs: int | None, workers: Workers) -> None:
         assert num_envs is not None
         self.num_envs = num_envs
-        make = partial(_make_share, self._env, self._made)
-        if workers.number:
-            self.world = WorkerWorld(
-                make, num_envs, workers.number, self._first_env, self.device, workers.timeout
-            )
-        else:
-            self.world = make(num_envs, self._first_env, self.device)
+        self.world = make_world(
+            self._env,
+            num_envs,
+            first_env=self._first_env,
+            device=self.device,
+            workers=workers.number,
+            timeout=workers.timeout,
+            **self._made,
+        )
 
     def _make_rollout(self) -> AgentsRollout:
         seed = random_action_seed(self.seed, self._first_env)
         return AgentsRollout(self.world, self.policy, self._horizon, seed, self._computes)
 
     def _check_workers(self, num_envs: int, workers: int, stages: int) -> None:
-        check_agents_workers(self.world, num_envs, workers, stages)
+        check_workers(workers, stages)
+        if stages != 1:
+            raise ConfigError(
+                f"stages={stages}: all environments of several agents step at once; leave it out."
+            )
+        if workers and not self.world.shares:
+            raise ConfigError(
+                f"workers={workers}: {self.world.name} is one batch of tensors with one stream of "
+                "random numbers, so processes cannot share it: leave it out."
+            )
+        if workers > num_envs:
+            raise ConfigError(
+                f"num_envs={num_envs} with workers={workers}: each process needs an environment."
+            )
 
     def _try_infos(self) -> None:
         """Play one episode, at most 500 steps, to refuse a missing info key at the start."""
-        world = _make_share(self._env, self._made, 1, 0)
+        world = make_world(self._env, 1, **self._made)
         try:
             random = RandomAgents(world.groups, random_action_seed(self.seed, 0))
             entries = world.reset()
@@ -192,12 +210,6 @@ class AgentsCollector(EpisodesCollector):
     def _said(self) -> str:
         agents = ", ".join(f"{len(group.agents)} {group.name}" for group in self.groups)
         return f"{self.world.name}, {agents}, num_envs={self.num_envs}"
-
-
-def _make_share(
-    env: Any, made: Mapping[str, Any], num_envs: int, first_env: int, device: Any = "cpu"
-) -> World:
-    return make_world(env, num_envs, first_env=first_env, device=device, **made)
 
 
 _FLAGS = ("done", "terminated", "truncated")
@@ -314,14 +326,11 @@ class AgentsRollout:
             rewards.append(reward)
             terminated = step.agents_terminated.get(name, step.terminated.unsqueeze(-1))
             truncated = step.agents_truncated.get(name, step.truncated.unsqueeze(-1))
-            ends = {
-                "terminated": terminated,
-                "truncated": truncated,
-                "done": terminated | truncated,
-            }
             out[name, "reward"] = reward
             out[name, "episode_reward"] = self._returns[name].clone()
-            for flag, value in ends.items():
+            for flag, value in zip(
+                _FLAGS, (terminated | truncated, terminated, truncated), strict=True
+            ):
                 out[name, flag] = value.unsqueeze(-1).expand(reward.shape)
         out |= {key: value.unsqueeze(-1) for key, value in step.infos.items()}
         out |= mean_over_agents(step.infos)
@@ -338,21 +347,13 @@ class AgentsRollout:
 
     def _place(self, entries: Entries) -> TensorDict:
         """Entries ``[num_envs, time, ...]`` as a TensorDict with one nested TensorDict a group."""
-        shape = next(iter(entries.values())).shape[:2]
-        parts: dict[str, Any] = {group.name: {} for group in self._world.groups}
-        sizes = {group.name: [*shape, len(group.agents)] for group in self._world.groups}
+        shape, device = next(iter(entries.values())).shape[:2], self._world.device
+        placed = TensorDict({}, shape, device=device)
+        for group in self._world.groups:
+            placed[group.name] = TensorDict({}, [*shape, len(group.agents)], device=device)
         for key, value in entries.items():
-            if isinstance(key, tuple):
-                place = parts.setdefault(key[0], {})
-                for name in key[1:-1]:
-                    place = place.setdefault(name, {})
-                place[key[-1]] = value
-            else:
-                parts[key] = value
-        device = self._world.device
-        for name, size in sizes.items():
-            parts[name] = TensorDict(parts[name], size, device=device)
-        return TensorDict(parts, shape, device=device)
+            placed.set(key, value)
+        return placed
 
 
 def _merged(envs: torch.Tensor, new: Entries, old: Entries) -> Entries:
@@ -451,43 +452,21 @@ class RandomAgents:
     """Draws actions uniformly among the allowed ones, from its own generator."""
 
     def __init__(self, groups: tuple[AgentGroup, ...], seed: int) -> None:
-        self._groups = groups
+        cpu = torch.device("cpu")
+        self._groups = [(g, WorldActions(g.action_space, True, False, cpu)) for g in groups]
         self.generator = torch.Generator().manual_seed(seed)
 
     def act(self, entries: Entries) -> Entries:
         """The actions of one step, ``(group, "action")`` ``[num_envs, agents, ...]``."""
         drawn: Entries = {}
-        for group in self._groups:
-            first = entries[group.keys[0]]
-            mask = entries.get((group.name, MASK))
-            action = self._draw(group, tuple(first.shape[:2]), mask)
-            drawn[group.name, "action"] = action.to(first.device)
+        for group, actions in self._groups:
+            first, mask = entries[group.keys[0]], entries.get((group.name, MASK))
+            shape = first.shape[:2]
+            uniform = torch.rand(shape.numel(), actions.numbers, generator=self.generator)
+            action = actions.draw(uniform, None if mask is None else mask.flatten(0, 1).cpu())
+            drawn[group.name, "action"] = action.view(*shape, *action.shape[1:]).to(first.device)
         return drawn
 
     def complete(self, outputs: Entries) -> Entries:
         """Return the outputs unchanged."""
         return outputs
-
-    def _draw(
-        self, group: AgentGroup, shape: tuple[int, ...], mask: torch.Tensor | None
-    ) -> torch.Tensor:
-        space = group.action_space
-        if isinstance(space, spaces.Discrete):
-            scores = self._uniform(*shape, int(space.n))
-            return (scores if mask is None else scores.where(mask.cpu(), -1.0)).argmax(-1)
-        if isinstance(space, spaces.MultiDiscrete):
-            sizes = torch.as_tensor(np.asarray(space.nvec))
-            scores = self._uniform(*shape, int(sizes.sum()))
-            if mask is not None:
-                scores = scores.where(mask.cpu(), -1.0)
-            parts = torch.split(scores, sizes.tolist(), -1)
-            return torch.stack([part.argmax(-1) for part in parts], -1)
-        if isinstance(space, spaces.MultiBinary):
-            return (self._uniform(*shape, *group.action_format.shape) < 0.5).to(torch.int64)
-        assert isinstance(space, spaces.Box)  # ActionFormat checked it
-        low = torch.from_numpy(np.asarray(space.low)).float().clamp(-1e3, 1e3)
-        high = torch.from_numpy(np.asarray(space.high)).float().clamp(-1e3, 1e3)
-        return torch.lerp(low, high, self._uniform(*shape, *space.shape))
-
-    def _uniform(self, *shape: int) -> torch.Tensor:
-        return torch.rand(*shape, generator=self.generator)

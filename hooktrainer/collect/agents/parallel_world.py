@@ -1,15 +1,17 @@
-"""`ParallelWorld`: PettingZoo's parallel environments, stepped one after another."""
+"""`ParallelWorld`: PettingZoo's parallel environments, in this process or in workers."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import pickle
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from operator import getitem
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -18,13 +20,14 @@ from tensordict import NestedKey
 
 from ...base.space_parts import MASK
 from ...base.words import listed
-from ...errors import ConfigError, MissingPackageError, StateMismatchError
+from ...base.worker import Channel, Worker, WorkerPool
+from ...errors import ConfigError, MissingPackageError, StateMismatchError, as_failure
+from ..collector import TIMEOUT
 from ..group import EpisodeSeeds
-from ..info import InfoKeys
+from ..info import InfoKeys, missing, number
 from ..spaces import ObservationLayout, plain_mask
 from .world import (
     AgentGroup,
-    AgentInfos,
     Entries,
     Grouping,
     Spaces,
@@ -54,6 +57,9 @@ class ParallelWorld:
         first_env: Index of the first environment in the run.
         device: Device of the tensors.
         info_keys: Keys of the agents' ``info`` that steps return.
+        workers: Number of processes that share the environments; 0 for this process. It does not
+            change the data or the state.
+        timeout: Seconds to wait for a process.
 
     Raises:
         ConfigError: If ``make`` does not return a parallel environment, or the groups are invalid.
@@ -71,95 +77,62 @@ class ParallelWorld:
         first_env: int = 0,
         device: torch.device | str = "cpu",
         info_keys: InfoKeys = (),
+        workers: int = 0,
+        timeout: float = TIMEOUT,
     ) -> None:
-        self.name = name
-        self.num_envs = num_envs
-        self.device = torch.device(device)
-        self.episodes = [-1] * num_envs
+        self.name, self.num_envs, self.device = name, num_envs, torch.device(device)
         self._first_env = first_env
-        self._envs = [checked_env(make(), name) for _ in range(num_envs)]
-        env = self._envs[0]
-        agents: Spaces = {
-            agent: (env.observation_space(agent), env.action_space(agent))
-            for agent in env.possible_agents
-        }
-        _, infos = env.reset(seed=0)
-        masked = [agent for agent, info in infos.items() if MASK in info]
-        self.groups = group_agents(agents, groups, masked)
-        self._info_keys = check_agents_info_keys(info_keys, self.groups)
-        self.state_space: spaces.Space[Any] | None = state_space_of(env)
-        self._layouts = {g.name: ObservationLayout(g.observation_space) for g in self.groups}
-        self._first_look = FirstLook(name, self.groups, agents, infos)
-        self._actions: list[list[dict[str, Array]]] = [[] for _ in range(num_envs)]
-        self._seen: Arrays = {}
+        self.pool = WorkerPool()
+        parts = np.array_split(range(num_envs), max(workers, 1))
+        self._shares = [slice(int(part[0]), int(part[-1]) + 1) for part in parts]
+        made = [
+            (make, share.stop - share.start, name, groups, first_env + share.start, info_keys)
+            for share in self._shares
+        ]
+        if not workers:
+            self.envs = ParallelEnvs(*made[0])
+            self.groups, self.state_space = self.envs.groups, self.envs.state_space
+        else:
+            try:
+                for place, share in enumerate(self._shares):
+                    title = f"worker {place} (environments {share.start}-{share.stop - 1})"
+                    self.pool.add(Worker(title, _serve, *made[place], timeout=timeout))
+                facts = [pickle.loads(worker.receive()) for worker in self.pool.workers]
+            except BaseException:
+                self.close()
+                raise
+            self.groups, self.state_space = facts[0]
         self.seed(0)
 
     def seed(self, seed: int) -> None:
         """Seed all environments and start at their first episodes."""
         self._seeds = EpisodeSeeds(seed, self._first_env)
         self.episodes = [-1] * self.num_envs
-        self._seen = self._blank()
 
     def reset(self, envs: torch.Tensor | None = None) -> Entries:
         """Reset the environments."""
-        self._seen = {key: array.copy() for key, array in self._seen.items()}
-        which = range(self.num_envs) if envs is None else envs.nonzero().flatten().tolist()
-        for env in which:
+        seeds: list[int | None] = [None] * self.num_envs
+        for env in range(self.num_envs) if envs is None else envs.nonzero().flatten().tolist():
             self.episodes[env] += 1
-            self._begin(env)
-        return self._tensors(self._seen)
+            seeds[env] = self._seeds(env, self.episodes[env])
+        return self._joined(self._ask("reset", lambda share: (seeds[share],)))
 
     def step(self, actions: Mapping[str, torch.Tensor]) -> WorldStep:
-        """Step the environments one after another."""
-        taken = {group.name: self._to_env(group, actions[group.name]) for group in self.groups}
-        self._seen = self._blank()
-        shapes = {group.name: (self.num_envs, len(group.agents)) for group in self.groups}
-        rewards = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
-        terminated = {name: np.ones(shape, bool) for name, shape in shapes.items()}
-        truncated = {name: np.zeros(shape, bool) for name, shape in shapes.items()}
-        ended = np.zeros((2, self.num_envs), bool)  # terminated, truncated
-        infos = AgentInfos(self._info_keys, self.groups, self.num_envs)
-        for env in range(self.num_envs):
-            own = {name: array[env] for name, array in taken.items()}
-            self._actions[env].append(own)
-            acted, outcome = self._step(env, own)
-            _, given, ended_of, cut_of, agent_infos = outcome
-            where = f"{self.name} (environment {self._first_env + env})"
-            for group in self.groups:
-                for place, agent in enumerate(group.agents):
-                    if agent not in acted:
-                        continue
-                    rewards[group.name][env, place] = reward_of(given, agent, where)
-                    terminated[group.name][env, place] = bool(ended_of.get(agent, False))
-                    truncated[group.name][env, place] = bool(cut_of.get(agent, False))
-            is_last = not self._envs[env].agents
-            infos.write(env, agent_infos, is_last, where)
-            if is_last:
-                cut = any(bool(cut_of.get(agent, False)) for agent in acted)
-                ended[:, env] = (not cut, cut)
-        ends, cuts = torch.from_numpy(ended).to(self.device)
-        return WorldStep(
-            self._tensors(self._seen),
-            self._by_group(rewards),
-            ends,
-            cuts,
-            self._by_group(terminated),
-            self._by_group(truncated),
-            infos.entries(self.device),
-        )
+        """Step the environments one after another; the workers do so in parallel."""
+        taken = {name: action.detach().cpu().numpy() for name, action in actions.items()}
+        parts = self._ask("step", lambda share: (_rows(taken, share),))
+        return WorldStep(*[self._joined(part) for part in zip(*parts, strict=True)])
 
     def state_dict(self) -> dict[str, Any]:
         """The actions of the running episodes and the last observations."""
+        states = self._ask("state", lambda share: ())
         return {
             "seed": self._seeds.seed,
             "episodes": list(self.episodes),
-            "actions": [
-                {name: np.stack([step[name] for step in steps]) for name in steps[0]}
-                if steps
-                else {}
-                for steps in self._actions
-            ],
-            "seen": {key: array.copy() for key, array in self._seen.items()},
+            "actions": [steps for actions, _ in states for steps in actions],
+            "seen": {
+                key: np.concatenate([seen[key] for _, seen in states]) for key in states[0][1]
+            },
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
@@ -170,61 +143,225 @@ class ParallelWorld:
         """
         self.seed(state["seed"])
         self.episodes = list(state["episodes"])
-        for env, steps in enumerate(state["actions"]):
-            if self.episodes[env] < 0:
-                continue
-            self._begin(env)
-            for number in range(len(next(iter(steps.values()))) if steps else 0):
-                own = {name: array[number] for name, array in steps.items()}
-                self._actions[env].append(own)
-                self._clear(env)
-                if self._envs[env].agents:
-                    self._step(env, own)
-            for key, array in self._seen.items():
-                if not np.array_equal(array[env], state["seen"][key][env], equal_nan=True):
-                    raise StateMismatchError(
-                        f"{self.name}: an episode that was played again from its seed took another "
-                        f"course, as {key} of environment {self._first_env + env} shows: it "
-                        "depends on more than reset(seed=) and the actions. Start a new run."
-                    )
+        seeds = [self._seeds(env, e) if e >= 0 else None for env, e in enumerate(self.episodes)]
+        actions, seen = state["actions"], state["seen"]
+        self._ask("replay", lambda share: (seeds[share], actions[share], _rows(seen, share)))
         return True
 
     def close(self) -> None:
+        """Close all environments. Safe to call again."""
+        self.pool.close()
+        if not self.pool.workers:
+            self.envs.close()
+
+    def _ask(self, name: str, args: Callable[[slice], tuple[Any, ...]]) -> list[Any]:
+        """Call a method of every share's `ParallelEnvs`, and return the results."""
+        if not self.pool.workers:
+            return [getattr(self.envs, name)(*args(self._shares[0]))]
+        self.pool.settle()
+        return self.pool.ask_all(lambda w: cloudpickle.dumps((name, args(self._shares[w]))))
+
+    def _joined(self, parts: Sequence[Any]) -> Any:
+        """Join the shares' arrays, or dicts of arrays, to tensors of all environments."""
+        if isinstance(parts[0], dict):
+            return {key: self._joined([part[key] for part in parts]) for key in parts[0]}
+        array = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return torch.from_numpy(array).to(self.device)
+
+
+def _rows(arrays: Mapping[Any, Array], share: slice) -> dict[Any, Array]:
+    return {key: array[share] for key, array in arrays.items()}
+
+
+def _serve(channel: Channel, *made: Any) -> None:
+    """Serve requests until the connection closes."""
+    torch.set_num_threads(1)
+    envs = ParallelEnvs(*made)
+    channel.send_object((envs.groups, envs.state_space))
+    try:
+        while True:
+            name, args = pickle.loads(channel.receive())
+            try:
+                channel.send_object(getattr(envs, name)(*args))
+            except Exception as error:
+                channel.send_error(as_failure(error))
+    finally:
+        envs.close()
+
+
+class ParallelEnvs:
+    """The environments of one process, as arrays; the arguments are those of `ParallelWorld`."""
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        num_envs: int,
+        name: str,
+        groups: Grouping | None,
+        first_env: int,
+        info_keys: InfoKeys,
+    ) -> None:
+        self._name, self._first_env, self.num_envs = name, first_env, num_envs
+        self.envs = [checked_env(make(), name) for _ in range(num_envs)]
+        env = self.envs[0]
+        agents: Spaces = {
+            agent: (env.observation_space(agent), env.action_space(agent))
+            for agent in env.possible_agents
+        }
+        _, infos = env.reset(seed=0)
+        masked = [agent for agent, info in infos.items() if MASK in info]
+        self.groups = group_agents(agents, groups, masked)
+        self.state_space = state_space_of(env)
+        self._info_keys = check_agents_info_keys(info_keys, self.groups)
+        self._places = {
+            agent: (group, place)
+            for group in self.groups
+            for place, agent in enumerate(group.agents)
+        }
+        self._layouts = {g.name: ObservationLayout(g.observation_space) for g in self.groups}
+        self._first_layouts = {
+            group.name: ObservationLayout(
+                agents[group.agents[0]][0],
+                next(infos[a][MASK] for a in group.agents if MASK in (infos.get(a) or {}))
+                if group.mask_path == ()
+                else None,
+                group.action_format.mask_size,
+            )
+            for group in self.groups
+        }
+        self._actions: list[list[dict[str, Array]]] = [[] for _ in range(num_envs)]
+        self._seen = self._blank()
+
+    def reset(self, seeds: Sequence[int | None]) -> Arrays:
+        """Begin an episode where there is a seed; returns the observations."""
+        self._seen = {key: array.copy() for key, array in self._seen.items()}
+        for env, seed in enumerate(seeds):
+            if seed is not None:
+                self._begin(env, seed)
+        return self._seen
+
+    def step(self, actions: Mapping[str, Array]) -> list[Any]:
+        """Step the environments; returns the fields of a `WorldStep`, as arrays."""
+        taken = {group.name: self._to_env(group, actions[group.name]) for group in self.groups}
+        self._seen = self._blank()
+        rewards, ended = self._full(np.float32(0)), self._full(True)
+        cut, ends = self._full(False), np.zeros((2, self.num_envs), bool)
+        said = {
+            (name, key): array
+            for key in self._info_keys
+            for name, array in self._full(np.float32(np.nan)).items()
+        }
+        for env, one in enumerate(self.envs):
+            own = {name: array[env] for name, array in taken.items()}
+            self._actions[env].append(own)
+            acted, (_, given, terminated, truncated, infos) = self._step(env, own)
+            where = f"{self._name} (environment {self._first_env + env})"
+            for agent in acted:
+                group, place = self._places[agent]
+                rewards[group.name][env, place] = reward_of(given, agent, where)
+                ended[group.name][env, place] = bool(terminated.get(agent, False))
+                cut[group.name][env, place] = bool(truncated.get(agent, False))
+            self._write_infos(said, env, infos, where)
+            if not one.agents:
+                is_cut = any(bool(truncated.get(agent, False)) for agent in acted)
+                ends[:, env] = (not is_cut, is_cut)
+        return [self._seen, rewards, *ends, ended, cut, said]
+
+    def state(self) -> tuple[list[dict[str, Array]], Arrays]:
+        """The actions of each running episode, and the last observations."""
+        actions = [
+            {name: np.stack([step[name] for step in steps]) for name in steps[0]} if steps else {}
+            for steps in self._actions
+        ]
+        return actions, {key: array.copy() for key, array in self._seen.items()}
+
+    def replay(
+        self,
+        seeds: Sequence[int | None],
+        actions: Sequence[Mapping[str, Array]],
+        seen: Mapping[NestedKey, Array],
+    ) -> None:
+        """Replay the episodes that have a seed; raises StateMismatchError if one differs."""
+        self._seen = self._blank()
+        for env, (seed, steps) in enumerate(zip(seeds, actions, strict=True)):
+            if seed is None:
+                continue
+            self._begin(env, seed)
+            for t in range(len(next(iter(steps.values()))) if steps else 0):
+                own = {name: array[t] for name, array in steps.items()}
+                self._actions[env].append(own)
+                self._clear(env)
+                if self.envs[env].agents:
+                    self._step(env, own)
+            for key, array in self._seen.items():
+                if not np.array_equal(array[env], seen[key][env], equal_nan=True):
+                    raise StateMismatchError(
+                        f"{self._name}: an episode that was played again from its seed took "
+                        f"another course, as {key} of environment {self._first_env + env} shows: "
+                        "it depends on more than reset(seed=) and the actions. Start a new run."
+                    )
+
+    def close(self) -> None:
         """Close all environments."""
-        for env in self._envs:
+        for env in self.envs:
             env.close()
 
-    def _begin(self, env: int) -> None:
+    def _begin(self, env: int, seed: int) -> None:
         self._clear(env)
         self._actions[env] = []
-        seen, infos = self._envs[env].reset(seed=self._seeds(env, self.episodes[env]))
-        if not self._envs[env].agents:
-            raise ConfigError(f"{self.name} has no agents after reset().")
-        self._first_look.check(self._envs[env].agents, seen, infos)
+        seen, infos = self.envs[env].reset(seed=seed)
+        if not self.envs[env].agents:
+            raise ConfigError(f"{self._name} has no agents after reset().")
+        self._check_first(self.envs[env].agents, seen, infos)
         self._write(env, seen, infos)
+
+    def _check_first(
+        self, there: Sequence[str], seen: Mapping[str, Any], infos: Mapping[str, Any]
+    ) -> None:
+        """Raises ConfigError for unknown agents, and observations or masks that do not fit."""
+        for agent in there:
+            if agent not in self._places:
+                raise ConfigError(
+                    f"{self._name} has the agent {agent!r:.80} after reset(), and possible_agents "
+                    f"are {listed(self._places)}: name every agent there may be."
+                )
+            if agent not in seen:
+                raise ConfigError(
+                    f"reset() of {self._name} gave no observation of {agent}, which acts: give one "
+                    f"of each agent in agents; it gave those of {listed(seen) or 'none'}."
+                )
+            group, info = self._places[agent][0], infos.get(agent) or {}
+            whose = f"{self._name} ({agent})"
+            if group.mask_path == () and MASK not in info:
+                raise ConfigError(
+                    f"info[{MASK!r}] of {whose} is missing, and others of {group.name!r} have one: "
+                    "let every agent of a group have a mask, at every step, or none."
+                )
+            self._first_layouts[group.name].check(seen[agent], info, whose)
 
     def _step(self, env: int, actions: Mapping[str, Array]) -> tuple[list[str], Any]:
         """Step one environment; returns the agents that acted and the result."""
-        one = self._envs[env]
-        acted = list(one.agents)
+        acted = list(self.envs[env].agents)
         chosen = {
             agent: actions[group.name][place]
-            for group in self.groups
-            for place, agent in enumerate(group.agents)
+            for agent, (group, place) in self._places.items()
             if agent in acted
         }
-        outcome = one.step(chosen)
+        outcome = self.envs[env].step(chosen)
         self._write(env, outcome[0], outcome[4])
         return acted, outcome
 
-    def _to_env(self, group: AgentGroup, actions: torch.Tensor) -> Array:
+    def _to_env(self, group: AgentGroup, array: Array) -> Array:
         """Convert a group's actions ``[num_envs, agents, ...]`` to the environments' format."""
-        array = actions.detach().cpu().numpy()
         space = group.action_space
         if isinstance(space, spaces.Box):
             array = np.clip(array, space.low, space.high)
         flat = group.action_format.to_env(array.reshape(-1, *array.shape[2:]))
         return flat.reshape(*array.shape[:2], *flat.shape[1:])
+
+    def _full(self, value: Any) -> dict[str, Array]:
+        """By group an array ``[num_envs, agents]`` full of a value."""
+        return {g.name: np.full((self.num_envs, len(g.agents)), value) for g in self.groups}
 
     def _blank(self) -> Arrays:
         blank: Arrays = {}
@@ -233,8 +370,7 @@ class ParallelWorld:
             for key, leaf in zip(group.keys, group.leaves, strict=True):
                 blank[key] = np.zeros((*shape, *leaf.shape), leaf.dtype)
             if group.has_mask:
-                choices = group.action_format.mask_size
-                blank[group.name, MASK] = np.ones((*shape, choices), bool)
+                blank[group.name, MASK] = np.ones((*shape, group.action_format.mask_size), bool)
             blank[group.name, "mask"] = np.zeros(shape, bool)
         if self.state_space is not None:
             size = tuple(self.state_space.shape or ())
@@ -247,112 +383,50 @@ class ParallelWorld:
 
     def _write(self, env: int, seen: Mapping[str, Any], infos: Mapping[str, Any]) -> None:
         """Write the agents' observations, including the last of those that have just left."""
-        there = set(self._envs[env].agents)
-        for group in self.groups:
-            layout = self._layouts[group.name]
-            for place, agent in enumerate(group.agents):
-                if agent not in seen:
-                    continue
-                observation = seen[agent]
+        there = set(self.envs[env].agents)
+        for agent, (group, place) in self._places.items():
+            if agent not in seen:
+                continue
+            observation = seen[agent]
+            own = reduce(getitem, group.path, observation)
+            values = self._layouts[group.name].observation_values(own)
+            for key, value in zip(group.keys, values, strict=True):
+                self._seen[key][env, place] = value
+            self._seen[group.name, "mask"][env, place] = agent in there
+            if group.has_mask and agent in there:
                 if group.mask_path:
                     mask = reduce(getitem, group.mask_path, observation)
                 else:
                     mask = (infos.get(agent) or {}).get(MASK)
-                values = layout.observation_values(reduce(getitem, group.path, observation))
-                for key, value in zip(group.keys, values, strict=True):
-                    self._seen[key][env, place] = value
-                self._seen[group.name, "mask"][env, place] = agent in there
-                if group.has_mask and agent in there:
-                    self._allow(group, env, place, mask)
+                allowed = None if mask is None else plain_mask(mask).astype(bool)
+                if allowed is None or group.action_format.leaves_nothing(allowed):
+                    what = (
+                        "an action_mask that forbids every action" if mask is not None else "none"
+                    )
+                    raise ConfigError(
+                        f"{self._name}: {agent} got {what} in environment {self._first_env + env}: "
+                        "every agent that acts needs one that allows an action, at every step."
+                    )
+                self._seen[group.name, MASK][env, place] = allowed
         if self.state_space is not None:
-            self._seen["state"][env] = self._envs[env].state()
+            self._seen["state"][env] = self.envs[env].state()
 
-    def _allow(self, group: AgentGroup, env: int, place: int, mask: Any) -> None:
-        allowed = None if mask is None else plain_mask(mask).astype(bool)
-        if allowed is None or group.action_format.leaves_nothing(allowed):
-            given = "no action_mask" if mask is None else "an action_mask that forbids every action"
-            raise ConfigError(
-                f"{self.name}: {group.agents[place]} got {given} in environment "
-                f"{self._first_env + env}: every agent that acts needs one that allows an action, "
-                "at every step."
-            )
-        self._seen[group.name, MASK][env, place] = allowed
-
-    def _by_group(self, arrays: Mapping[str, Array]) -> dict[str, torch.Tensor]:
-        return {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
-
-    def _tensors(self, arrays: Arrays) -> Entries:
-        return {key: torch.from_numpy(array).to(self.device) for key, array in arrays.items()}
-
-
-def joined_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Join the states of several workers' environments."""
-    return {
-        "seed": states[0]["seed"],
-        "episodes": [episode for state in states for episode in state["episodes"]],
-        "actions": [steps for state in states for steps in state["actions"]],
-        "seen": {
-            key: np.concatenate([state["seen"][key] for state in states])
-            for key in states[0]["seen"]
-        },
-    }
-
-
-def part_of_state(state: Mapping[str, Any], share: slice) -> dict[str, Any]:
-    """The part of a state for one worker's environments."""
-    return {
-        "seed": state["seed"],
-        "episodes": state["episodes"][share],
-        "actions": state["actions"][share],
-        "seen": {key: array[share] for key, array in state["seen"].items()},
-    }
-
-
-# -- Checks of the first observations of an episode.
-
-ByAgent = Mapping[str, Any]
-
-
-class FirstLook:
-    """Checks the observations and masks that ``reset`` of a parallel environment returns."""
-
-    def __init__(
-        self, name: str, groups: Sequence[AgentGroup], agents: Spaces, infos: ByAgent
+    def _write_infos(
+        self, said: Mapping[Any, Array], env: int, infos: Mapping[str, Any], where: str
     ) -> None:
-        self._name = name
-        self._group_of = {agent: group for group in groups for agent in group.agents}
-        self._layouts = {
-            group.name: ObservationLayout(
-                agents[group.agents[0]][0],
-                next(infos[a][MASK] for a in group.agents if MASK in (infos.get(a) or {}))
-                if group.mask_path == ()
-                else None,
-                group.action_format.mask_size,
-            )
-            for group in groups
-        }
-
-    def check(self, there: Sequence[str], seen: ByAgent, infos: ByAgent) -> None:
-        """Raises ConfigError for unknown agents, and observations or masks that do not fit."""
-        for agent in there:
-            if agent not in self._group_of:
-                raise ConfigError(
-                    f"{self._name} has the agent {agent!r:.80} after reset(), and possible_agents "
-                    f"are {listed(self._group_of)}: name every agent there may be."
-                )
-            if agent not in seen:
-                raise ConfigError(
-                    f"reset() of {self._name} gave no observation of {agent}, which acts: give one "
-                    f"of each agent in agents; it gave those of {listed(seen) or 'none'}."
-                )
-            group, info = self._group_of[agent], infos.get(agent) or {}
-            whose = f"{self._name} ({agent})"
-            if group.mask_path == () and MASK not in info:
-                raise ConfigError(
-                    f"info[{MASK!r}] of {whose} is missing, and others of {group.name!r} have one: "
-                    "let every agent of a group have a mask, at every step, or none."
-                )
-            self._layouts[group.name].check(seen[agent], info, whose)
+        """Write one environment's infos; at an episode's end an agent has to report each key."""
+        for key in self._info_keys:
+            told = {
+                a: info[key]
+                for a, info in infos.items()
+                if a in self._places and key in (info or {})
+            }
+            for agent, value in told.items():
+                group, place = self._places[agent]
+                said[group.name, key][env, place] = number(key, value, f"{where} ({agent})")
+            if not told and not self.envs[env].agents:
+                every = {k: v for info in infos.values() for k, v in (info or {}).items()}
+                raise ConfigError(missing(key, every, f"all agents of {where}"))
 
 
 # -- Finding and checking PettingZoo environments.

@@ -13,22 +13,21 @@ from io import StringIO
 from operator import getitem
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
+from torch.utils import _pytree as pytree
 
 from ...base.words import did_you_mean, listed
 from ...errors import ConfigError, MissingPackageError, StateMismatchError
 from ...store.rng import rng_state, set_rng_state
-from ..info import InfoKeys
+from ..info import InfoKeys, missing
 from .world import (
     Entries,
     Grouping,
     WorldStep,
     check_agents_info_keys,
     group_agents,
-    infos_of_tensors,
 )
 
 _MAX_STEPS = 100
@@ -199,11 +198,33 @@ class VmasWorld:
         return entries
 
     def _infos(self) -> Entries:
+        """The requested info keys; raises ConfigError if a shape differs or a key is missing."""
         if not self._info_keys:
             return {}
         infos = {agent.name: self._env.scenario.info(agent) for agent in self._env.agents}
-        shape = (self.num_envs, self.device)
-        return infos_of_tensors(self._info_keys, self.groups, infos, *shape, self.name)
+        every = {k: v for info in infos.values() for k, v in info.items()}
+        entries: Entries = {}
+        for key in self._info_keys:
+            if key not in every:
+                raise ConfigError(missing(key, every, f"all agents of {self.name}"))
+            for group in self.groups:
+                columns = [self._column(key, infos[agent], agent) for agent in group.agents]
+                entries[group.name, key] = torch.stack(columns, 1)
+        return entries
+
+    def _column(self, key: str, info: Mapping[str, Any], agent: str) -> torch.Tensor:
+        """One agent's value in all environments, float32 ``[num_envs]``; NaN if there is none."""
+        if key not in info:
+            return torch.full((self.num_envs,), torch.nan, device=self.device)
+        value = info[key]
+        shape = list(value.shape) if isinstance(value, torch.Tensor) else None
+        if not shape or shape[0] != self.num_envs or value.numel() != self.num_envs:
+            found = repr(value) if shape is None else f"a tensor {shape}"
+            raise ConfigError(
+                f"info_keys: info[{key!r}] of {self.name} ({agent}) is {found:.60}, and not one "
+                f"number for each of the {self.num_envs} environments."
+            )
+        return value.reshape(self.num_envs).float()
 
     def _try_out(self) -> str | None:
         """Step once and restore the state; returns why that fails, or ``None``."""
@@ -305,15 +326,15 @@ def _seeded_make(vmas: Any) -> Iterator[None]:
 
 def _space(space: Any) -> spaces.Space[Any]:
     """Convert a space of ``gym``, as VMAS has them, to Gymnasium."""
-    kind = type(space).__name__
-    if kind == "Box":
-        return gym.spaces.Box(space.low, space.high, dtype=np.float32)
-    if kind == "Discrete":
-        return gym.spaces.Discrete(int(space.n))
-    if kind == "MultiDiscrete":
-        return gym.spaces.MultiDiscrete(space.nvec)
-    if kind == "Dict":
-        return gym.spaces.Dict({key: _space(one) for key, one in space.spaces.items()})
+    match type(space).__name__:
+        case "Box":
+            return spaces.Box(space.low, space.high, dtype=np.float32)
+        case "Discrete":
+            return spaces.Discrete(int(space.n))
+        case "MultiDiscrete":
+            return spaces.MultiDiscrete(space.nvec)
+        case "Dict":
+            return spaces.Dict({key: _space(one) for key, one in space.spaces.items()})
     raise ConfigError(f"the space {space} of VMAS has no tensor form.")
 
 
@@ -344,17 +365,21 @@ class VmasParallel:
             "render_modes": ["human", "rgb_array"],
             "render_fps": self._world.fps,
         }
-        self._group_of = {agent: group for group in self._world.groups for agent in group.agents}
-        self.possible_agents = list(self._group_of)
+        self._places = {
+            agent: (group, place)
+            for group in self._world.groups
+            for place, agent in enumerate(group.agents)
+        }
+        self.possible_agents = list(self._places)
         self.agents: list[str] = []
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
         """The observation space of an agent."""
-        return self._group_of[agent].observation_space
+        return self._places[agent][0].observation_space
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
         """The action space of an agent."""
-        return self._group_of[agent].action_space
+        return self._places[agent][0].action_space
 
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -371,7 +396,7 @@ class VmasParallel:
         if seed is not None:
             self._world.seed(seed)
         self.agents = list(self.possible_agents)
-        return self._observed(self._world.reset()), self._infos()
+        return self._observed(self._world.reset())
 
     def step(self, actions: ByAgent) -> tuple[ByAgent, ByAgent, ByAgent, ByAgent, ByAgent]:
         """Step; all agents act until the episode ends.
@@ -388,21 +413,15 @@ class VmasParallel:
         )
         rewards = {
             agent: float(step.rewards[group.name][0, place])
-            for group in self._world.groups
-            for place, agent in enumerate(group.agents)
+            for agent, (group, place) in self._places.items()
         }
         ended, cut = bool(step.terminated[0]), bool(step.truncated[0])
         if ended or cut:
             self.agents = []
         if self.render_mode == "human":
             self.render()
-        return (
-            self._observed(step.entries),
-            rewards,
-            dict.fromkeys(acted, ended),
-            dict.fromkeys(acted, cut),
-            self._infos(),
-        )
+        seen, infos = self._observed(step.entries)
+        return seen, rewards, dict.fromkeys(acted, ended), dict.fromkeys(acted, cut), infos
 
     def render(self) -> Any:
         """Draw: returns an image, uint8 ``[height, width, 3]``, or ``None`` with a window."""
@@ -412,24 +431,17 @@ class VmasParallel:
         """Close the window, if there is one."""
         self._world.close()
 
-    def _infos(self) -> ByAgent:
-        return {agent: {} for agent in self.possible_agents}
-
-    def _observed(self, entries: Entries) -> ByAgent:
-        """Observations by agent, in the form of its space."""
+    def _observed(self, entries: Entries) -> tuple[ByAgent, ByAgent]:
+        """Observations, in the form of their spaces, and empty infos."""
         seen: ByAgent = {}
-        for group in self._world.groups:
-            for place, agent in enumerate(group.agents):
-                for key, leaf in zip(group.keys, group.leaves, strict=True):
-                    value = entries[key][0, place].numpy()
-                    if not leaf.path:
-                        seen[agent] = value
-                        continue
-                    inner = seen.setdefault(agent, {})
-                    for part in leaf.path[:-1]:
-                        inner = inner.setdefault(part, {})
-                    inner[leaf.path[-1]] = value
-        return seen
+        for agent, (group, place) in self._places.items():
+            for key, leaf in zip(group.keys, group.leaves, strict=True):
+                inner: dict[Any, Any] = seen
+                *path, last = (agent, *leaf.path)
+                for part in path:
+                    inner = inner.setdefault(part, {})
+                inner[last] = entries[key][0, place].numpy()
+        return seen, {agent: {} for agent in self.possible_agents}
 
 
 State = list[dict[str, Any]]
@@ -558,46 +570,40 @@ class ObjectState:
         }
 
 
-def copied(tree: Any, copy: Callable[[torch.Tensor], torch.Tensor] = torch.clone) -> Any:
+def copied(state: Any, copy: Callable[[torch.Tensor], torch.Tensor] = torch.clone) -> Any:
     """Copy a state; a tensor that occurs twice is copied once."""
     seen: dict[int, torch.Tensor] = {}
 
-    def go(value: Any) -> Any:
+    def one(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             if id(value) not in seen:
                 seen[id(value)] = copy(value)
             return seen[id(value)]
-        if isinstance(value, np.ndarray):
-            return value.copy()
-        if isinstance(value, dict):
-            return {key: go(item) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return type(value)(map(go, value))
-        return value
+        return value.copy() if isinstance(value, np.ndarray) else value
 
-    return go(tree)
+    return pytree.tree_map(one, state)
 
 
 def _pairs(
     old: Any, new: Any, rows: torch.Tensor, found: list[tuple[torch.Tensor, torch.Tensor]]
 ) -> bool:
     """Whether two codes differ at most in rows of tensors, which are added to ``found``."""
-    if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
-        if old.shape != new.shape or old.dtype != new.dtype:
+    (olds, of_old), (news, of_new) = pytree.tree_flatten(old), pytree.tree_flatten(new)
+    if of_old != of_new:
+        return False
+    for one, other in zip(olds, news, strict=True):
+        if type(one) is not type(other):
             return False
-        if old.ndim and len(old) == len(rows):
-            found.append((old, new))
-            return True
-        return torch.equal(old, new)
-    if isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)):
-        return len(old) == len(new) and all(
-            _pairs(a, b, rows, found) for a, b in zip(old, new, strict=True)
-        )
-    if isinstance(old, dict) and isinstance(new, dict):
-        return old.keys() == new.keys() and all(_pairs(old[k], new[k], rows, found) for k in old)
-    if isinstance(old, np.ndarray) and isinstance(new, np.ndarray):
-        return np.array_equal(old, new)
-    return type(old) is type(new) and not isinstance(old, torch.Tensor) and bool(old == new)
+        if isinstance(one, torch.Tensor):
+            if one.shape != other.shape or one.dtype != other.dtype:
+                return False
+            if one.ndim and len(one) == len(rows):
+                found.append((one, other))
+            elif not torch.equal(one, other):
+                return False
+        elif one is not other and not np.array_equal(one, other):
+            return False
+    return True
 
 
 def _is_object(value: Any) -> bool:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from gymnasium import spaces
 from tensordict import NestedKey
@@ -16,7 +16,7 @@ from tensordict import NestedKey
 from ...base.space_parts import MASK, Leaf, Path
 from ...errors import ConfigError
 from ..action_format import ActionFormat
-from ..info import InfoKeys, check_info_keys, missing, number
+from ..info import InfoKeys, check_info_keys
 from ..spaces import ObservationLayout
 from ..worlds.tensor_world import AnyWorld
 
@@ -190,35 +190,29 @@ def _by_spaces(agents: Spaces) -> dict[str, list[str]]:
 
 def _check(groups: Grouping, agents: Spaces) -> None:
     placed = [agent for members in groups.values() for agent in members]
+    problem = ""
     for name, members in groups.items():
         if name in _RESERVED or not name or "/" in name:
-            raise ConfigError(
-                f"groups={dict(groups)!r}: a group cannot be called {name!r}, a name that batches "
-                "need for themselves; give it another."
-            )
+            problem = f"a group cannot be called {name!r}, a name that batches need for themselves"
         if not members:
-            raise ConfigError(f"groups={dict(groups)!r}: the group {name!r} has no agents.")
+            problem = f"the group {name!r} has no agents"
     unknown = [agent for agent in placed if agent not in agents]
-    missing = [agent for agent in agents if agent not in placed]
+    absent = [agent for agent in agents if agent not in placed]
     twice = sorted({agent for agent in placed if placed.count(agent) > 1})
-    for wrong, why in ((unknown, "no agents"), (missing, "in no group"), (twice, "in two groups")):
-        if wrong:
-            raise ConfigError(
-                f"groups={dict(groups)!r}: {', '.join(wrong)}: {why}. The agents are "
-                f"{', '.join(agents)}; put each into one group."
-            )
-    for name, members in groups.items():
-        for agent in members[1:]:
-            for what, one, other in zip(
-                ("observations", "actions"), agents[members[0]], agents[agent], strict=True
-            ):
-                if one != other:
-                    raise ConfigError(
-                        f"the group {name!r} holds {members[0]}, whose {what} are {one}, and "
-                        f"{agent}, whose {what} are {other}: agents of one group need equal "
-                        "spaces. Put them into groups of their own, or pad their spaces in the "
-                        "environment."
-                    )
+    for wrong, why in ((unknown, "no agents"), (absent, "in no group"), (twice, "in two groups")):
+        if wrong and not problem:
+            problem = f"{', '.join(wrong)}: {why}. The agents are {', '.join(agents)}"
+    if problem:
+        raise ConfigError(f"groups={dict(groups)!r}: {problem}.")
+    for name, (first, *others) in groups.items():
+        for agent, what in product(others, (0, 1)):
+            if agents[first][what] != agents[agent][what]:
+                whose = f"whose {('observations', 'actions')[what]} are"
+                raise ConfigError(
+                    f"the group {name!r} holds {first}, {whose} {agents[first][what]}, and "
+                    f"{agent}, {whose} {agents[agent][what]}: agents of one group need equal "
+                    "spaces. Put them into different groups, or pad their spaces."
+                )
 
 
 def check_agents_info_keys(keys: Any, groups: Sequence[AgentGroup]) -> InfoKeys:
@@ -227,88 +221,9 @@ def check_agents_info_keys(keys: Any, groups: Sequence[AgentGroup]) -> InfoKeys:
     return check_info_keys(keys, observed | {"state", "mask", MASK})
 
 
-class AgentInfos:
-    """Collects the agents' infos of one step; NaN for agents that report nothing."""
-
-    def __init__(self, keys: InfoKeys, groups: Sequence[AgentGroup], num_envs: int) -> None:
-        self._keys = keys
-        self._groups = groups
-        self._arrays = {
-            (group.name, key): np.full((num_envs, len(group.agents)), np.nan, np.float32)
-            for group in groups
-            for key in keys
-        }
-
-    def write(self, env: int, infos: Mapping[str, Any], is_last: bool, name: str) -> None:
-        """Write one environment's infos, by agent.
-
-        Raises:
-            ConfigError: If a value is not a number, or no agent reports a key at an episode's end.
-        """
-        for key in self._keys:
-            gave = False
-            for group in self._groups:
-                for place, agent in enumerate(group.agents):
-                    info = infos.get(agent) or {}
-                    if key in info:
-                        value = number(key, info[key], f"{name} ({agent})")
-                        self._arrays[group.name, key][env, place] = value
-                        gave = True
-            if is_last and not gave:
-                every = {k: v for info in infos.values() for k, v in (info or {}).items()}
-                raise ConfigError(missing(key, every, f"all agents of {name}"))
-
-    def entries(self, device: torch.device) -> Entries:
-        """``(group, key)``, float32 ``[num_envs, agents]``."""
-        return {key: torch.from_numpy(array).to(device) for key, array in self._arrays.items()}
-
-
-def infos_of_tensors(
-    keys: InfoKeys,
-    groups: Sequence[AgentGroup],
-    infos: Mapping[str, Mapping[str, Any]],
-    num_envs: int,
-    device: torch.device,
-    name: str,
-) -> Entries:
-    """A tensor simulator's infos; raises ConfigError if a shape differs or a key is missing."""
-    entries: Entries = {}
-    for key in keys:
-        if not any(key in info for info in infos.values()):
-            every = {k: v for info in infos.values() for k, v in info.items()}
-            raise ConfigError(missing(key, every, f"all agents of {name}"))
-        for group in groups:
-            columns = [
-                _column(key, infos[agent], num_envs, f"{name} ({agent})") for agent in group.agents
-            ]
-            nothing = torch.full((num_envs,), torch.nan, device=device)
-            entries[group.name, key] = torch.stack(
-                [nothing if column is None else column for column in columns], 1
-            )
-    return entries
-
-
 def mean_over_agents(infos: Entries) -> Entries:
     """By key the mean over the agents that reported it, ``[num_envs, 1]``; NaN if none did."""
     by_key: dict[str, list[torch.Tensor]] = {}
     for (_, key), value in infos.items():
         by_key.setdefault(key, []).append(value)
     return {key: torch.cat(parts, 1).nanmean(1, True) for key, parts in by_key.items()}
-
-
-def _column(key: str, info: Mapping[str, Any], num_envs: int, name: str) -> torch.Tensor | None:
-    """One agent's value in all environments, float32 ``[num_envs]``; ``None`` if there is none."""
-    if key not in info:
-        return None
-    value = info[key]
-    if (
-        not isinstance(value, torch.Tensor)
-        or value.shape[:1] != (num_envs,)
-        or value.numel() != num_envs
-    ):
-        found = f"a tensor {list(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
-        raise ConfigError(
-            f"info_keys: info[{key!r}] of {name} is {found:.60}, and not one number for each of "
-            f"the {num_envs} environments. Let the scenario report one, or leave the key out."
-        )
-    return value.reshape(num_envs).float()

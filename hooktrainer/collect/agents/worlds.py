@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ...errors import ConfigError
+from ..collector import TIMEOUT
 from ..info import InfoKeys
 from .parallel_world import ParallelWorld, pettingzoo_factory
 from .vmas import VmasWorld
@@ -28,6 +29,8 @@ def make_world(
     info_keys: InfoKeys = (),
     device: torch.device | str = "cpu",
     first_env: int = 0,
+    workers: int = 0,
+    timeout: float = TIMEOUT,
 ) -> World:
     """Make multi-agent environments.
 
@@ -40,6 +43,8 @@ def make_world(
         info_keys: Keys of the agents' ``info`` that steps return, see `WorldStep`.
         device: Device of the tensors.
         first_env: Index of the first environment in the run.
+        workers: Number of processes that step PettingZoo environments; 0 for this process.
+        timeout: Seconds to wait for one.
 
     Raises:
         ConfigError: If there is no such environment.
@@ -57,7 +62,9 @@ def make_world(
     if make is not None:
         made = getattr(env, "func", env)  # of a functools.partial
         name = env if isinstance(env, str) else getattr(made, "__qualname__", type(made).__name__)
-        return ParallelWorld(make, num_envs, name, groups, first_env, device, info_keys)
+        return ParallelWorld(
+            make, num_envs, name, groups, first_env, device, info_keys, workers, timeout
+        )
     raise ConfigError(
         f"env={env!r:.80} is no environment of several agents: give 'vmas/balance', "
         "'pettingzoo/mpe/simple_spread_v3' and so on, a scenario class of VMAS, or a function that "

@@ -88,7 +88,7 @@ def test_a_time_limit_truncates():
 def test_actions_are_those_of_the_environments_space():
     made = collector(policy=First(), steps=7)
     made.collect()
-    env = made.world._envs[0]
+    env = made.world.envs.envs[0]
     assert env.actions[0]["cat_0"] == 1
     assert env.actions[0]["dog_0"].tolist() == [1.0]  # clipped
 
@@ -122,7 +122,7 @@ def test_environments_are_closed_once():
     made = collector()
     made.shutdown()
     made.shutdown()
-    assert [env.closed for env in made.world._envs] == [1, 1]
+    assert [env.closed for env in made.world.envs.envs] == [1, 1]
 
 
 @pytest.mark.parametrize(
