@@ -369,7 +369,7 @@ def _result(run: AlgorithmConfig, trainer: Trainer, failed: bool) -> SeedResult:
     return SeedResult(
         run.seed,
         "failed" if failed else trainer.control.status,
-        trainer.control.stop_reason_in_full,
+        trainer.control.stop_reason,
         trainer.collected_frames,
         {name: float(value) for name, value in {**trainer.metrics.reported, **kept}.items()},
         None if run.run_dir is None else Path(run.run_dir),

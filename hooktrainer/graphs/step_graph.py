@@ -18,7 +18,7 @@ from .functional_loss import FunctionalLoss, Losses, Objective, Reached
 
 
 class Rule(Protocol):
-    """What the learning rate follows from; see `hooktrainer.hooks.kl_adaptive_lr.RateRule`."""
+    """What the learning rate follows from; see `hooktrainer.hooks.kl_adaptive_lr.KLAdaptiveLR`."""
 
     @property
     def numbers(self) -> Sequence[float]:

@@ -23,7 +23,7 @@ from ..networks.memory import Memory
 from ..objectives.common import Entries
 from ..objectives.gae import GAE
 from ..optim import FlatAdam
-from .kl_adaptive_lr import RateRule
+from .kl_adaptive_lr import KLAdaptiveLR
 from .mini_batches import INDEX, MiniBatches
 from .nan_guard import NanGuard
 from .optimizer import GivenGradients, OptimizerHook, TakenStep
@@ -42,7 +42,7 @@ class CompiledStep(TrainerHookBase):
 
     - losses and gradient are always one graph;
     - clipping and the step join it with one `FlatAdam` for all losses, and no hooks but `NanGuard`
-      and a `RateRule`, such as `KLAdaptiveLR`, at ``post_loss`` and ``optimizer``;
+      and `KLAdaptiveLR` at ``post_loss`` and ``optimizer``;
     - several steps are one graph if also ``post_optim`` and ``post_optim_log`` have no hook, and
       ``process_optim_batch`` has `MiniBatches` alone.
 
@@ -72,7 +72,7 @@ class CompiledStep(TrainerHookBase):
         self._changes = -1
         self._fused: TakenStep | None = None  # None where only gradients are computed
         self._mini_batches: MiniBatches | None = None  # None where a step is a graph by itself
-        self._rate: RateRule | None = None  # computed by the graph
+        self._rate: KLAdaptiveLR | None = None  # computed by the graph
         self._graphs: dict[Hashable, StepGraph | GradientGraph] = {}
         self._outcomes: deque[StepOutcome] = deque()
         self._guarded = False
@@ -163,7 +163,7 @@ class CompiledStep(TrainerHookBase):
             self._guarded = any(type(entry.owner) is NanGuard for entry in at_optimizer)
             self._hooks[0].update_with(self._fused)
             self._rate = next(
-                (e.owner for e in at_optimizer if isinstance(e.owner, RateRule)), None
+                (e.owner for e in at_optimizer if isinstance(e.owner, KLAdaptiveLR)), None
             )
             self._mini_batches, reason = self._source_of_several()
             if not loss.compute_always_the_same() and self._mini_batches is not None:
@@ -195,7 +195,7 @@ class CompiledStep(TrainerHookBase):
                 if entry.every is not None:
                     return f"{entry.name!r} takes a step {entry.every!r} only"
             elif (
-                isinstance(owner, RateRule)
+                isinstance(owner, KLAdaptiveLR)
                 and owner.optimizer is hook.optimizer
                 and entry.point == "optimizer"
                 and entry.every is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 
+@dataclass(eq=False, repr=False)
 class Curriculum(AveragingHook):
     """Sets an attribute of the environments by level; levels rise by frames or by success.
 
@@ -44,32 +46,31 @@ class Curriculum(AveragingHook):
             collector cannot set attributes or its environments lack this one.
     """
 
-    def __init__(
-        self,
-        attribute: str,
-        values: Sequence[Any],
-        *,
-        frames: Sequence[int] | None = None,
-        above: Sequence[float] | None = None,
-        episodes: int = 100,
-        key: NestedKey = ("next", "episode_reward"),
-    ) -> None:
-        check_count("Curriculum: episodes", episodes)
-        ends = frames if above is None else above
-        if ends is None or (frames is not None and above is not None):
-            raise ConfigError(f"Curriculum({attribute!r}): pass either frames or above.")
-        if len(ends) != len(values) - 1 or (frames is not None and list(frames) != sorted(frames)):
+    attribute: str
+    values: Sequence[Any]
+    _: KW_ONLY
+    frames: Sequence[int] | None = None
+    above: Sequence[float] | None = None
+    episodes: int = 100
+    key: NestedKey = ("next", "episode_reward")
+
+    def __post_init__(self) -> None:
+        check_count("Curriculum: episodes", self.episodes)
+        ends = self.frames if self.above is None else self.above
+        if ends is None or (self.frames is not None and self.above is not None):
+            raise ConfigError(f"Curriculum({self.attribute!r}): pass either frames or above.")
+        if len(ends) != len(self.values) - 1 or (
+            self.frames is not None and list(self.frames) != sorted(self.frames)
+        ):
             raise ConfigError(
-                f"Curriculum({attribute!r}): {list(ends)} for {len(values)} values: pass one for "
-                "each value but the last, frames in rising order."
+                f"Curriculum({self.attribute!r}): {list(ends)} for {len(self.values)} values: pass "
+                "one for each value but the last, frames in rising order."
             )
-        self.attribute = attribute
-        self.values = list(values)
-        self.frames = None if frames is None else list(frames)
-        self.above = None if above is None else list(above)
-        self.key = key
+        self.values = list(self.values)
+        self.frames = None if self.frames is None else list(self.frames)
+        self.above = None if self.above is None else list(self.above)
         self.level = 0
-        self._last: deque[float] = deque(maxlen=episodes)
+        self._last: deque[float] = deque(maxlen=self.episodes)
         self._set_level: int | None = None
 
     def observe(self, batch: TensorDictBase) -> dict[str, Any]:

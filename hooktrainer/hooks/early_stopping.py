@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tensordict import TensorDictBase
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 
+@dataclass(eq=False, repr=False)
 class EarlyStopping(TrainerHookBase):
     """Stops training when a metric has not improved for ``patience`` frames.
 
@@ -32,27 +34,20 @@ class EarlyStopping(TrainerHookBase):
 
     saved_attributes = ("best_score", "stop_reason", "_improved_at")
 
-    def __init__(
-        self,
-        *,
-        monitor: str = "r_evaluation",
-        mode: Literal["min", "max"] = "max",
-        min_delta: float = 0.0,
-        patience: int = 100_000,
-        wait_for: int = 1_000_000,
-        check_finite: bool = True,
-    ) -> None:
-        if mode not in ("min", "max"):
-            raise ConfigError(f"EarlyStopping(mode={mode!r}): pass 'min' or 'max'.")
-        for name, value in (("patience", patience), ("wait_for", wait_for)):
+    _: KW_ONLY
+    monitor: str = "r_evaluation"
+    mode: Literal["min", "max"] = "max"
+    min_delta: float = 0.0
+    patience: int = 100_000
+    wait_for: int = 1_000_000
+    check_finite: bool = True
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("min", "max"):
+            raise ConfigError(f"EarlyStopping(mode={self.mode!r}): pass 'min' or 'max'.")
+        for name, value in (("patience", self.patience), ("wait_for", self.wait_for)):
             if value < 0:
                 raise ConfigError(f"EarlyStopping({name}={value!r}): pass 0 or more frames.")
-        self.monitor = monitor
-        self.mode = mode
-        self.min_delta = min_delta
-        self.patience = patience
-        self.wait_for = wait_for
-        self.check_finite = check_finite
         self.best_score: float | None = None
         self.stop_reason: str | None = None
         self._improved_at = 0

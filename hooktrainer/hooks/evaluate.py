@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _STEPS_AT_ONCE = 64
 
 
+@dataclass(eq=False, repr=False)
 class Evaluate(TrainerHookBase):
     """Evaluates the deterministic policy in separate environments; may stop a solved run.
 
@@ -56,37 +58,24 @@ class Evaluate(TrainerHookBase):
     saved_attributes = ("evaluated_at", "_mean")
     phase = "evaluate"
 
-    def __init__(
-        self,
-        env: Any,
-        policy: Any,
-        *,
-        every: Every,
-        episodes: int = 10,
-        stop_at: float | None = None,
-        seed: int = EVALUATION_SEED,
-        env_kwargs: Mapping[str, Any] | None = None,
-        frame_skip: int | None = None,
-        info_keys: Sequence[str] = (),
-        log_pbar: bool = True,
-        group: str = "eval",
-        collector: Callable[..., Collector] | None = None,
-        groups: Mapping[str, Sequence[str]] | None = None,
-    ) -> None:
-        check_count("episodes", episodes)
-        self.env = env
-        self.policy = policy
-        self.every = every
-        self.episodes = episodes
-        self.stop_at = stop_at
-        self.seed = seed
-        self.env_kwargs = env_kwargs
-        self.frame_skip = frame_skip
-        self.info_keys = check_info_keys(info_keys)
-        self.log_pbar = log_pbar
-        self.group = group
-        self.collector = collector
-        self.groups = groups
+    env: Any
+    policy: Any
+    _: KW_ONLY
+    every: Every
+    episodes: int = 10
+    stop_at: float | None = None
+    seed: int = EVALUATION_SEED
+    env_kwargs: Mapping[str, Any] | None = None
+    frame_skip: int | None = None
+    info_keys: Sequence[str] = ()
+    log_pbar: bool = True
+    group: str = "eval"
+    collector: Callable[..., Collector] | None = None
+    groups: Mapping[str, Sequence[str]] | None = None
+
+    def __post_init__(self) -> None:
+        check_count("episodes", self.episodes)
+        self.info_keys = check_info_keys(self.info_keys)
         self._collector: Collector | None = None
         self.evaluated_at = -1
         self._mean: float | None = None  # of the last evaluation before the end
@@ -206,6 +195,7 @@ class Evaluate(TrainerHookBase):
 _REWARD = ("next", "reward")
 
 
+@dataclass(eq=False, repr=False)
 class LogValidationReward(TrainerHookBase):
     """Evaluates the policy in a TorchRL environment at every ``record_interval``-th call.
 
@@ -229,37 +219,27 @@ class LogValidationReward(TrainerHookBase):
     rank_zero_only = True
     phase = "evaluate"
 
-    def __init__(
-        self,
-        *,
-        record_interval: int,
-        record_frames: int,
-        frame_skip: int = 1,
-        policy_exploration: Any,
-        environment: Any = None,
-        exploration_type: Any = None,
-        log_keys: Sequence[NestedKey] | None = None,
-        out_keys: Mapping[NestedKey, str] | None = None,
-        suffix: str | None = None,
-        log_pbar: bool = False,
-        seed: int = 0,
-    ) -> None:
-        check_count("record_interval", record_interval)
-        check_count("record_frames", record_frames)
-        check_count("frame_skip", frame_skip)
-        if environment is None:
+    _: KW_ONLY
+    record_interval: int
+    record_frames: int
+    frame_skip: int = 1
+    policy_exploration: Any
+    environment: Any = None
+    exploration_type: Any = None
+    log_keys: Sequence[NestedKey] | None = None
+    out_keys: Mapping[NestedKey, str] | None = None
+    suffix: str | None = None
+    log_pbar: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_count("record_interval", self.record_interval)
+        check_count("record_frames", self.record_frames)
+        check_count("frame_skip", self.frame_skip)
+        if self.environment is None:
             raise ConfigError("LogValidationReward: pass environment=, a torchrl environment.")
-        self.record_interval = record_interval
-        self.record_frames = record_frames
-        self.frame_skip = frame_skip
-        self.policy_exploration = policy_exploration
-        self.environment = environment
-        self.exploration_type = exploration_type
-        self.log_keys = [_REWARD] if log_keys is None else list(log_keys)
-        self.out_keys = {_REWARD: "r_evaluation"} | dict(out_keys or {})
-        self.suffix = suffix
-        self.log_pbar = log_pbar
-        self.seed = seed
+        self.log_keys = [_REWARD] if self.log_keys is None else list(self.log_keys)
+        self._names = {_REWARD: "r_evaluation"} | dict(self.out_keys or {})
         self._count = 0
 
     @torch.inference_mode()
@@ -273,8 +253,8 @@ class LogValidationReward(TrainerHookBase):
             rollout = self._rollout()
         metrics: dict[str, Any] = {"log_pbar": self.log_pbar}
         mask = rollout["mask"]
-        for key in self.log_keys:
-            name = self.out_keys.get(key, key if isinstance(key, str) else "_".join(key))
+        for key in self.log_keys or ():
+            name = self._names.get(key, key if isinstance(key, str) else "_".join(key))
             value = rollout.get(key).float()
             if key == _REWARD:
                 metrics[name] = value[mask].mean() / self.frame_skip

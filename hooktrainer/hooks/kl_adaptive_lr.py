@@ -1,9 +1,9 @@
-"""Learning rates that depend on the losses of the step: `RateRule`, `KLAdaptiveLR`."""
+"""`KLAdaptiveLR`: a learning rate that follows the divergence of the policy."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,40 +18,8 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 
-class RateRule(AveragingHook):
-    """A hook at ``optimizer`` that only sets the learning rate of the next step.
-
-    `CompiledStep` computes the rule inside its graphs by `rate`, and stores the result in
-    `computed` before the hook is called.
-
-    Attributes:
-        optimizer: The optimizer; all parameter groups get the rate.
-        computed: The next step's rate, a scalar, if a graph has computed it.
-    """
-
-    trains = False
-    optimizer: torch.optim.Optimizer
-    computed: torch.Tensor | None = None
-
-    @property
-    @abstractmethod
-    def numbers(self) -> Sequence[float]:
-        """The other numbers that the rule depends on; schedules may change them."""
-
-    @abstractmethod
-    def rate(
-        self, losses: Mapping[str, torch.Tensor], lr: torch.Tensor, numbers: Sequence[Any]
-    ) -> torch.Tensor:
-        """Return the rate of a step, as a function of tensors alone.
-
-        Args:
-            losses: The loss module's result for the step.
-            lr: The rate of the step before, a scalar.
-            numbers: `numbers`, as numbers or, in a graph, scalar tensors.
-        """
-
-
-class KLAdaptiveLR(RateRule):
+@dataclass(eq=False, repr=False)
+class KLAdaptiveLR(AveragingHook):
     """Adapts the learning rate so that the policy's divergence stays near ``desired_kl``.
 
     Before each optimizer step it takes the divergence between the collecting and the current policy
@@ -64,7 +32,8 @@ class KLAdaptiveLR(RateRule):
     synchronizes.
 
     The rate after a batch's steps is logged as ``train/lr``, the divergence as ``train/kl``. The
-    rate is saved with the optimizer. Do not combine it with a schedule of the rate.
+    rate is saved with the optimizer. Do not combine it with a schedule of the rate. `CompiledStep`
+    computes the rule inside its graphs by `rate`, and stores the result in ``computed``.
 
     Args:
         optimizer: All its parameter groups get the rate, which starts with the first group's.
@@ -75,29 +44,26 @@ class KLAdaptiveLR(RateRule):
         key: Entry of the losses.
     """
 
-    def __init__(
-        self,
-        optimizer: torch.optim.Optimizer,
-        desired_kl: float = 0.01,
-        *,
-        factor: float = 1.5,
-        low: float = 1e-5,
-        high: float = 1e-2,
-        key: str = "kl",
-    ) -> None:
-        check_positive("KLAdaptiveLR: desired_kl", desired_kl)
-        if not factor > 1:
-            raise ConfigError(f"KLAdaptiveLR(factor={factor!r}): pass a number above 1.")
-        if not 0 < low <= high:
+    trains = False
+
+    optimizer: torch.optim.Optimizer
+    desired_kl: float = 0.01
+    _: KW_ONLY
+    factor: float = 1.5
+    low: float = 1e-5
+    high: float = 1e-2
+    key: str = "kl"
+
+    def __post_init__(self) -> None:
+        check_positive("KLAdaptiveLR: desired_kl", self.desired_kl)
+        if not self.factor > 1:
+            raise ConfigError(f"KLAdaptiveLR(factor={self.factor!r}): pass a number above 1.")
+        if not 0 < self.low <= self.high:
             raise ConfigError(
-                f"KLAdaptiveLR(low={low!r}, high={high!r}): pass positive rates, the lower first."
+                f"KLAdaptiveLR(low={self.low!r}, high={self.high!r}): pass positive rates, the "
+                "lower first."
             )
-        self.optimizer = optimizer
-        self.desired_kl = desired_kl
-        self.factor = factor
-        self.low = low
-        self.high = high
-        self.key = key
+        self.computed: torch.Tensor | None = None
         self._metric = "train/lr"
 
     def __call__(
@@ -129,13 +95,13 @@ class KLAdaptiveLR(RateRule):
 
     @property
     def numbers(self) -> Sequence[float]:
-        """See `RateRule.numbers`."""
+        """The other numbers that the rule depends on; schedules may change them."""
         return self.desired_kl, self.factor, self.low, self.high
 
     def rate(
         self, losses: Mapping[str, torch.Tensor], lr: torch.Tensor, numbers: Sequence[Any]
     ) -> torch.Tensor:
-        """See `RateRule.rate`."""
+        """Return the rate of a step, a function of losses, the rate before and `numbers`."""
         kl = self._kl(losses).detach().to(lr.dtype)
         desired, factor, low, high = numbers
         slower, faster = (lr / factor).clamp_min(low), (lr * factor).clamp_max(high)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Transition = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
+@dataclass(eq=False, repr=False)
 class ModelRollouts(TrainerHookBase):
     """Model-based policy optimization (Janner et al., 2019, arXiv:1906.08253).
 
@@ -48,35 +50,24 @@ class ModelRollouts(TrainerHookBase):
 
     saved_attributes = ("dynamics", "optimizer", "model_buffer")
 
-    def __init__(
-        self,
-        dynamics: DynamicsEnsemble,
-        actor: Any,
-        replay_buffer: ReplayBuffer,
-        model_buffer: ReplayBuffer,
-        every: Every,
-        *,
-        fit_steps: int = 200,
-        fit_batch_size: int = 256,
-        lr: float = 1e-3,
-        num_rollouts: int = 1_000,
-        horizon: int = 1,
-        terminates: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
-    ) -> None:
-        for name, count in (("fit_steps", fit_steps), ("num_rollouts", num_rollouts)):
+    dynamics: DynamicsEnsemble
+    actor: Any
+    replay_buffer: ReplayBuffer
+    model_buffer: ReplayBuffer
+    every: Every
+    _: KW_ONLY
+    fit_steps: int = 200
+    fit_batch_size: int = 256
+    lr: float = 1e-3
+    num_rollouts: int = 1_000
+    horizon: int = 1
+    terminates: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        for name, count in (("fit_steps", self.fit_steps), ("num_rollouts", self.num_rollouts)):
             check_count(name, count)
-        check_count("horizon", horizon)
-        self.dynamics = dynamics
-        self.actor = actor
-        self.replay_buffer = replay_buffer
-        self.model_buffer = model_buffer
-        self.every = every
-        self.fit_steps = fit_steps
-        self.fit_batch_size = fit_batch_size
-        self.num_rollouts = num_rollouts
-        self.horizon = horizon
-        self.terminates = terminates
-        self.optimizer = torch.optim.AdamW(dynamics.parameters(), lr=lr, fused=True)
+        check_count("horizon", self.horizon)
+        self.optimizer = torch.optim.AdamW(self.dynamics.parameters(), lr=self.lr, fused=True)
 
     def observe(self, batch: TensorDictBase) -> None:
         """Update the model's normalization with the collected steps."""

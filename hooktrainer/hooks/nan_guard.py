@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,7 +31,6 @@ class NanGuard(TrainerHookBase):
     trains = False
 
     def __init__(self) -> None:
-        self._read: Callable[[str, torch.Tensor], float] = _item
         self._checks: FiniteChecks | None = None
         self._changes = -1
         self._defers = False
@@ -52,7 +51,7 @@ class NanGuard(TrainerHookBase):
                     continue
                 # Reading costs a tenth of torch.isfinite for the scalars that losses are.
                 scalar = loss.ndim == 0
-                finite = math.isfinite(self._read(key, loss)) if scalar else loss.isfinite().all()
+                finite = math.isfinite(loss.item()) if scalar else loss.isfinite().all()
                 if not finite:
                     raise self._error(key, loss.item() if scalar else None, self._where())
         if on_device and self._checks is not None:
@@ -94,7 +93,6 @@ class NanGuard(TrainerHookBase):
 
     def register(self, trainer: Loop, name: str = "nan_guard") -> None:
         """Register at ``optimizer``, before every optimizer."""
-        self._read = trainer.metrics.read
         self._checks = trainer.finite
         trainer.register_module(name, self)
         trainer.register_op("optimizer", self, priority=EARLY)
@@ -105,7 +103,3 @@ def _as_scalar(loss: torch.Tensor) -> torch.Tensor:
     if loss.ndim == 0:
         return loss
     return torch.where(loss.isfinite().all(), 0.0, float("nan")).to(loss.dtype)
-
-
-def _item(key: str, loss: torch.Tensor) -> float:
-    return loss.item()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 
+@dataclass(eq=False, repr=False)
 class OptimizerHook(TrainerHookBase):
     """Minimizes the sum of loss components with one optimizer.
 
@@ -55,33 +57,28 @@ class OptimizerHook(TrainerHookBase):
     needs_parameters = True
     leaves_out_steps = True  # after the first value that is not finite
 
-    def __init__(
-        self,
-        optimizer: torch.optim.Optimizer,
-        loss_components: Sequence[str] | None = None,
-        *,
-        error_if_nonfinite: bool = True,
-        grad_norm: bool = True,
-        every: Every | None = None,
-    ) -> None:
-        if loss_components is not None and (
-            isinstance(loss_components, str) or not loss_components
+    optimizer: torch.optim.Optimizer
+    loss_components: Sequence[str] | None = None
+    _: KW_ONLY
+    error_if_nonfinite: bool = True
+    grad_norm: bool = True
+    every: Every | None = None
+
+    def __post_init__(self) -> None:
+        if self.loss_components is not None and (
+            isinstance(self.loss_components, str) or not self.loss_components
         ):
             raise ConfigError(
-                f"OptimizerHook(loss_components={loss_components!r}): pass a non-empty list of "
-                "loss keys, or None for all of them."
+                f"OptimizerHook(loss_components={self.loss_components!r}): pass a non-empty list "
+                "of loss keys, or None for all of them."
             )
-        self.optimizer = optimizer
-        self.loss_components = None if loss_components is None else list(loss_components)
-        self.error_if_nonfinite = error_if_nonfinite
-        self.grad_norm = grad_norm
-        self.every = every
-        self.eager_update = EagerUpdate(optimizer, self.loss_components, grad_norm)
+        self.loss_components = None if self.loss_components is None else list(self.loss_components)
+        self.eager_update = EagerUpdate(self.optimizer, self.loss_components, self.grad_norm)
         self.update: OptimizerUpdate = self.eager_update
         self.gradient_hooks: list[Callable[[torch.optim.Optimizer], None]] = []
         self._given = [
             {name: value for name, value in group.items() if isinstance(value, (int, float, tuple))}
-            for group in optimizer.param_groups
+            for group in self.optimizer.param_groups
         ]
         self._metrics: Metrics | None = None
         self._checks: FiniteChecks | None = None
@@ -393,16 +390,11 @@ class EagerUpdate:
 
 
 def _lay_out_gradients(optimizer: torch.optim.Optimizer) -> None:
-    """Copy gradients whose strides differ from their parameters'.
-
-    torch's fused kernels scramble such gradients, which users or libraries may assign, without an
-    error.
-    """
+    """Copy gradients whose strides differ from their parameters', which fused kernels scramble."""
     for group in optimizer.param_groups:
-        if group.get("fused"):
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    parameter.grad = laid_out_as(parameter, parameter.grad)
+        for parameter in group["params"] if group.get("fused") else ():
+            if parameter.grad is not None:
+                parameter.grad = laid_out_as(parameter, parameter.grad)
 
 
 class TakenStep:

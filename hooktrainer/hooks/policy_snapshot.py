@@ -8,6 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ..policies.recorder import PolicyRecorder
 
 
+@dataclass(eq=False, repr=False)
 class PolicySnapshot(TrainerHookBase):
     """Takes snapshots of the policy before training, at a cadence, and at the end.
 
@@ -67,51 +69,39 @@ class PolicySnapshot(TrainerHookBase):
     saved_attributes = ("_newest",)
     phase = "snapshot"
 
-    def __init__(
-        self,
-        policy: Any,
-        env: Any = None,
-        run_dir: RunDir | Path | str | None = None,
-        *,
-        every: Every | None = None,
-        snapshots: int | None = None,
-        policy_fn: Callable[[int, Any], object] | None = None,
-        keep: Retention | None = None,
-        episodes: int = EPISODES,
-        seed: int = SEED,
-        env_kwargs: Mapping[str, Any] | None = None,
-        frame_skip: int = 1,
-        categorical_actions: bool = True,
-        groups: Mapping[str, Sequence[str]] | None = None,
-        report: bool = True,
-    ) -> None:
-        if (every is None) == (snapshots is None):
+    policy: Any
+    env: Any = None
+    run_dir: Any = None
+    _: KW_ONLY
+    every: Every | None = None
+    snapshots: int | None = None
+    policy_fn: Callable[[int, Any], object] | None = None
+    keep: Retention | None = None
+    episodes: int = EPISODES
+    seed: int = SEED
+    env_kwargs: Mapping[str, Any] | None = None
+    frame_skip: int = 1
+    categorical_actions: bool = True
+    groups: Mapping[str, Sequence[str]] | None = None
+    report: bool = True
+
+    def __post_init__(self) -> None:
+        if (self.every is None) == (self.snapshots is None):
             raise ConfigError(
-                f"PolicySnapshot(every={every!r}, snapshots={snapshots!r}): give exactly one."
+                f"PolicySnapshot(every={self.every!r}, snapshots={self.snapshots!r}): give exactly "
+                "one."
             )
-        if snapshots is not None:
-            check_snapshots(snapshots)
-        check_not_negative("episodes", episodes)
-        check_not_negative("seed", seed)
-        if (env is None or run_dir is None) and policy_fn is None:
+        if self.snapshots is not None:
+            check_snapshots(self.snapshots)
+        check_not_negative("episodes", self.episodes)
+        check_not_negative("seed", self.seed)
+        if (self.env is None or self.run_dir is None) and self.policy_fn is None:
             raise ConfigError(
                 "PolicySnapshot needs env and run_dir to save snapshots, or a policy_fn to call."
             )
-        self.policy = policy
-        self.env = env
-        self.run_dir = None if run_dir is None or env is None else RunDir(run_dir)
+        self.run_dir = None if self.run_dir is None or self.env is None else RunDir(self.run_dir)
         self.is_saved = self.run_dir is None  # else the saved snapshots are the state
-        self.every = every
-        self.snapshots = snapshots
-        self.policy_fn = policy_fn
-        self.keep = None if keep is None else as_retention(keep)
-        self.episodes = episodes
-        self.seed = seed
-        self.env_kwargs = env_kwargs
-        self.frame_skip = frame_skip
-        self.categorical_actions = categorical_actions
-        self.groups = groups
-        self.report = report
+        self.keep = None if self.keep is None else as_retention(self.keep)
         self._recorder: PolicyRecorder | None = None
         self._evaluator: Evaluator | None = None
         self._cadence: SpreadCadence | None = None

@@ -155,9 +155,6 @@ class _Phases:
         while self._open:
             self._open.pop().__exit__(None, None, None)
 
-    def read(self) -> dict[str, float]:
-        return {}
-
 
 # -- `Tracer`.
 
@@ -190,7 +187,6 @@ class Tracer(TrainerHookBase):
         """Start recording."""
         self._trace = trainer.timing.trace = Trace()
         self._last = trainer.progress.batches + self.batches
-        trainer.registry.time_every_pass(True)
 
     def __call__(self, batch: TensorDictBase) -> None:
         """Stop after the last batch; its logging and saving is included."""
@@ -210,7 +206,6 @@ class Tracer(TrainerHookBase):
         if (trace := self._trace) is None:
             return
         self._trace = self.trainer.timing.trace = None
-        self.trainer.registry.time_every_pass(False)
         trace.write(self.path)
 
     def register(self, trainer: Loop, name: str = "tracer") -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase
-from torch import nn
 
 from ..base.checks import check_count, check_fraction, check_rate
 from ..base.tensordicts import mask_of
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 
+@dataclass(eq=False, repr=False)
 class RandomNetworkDistillation(AveragingHook):
     """Adds an intrinsic reward for observations whose random features are not yet predictable.
 
@@ -55,31 +56,28 @@ class RandomNetworkDistillation(AveragingHook):
     saved_attributes = ("norm", "target", "predictor", "optimizer", "_moments", "_returns")
     phase = "rnd"
 
-    def __init__(
-        self,
-        features: int,
-        *,
-        coeff: float = 1.0,
-        gamma: float = 0.99,
-        target: nn.Module | None = None,
-        predictor: nn.Module | None = None,
-        lr: float = 1e-3,
-        steps: int = 4,
-        proportion: float = 1.0,
-        key: NestedKey = ("next", "observation"),
-    ) -> None:
-        check_count("RandomNetworkDistillation: features", features)
-        check_count("RandomNetworkDistillation: steps", steps)
-        self.coeff = check_rate("RandomNetworkDistillation: coeff", coeff)
-        self.gamma = check_fraction("RandomNetworkDistillation: gamma", gamma)
-        self.proportion = check_fraction("RandomNetworkDistillation: proportion", proportion)
-        self.steps = steps
-        self.key = key
-        self.norm = RunningNorm(features, clip=5.0)
-        self.target = target or mlp(features, 32, (64, 64))
-        self.predictor = predictor or mlp(features, 32, (64, 64))
+    features: int
+    _: KW_ONLY
+    coeff: float = 1.0
+    gamma: float = 0.99
+    target: Any = None
+    predictor: Any = None
+    lr: float = 1e-3
+    steps: int = 4
+    proportion: float = 1.0
+    key: NestedKey = ("next", "observation")
+
+    def __post_init__(self) -> None:
+        check_count("RandomNetworkDistillation: features", self.features)
+        check_count("RandomNetworkDistillation: steps", self.steps)
+        self.coeff = check_rate("RandomNetworkDistillation: coeff", self.coeff)
+        self.gamma = check_fraction("RandomNetworkDistillation: gamma", self.gamma)
+        self.proportion = check_fraction("RandomNetworkDistillation: proportion", self.proportion)
+        self.norm = RunningNorm(self.features, clip=5.0)
+        self.target = self.target or mlp(self.features, 32, (64, 64))
+        self.predictor = self.predictor or mlp(self.features, 32, (64, 64))
         self.target.requires_grad_(False)
-        self.optimizer = torch.optim.Adam(self.predictor.parameters(), lr=lr)
+        self.optimizer = torch.optim.Adam(self.predictor.parameters(), lr=self.lr)
         # Mean, mean square and count of the intrinsic return; its current value per environment.
         self._moments = torch.zeros(3, dtype=torch.float64)
         self._returns = torch.zeros(0, dtype=torch.float64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 
+@dataclass(eq=False, repr=False)
 class ReplayBufferTrainer(TrainerHookBase):
     """Extends a replay buffer with every batch, samples it, and updates its priorities.
 
@@ -34,23 +36,15 @@ class ReplayBufferTrainer(TrainerHookBase):
         iterate: Whether to iterate over the buffer instead; its end ends the inner loop.
     """
 
-    def __init__(
-        self,
-        replay_buffer: Any,
-        batch_size: int | None = None,
-        memmap: bool = False,
-        device: torch.device | str | None = None,
-        flatten_tensordicts: bool = False,
-        max_dims: Sequence[int] | None = None,
-        iterate: bool = False,
-    ) -> None:
-        self.replay_buffer = replay_buffer
-        self.batch_size = batch_size
-        self.memmap = memmap
-        self.device = device
-        self.flatten_tensordicts = flatten_tensordicts
-        self.max_dims = max_dims
-        self.iterate = iterate
+    replay_buffer: Any
+    batch_size: int | None = None
+    memmap: bool = False
+    device: torch.device | str | None = None
+    flatten_tensordicts: bool = False
+    max_dims: Sequence[int] | None = None
+    iterate: bool = False
+
+    def __post_init__(self) -> None:
         self._samples: Any = None
 
     def extend(self, batch: TensorDictBase) -> TensorDictBase:

@@ -41,7 +41,7 @@ class RunRecorder(TrainerHookBase):
         progress, control = self.trainer.progress, self.trainer.control
         self.run_dir.update(
             status=control.status,
-            reason=control.stop_reason_in_full,
+            reason=control.stop_reason,
             frames=progress.frames,
             optim_steps=progress.optim_steps,
             seconds=round(progress.seconds, 3),
@@ -80,7 +80,7 @@ class RunRecorder(TrainerHookBase):
         # A finished run that was resumed has its metrics only in the directory.
         score = self.run_dir.read().get("metrics", {}).get("eval/return")
         if trainer.stop_reason is not None:
-            what = str(trainer.control.stop_reason_in_full)
+            what = str(trainer.control.stop_reason)
         elif score is not None:
             what = f"{trainer.control.status}: eval/return {float(score):.1f}"
         else:

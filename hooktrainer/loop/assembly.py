@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from types import FrameType
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -25,6 +22,9 @@ from .hook_points import HookPoint, HookPointName
 from .metrics import Metrics
 from .registry import Bridge, HookHandle, Registry, draw_hooks
 from .timing import Timing
+
+if TYPE_CHECKING:
+    from ..log import Logger
 
 
 class Assembly:
@@ -43,7 +43,7 @@ class Assembly:
         optim_steps_per_batch: int | None,
         loss_module: Callable[[TensorDictBase], TensorDictBase],
         hooks: Iterable[Any] = (),
-        loggers: Sequence[LoopLogger] = (),
+        loggers: Sequence[Logger] = (),
         clip_grad_norm: bool = True,
         clip_norm: float | None = None,
         progress_bar: bool = True,
@@ -200,23 +200,9 @@ class Assembly:
 
         Args:
             reason: Why; the first reason given is kept.
-            status: Status of the run in ``run.json``. For ``"stopped"`` it also records the hook,
-                or the line of code, that called this.
+            status: Status of the run in ``run.json``.
         """
-        by = self._who_calls(sys._getframe(1)) if status == "stopped" else None
-        self.control.request_stop(reason, status, by)
-
-    def _who_calls(self, frame: FrameType) -> str:
-        """Return the class of the hook whose code runs in a frame, else its function and line."""
-        hooks = {id(hook): type(hook).__name__ for hook in self.registry.hooks()}
-        place = f"{frame.f_code.co_name}, {Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-        around: FrameType | None = frame
-        while around is not None:
-            own = id(around.f_locals.get("self"))
-            if own in hooks:
-                return hooks[own]
-            around = around.f_back
-        return place
+        self.control.request_stop(reason, status)
 
     def request_save(self) -> None:
         """Save at the end of the current batch, if the trainer has a file or checkpoints."""
@@ -246,42 +232,6 @@ def register_all(hooks: Iterable[Any], trainer: Assembly) -> None:
                 "TrainerHookBase, or call trainer.register_op(point, it)."
             )
         hook.register(trainer)
-
-
-# -- What the loop asks of a logger.
-
-
-class LoopLogger(Protocol):
-    """A destination of log windows, such as `hooktrainer.log.Logger`.
-
-    Its state is its position. Loading it, when training starts, removes what was logged later.
-    """
-
-    def log_scalars(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Write the metrics of a window that ends at ``step`` environment frames."""
-
-    def log_hparams(self, cfg: Any) -> None:
-        """Write the configuration of the run."""
-
-    def how_to_view(self) -> dict[str, str]:
-        """Return the command or path that shows each destination, by name."""
-
-    def flush(self) -> None:
-        """Wait until everything is written."""
-
-    def set_deadline(self, deadline: float) -> None:
-        """Do not wait beyond ``deadline``, a time of `time.monotonic`."""
-
-    def close(
-        self, status: str = "finished", *, step: int | None = None, reason: str | None = None
-    ) -> None:
-        """Write everything and close."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position after writing everything."""
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Return to a saved position."""
 
 
 # -- `Precision`: in what floating-point type losses are computed.

@@ -34,7 +34,6 @@ class Control:
         self._deadline: float | None = None
         self.stop_reason: str | None = None
         self._stop_status: Stop = "stopped"
-        self._stopped_by: str | None = None
         self.signal: int | None = None  # the one that requested the stop
         self._save = False
         self._log = False
@@ -46,28 +45,19 @@ class Control:
         return self._deadline
 
     @property
-    def stop(self) -> tuple[str | None, Stop, str | None]:
-        """The stop reason, the resulting status and who requested the stop."""
-        return self.stop_reason, self._stop_status, self._stopped_by
+    def stop(self) -> tuple[str | None, Stop]:
+        """The stop reason and the resulting status."""
+        return self.stop_reason, self._stop_status
 
-    @property
-    def stop_reason_in_full(self) -> str | None:
-        """The stop reason, with who requested it if known."""
-        by = self._stopped_by
-        return self.stop_reason if by is None else f"{self.stop_reason} (by {by})"
-
-    def request_stop(
-        self, reason: str | None = None, status: Stop = "stopped", by: str | None = None
-    ) -> None:
+    def request_stop(self, reason: str | None = None, status: Stop = "stopped") -> None:
         """Request a stop; the first request is kept."""
         if self.stop_reason is None:
             self.stop_reason, self._stop_status = reason or "requested", status
-            self._stopped_by = by
 
     def withdraw_stop(self, reason: str | None) -> None:
         """Restore an earlier ``stop_reason`` after a state that requested a stop failed to load."""
         if reason != self.stop_reason:
-            self.stop_reason, self._stop_status, self._stopped_by = reason, "stopped", None
+            self.stop_reason, self._stop_status = reason, "stopped"
 
     def request_save(self) -> None:
         """Request a checkpoint at the end of the batch."""
@@ -134,7 +124,6 @@ class Control:
     def end(self, error: BaseException | None = None) -> None:
         """Set the final status."""
         if error is not None:
-            self._stopped_by = None
             self.status = "failed" if isinstance(error, Exception) else "interrupted"
             self.stop_reason = f"{type(error).__name__}: {error}".rstrip(": ")
             if isinstance(error, SystemExit) and not isinstance(error.code, str):

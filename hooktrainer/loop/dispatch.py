@@ -1,14 +1,13 @@
 """The three dispatchers that call the hooks of a transform, log or action point.
 
-This is the hot path. A dispatcher holds a tuple of bound callables, rebuilt when hooks are added or
-removed, and a second tuple with a clock around each callable for the timed sample of the passes.
+This is the hot path. A dispatcher holds a tuple of timed callables, rebuilt when hooks are added or
+removed.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,10 +19,6 @@ from .hook_points import HookPoint, Kind
 from .metrics import Metrics
 from .timing import HOOK_PREFIX, PhasedCall, TimedCall, Timing
 
-# Of a per-step point's passes the first so many are timed, then one in so many. A prime, so that
-# what a hook does every 8th or 64th step is met as often as it happens.
-_SAMPLE = 61
-
 
 class Dispatcher:
     """Calls the hooks of one point in order."""
@@ -34,12 +29,7 @@ class Dispatcher:
         self.point = point
         self.entries: list[Entry] = []
         self.first = 0
-        self.calls: tuple[Callable[..., Any], ...] = ()
-        self._timed: tuple[TimedCall | PhasedCall, ...] = ()
-        self._passes = 0
-        self._sample = _SAMPLE if point.per_step else 1
-        self._timed_until: float = self._sample
-        self._added_up = 0  # passes whose times were added up, or that were timed
+        self.calls: tuple[TimedCall, ...] = ()
         self._progress = progress
         self._log = metrics.log
         self._timing = timing
@@ -57,59 +47,27 @@ class Dispatcher:
         self.entries = [e for e in self.entries if e is not entry]
 
     def compile(self) -> None:
-        """Build the tuples of callables from the entries."""
-        self.add_up()
-        called = self.entries[self.first :]
-        self.calls = tuple(entry.call(self._progress) for entry in called)
-        self._timed = tuple(map(self._with_clock, self.calls, called))
-        self._timed_until = max(self._timed_until, self._passes + self._sample)
+        """Build the tuple of callables from the entries."""
+        self.calls = tuple(map(self._timed, self.entries[self.first :]))
 
-    def time_every_pass(self, on: bool) -> None:
-        """Time every pass of a per-step point, as for a trace, or only a sample."""
-        self._timed_until = math.inf if on else self._passes
-
-    def add_up(self) -> None:
-        """Add the time of a per-step point's hooks since the last call."""
-        untimed = self._passes - self._added_up
-        for timed in self._timed:
-            if isinstance(timed, TimedCall):
-                timed.add_up(untimed)
-        self._added_up = self._passes
-
-    def _with_clock(self, call: Callable[..., Any], entry: Entry) -> TimedCall | PhasedCall:
-        name = f"{HOOK_PREFIX}{entry.name}"
+    def _timed(self, entry: Entry) -> TimedCall:
+        call, name = entry.call(self._progress), f"{HOOK_PREFIX}{entry.name}"
         self._timing.hooks[name] = entry.phase
         if self.point.per_step:
             return TimedCall(call, self._timing, name)
         return PhasedCall(call, self._timing, name, entry.phase)
 
-    def _next_calls(self) -> tuple[Callable[..., Any], ...]:
-        passes = self._passes
-        self._passes = passes + 1
-        if passes < self._timed_until or not passes % self._sample:
-            self._added_up += 1
-            return self._timed
-        return self.calls
-
-    def _name_of(self, call: Any) -> str:
-        called = self.entries[self.first :]
-        for entry, plain, timed in zip(called, self.calls, self._timed, strict=True):
-            if call is plain or call is timed:
-                return entry.name
-        call = getattr(call, "call", call)  # the hook took itself out
-        return str(getattr(call, "__qualname__", call))
-
     def _annotate(self, error: Exception, call: Any) -> None:
         """Add a note with the hook, the point and the counters."""
         add_note(
             error,
-            f"in hook {self._name_of(call)!r} at hook point {self.point!s} "
+            f"in hook {call.hook!r} at hook point {self.point!s} "
             f"(frames {self._progress.frames}, optimizer step {self._progress.optim_steps})",
         )
 
     def _wrong_return(self, call: Any, out: Any) -> HookReturnError:
         return HookReturnError(
-            f"hook {self._name_of(call)!r} at hook point {self.point!s} returned {out!r:.80} of "
+            f"hook {call.hook!r} at hook point {self.point!s} returned {out!r:.80} of "
             f"type {type(out).__name__}; this {self.point.kind} point takes {self.point.returns}."
         )
 
@@ -119,10 +77,9 @@ class TransformDispatcher(Dispatcher):
 
     def __call__(self, value: Any, *args: Any) -> Any:
         """Return the last hook's result; ``None`` from a hook leaves the value unchanged."""
-        calls = self._next_calls()
         call = None
         try:
-            for call in calls:
+            for call in self.calls:
                 out = call(value, *args)
                 if out.__class__ is TensorDict or is_tensor_collection(out):
                     value = out
@@ -139,10 +96,9 @@ class LogDispatcher(Dispatcher):
 
     def __call__(self, batch: Any) -> None:
         """Call every hook."""
-        calls = self._next_calls()
         call = None
         try:
-            for call in calls:
+            for call in self.calls:
                 out = call(batch)
                 if out is not None:
                     if not isinstance(out, dict):
@@ -158,10 +114,9 @@ class ActionDispatcher(Dispatcher):
 
     def __call__(self) -> None:
         """Call every hook."""
-        calls = self._next_calls()
         call = None
         try:
-            for call in calls:
+            for call in self.calls:
                 call()
         except Exception as error:
             self._annotate(error, call)

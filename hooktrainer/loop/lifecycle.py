@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
-import torch
 from tensordict import TensorDictBase, is_tensor_collection
 
 from ..base.frames_bar import frames_bar, show_frames
@@ -21,7 +19,6 @@ from .cadence import Progress
 from .closing import call_all, close_methods
 from .metrics import Latest, Metrics
 from .state import Resume, load_trainer_state, open_window_state, trainer_state, with_open_window
-from .timing import Timing
 
 _END = object()
 
@@ -116,7 +113,7 @@ class Lifecycle(Assembly):
             # The bar first, so that hooks can print below it.
             closers = close_methods(self._bar, *hooks, self.source, self._saver)
             status, frames = self.control.status, self.collected_frames
-            why = self.control.stop_reason_in_full
+            why = self.control.stop_reason
             closers += [
                 functools.partial(logger.close, status, step=frames, reason=why)
                 for logger in self.loggers
@@ -152,7 +149,6 @@ class Lifecycle(Assembly):
     def _start(self) -> None:
         self._check_ready()
         self.timing.start_lap()
-        time_device(self.timing, self.loss_module)
         self.source.timing = self.timing  # it tells what collecting consists of
         if self.progress_bar:
             self._bar = ProgressBar(self.total_frames, self.progress, self.metrics)
@@ -205,7 +201,6 @@ class Lifecycle(Assembly):
     def _write_window(self, *, flush: bool = False) -> None:
         with self.timing.phase("log"):
             self.finite.settle()
-            self.registry.add_up_times()
             times = self.timing.close_window(self.progress.frames, self.progress.batches)
             if times:
                 self.metrics.log({"train/optim_steps": Latest(self.optim_count)} | times)
@@ -290,69 +285,3 @@ class ProgressBar:
         latest = ((name, self._metrics.shown(name)) for name in self._metrics.pbar_names)
         shown = {name: f"{value:.4g}" for name, value in latest if value is not None}
         self._bar.set_postfix(shown, refresh=False)
-
-
-# -- `DeviceClock`: how long an accelerator worked for each phase, without ever waiting for it.
-
-
-class Event(Protocol):
-    """A mark in an accelerator's stream, such as `torch.cuda.Event`."""
-
-    def query(self) -> bool:
-        """Return whether the work before the mark is done."""
-
-    def elapsed_time(self, end_event: Any) -> float:
-        """Return the milliseconds from this mark to a later one."""
-
-
-class DeviceClock:
-    """Measures device time per phase with events, without synchronizing.
-
-    Each phase is enclosed in two events, read at the end of a log window if they have passed, else
-    in a later one. A nested phase is subtracted from the outer one. Idle time between the two
-    events is included.
-    """
-
-    def __init__(self, mark: Callable[[], Event]) -> None:
-        self._mark = mark
-        self._open: list[tuple[str, Event]] = []
-        self._stretches: deque[tuple[str, Event, Event]] = deque()
-
-    def begin(self, phase: str) -> None:
-        """Record the start of a phase."""
-        event = self._mark()
-        if self._open:
-            outer, begun = self._open[-1]
-            self._stretches.append((outer, begun, event))
-        self._open.append((phase, event))
-
-    def end(self, phase: str) -> None:
-        """Record the end of the innermost phase."""
-        event = self._mark()
-        name, begun = self._open.pop()
-        self._stretches.append((name, begun, event))
-        if self._open:
-            self._open[-1] = (self._open[-1][0], event)
-
-    def read(self) -> dict[str, float]:
-        """Return the seconds of ``device/<phase>`` of passed events since the last call."""
-        seconds: defaultdict[str, float] = defaultdict(float)
-        while self._stretches and self._stretches[0][2].query():
-            name, begun, ended = self._stretches.popleft()
-            seconds[f"device/{name}"] += begun.elapsed_time(ended) / 1000
-        return seconds
-
-
-def time_device(timing: Timing, loss_module: Any) -> None:
-    """Add a `DeviceClock` if the loss module is on a CUDA device."""
-    parameters = loss_module.parameters() if isinstance(loss_module, torch.nn.Module) else ()
-    device = next((parameter.device for parameter in parameters), None)
-    if device is None or device.type != "cuda":
-        return
-
-    def mark() -> Event:
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record(torch.cuda.current_stream(device))
-        return event
-
-    timing.listeners = (*timing.listeners, DeviceClock(mark))

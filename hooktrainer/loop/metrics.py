@@ -14,7 +14,6 @@ from tensordict import TensorDictBase
 
 from ..base.words import as_name
 
-_UNREAD: tuple[torch.Tensor | None, float] = (None, 0.0)
 _CHUNK = 256  # values kept before they are added up; bounds the memory of a long window
 
 
@@ -86,7 +85,6 @@ class Metrics:
         self.pbar_names: dict[str, None] = {}
         self._series: dict[str, _Series] = {}
         self._losses: dict[str, _Series] = {}
-        self._read: dict[str, tuple[torch.Tensor, float]] = {}
         self._renamed: dict[str, str] = {}
 
     def log(self, values: Mapping[str, Any]) -> None:
@@ -107,29 +105,17 @@ class Metrics:
             series = self._series[name] = _Series()
         series.add(value)
 
-    def read(self, key: str, loss: torch.Tensor) -> float:
-        """Return the number in a scalar loss; `log_losses` then does not read it again."""
-        number = loss.item()
-        self._read[key] = (loss, number)
-        return number
-
     def log_losses(self, losses: TensorDictBase) -> None:
         """Add the losses of a step: ``loss_<x>`` as ``loss/<x>``, others as ``train/<key>``."""
-        already = self._read
         for key, value in losses.items():
             series = self._losses.get(key)
             if series is None:
                 series = self._losses[key] = self._new_loss(key)
-            loss, number = already.get(key, _UNREAD)
-            if loss is value:
-                series.add(number)
-                continue
             if value.ndim:
                 value = value.float().mean()
             # Reading a scalar on the CPU waits for nothing and costs a tenth of keeping it. On an
             # accelerator it stays there, as a copy: a CUDA graph overwrites its outputs.
             series.add(value.item() if value.is_cpu else value.detach().clone())
-        already.clear()
 
     def latest(self, name: str) -> float | None:
         """Return the last logged value of ``name``; ``None`` if there is none."""

@@ -207,16 +207,6 @@ class Registry:
         self.points["post_loss"](sub_batch)
         return self._before(losses, clip_grad_norm, clip_norm, 0)
 
-    def add_up_times(self) -> None:
-        """Add up the sampled times of the inner loop's hooks."""
-        for dispatcher in (*self.points.values(), self._before):
-            dispatcher.add_up()
-
-    def time_every_pass(self, on: bool) -> None:
-        """Time every pass of the inner loop's points, or only a sample."""
-        for dispatcher in (*self.points.values(), self._before):
-            dispatcher.time_every_pass(on)
-
     def cadences(self) -> dict[str, Every]:
         """Return the cadence of every op that has one, under a unique key."""
         found: dict[str, Every] = {}

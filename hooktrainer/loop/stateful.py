@@ -20,6 +20,11 @@ class Stateful(Protocol):
 
     A state consists of Python scalars, strings, tensors, NumPy arrays, TensorDicts, and dicts,
     lists and tuples of them. Saving refuses anything else, and names the object and the key.
+
+    Optional members check a saved state before it is loaded: ``mismatches(saved)`` lists why it
+    does not fit, a line each, and ``fitting(saved)`` returns the part to load with
+    ``strict=False``. ``remedy`` is how to remove mismatches, as a clause. ``has_parameters`` marks
+    the trained parameters, ``needs_parameters`` a state that is reset where these do not match.
     """
 
     def state_dict(self) -> dict[str, Any]:
@@ -29,38 +34,6 @@ class Stateful(Protocol):
         """Restore what `state_dict` returned, or raise."""
 
 
-class ComparableStateful(Stateful, Protocol):
-    """A `Stateful` that can check a saved state before it is loaded.
-
-    Every member is optional; these are the defaults.
-
-    Attributes:
-        remedy: How to remove its mismatches, as a clause: ``"build the networks as they were"``.
-        has_parameters: Whether it holds the trained parameters.
-        needs_parameters: Whether its state is useless with other parameters, like an optimizer's.
-            It is then reset if the parameters do not match.
-    """
-
-    remedy: str = REGISTER
-    has_parameters: bool = False
-    needs_parameters: bool = False
-
-    def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
-        """List why ``saved`` does not fit, without changing anything.
-
-        Args:
-            saved: Result of `state_dict` of such an object.
-
-        Returns:
-            One line per mismatch, with both values: ``"decay is 0.9 here and 0.99 in the state"``.
-        """
-        return []
-
-    def fitting(self, saved: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the part of ``saved`` to load with ``strict=False``; ``None`` for nothing."""
-        return None
-
-
 def has_state(thing: Any) -> bool:
     """Return whether ``thing`` has both methods, neither abstract."""
     methods = [getattr(thing, name, None) for name in ("state_dict", "load_state_dict")]
@@ -68,13 +41,13 @@ def has_state(thing: Any) -> bool:
 
 
 def mismatches(thing: Any, saved: Any) -> list[str]:
-    """List why ``saved`` does not fit; see `ComparableStateful`."""
+    """List why ``saved`` does not fit; see `Stateful`."""
     compare = getattr(thing, "mismatches", None)
     return list(compare(saved)) if callable(compare) else []
 
 
 def fitting(thing: Any, saved: Any) -> Mapping[str, Any] | None:
-    """Return the part of ``saved`` that can be loaded; see `ComparableStateful`."""
+    """Return the part of ``saved`` that can be loaded; see `Stateful`."""
     select = getattr(thing, "fitting", None)
     return select(saved) if callable(select) else None
 

@@ -9,10 +9,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-CONCURRENT: Final = {
-    "worker": "beside the loop",
-    "device": "on the accelerator",
-}
+CONCURRENT: Final = {"worker": "beside the loop"}
 """Title of each group of times that are not part of the loop's own."""
 
 _LEAST = 0.001  # share of all of it below which a hook is left out
@@ -24,12 +21,6 @@ class TimeRow(NamedTuple):
     label: str
     seconds: float
     depth: int
-    is_estimate: bool = False
-
-    @property
-    def shown(self) -> str:
-        """The seconds as text; estimates begin with ``~``."""
-        return f"{'~' * self.is_estimate}{self.seconds:.2f}"
 
 
 def serial_rows(
@@ -45,21 +36,12 @@ def serial_rows(
 
 
 def _parts(phase: str, times: Mapping[str, float], hooks: Mapping[str, str]) -> list[TimeRow]:
-    estimates: set[str] = set()
     parts = {n.removeprefix(f"{phase}/"): t for n, t in times.items() if n.startswith(f"{phase}/")}
     inside = [name for name, where in hooks.items() if where == phase and name in times]
     if len(inside) > 1 or phase in ("hooks", "optimize"):  # a single one is the phase itself
         least = _LEAST * times.get("step", 0.0)
-        own = {name.partition("/")[2]: times[name] for name in inside if times[name] > least}
-        # Hooks of the inner loop are timed in a sample of the steps. Together they are no more
-        # than what the clock around all steps has measured.
-        if phase == "optimize":
-            estimates = set(own)
-        left, found = max(0.0, times[phase] - sum(parts.values())), sum(own.values())
-        if estimates and found > left:
-            own = {name: time * left / found for name, time in own.items()}
-        parts |= own
-    rows = [TimeRow(name, time, 1, name in estimates) for name, time in parts.items()]
+        parts |= {name.partition("/")[2]: times[name] for name in inside if times[name] > least}
+    rows = [TimeRow(name, time, 1) for name, time in parts.items()]
     return sorted(rows, key=lambda row: -row.seconds)
 
 
@@ -89,7 +71,9 @@ def time_table(totals: Mapping[str, float], hooks: Mapping[str, str]) -> Table:
         part = row.seconds / whole if whole else 0.0
         share = f"{part:.1%}" if whole else ""
         bar = "" if row.depth or not has_bar else f"[cyan]{bar_of(part)}[/cyan]"
-        table.add_row("  " * row.depth + escape(row.label), row.shown, share, bar, style=style)
+        table.add_row(
+            "  " * row.depth + escape(row.label), f"{row.seconds:.2f}", share, bar, style=style
+        )
 
     rows = serial_rows(totals, hooks)
     for row in rows:
@@ -97,9 +81,6 @@ def time_table(totals: Mapping[str, float], hooks: Mapping[str, str]) -> Table:
     rest = whole - sum(row.seconds for row in rows if not row.depth)
     if rest > 0.001 * whole:
         add(TimeRow("in between", rest, 0))
-    if any(row.is_estimate for row in rows):
-        table.caption = "~ estimated from a sample of the optimizer steps"
-        table.caption_justify = "left"
     table.add_section()
     add(TimeRow("all of it", whole, 0), "bold", has_bar=False)
     for group, title in CONCURRENT.items():

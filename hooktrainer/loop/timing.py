@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,20 +20,16 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 HOOK_PREFIX = "hook/"
-_RECENT = 16  # timed calls that speak for those that are not
 
 
 class PhaseListener(Protocol):
-    """Measures phases in its own way, such as device time."""
+    """Follows the phases, such as a profile that shows them."""
 
     def begin(self, phase: str) -> None:
         """Called when a phase begins; the outer one pauses."""
 
     def end(self, phase: str) -> None:
         """Called when the phase ends; the outer one continues."""
-
-    def read(self) -> Mapping[str, float]:
-        """Return the seconds by name measured since the last call."""
 
 
 class Timing:
@@ -45,10 +41,7 @@ class Timing:
     together they make up ``step``, the whole time of a batch.
 
     A name with a slash is a part of something: ``collect/env`` of ``collect``, ``hook/<name>`` is
-    one hook, ``worker/<name>`` another thread or process, ``device/<phase>`` an accelerator.
-
-    Hooks of per-step points are timed in a sample of the passes, since reading the clock costs as
-    much as a small hook; the other passes count as the mean of recent timed ones.
+    one hook, ``worker/<name>`` another thread or process.
 
     Attributes:
         totals: Seconds by name, since this object was created.
@@ -156,7 +149,6 @@ class Timing:
         new_batches = batches - self._window_batches
         if new_batches <= 0 or not self.reports:
             return {}
-        self._read_listeners()
         seconds = {
             name: total - self._window_start.get(name, 0.0) for name, total in self.totals.items()
         }
@@ -175,13 +167,7 @@ class Timing:
         """Return the time of the run as a `rich` table."""
         from .time_table import time_table
 
-        self._read_listeners()
         return time_table(self.totals, self.hooks)
-
-    def _read_listeners(self) -> None:
-        for listener in self.listeners:
-            for name, seconds in listener.read().items():
-                self.totals[name] += seconds
 
     def __getstate__(self) -> dict[str, Any]:
         # What listens, what is recorded and what is under way belong to this process.
@@ -204,15 +190,40 @@ class _Phase:
         self.timing.end(self.name, self.start)
 
 
-class PhasedCall:
-    """Calls a hook outside the inner loop, as part of a serial phase."""
+class TimedCall:
+    """Calls and times a hook of the inner loop."""
 
-    __slots__ = ("call", "name", "phase", "timing")
+    __slots__ = ("call", "name", "timing")
 
-    def __init__(self, call: Any, timing: Timing, name: str, phase: str) -> None:
+    def __init__(self, call: Any, timing: Timing, name: str) -> None:
         self.call = call
         self.timing = timing
         self.name = name
+
+    @property
+    def hook(self) -> str:
+        """The hook's name."""
+        return self.name.removeprefix(HOOK_PREFIX)
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the hook."""
+        start = perf_counter()
+        try:
+            return self.call(*args)
+        finally:
+            end, timing = perf_counter(), self.timing
+            timing.totals[self.name] += end - start
+            if timing.trace is not None:
+                timing.trace.add(f"optimize/{self.hook}", start, end)
+
+
+class PhasedCall(TimedCall):
+    """Calls a hook outside the inner loop, as part of a serial phase."""
+
+    __slots__ = ("phase",)
+
+    def __init__(self, call: Any, timing: Timing, name: str, phase: str) -> None:
+        super().__init__(call, timing, name)
         self.phase = phase
 
     def __call__(self, *args: Any) -> Any:
@@ -222,38 +233,6 @@ class PhasedCall:
             return self.call(*args)
         finally:
             self.timing.end(self.phase, start, self.name)
-
-
-class TimedCall:
-    """Calls and times a hook of the inner loop."""
-
-    __slots__ = ("call", "name", "recent", "seconds", "timing")
-
-    def __init__(self, call: Any, timing: Timing, name: str) -> None:
-        self.call = call
-        self.timing = timing
-        self.name = name
-        self.seconds = 0.0
-        self.recent: deque[float] = deque(maxlen=_RECENT)
-
-    def __call__(self, *args: Any) -> Any:
-        """Call the hook."""
-        start = perf_counter()
-        try:
-            return self.call(*args)
-        finally:
-            end = perf_counter()
-            self.seconds += end - start
-            self.recent.append(end - start)
-            if self.timing.trace is not None:
-                self.timing.span(f"optimize/{self.name.removeprefix(HOOK_PREFIX)}", start, end)
-
-    def add_up(self, untimed: int) -> None:
-        """Add the time of the calls, plus the recent mean for each call that was not timed."""
-        if self.recent:
-            mean = sum(self.recent) / len(self.recent)
-            self.timing.add(self.name, self.seconds + untimed * mean)
-            self.seconds = 0.0
 
 
 # -- `Trace`: what happened when, in the format that chrome://tracing and Perfetto read.

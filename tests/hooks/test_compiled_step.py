@@ -175,12 +175,6 @@ def in_time(batch):
     return whole.set("next", TensorDict(steps, whole.shape))
 
 
-def test_a_smaller_mini_batch_is_a_graph_of_its_own(called):
-    hooks = [At("batch_process", lambda batch: batch[:20])]
-    assert_compiled_equals_eager(lambda step: train(*hooks, step=step))
-    assert called == [("StepGraph", 2), ("StepGraph", 1)] * 2 * BATCHES
-
-
 class Look:
     """Remembers the weights, whatever point it is at."""
 
@@ -220,20 +214,6 @@ def test_a_hook_between_the_loss_and_the_step_sees_the_weights_of_before(point, 
     torch.testing.assert_close(looks[1].found, looks[0].found)
     assert_same(*runs)
     assert set(called) == {("GradientGraph", 1)}
-
-
-def test_a_hook_registered_during_training_is_called(called):
-    class Later:
-        def register(self, trainer):
-            self.trainer = trainer
-            trainer.register_op("post_steps", self)
-
-        def __call__(self):
-            if self.trainer.progress.batches == 1:
-                self.trainer.register_op("post_loss", lambda sub_batch: None)
-
-    train(Later(), step=CompiledStep(6))
-    assert called == [("StepGraph", 6)] * 2 + [("GradientGraph", 1)] * 12 * (BATCHES - 1)
 
 
 def test_a_hook_registered_between_two_steps_is_called(called):
@@ -474,14 +454,6 @@ def test_losses_and_steps_that_cannot_be_compiled_are_refused():
     loss.register_forward_hook(lambda *_: None)
     with pytest.raises(ConfigError, match="ClipPPOLoss has forward hooks"):
         train(step=CompiledStep(), loss=loss)
-
-
-def test_a_parameter_without_gradient_in_a_group_is_refused_as_without_compiling():
-    for step in (None, CompiledStep()):
-        loss = Writes()
-        loss.unused = nn.Parameter(torch.zeros(2))
-        with pytest.raises(ConfigError, match=r"FlatAdam: the parameters of shapes \[\(2,\)\]"):
-            train(step=step, loss=loss)
 
 
 def test_eager_computation_is_restored_afterwards():

@@ -56,12 +56,6 @@ def test_stops_after_patience_frames_without_improvement():
     assert "score did not improve on 5 for 20 frames" in hook.stop_reason
 
 
-def test_nothing_happens_while_waiting():
-    frames, hook, _ = run([9, 1, 1, 1, 1, 1], wait_for=30, patience=20)
-    assert frames == 50  # the first look is at 30
-    assert hook.best_score == 1
-
-
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 def test_a_value_that_is_not_finite_stops(bad):
     frames, hook, _ = run([1, bad, 3])
@@ -73,20 +67,6 @@ def test_a_metric_that_never_comes_is_warned_of_once():
     with pytest.warns(UserWarning, match="'score' was not logged in the first 20 frames") as seen:
         assert run([None] * 6)[0] == 60
     assert len(seen) == 1
-
-
-def test_it_resumes_where_it_was():
-    _, hook, trainer = run([1, 5, 4])
-    resumed = EarlyStopping(monitor="score", wait_for=0, patience=20)
-    other = tiny_trainer(total_frames=100)
-    resumed.register(other)
-    other.register_op("post_steps_log", lambda batch: {"score": 4.0})
-    handle = trainer.registry.modules["early_stopping"]
-    assert handle is hook
-    resumed.load_state_dict(hook.state_dict())
-    other.progress.frames = 30
-    other.train()
-    assert other.collected_frames == 40
 
 
 @pytest.mark.parametrize(("patience", "frames"), [(20, 40), (30, 50)])

@@ -9,11 +9,9 @@ from resuming import whole_and_resumed
 from tensordict import TensorDict
 
 from hooktrainer import (
-    CompiledStep,
     ConfigError,
     HookError,
     KLAdaptiveLR,
-    MiniBatches,
     Schedule,
     Trainer,
 )
@@ -104,13 +102,6 @@ def test_flat_adam_takes_a_tensor_as_its_rate():
         optimizer.step()
         weights.append(weight.detach())
     torch.testing.assert_close(*weights)
-
-
-def test_all_groups_have_the_rate():
-    groups = [{"params": [torch.zeros(1)], "lr": lr} for lr in (0.1, 0.2)]
-    optimizer = torch.optim.SGD(groups)
-    KLAdaptiveLR(optimizer)(TensorDict({"kl": torch.tensor(1.0)}, []), True, None, 0)
-    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.1 / 1.5] * 2)
 
 
 def test_impossible_arguments_are_refused():
@@ -235,17 +226,3 @@ def test_the_estimate_by_hand():
     batch |= {"action_log_prob": torch.tensor([0.25, 0.5]).log(), "advantage": torch.ones(2)}
     # The ratios are 2 and 1/2: (2 - 1 - log 2 + 1/2 - 1 + log 2) / 2.
     assert loss(TensorDict(batch, [2]))["kl"].item() == pytest.approx(0.25)
-
-
-def test_a_policy_that_writes_no_parameters_is_estimated():
-    policy = DiagonalGaussianPolicy(mlp(3, 2), 2)
-    assert not {"loc", "scale"} & set(ClipPPOLoss(policy, kl=True).in_keys)
-
-
-def test_a_loss_without_the_divergence_is_refused():
-    trainer = tiny_trainer(optim_steps_per_batch=None)
-    MiniBatches(4).register(trainer)
-    CompiledStep().register(trainer)
-    KLAdaptiveLR(trainer.optimizer).register(trainer)
-    with pytest.raises(HookError, match="no 'kl' among"):
-        trainer.train()

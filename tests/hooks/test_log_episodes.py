@@ -52,10 +52,6 @@ def test_lengths_are_optional():
     assert "train/length" not in LogEpisodes()(batch([1], [3]))
 
 
-def test_without_an_episode_end_nothing_is_logged():
-    assert LogEpisodes()(batch([0, 0], [1, 2])) is None
-
-
 def test_without_returns_it_says_where_they_come_from():
     td = batch([1], [1])
     del td["next", "episode_reward"]

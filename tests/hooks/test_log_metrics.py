@@ -51,16 +51,6 @@ def test_one_value_has_no_deviation():
     assert set(out) == {"x", "log_pbar"}
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float16])
-def test_any_dtype(dtype):
-    out = LogScalar("x", "x")(TensorDict({"x": torch.tensor([0, 1, 1, 0]).to(dtype)}, [4]))
-    assert out["x"] == 0.5
-
-
-def test_the_name_is_the_key_by_default():
-    assert "done" in LogScalar("done")(TensorDict({"done": torch.ones(2)}, [2]))
-
-
 def test_several_in_one_trainer(logger):
     trainer = tiny_trainer(logger=logger, total_frames=10)
     LogScalar(logname="r", log_pbar=True).register(trainer)
@@ -81,13 +71,6 @@ def test_counts_frames_with_frame_skip(logger):
     CountFramesLog(4).register(trainer)
     trainer.train()
     assert logger.column("n_frames") == {40: 40.0, 80: 80.0, 120: 120.0}
-
-
-def test_a_window_shows_the_last_count_not_the_mean(logger):
-    trainer = tiny_trainer(logger=logger)
-    CountFramesLog(1).register(trainer)
-    trainer.train()
-    assert logger.column("n_frames") == {10: 10.0, 50: 50.0}
 
 
 def test_padding_is_not_counted():

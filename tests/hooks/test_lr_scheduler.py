@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 
-from hooktrainer import ConfigError, LRSchedulerHook, Schedule
+from hooktrainer import ConfigError, LRSchedulerHook
 from hooktrainer.testing import FakeCollector, ScriptedLoss, tiny_trainer
 
 
@@ -46,16 +46,6 @@ def test_a_batch_without_a_step_does_not_count():
     trainer = halving(total_frames=40, collector=collector)
     trainer.train()
     assert rate(trainer) == 0.25
-
-
-def test_passed_to_register_op_alone_it_does_not_count_batches_without_a_step_either():
-    collector = FakeCollector()
-    collector.init_random_frames = 30
-    trainer = tiny_trainer(total_frames=40, collector=collector)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(trainer.optimizer, lambda n: 0.5**n)
-    trainer.register_op("post_steps", LRSchedulerHook(scheduler))
-    trainer.train()
-    assert scheduler.last_epoch == 2
 
 
 def test_it_resumes():
@@ -143,17 +133,6 @@ def test_other_schedulers_do_not_warn(make):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trained(make, 60, state)
-
-
-def test_the_advice_of_the_warning_works():
-    first = trained(AT_THEIR_END[0], 30)
-    longer = tiny_trainer(total_frames=60)
-    Schedule.linear(longer.optimizer, "lr", 1.0, 0.0).register(longer)
-    with pytest.warns(UserWarning, match="hook/mine is in the state but not in this trainer"):
-        longer.load_state_dict(first.state_dict(), strict=False)
-    longer.train()
-    moved = longer.loss_module.parameter.item() - first.loss_module.parameter.item()
-    assert moved == pytest.approx(-2 * (3 + 2 + 1) / 6)
 
 
 def test_unregistered_it_steps_at_every_call():

@@ -10,7 +10,6 @@ from hooktrainer import (
     BatchSubSampler,
     ConfigError,
     MiniBatches,
-    RewardNormalizer,
     SelectKeys,
     ValueEstimatorHook,
     mask_batch,
@@ -84,26 +83,12 @@ def test_mini_batches_may_hold_indices_until_they_are_filled():
         assert torch.equal(filled["x"], eager["x"])
 
 
-def test_every_epoch_is_shuffled_differently():
-    first, second = epochs(MiniBatches(4), numbered(100), 2)
-    assert first != second
-    assert sorted(flat(second)) == list(range(100))
-
-
 def test_only_the_keys_asked_for():
     seen, trainer = [], tiny_trainer(optim_steps_per_batch=1, total_frames=10)
     MiniBatches(4, keys=["action", ("next", "reward")]).register(trainer)
     trainer.register_op("post_optim_log", lambda piece: seen.append(set(piece.keys(True, True))))
     trainer.train()
     assert seen == [{"action", ("next", "reward")}]
-
-
-def test_an_epoch_cut_short_does_not_reach_into_the_next():
-    seen, trainer = [], tiny_trainer(optim_steps_per_batch=2, num_epochs=2, total_frames=10)
-    MiniBatches(4).register(trainer)
-    trainer.register_op("post_optim_log", lambda td: seen.append(len(td)))
-    trainer.train()
-    assert seen == [4, 4, 4, 4]  # two full pieces of either epoch
 
 
 def test_a_collector_may_fill_the_same_batch_again():
@@ -120,21 +105,6 @@ def test_a_collector_may_fill_the_same_batch_again():
     trainer.register_op("post_optim_log", lambda td: seen.append(td["x"].unique().tolist()))
     trainer.train()
     assert seen == [[0], [1], [2]]
-
-
-@pytest.mark.parametrize("first", [True, False], ids=["before", "behind"])
-def test_together_with_a_hook_that_copies_the_batch(first):
-    trainer = tiny_trainer(optim_steps_per_batch=None, total_frames=10)
-
-    def no_more_than_three():
-        assert trainer.optim_count <= 3, "the epoch does not end"
-
-    hooks = [RewardNormalizer(), MiniBatches(4)]
-    for hook in hooks if first else hooks[::-1]:
-        hook.register(trainer)
-    trainer.register_op("post_optim", no_more_than_three)
-    trainer.train()
-    assert trainer.optim_count == 3
 
 
 def test_together_with_estimates_renewed_every_epoch():
@@ -200,11 +170,6 @@ def test_one_dimension_without_replacement():
     assert len(set(sub["x"].tolist())) == 7
 
 
-def test_no_more_than_there_is():
-    sub = BatchSubSampler(100)(ordered(10))
-    assert sorted(sub["x"].tolist()) == list(range(10))
-
-
 def test_pieces_are_consecutive_and_stay_in_their_trajectory():
     batch = ordered(3, 10)
     for _ in range(20):
@@ -225,10 +190,6 @@ def test_whole_trajectories_by_default():
     sub = BatchSubSampler(20)(ordered(4, 10))
     assert sub.shape == (2, 10)
     assert (sub["x"][:, 0] % 10 == 0).all()
-
-
-def test_leading_dimensions_are_trajectories():
-    assert BatchSubSampler(6, sub_traj_len=3)(ordered(2, 2, 5)).shape == (2, 3)
 
 
 def masked(*lengths: int, time: int = 6) -> TensorDict:
@@ -266,14 +227,6 @@ def test_pieces_that_do_not_fit(arguments, batch, message):
         BatchSubSampler(*arguments)(batch)
 
 
-def test_pieces_in_a_run():
-    shapes, trainer = [], tiny_trainer(total_frames=10)
-    BatchSubSampler(4, sub_traj_len=2).register(trainer)
-    trainer.register_op("post_optim_log", lambda td: shapes.append(tuple(td.shape)))
-    trainer.train()
-    assert shapes == [(2, 2), (2, 2)]
-
-
 # -- mask_batch ------------------------------------------------------------------------------------
 
 
@@ -290,20 +243,6 @@ def test_without_a_mask_nothing_happens():
     assert mask_batch(batch) is batch
 
 
-def test_a_mask_in_a_run():
-    shapes, trainer = [], tiny_trainer(total_frames=10)
-
-    def add_mask(batch):
-        mask = torch.arange(5).expand(2, 5) < 3
-        return batch.set(("collector", "mask"), mask)
-
-    trainer.register_op("batch_process", add_mask)
-    trainer.register_op("batch_process", mask_batch)
-    trainer.register_op("post_steps_log", lambda td: shapes.append(tuple(td.shape)))
-    trainer.train()
-    assert shapes == [(6,)]
-
-
 # -- SelectKeys ------------------------------------------------------------------------------------
 
 
@@ -313,14 +252,6 @@ def test_only_these_keys_remain():
     trainer.register_op("pre_steps_log", lambda td: seen.append(set(td.keys(True, True))))
     trainer.train()
     assert seen == [{"action", ("next", "reward")}]
-
-
-def test_a_missing_key_names_the_hook():
-    trainer = tiny_trainer()
-    SelectKeys(["obs"]).register(trainer)
-    with pytest.raises(KeyError, match="obs") as caught:
-        trainer.train()
-    assert "select_keys" in caught.value.__notes__[0]
 
 
 EXAMPLES = {

@@ -28,12 +28,6 @@ def package(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-def test_without_packages_there_are_the_projects_own():
-    found = available_hooks()
-    assert found["MiniBatches"] is hooktrainer.MiniBatches
-    assert found["mask_batch"] is hooktrainer.mask_batch
-
-
 def test_a_packages_hook_is_found(package):
     package("histogram = my_hooks:Histogram")
     found = available_hooks()

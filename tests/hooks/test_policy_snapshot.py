@@ -121,17 +121,6 @@ def test_policies_carry_the_id_of_their_run_and_those_of_another_are_left_alone(
     assert found == {(0, own), (100, other), (200, own)}
 
 
-def test_a_function_alone_needs_no_run():
-    trainer, seen = make_trainer(), []
-    PolicySnapshot(
-        trainer.loss_module.policy,
-        every=Every(frames=100),
-        policy_fn=lambda frames, policy: seen.append(frames),
-    ).register(trainer)
-    trainer.train()
-    assert seen == [0, 100, 200]
-
-
 def draw(frames, policy):
     random.random()
     np.random.random()

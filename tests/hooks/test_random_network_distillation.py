@@ -12,7 +12,6 @@ from torch import nn
 
 from hooktrainer import RandomNetworkDistillation, Trainer
 from hooktrainer.algorithms import PPO
-from hooktrainer.testing import tiny_trainer
 
 
 def example(trainer):
@@ -143,11 +142,3 @@ def test_advantages_are_of_both_rewards_and_logged_returns_of_one():
     returns = trainer.metrics.reported
     assert returns["train/return"] == returns["train/length"]
     assert returns["rnd/reward"] > 0
-
-
-def test_it_needs_no_parameters_of_a_loss():
-    trainer = tiny_trainer()
-    hook = example(trainer)
-    hook.register(trainer)
-    trainer.train()
-    assert hook.norm.count == 50

@@ -41,13 +41,6 @@ def test_a_batch_size_of_its_own():
     assert hook.sample(None).shape == (7,)
 
 
-def test_rows_are_stored_as_they_are_by_default():
-    replay = buffer()
-    ReplayBufferTrainer(replay).extend(numbered(3, 5))
-    assert len(replay) == 3
-    assert replay[:].shape == (3, 5)
-
-
 def test_rows_may_be_padded():
     replay = buffer()
     out = ReplayBufferTrainer(replay, max_dims=[-1, 8]).extend(numbered(3, 5))
@@ -69,12 +62,6 @@ def test_the_last_step_of_each_row_is_marked_truncated():
     expected = [False, False, True, False, False, True]
     assert replay[:]["next", "truncated"].flatten().tolist() == expected
     assert replay[:]["next", "done"].flatten().tolist() == expected
-
-
-def test_a_batch_of_flags_without_a_last_dimension():
-    batch = TensorDict({"next": {"truncated": torch.zeros(2, 3, dtype=torch.bool)}}, [2, 3])
-    out = ReplayBufferTrainer(buffer(), flatten_tensordicts=True).extend(batch)
-    assert out["next", "truncated"].tolist() == [False, False, True, False, False, True]
 
 
 def test_the_collectors_batch_is_left_as_it_is():

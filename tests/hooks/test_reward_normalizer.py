@@ -46,13 +46,6 @@ def test_rewards_are_normalized_and_scaled():
     assert torch.allclose(out, torch.tensor([0.0, 10 / math.sqrt(2)]))
 
 
-def test_the_batch_is_left_as_it_is():
-    hook, batch = RewardNormalizer(), rewards(1.0, 2.0)
-    hook.update_reward_stats(batch)
-    assert hook.normalize_reward(batch) is not batch
-    assert batch["next", "reward"].flatten().tolist() == [1.0, 2.0]
-
-
 def test_normalized_rewards_are_not_fed_back():
     trainer = tiny_trainer(optim_steps_per_batch=5)
     hook, plain = RewardNormalizer(decay=1.0), []
@@ -69,14 +62,6 @@ def test_padding_is_left_out():
     hook = RewardNormalizer()
     hook.update_reward_stats(batch)
     assert hook.mean.item() == 2.0
-
-
-def test_constant_rewards_do_not_divide_by_zero():
-    hook = RewardNormalizer(eps=0.25)
-    hook.update_reward_stats(rewards(1.0, 1.0, 1.0))
-    assert hook.std.item() == 0.5
-    out = hook.normalize_reward(rewards(2.0))
-    assert out["next", "reward"].item() == pytest.approx(2.0)
 
 
 def test_another_key():

@@ -25,7 +25,7 @@ from hooktrainer import (
 from hooktrainer.networks import AdditiveGaussian, DeterministicPolicy, EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.replay import PrioritizedSampler
-from hooktrainer.testing import FakeCollector, ScriptedLoss, tiny_trainer
+from hooktrainer.testing import ScriptedLoss, tiny_trainer
 
 
 def annealed(total_frames: int, **arguments) -> Trainer:
@@ -61,11 +61,6 @@ def test_it_is_set_before_every_batch_and_logged(logger):
     # The parameter moves by the rate at each of the two steps of a batch.
     assert weight(trainer) == -2 * (1.0 + 0.75 + 0.5 + 0.25)
     assert rate(trainer) == 0.0
-
-
-def test_the_length_of_the_run_need_not_be_a_multiple_of_the_batch(logger):
-    annealed(25, logger=logger).train()
-    assert logger.column("train/lr") == pytest.approx({10: 1.0, 20: 0.6, 30: 0.2})
 
 
 @pytest.mark.parametrize(
@@ -121,19 +116,6 @@ def test_a_longer_run_continues_as_a_run_of_that_length(capsys):
     assert rates == {frames: 1 - (frames - 10) / 80 for frames in range(30, 90, 10)}
     assert weight(longer) == weight(first) - 2 * sum(1 - f / 80 for f in range(20, 80, 10))
     assert capsys.readouterr().out == "total_frames 20 → 80: train/lr 0 → 0.75\n"
-
-
-def test_a_run_that_is_made_shorter_falls_faster(capsys):
-    first = annealed(80)
-    first.register_op("post_steps", lambda: stop_at(first, 20))
-    first.train()
-    shorter = annealed(40)
-    rates = watch(shorter)
-    shorter.load_state_dict(first.state_dict())
-    shorter.control.withdraw_stop(None)
-    shorter.train()
-    assert rates == {30: 0.5, 40: 0.25}
-    assert capsys.readouterr().out == "total_frames 80 → 40: train/lr 0.75 → 0.5\n"
 
 
 def test_another_schedule_takes_effect_at_once_and_is_reported(capsys):
@@ -252,28 +234,6 @@ def test_values_that_can_be_scheduled(make, attribute):
         twin = make()
         twin.load_state_dict(owner.state_dict())
         assert float(getattr(twin, attribute)) == pytest.approx(0.3)
-
-
-def test_exploration_of_a_longer_run_is_right_from_its_first_batch():
-    """The policy's own state says otherwise, and is loaded before."""
-
-    def make(total_frames):
-        policy = EpsilonGreedy(QNetwork(mlp(4, 2)))
-        collector = FakeCollector()
-        trainer = tiny_trainer(total_frames=total_frames, collector=collector)
-        trainer.register_module("policy", policy)
-        Schedule.linear(policy, "eps", 1.0, 0.0).register(trainer)
-        seen = []
-        trainer.register_op("batch_process", lambda batch: seen.append(policy.eps))
-        return trainer, seen
-
-    first, seen = make(20)
-    first.train()
-    assert seen == [1.0, 0.5]
-    longer, seen = make(40)
-    longer.load_state_dict(first.state_dict())
-    longer.train()
-    assert seen == [0.5, 0.25]
 
 
 @pytest.mark.parametrize(

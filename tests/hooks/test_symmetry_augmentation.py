@@ -99,13 +99,6 @@ def test_the_mirror_loss_by_hand(augment):
     trainer.shutdown()
 
 
-def test_a_symmetric_policy_has_no_mirror_loss():
-    trainer = tiny_trainer(loss_module=(loss := line_loss(b=0.0)))
-    SymmetryAugmentation(opposite, augment=False, mirror_coeff=1.0).register(trainer)
-    assert loss(line_batch())["loss_mirror"].item() == 0.0
-    trainer.shutdown()
-
-
 def test_the_divergence_is_over_the_collected_rows():
     loss = line_loss(kl=True)
     alone = loss(line_batch())["kl"]
@@ -185,14 +178,3 @@ def test_it_works_with_compiled_steps():
         ends.append((list(trainer.loss_module.parameters()), trainer.metrics.reported))
     torch.testing.assert_close(ends[1][0], ends[0][0])
     assert ends[0][1]["loss/mirror"] == pytest.approx(ends[1][1]["loss/mirror"], rel=1e-4)
-
-
-def test_the_mirror_loss_makes_the_policy_symmetric():
-    ends = []
-    for coeff in (0.0, 30.0):
-        trainer = ppo(mirror_coeff=coeff, total_frames=320, lr=1e-2, anneal_lr=False)
-        trainer.train()
-        actor, state = trainer.loss_module.actor_network, torch.randn(64, 3)
-        image = left_to_right({"observation": state, "action": actor.mode(state)})
-        ends.append((actor.mode(image["observation"]) - image["action"]).square().mean().item())
-    assert ends[1] < 0.1 * ends[0]

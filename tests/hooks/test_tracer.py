@@ -64,15 +64,6 @@ def test_logging_and_saving_after_the_last_batch_is_recorded(tmp_path, logger):
     assert names[-2:] == ["log", "checkpoint"]
 
 
-def test_a_run_that_ends_before_is_recorded_to_its_end(tmp_path, logger):
-    trainer = tiny_trainer(logger=logger, save_trainer_file=tmp_path / "trainer.pt")
-    Tracer(tmp_path / "trace.json", 100).register(trainer)
-    trainer.train()
-    found = parents(tmp_path / "trace.json")
-    assert found[None, "step"] == 5
-    assert found["end", "log"] == found["end", "checkpoint"] == 1
-
-
 def test_a_run_that_fails_leaves_its_trace(tmp_path):
     trainer = tiny_trainer()
 
@@ -132,22 +123,6 @@ def test_the_trace_does_not_change_what_is_trained(tmp_path, make_logger):
         weights.append([p.detach().clone() for p in trainer.loss_module.parameters()])
     assert loggers[0].reproducible() == loggers[1].reproducible()
     assert all(map(torch.equal, *weights))
-
-
-def test_a_run_resumes_with_and_without_a_tracer(tmp_path):
-    trainer = tiny_trainer(save_trainer_file=tmp_path / "trainer.pt")
-    Tracer(tmp_path / "trace.json", 2).register(trainer)
-    trainer.train()
-    resumed = tiny_trainer(total_frames=100)
-    resumed.load_from_file(tmp_path / "trainer.pt")
-    resumed.save_trainer_file = tmp_path / "trainer.pt"
-    resumed.train()
-    (tmp_path / "trace.json").unlink()
-    again = tiny_trainer(total_frames=150)
-    Tracer(tmp_path / "trace.json", 2).register(again)
-    again.load_from_file(tmp_path / "trainer.pt")
-    again.train()
-    assert parents(tmp_path / "trace.json")[None, "step"] == 2
 
 
 def test_every_recipe_can_be_traced_and_profiled(tmp_path, capsys):

@@ -48,10 +48,6 @@ def test_weights_are_sent_at_the_start_and_at_the_interval(hook_of, when):
     assert run(hook_of).when == when
 
 
-def test_the_collector_reads_its_own_policy_by_default():
-    assert {(args, tuple(kw)) for _, args, kw in run(UpdateWeights).received} == {((), ())}
-
-
 def test_weights_may_be_fetched():
     collector = run(lambda c: UpdateWeights(c, policy_weights_getter=lambda: "weights"))
     assert {args for _, args, _ in collector.received} == {("weights",)}

@@ -4,8 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tensordict import TensorDict
-from tensordict.nn import TensorDictModule
 
 from hooktrainer import BatchSubSampler, ValueEstimatorHook
 from hooktrainer.testing import tiny_trainer
@@ -48,30 +46,6 @@ def test_again_at_every_epoch(in_place):
     trainer.train()
     assert len(calls) == 6
     assert seen == [float(n) for n in range(1, 7) for _ in range(2)]
-
-
-def test_gae_by_hand():
-    from torchrl.objectives.value import GAE
-
-    critic = TensorDictModule(torch.nn.Linear(1, 1), ["observation"], ["state_value"])
-    for p in critic.parameters():
-        torch.nn.init.zeros_(p)
-    hook = ValueEstimatorHook(GAE(gamma=0.5, lmbda=1.0, value_network=critic))
-    done = torch.tensor([False, False, True]).reshape(1, 3, 1)
-    batch = TensorDict(
-        {
-            "observation": torch.zeros(1, 3, 1),
-            "next": {
-                "observation": torch.zeros(1, 3, 1),
-                "reward": torch.tensor([1.0, 2.0, 4.0]).reshape(1, 3, 1),
-                "done": done,
-                "terminated": done,
-            },
-        },
-        [1, 3],
-    )
-    assert hook(batch)["advantage"].flatten().tolist() == [3.0, 4.0, 4.0]
-    assert hook.state_dict()["value_estimator"]
 
 
 def test_the_range_of_the_estimates_is_logged(logger):

@@ -23,10 +23,6 @@ def test_due_after_a_multiple_is_skipped():
     assert fired(Every(frames=100), counts) == [192, 288, 384, 480, 576, 672, 768]
 
 
-def test_due_once_after_several_multiples():
-    assert fired(Every(frames=10), [95, 96, 99, 100]) == [95, 100]
-
-
 def test_at_start_the_first_check_is_due():
     assert fired(Every(frames=100, at_start=True), [30, 60, 90, 120]) == [30, 120]
 
@@ -77,21 +73,9 @@ def test_another_interval_counts_on_from_the_last_multiple_crossed(interval, due
     assert other.due(Progress(frames=due_next))
 
 
-def test_a_pending_first_check_survives_a_resume():
-    other = Every(frames=30, at_start=True)
-    other.load_state_dict(Every(frames=100, at_start=True).state_dict())
-    assert other.due(Progress(frames=0))
-
-
 def test_the_phase_of_another_unit_is_refused():
     with pytest.raises(StateMismatchError, match=r"Every\(seconds=60\).*over frames"):
         Every(seconds=60).load_state_dict(Every(frames=100).state_dict())
-
-
-def test_a_copy_starts_at_the_beginning():
-    every = Every(frames=100, at_start=True)
-    every.due(Progress(frames=500))
-    assert fired(every.copy(), [10, 20, 100]) == [10, 100]
 
 
 def test_several_ops_may_share_a_cadence():

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tensordict import TensorDict
 
 from hooktrainer import Every
 from hooktrainer.errors import HookReturnError
@@ -25,24 +24,6 @@ def test_each_transform_receives_what_the_one_before_returned():
     trainer.register_op("pre_steps_log", lambda batch: seen.append(batch["x"].mean().item()))
     trainer.train()
     assert seen == [2.0]
-
-
-def test_sub_batches_come_from_the_batch_and_reach_the_loss():
-    seen = []
-
-    class Loss(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.w = torch.nn.Parameter(torch.zeros(()))
-
-        def forward(self, td):
-            seen.append(tuple(td.shape))
-            return TensorDict({"loss": self.w * 1.0}, [])
-
-    trainer = tiny_trainer(total_frames=10, loss_module=Loss())
-    trainer.register_op("process_optim_batch", lambda batch: batch.reshape(-1)[:3])
-    trainer.train()
-    assert seen == [(3,), (3,)]
 
 
 def test_optimizer_hooks_pass_losses_on():
@@ -124,15 +105,6 @@ def test_a_metric_that_is_no_scalar_names_the_hook():
     assert any("bad_hook" in note for note in caught.value.__notes__)
 
 
-# -- actions -------------------------------------------------------------------------------------
-
-
-def test_the_result_of_an_action_is_ignored():
-    trainer = tiny_trainer(total_frames=10)
-    trainer.register_op("post_steps", lambda: {"anything": object()})
-    trainer.train()
-
-
 # -- errors --------------------------------------------------------------------------------------
 
 
@@ -166,19 +138,6 @@ def test_an_error_carries_hook_point_frames_and_step(point, step):
     ]
 
 
-def test_the_note_names_the_module_and_its_method():
-    class Hook:
-        def act(self):
-            raise ValueError
-
-    trainer, hook = tiny_trainer(), Hook()
-    trainer.register_op("post_steps", hook.act)
-    trainer.register_module("my_hook", hook)
-    with pytest.raises(ValueError) as caught:  # noqa: PT011
-        trainer.train()
-    assert "'my_hook.act'" in caught.value.__notes__[0]
-
-
 def test_an_error_names_a_hook_that_removed_itself():
     trainer = tiny_trainer()
 
@@ -190,19 +149,6 @@ def test_an_error_names_a_hook_that_removed_itself():
     with pytest.raises(ValueError, match="boom") as caught:
         trainer.train()
     assert "once" in caught.value.__notes__[0]
-
-
-def test_an_error_after_many_passes_is_annotated_too():
-    trainer = tiny_trainer(optim_steps_per_batch=100)
-
-    def broken():
-        if trainer.optim_count == 150:
-            raise ValueError
-
-    trainer.register_op("post_optim", broken)
-    with pytest.raises(ValueError) as caught:  # noqa: PT011
-        trainer.train()
-    assert "optimizer step 150" in caught.value.__notes__[0]
 
 
 @pytest.mark.parametrize("method", ["on_train_start", "on_train_end"])

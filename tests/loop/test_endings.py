@@ -139,14 +139,6 @@ def test_stop_iteration_in_an_environment_is_an_error(workers, overlap):
     assert trainer.control.status == "failed"
 
 
-def test_stop_iteration_in_a_policy_is_an_error():
-    collector = VectorCollector(
-        "CartPole-v1", lambda observation: next(iter(())), num_envs=2, frames_per_batch=4
-    )
-    with pytest.raises(RuntimeError, match="StopIteration was raised in <lambda>"):
-        collector.collect()
-
-
 @pytest.mark.parametrize(("total_frames", "status"), [(1000, "stopped"), (20, "finished")])
 def test_the_end_of_the_collector_ends_the_run_with_a_reason(total_frames, status):
     trainer = tiny_trainer(collector=FakeCollector(num_batches=2), total_frames=total_frames)
@@ -156,25 +148,6 @@ def test_the_end_of_the_collector_ends_the_run_with_a_reason(total_frames, statu
 
 
 # -- sys.exit(0) ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("packages", [1, 2])
-def test_a_patched_sys_exit_is_not_named_as_the_place(packages, monkeypatch):
-    def replaced(leave):
-        def patched(code):  # as W&B's hooks do
-            leave(code)
-
-        return patched
-
-    def around(leave):
-        def another(code):
-            leave(code)
-
-        return another
-
-    for replace in (replaced, around)[:packages]:
-        monkeypatch.setattr(sys, "exit", replace(sys.exit))
-    test_sys_exit_in_a_hook_interrupts_the_run("post_steps", 0)
 
 
 @pytest.mark.parametrize("code", [0, None])

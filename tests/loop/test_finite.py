@@ -103,24 +103,6 @@ def test_no_checkpoint_is_saved_after_a_non_finite_loss(tmp_path):
     assert (tmp_path / "exception.pt").exists()
 
 
-def test_state_dict_checks_pending_numbers():
-    class Ask(TrainerHookBase):
-        is_saved = False
-
-        def __call__(self) -> None:
-            self.trainer.state_dict()
-
-        def register(self, trainer: Trainer, name: str = "ask") -> None:
-            trainer.register_module(name, self)
-            trainer.register_op("post_steps", self)
-
-    loss = DeviceLoss([1.0, NAN])
-    trainer = tiny_trainer(loss_module=loss, optimizer=FlatAdam(loss.parameters()))
-    Ask().register(trainer)
-    with pytest.raises(NonFiniteError, match="at optimizer step 2, after 10 frames"):
-        trainer.train()
-
-
 def test_with_another_optimizer_hook_the_loss_is_checked_at_once():
     class Mine(TrainerHookBase):
         def __call__(self, losses: TensorDictBase, *_: Any) -> None:

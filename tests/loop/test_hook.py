@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from hooktrainer import HookError, TrainerHookBase
-from hooktrainer.testing import check_hook, tiny_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 class Stopper(TrainerHookBase):
@@ -52,29 +52,6 @@ def test_an_unregistered_hook_has_no_trainer():
         Stopper()()
 
 
-def test_a_hook_may_store_the_trainer_itself():
-    """As hooks for torchrl do."""
-
-    class Own(Stopper):
-        def __init__(self):
-            self.trainer = None
-            self._trainer = None
-
-        def register(self, trainer, name="own"):
-            if self.trainer is None:
-                self.trainer = self._trainer = trainer
-            super().register(trainer, name)
-
-        def __call__(self):
-            assert self.trainer is self._trainer
-            super().__call__()
-
-    trainer = tiny_trainer()
-    Own().register(trainer)
-    trainer.train()
-    assert trainer.stop_reason == "enough"
-
-
 def test_a_frozen_hook_can_be_registered():
     @dataclasses.dataclass(frozen=True)
     class Frozen(Stopper):
@@ -90,14 +67,3 @@ def test_an_unpickled_hook_has_the_unpickled_trainer():
     Stopper().register(trainer)
     copy = pickle.loads(pickle.dumps(trainer))
     assert copy.registry.modules["stopper"].trainer is copy
-
-
-def test_the_last_registration_sets_the_trainer():
-    hook, one, other = Stopper(), tiny_trainer(), tiny_trainer()
-    hook.register(one)
-    hook.register(other)
-    assert hook.trainer is other
-
-
-def test_the_smallest_hook_keeps_the_contract():
-    check_hook(Stopper())

@@ -24,18 +24,6 @@ def test_the_ten_in_loop_order():
     )
 
 
-def test_kind_and_arguments_of_each_point():
-    one = {"transform": (1,), "log": (1,), "action": (0,)}
-    per_step = HOOK_POINTS[3:8]
-    kinds = [*("transform", "log", "action"), *("transform", "transform", "transform")]
-    kinds += [*("action", "log"), *("action", "log")]
-    assert [point.kind for point in HOOK_POINTS] == kinds
-    for point in HOOK_POINTS:
-        assert point.per_step == (point in per_step)
-        assert point == "optimizer" or (len(point.receives),) == one[point.kind]
-    assert HOOK_POINTS[5].call == "optimizer(losses, clip_grad_norm, clip_norm, index)"
-
-
 def test_copies_and_pickles_of_a_point_are_identical():
     for point in HOOK_POINTS:
         assert pickle.loads(pickle.dumps(point)) is point

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import io
-import sys
-
 import pytest
 
 from hooktrainer.base import frames_bar
@@ -43,11 +40,6 @@ def test_the_bar_of_a_resumed_run_shows_nothing_that_is_no_longer_logged(capsys)
     assert "drift" not in last
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
 @pytest.mark.parametrize("seconds", [0.0, 1e6])
 def test_a_file_has_a_line_from_time_to_time_and_no_picture(capsys, monkeypatch, seconds):
     monkeypatch.setattr(frames_bar, "SECONDS", seconds)
@@ -59,18 +51,3 @@ def test_a_file_has_a_line_from_time_to_time_and_no_picture(capsys, monkeypatch,
     assert "50.0/50.0" in lines[-1]
     assert len(lines) == 2 if seconds else len(lines) > 4
     assert text.endswith("\n")
-
-
-def test_a_terminal_has_a_bar_that_is_redrawn(monkeypatch):
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    tiny_trainer(progress_bar=True).train()
-    assert "\r" in terminal.getvalue()
-    assert "50.0/50.0" in terminal.getvalue()
-
-
-def test_a_batch_beyond_the_end_is_a_full_bar(capsys):
-    tiny_trainer(progress_bar=True, total_frames=45).train()
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert "100%" in last
-    assert "50.0/50.0" in last

@@ -12,7 +12,6 @@ from hooktrainer import (
     TrainerHookBase,
 )
 from hooktrainer.errors import DuplicateNameError, HookSignatureError, UnknownHookPointError
-from hooktrainer.loop.registry import snake_case
 from hooktrainer.testing import CallRecorder, tiny_trainer
 
 
@@ -62,27 +61,6 @@ def test_a_handle_removes_its_op_only():
     first.remove()  # again: harmless
 
 
-def test_the_same_op_twice_is_called_twice_and_removed_once():
-    seen = []
-    trainer = tiny_trainer(total_frames=10)
-
-    def op() -> None:
-        seen.append(1)
-
-    trainer.register_op("post_steps", op)
-    trainer.register_op("post_steps", op).remove()
-    trainer.train()
-    assert seen == [1]
-
-
-def test_extra_keywords_reach_the_op():
-    seen = []
-    trainer = tiny_trainer(total_frames=10)
-    trainer.register_op("post_steps_log", lambda batch, tag: seen.append(tag), tag="x")
-    trainer.train()
-    assert seen == ["x"]
-
-
 # -- what is refused -----------------------------------------------------------------------------
 
 
@@ -108,13 +86,6 @@ def test_a_callable_with_too_few_arguments_is_refused_at_registration():
     assert "post_optim." in message  # the nearest point it fits
 
 
-def test_a_callable_with_too_many_arguments_is_refused():
-    with pytest.raises(HookSignatureError, match="optimizer passes"):
-        tiny_trainer().register_op("optimizer", lambda losses: losses)
-    with pytest.raises(HookSignatureError, match="pre_optim_steps passes"):
-        tiny_trainer().register_op("pre_optim_steps", lambda batch: None)
-
-
 async def _coroutine() -> None: ...
 
 
@@ -138,11 +109,6 @@ class _CalledLater:
 def test_coroutines_and_generators_are_refused(op):
     with pytest.raises(HookSignatureError, match="runs none of its lines"):
         tiny_trainer().register_op("post_steps", op)
-
-
-def test_an_unknown_keyword_is_refused():
-    with pytest.raises(HookSignatureError, match="tag"):
-        tiny_trainer().register_op("post_steps", lambda: None, tag="x")
 
 
 @pytest.mark.parametrize(
@@ -174,12 +140,6 @@ def test_a_duplicate_name_is_refused_with_a_free_one():
     Counter().register(trainer)
     with pytest.raises(DuplicateNameError, match="'counter_2'"):
         Counter().register(trainer)
-
-
-def test_the_hook_may_come_before_its_name():
-    trainer, hook = tiny_trainer(), Counter()
-    trainer.register_module(hook, "mine")
-    assert trainer.registry.modules["mine"] is hook
 
 
 @pytest.mark.parametrize("name", ["", None, 3])
@@ -239,20 +199,6 @@ def test_a_hook_at_several_points_is_saved_once():
     assert [n for n in hook_states(trainer) if "recorder" in n] == ["call_recorder"]
 
 
-def test_a_hook_under_two_names_is_saved_once():
-    trainer, hook = tiny_trainer(), Counter()
-    hook.register(trainer, "one")
-    trainer.register_module("two", hook)
-    assert len([n for n in hook_states(trainer) if n in ("one", "two")]) == 1
-
-
-def test_the_collector_is_not_saved_twice():
-    trainer = tiny_trainer()
-    trainer.register_op("post_steps", trainer.collector.update_policy_weights_)
-    trainer.register_op("post_steps_log", lambda td: None)
-    assert set(hook_states(trainer)) == {"nan_guard", "optimizer"}
-
-
 def test_cadences_of_hooks_are_saved():
     trainer = tiny_trainer()
     trainer.register_op("post_steps_log", Counter(), every=Every(batches=2))
@@ -283,20 +229,6 @@ def test_describe_lists_every_point_and_hook_in_run_order():
     assert "eval: n" in log[1]
     optimizer = lines[lines.index("optimizer (transform)") + 1 :]
     assert [line.split()[0] for line in optimizer[:2]] == ["nan_guard", "optimizer"]
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("EveryTenth", "every_tenth"),
-        ("LRSchedulerHook", "lr_scheduler_hook"),
-        ("UTDRHook", "utdr_hook"),
-        ("my_function", "my_function"),
-        ("Log2File", "log2_file"),
-    ],
-)
-def test_snake_case(name, expected):
-    assert snake_case(name) == expected
 
 
 def test_remove_hook_removes_all_its_ops() -> None:

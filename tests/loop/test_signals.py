@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from hooktrainer.collect.env_errors import explain_env_errors
-from hooktrainer.errors import ConfigError
 from hooktrainer.loop.control import Control
 from hooktrainer.loop.signals import GracefulSignals, SignalExit, ending_cleanly
 from hooktrainer.store import CheckpointManager, list_checkpoints
@@ -230,11 +229,6 @@ def test_a_signal_converted_by_an_import_still_ends_the_process():
     assert ended.value.code == 128 + signal.SIGTERM
 
 
-def test_an_error_without_a_signal_is_unchanged():
-    with pytest.raises(ImportError), ending_cleanly():
-        raise ImportError("there is no such module")
-
-
 def test_a_signal_exit_is_not_an_environment_error():
     with pytest.raises(SignalExit), ending_cleanly(), explain_env_errors("env", {}):
         send(signal.SIGTERM)
@@ -265,8 +259,3 @@ def test_a_signal_during_an_import_ends_the_process_with_one_line(tmp_path):
     assert done.returncode == 130
     assert done.stderr.strip() == "SIGINT: ended; no batch was under way."
     assert list(tmp_path.iterdir()) == []
-
-
-def test_grace_is_positive():
-    with pytest.raises(ConfigError, match="grace=0"):
-        tiny_trainer(grace=0)

@@ -23,9 +23,7 @@ from hooktrainer import (
     StateMismatchError,
     Trainer,
     TrainerHookBase,
-    UpdateWeights,
 )
-from hooktrainer.store import load_file
 from hooktrainer.testing import FakeCollector, tiny_trainer
 
 
@@ -165,39 +163,7 @@ def test_a_killed_run_resumes_bit_for_bit(frames, backend, tmp_path, make_logger
     assert rows == whole_log.reproducible()
 
 
-def test_a_stopped_run_resumes_bit_for_bit(tmp_path, make_logger):
-    whole_log, second_log = make_logger(), make_logger()
-    file = tmp_path / "state.pt"
-    whole = toy(whole_log)
-    whole.train()
-
-    stopped = toy(make_logger(), save_trainer_file=file)
-    stopped.register_op(
-        "post_steps",
-        lambda: stopped.request_stop("signal") if stopped.collected_frames == 60 else None,
-    )
-    stopped.train()
-
-    resumed = toy(second_log).load_from_file(file)
-    assert resumed.collected_frames == 60
-    resumed.train()
-    assert parameters(resumed).equal(parameters(whole))
-    after = [row for row in whole_log.reproducible() if row[0] > 60]
-    assert second_log.reproducible() == after
-
-
 # -- the state -----------------------------------------------------------------------------------
-
-
-def test_the_file_is_loaded_with_weights_only(tmp_path):
-    file = tmp_path / "state.pt"
-    trainer = toy(save_trainer_file=file)
-    trainer.train()
-    torch.load(file, weights_only=True)
-    assert_same_state(
-        without_clock(load_file(file))["components"],
-        without_clock(trainer.state_dict())["components"],
-    )
 
 
 def test_the_random_state_is_restored_when_training_starts():
@@ -252,16 +218,6 @@ def test_missing_and_extra_hooks_are_all_listed_and_nothing_is_changed():
         assert f"hook/{name} is in this trainer but not in the state" in message
     assert live.collected_frames == 0
     assert live.loss_module.parameter.item() == 0.0
-
-
-def test_without_strict_the_rest_is_loaded_with_a_warning():
-    saved = tiny_trainer()
-    saved.train()
-    live = tiny_trainer()
-    Noise().register(live)
-    with pytest.warns(UserWarning, match="hook/noise is in this trainer but not in the state"):
-        live.load_state_dict(saved.state_dict(), strict=False)
-    assert live.collected_frames == 50
 
 
 def test_a_cadence_over_another_unit_is_refused_or_reset():
@@ -386,13 +342,6 @@ def test_names_from_a_state_are_printed_on_one_line_each():
     assert all(line.isprintable() and len(line) < 500 for line in lines)
 
 
-def test_a_component_that_cannot_load_is_named():
-    saved = tiny_trainer().state_dict()
-    saved["components"]["hook/optimizer"] = {"nonsense": 1}
-    with pytest.raises(StateMismatchError, match=r"hook/optimizer cannot take up .* KeyError"):
-        tiny_trainer().load_state_dict(saved)
-
-
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -458,17 +407,6 @@ class Pickler(TrainerHookBase):
         copies, self.copies = self.copies, []
         copies.append(pickle.loads(pickle.dumps(self.trainer)))
         self.copies = copies
-
-
-def test_an_unpickled_trainer_shares_its_objects_with_its_hooks():
-    trainer = tiny_trainer()
-    hook = UpdateWeights(trainer.collector)
-    hook.register(trainer)
-    copy = pickle.loads(pickle.dumps(trainer))
-    assert copy.registry.modules["update_weights"].collector is copy.collector
-    assert copy.registry.modules["optimizer"].optimizer is copy.optimizer
-    copied = next(iter(copy.loss_module.parameters()))
-    assert copy.optimizer.param_groups[0]["params"][0] is copied
 
 
 # -- states that are created lazily ---------------------------------------------------------------

@@ -23,7 +23,7 @@ from hooktrainer.loop.metrics import Metrics
 from hooktrainer.loop.stateful import StatefulModule, as_stateful, has_state, mismatches
 from hooktrainer.run.get_logger import RunLogger
 from hooktrainer.store.tree import flatten
-from hooktrainer.testing import ScriptedLoss, tiny_trainer
+from hooktrainer.testing import tiny_trainer
 
 STATEFUL: dict[type, Callable[[Path], Any]] = {
     Every: lambda path: Every(frames=10),
@@ -137,17 +137,3 @@ def test_without_strict_the_fitting_part_is_loaded(kind, mean):
     with pytest.warns(UserWarning, match=r"decay is 0\.5 here"):
         trainer.load_state_dict(saved.state_dict(), strict=False)
     assert (op.mean, trainer.collected_frames) == (mean, 50)
-
-
-def test_an_optimizer_with_other_parameters_is_a_mismatch():
-    def trainer(*more: torch.nn.Parameter):
-        loss = ScriptedLoss()
-        optimizer = torch.optim.SGD([loss.parameter, *more], lr=0.1)
-        return tiny_trainer(loss_module=loss, optimizer=optimizer)
-
-    saved, live = trainer().state_dict(), trainer(torch.nn.Parameter(torch.zeros(2)))
-    line = r"hook/optimizer: its groups hold \[2\] parameters here and \[1\] in the state"
-    with pytest.raises(StateMismatchError, match=line + "\nBuild the optimizers as they were, or"):
-        live.load_state_dict(saved)
-    with pytest.warns(UserWarning, match=line):
-        live.load_state_dict(saved, strict=False)

@@ -318,14 +318,12 @@ class RankControl(Control):
         if any(stops) and self.stop_reason is None:
             self._take(self._ranks.broadcast(place, own.stop, stops.index(1)))
 
-    def _take(self, stop: tuple[str | None, Stop, str | None]) -> None:
-        self.stop_reason, self._stop_status, self._stopped_by = stop
+    def _take(self, stop: tuple[str | None, Stop]) -> None:
+        self.stop_reason, self._stop_status = stop
 
-    def request_stop(
-        self, reason: str | None = None, status: Stop = "stopped", by: str | None = None
-    ) -> None:
+    def request_stop(self, reason: str | None = None, status: Stop = "stopped") -> None:
         """Ask all ranks to stop. The first request is kept."""
-        self._own.request_stop(reason, status, by)
+        self._own.request_stop(reason, status)
 
     def end(self, error: BaseException | None = None) -> None:
         """Set the status; what was asked for since the ranks last met, all of them asked for."""
