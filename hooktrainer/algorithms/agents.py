@@ -86,9 +86,6 @@ class AgentsTask(RunTask):
 
     Attributes:
         groups: The agents, by group.
-
-    Raises:
-        ConfigError: If the environment cannot be made, or the algorithm is not for its spaces.
     """
 
     def __init__(

@@ -52,9 +52,6 @@ class Algorithm(AlgorithmConfig):
         Args:
             keep: Whether the run has a directory, which is made if ``run_dir`` names none. By
                 default it has one if ``run_dir`` names it; else nothing is written.
-
-        Raises:
-            ConfigError: If a field cannot work.
         """
         if self.seeds is not None:
             raise ConfigError(
@@ -103,9 +100,6 @@ class Algorithm(AlgorithmConfig):
 
         Returns:
             How each run ended, in the order of the seeds; that of one that failed has the error.
-
-        Raises:
-            ConfigError: If a field cannot work, or there are no ``seeds``.
         """
         if self.seeds is None:
             raise ConfigError(f"{self.name()}: seeds=None: pass seeds, or call train().")
@@ -130,21 +124,13 @@ class Algorithm(AlgorithmConfig):
         Args:
             words: The command line, without the program's name; by default this process's.
             saved: Values of fields that the words do not say.
-
-        Raises:
-            SystemExit: With code 2 if the options cannot work, 128 + n if signal n ends it, 1 if
-                one of several seeds has failed.
         """
         with ending_cleanly(), mistakes_in_one_line():
             run: Algorithm = parse(cls, sys.argv[1:] if words is None else words, saved=saved)
             run.train_as_program()
 
     def train_as_program(self) -> None:
-        """Train, and keep the run.
-
-        Raises:
-            SystemExit: With code 1 if one of several seeds has failed, which the table says.
-        """
+        """Train, and keep the run."""
         if self.seeds is None:
             self.train(keep=True)
         elif any(one.error is not None for one in self.train_seeds(keep=True)):
@@ -193,10 +179,6 @@ def parse(
         words: The command line, without the program's name.
         prog: The program's name; by default the script's.
         saved: Values of fields that the words do not say.
-
-    Raises:
-        ConfigError: If there is no option of a name.
-        SystemExit: With 0 after ``--help``, 2 after words that are no options of it.
     """
     return parse_run(
         kind,

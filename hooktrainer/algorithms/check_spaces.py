@@ -20,12 +20,7 @@ _POLICY_GRADIENT = "ppo, a2c and reinforce"
 
 
 def check_env(algorithm: str, env: Any, eval_episodes: int) -> None:
-    """Refuse what cannot be built twice: the policy is evaluated in environments of its own.
-
-    Raises:
-        ConfigError: If the environment is built already. A tensor world may be, in a run without
-            evaluation: of some simulators there can only be one.
-    """
+    """Refuse what cannot be built twice: the policy is evaluated in environments of its own."""
     if is_built(env) and eval_episodes:
         raise ConfigError(
             f"{algorithm}: env={name_of(env)} is built already, and the policy is evaluated in "
@@ -48,11 +43,7 @@ def check_env(algorithm: str, env: Any, eval_episodes: int) -> None:
 def check_observations(
     algorithm: str, env_name: str, space: spaces.Space[Any], wanted: Observations
 ) -> None:
-    """Refuse observations that the algorithm has no networks for.
-
-    Raises:
-        ConfigError: If they are of an unknown kind, or no vectors where these are wanted.
-    """
+    """Refuse observations that the algorithm has no networks for."""
     try:
         leaves = leaves_of(space)
     except ConfigError as error:
@@ -70,12 +61,7 @@ def check_observations(
 
 
 def check_actions(algorithm: str, env_name: str, space: spaces.Space[Any], wanted: Actions) -> None:
-    """Refuse actions that the algorithm cannot take.
-
-    Raises:
-        ConfigError: If they are of another kind, have no bounds where these are needed, hold a Box
-            of integers, or nothing at all.
-    """
+    """Refuse actions that the algorithm cannot take."""
     parts = [part for _, part in parts_of(space)]
     if not parts:
         raise ConfigError(
@@ -119,12 +105,7 @@ def _instead(space: spaces.Space[Any], parts: Sequence[spaces.Space[Any]]) -> st
 def check_distribution(
     algorithm: str, env_name: str, space: spaces.Space[Any], distribution: str
 ) -> None:
-    """Refuse a distribution of continuous actions where it cannot be.
-
-    Raises:
-        ConfigError: If there are no continuous actions, or they have no bounds, which all but
-            the normal distribution need.
-    """
+    """Refuse a distribution of continuous actions where it cannot be."""
     if distribution == "gaussian":
         return
     if not any(isinstance(part, spaces.Box) for _, part in parts_of(space)):
@@ -139,11 +120,7 @@ def check_distribution(
 def check_state_dependent(
     algorithm: str, env_name: str, space: spaces.Space[Any], distribution: str
 ) -> None:
-    """Refuse noise that follows the state where it cannot be.
-
-    Raises:
-        ConfigError: If actions are not one Box, or of a distribution without such a form.
-    """
+    """Refuse noise that follows the state where it cannot be."""
     if not isinstance(space, spaces.Box):
         raise ConfigError(
             f"{algorithm}: sde=True is for actions that are one Box, but those of {env_name} are "
@@ -157,11 +134,7 @@ def check_state_dependent(
 
 
 def check_bounds(algorithm: str, env_name: str, space: spaces.Space[Any]) -> None:
-    """Refuse continuous actions, or parts of an action, that are not bounded.
-
-    Raises:
-        ConfigError: If there are some.
-    """
+    """Refuse continuous actions, or parts of an action, that are not bounded."""
     for _, part in parts_of(space):
         if isinstance(part, spaces.Box) and not part.is_bounded():
             raise ConfigError(
@@ -173,11 +146,7 @@ def check_bounds(algorithm: str, env_name: str, space: spaces.Space[Any]) -> Non
 def check_mask(
     algorithm: str, env_name: str, action_space: spaces.Space[Any], size: int, expected: int
 ) -> None:
-    """Refuse an action mask that does not fit the actions.
-
-    Raises:
-        ConfigError: If it has another size than there are actions to choose from.
-    """
+    """Refuse an action mask that does not fit the actions."""
     if size and not expected:
         raise ConfigError(
             f"{algorithm}: {env_name} gives an action_mask of {size}, but its actions are "

@@ -148,16 +148,7 @@ class ActorCriticOffPolicy(OffPolicy):
         optimizer: torch.optim.Optimizer | None = None,
         target_every: Every | None = None,
     ) -> Trainer:
-        """Build the trainer from the loss on.
-
-        Args:
-            task: The objects derived from the fields.
-            loss_module: The loss, with target networks.
-            actor: The policy that is evaluated.
-            explores: The policy that collects; by default ``actor``.
-            optimizer: By default Adam over all parameters of the loss as one group.
-            target_every: When target networks are updated; by default at every optimizer step.
-        """
+        """Build the trainer from the loss on."""
         buffer = task.replay_buffer(loss_module, *self._rows())
         updater = SoftUpdate(loss_module, tau=self.tau)
         if optimizer is None:

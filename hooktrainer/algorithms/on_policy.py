@@ -155,20 +155,7 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
         mini_batch_size: int | None = None,
         sequence_length: int | None = None,
     ) -> Trainer:
-        """Build the trainer that all on-policy algorithms share.
-
-        Without mini-batches a batch is one optimizer step; nothing is clipped, and the gradient is
-        that of the policy gradient theorem.
-
-        Args:
-            task: The objects derived from the fields.
-            lmbda: Lambda of generalized advantage estimation.
-            clip_epsilon: Clipping range of the probability ratio.
-            desired_kl: Target KL divergence of an adaptive learning rate, instead of annealing.
-            num_epochs: Epochs over each batch.
-            mini_batch_size: Frames of a mini-batch; ``None`` for the whole batch.
-            sequence_length: With a memory, the steps of a sequence of mini-batches.
-        """
+        """Build the trainer that all on-policy algorithms share."""
         actor, critic = self._networks(task, exact_kl=desired_kl is not None)
         loss_module = ClipPPOLoss(
             actor,

@@ -77,10 +77,6 @@ def train_seeds(algorithm: AlgorithmConfig, keep: bool) -> list[SeedResult]:
 
     Returns:
         The results, in the order of the seeds.
-
-    Raises:
-        ConfigError: If an option cannot work.
-        SystemExit: As `Loop.train` does, if a signal ended them.
     """
     seeds: Sequence[int] = algorithm.seeds
     place = _place(algorithm, keep)
@@ -207,12 +203,7 @@ class _Children:
         self._frames: dict[int, int] = {}
 
     def train(self, at_once: int, watch: Callable[[int], object]) -> list[SeedResult]:
-        """Train all.
-
-        Args:
-            at_once: How many at the same time.
-            watch: Called from time to time with the frames of all.
-        """
+        """Train all."""
         control = Control()
         stopping = False
         try:
@@ -298,12 +289,8 @@ class _Children:
 
 @contextmanager
 def _warmed(run: AlgorithmConfig) -> Iterator[Start]:
-    """Do the start-up work that forked processes inherit, once.
-
-    A forked process cannot use CUDA if its parent does, nor libraries with threads, such as JAX:
-    processes are then spawned. Compiled graphs are found again by their structure; see
-    `hooktrainer.graphs.compiling`.
-    """
+    """Do the start-up work that forked processes inherit, once."""
+    # A forked process cannot use CUDA if its parent does, nor libraries with threads, such as JAX.
     if sys.platform != "linux" or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         yield "spawn"
         return

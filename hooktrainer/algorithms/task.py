@@ -54,9 +54,6 @@ class RunTask(ABC):
     Attributes:
         name: The algorithm's.
         device: Where the learner computes.
-
-    Raises:
-        ConfigError: If a field cannot work.
     """
 
     device: torch.device
@@ -217,9 +214,6 @@ class Task(RunTask):
         value_networks: The same for values, which may have an observation of their own; see
             `hooktrainer.base.space_parts.groups_of`.
         device: Where the learner computes.
-
-    Raises:
-        ConfigError: If the environment cannot be made, or the algorithm is not for its spaces.
     """
 
     def __init__(self, algorithm: AlgorithmConfig, keep: bool) -> None:

@@ -86,12 +86,7 @@ class CompiledStep(TrainerHookBase):
         trainer.register_op("pre_optim_steps", self._plan_if_changed, priority=LAST)
 
     def on_train_start(self, trainer: Loop) -> None:
-        """Replace the computation of the losses and the updates of the optimizers by graphs.
-
-        Raises:
-            ConfigError: If the loss is no module or has forward hooks, no `OptimizerHook` takes the
-                steps, a hook computes the losses itself, or the precision is ``"fp16"``.
-        """
+        """Replace the computation of the losses and the updates of the optimizers by graphs."""
         module = trainer.loss_module
         self._hooks = [h for h in trainer.registry.hooks() if isinstance(h, OptimizerHook)]
         own = [e.name for e in trainer.registry.points["optimizer"].entries if e.computes_loss]

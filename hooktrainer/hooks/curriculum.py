@@ -96,11 +96,7 @@ class Curriculum(AveragingHook):
             self._set(self.trainer)
 
     def on_train_start(self, trainer: Loop) -> None:
-        """Set the value of the level, unless the collector was restored with it.
-
-        Raises:
-            ConfigError: If the collector cannot set this attribute.
-        """
+        """Set the value of the level, unless the collector was restored with it."""
         if self._set_level is None:
             self._set(trainer)
 

@@ -120,11 +120,7 @@ class Distillation(TrainerHookBase):
         return value
 
     def register(self, trainer: Loop, name: str = "distillation") -> None:
-        """Register at ``batch_process``, and extend the loss unless it is an `ImitationLoss`.
-
-        Raises:
-            ConfigError: If the loss has no policy to teach.
-        """
+        """Register at ``batch_process``, and extend the loss unless it is an `ImitationLoss`."""
         trainer.register_module(name, self)
         loss: Any = trainer.loss_module
         if isinstance(loss, ImitationLoss):

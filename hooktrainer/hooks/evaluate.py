@@ -170,11 +170,7 @@ class Evaluate(TrainerHookBase):
         self._stop_if_solved()
 
     def register(self, trainer: Loop, name: str = "evaluate") -> None:
-        """Register at ``post_steps_log``.
-
-        Raises:
-            ConfigError: If another hook logs metrics of the same group.
-        """
+        """Register at ``post_steps_log``."""
         for other_name, other in trainer.registry.modules.items():
             if isinstance(other, Evaluate) and other is not self and other.group == self.group:
                 raise ConfigError(

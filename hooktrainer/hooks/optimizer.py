@@ -223,10 +223,6 @@ class OptimizerHook(TrainerHookBase):
 
         With several optimizers all gradients are computed before the first step, which may change
         parameters that another loss depends on.
-
-        Raises:
-            ConfigError: If another optimizer minimizes one of the same losses, or the optimizer
-                shares no parameter with the loss.
         """
         check_optimizer(self.optimizer, trainer.loss_module)
         for other_name, other in trainer.registry.modules.items():
@@ -256,11 +252,7 @@ class OptimizerHook(TrainerHookBase):
             trainer.register_op("optimizer", self.step, priority=AFTER)
 
     def on_train_start(self, trainer: Loop) -> None:
-        """Check that no other hook takes the optimizer steps.
-
-        Raises:
-            ConfigError: If one does, or if the optimizer's step needs a closure.
-        """
+        """Check that no other hook takes the optimizer steps."""
         entries = trainer.registry.points["optimizer"].entries
         own = next((entry.name for entry in entries if entry.computes_loss), None)
         if own is not None and any(entry.owner is self for entry in entries):

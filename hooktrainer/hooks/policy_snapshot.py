@@ -232,11 +232,7 @@ class PolicySnapshot(TrainerHookBase):
 
 
 def check_snapshots(snapshots: int) -> None:
-    """Check that a number of snapshots is at least 2.
-
-    Raises:
-        ConfigError: If it is not.
-    """
+    """Check that a number of snapshots is at least 2."""
     check_count("snapshots", snapshots)
     if snapshots < 2:
         raise ConfigError("snapshots=1: there are at least 2, the first and the last.")

@@ -119,10 +119,7 @@ class RandomNetworkDistillation(AveragingHook):
             norm.refresh()
 
     def _add_returns(self, reward: torch.Tensor, mask: torch.Tensor | None) -> None:
-        """Update the moments with the discounted returns of rewards, ``[num_envs, time]``.
-
-        Returns continue across episodes, and from batch to batch if rows are environments.
-        """
+        """Update the moments with the discounted returns of rewards, ``[num_envs, time]``."""
         reward = reward.double()
         returns = self._returns
         if mask is not None or len(returns) != len(reward):

@@ -325,10 +325,7 @@ class LRSchedulerHook(TrainerHookBase):
 
 
 def _is_at_its_end(scheduler: LRScheduler) -> bool:
-    """Whether all rates are zero, or the scheduler's last step was just made.
-
-    A scheduler that ended earlier, such as a warm-up, does not count.
-    """
+    """Whether all rates are zero, or the scheduler's last step was just made."""
     if not any(scheduler.get_last_lr()):
         return True
     last: Any = getattr(scheduler, "_schedulers", [scheduler])[-1]  # of a SequentialLR

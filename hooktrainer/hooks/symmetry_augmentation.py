@@ -125,12 +125,7 @@ class SymmetryAugmentation(TrainerHookBase):
         return {"loss_mirror": self.mirror_coeff / len(self.mirrors) * loss}
 
     def register(self, trainer: Loop, name: str = "symmetry_augmentation") -> None:
-        """Register at ``process_optim_batch``, after the samplers, and with the loss.
-
-        Raises:
-            ConfigError: If ``mirror_coeff`` is given and the loss has no policy of continuous
-                actions.
-        """
+        """Register at ``process_optim_batch``, after the samplers, and with the loss."""
         trainer.register_module(name, self)
         loss: Any = trainer.loss_module
         if isinstance(loss, Loss):

@@ -61,11 +61,7 @@ class TrainerHookBase:
     # Registering sets it, so that reading it costs no more than any attribute.
     @cached_property
     def trainer(self) -> Loop:
-        """The trainer that the hook is registered with.
-
-        Raises:
-            HookError: If it is not registered.
-        """
+        """The trainer that the hook is registered with."""
         name = type(self).__name__
         raise HookError(
             f"{name} needs its trainer and was not registered with one: call "

@@ -211,12 +211,7 @@ class Lifecycle(Assembly):
                     logger.flush()
 
     def _finish(self) -> None:
-        """End the hooks, write the last window and save.
-
-        The saved state has the log window still open, so that a resumed run continues as if this
-        one had not ended. After a signal the state is saved first, since time may be short;
-        otherwise last, when everything is written.
-        """
+        """End the hooks, write the last window and save."""
         self.control.is_leaving = True
         complete = self.control.signal is None
         before = open_window_state(self) if complete else {}

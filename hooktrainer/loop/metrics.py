@@ -218,11 +218,7 @@ class Metrics:
 
 
 class _Series:
-    """The values of one metric in the open window.
-
-    ``sum`` and ``count`` hold the values added up, ``pending`` the others. Chunks have a fixed
-    size, so that the result does not depend on when the state was saved.
-    """
+    """The values of one metric in the open window."""
 
     __slots__ = ("count", "counted", "is_total", "last", "loaded", "pending", "sum")
 

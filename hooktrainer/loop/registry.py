@@ -298,11 +298,7 @@ def find_point(dest: str, stages: Mapping[str, HookPoint]) -> HookPoint:
 
 
 def check_signature(point: HookPoint, op: Callable[..., Any], kwargs: dict[str, Any]) -> None:
-    """Refuse an op that cannot take the arguments of its point, or is a coroutine or generator.
-
-    Raises:
-        HookSignatureError: Names the op, its signature, the arguments, and a point that fits.
-    """
+    """Refuse an op that cannot take the arguments of its point, or is a coroutine or generator."""
     if kind := _runs_later(op):
         name = getattr(op, "__qualname__", type(op).__name__)
         raise HookSignatureError(

@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from tensordict.nn import InteractionType
 from tensordict.nn.probabilistic import set_interaction_type
 
-from hooktrainer import ConfigError, algorithms, list_policies, load_policy, play_episodes
+from hooktrainer import ConfigError, list_policies, load_policy, play_episodes
 from hooktrainer.algorithms import IPPO, MAPPO, PPO, QMIX, VDN
 from hooktrainer.networks import AgentMLP, CentralNetwork
 
@@ -182,7 +182,3 @@ def test_a_saved_policy_is_the_one_that_was_trained(kind, env, options, tmp_path
     assert loaded.evaluation.lengths == (5,) * 10
     played = play_episodes(loaded, loaded.evaluation.seed, 3)
     assert tuple(one.return_ for one in played) == loaded.evaluation.returns[:3]
-
-
-def test_they_are_found_by_their_names():
-    assert {"mappo", "ippo", "vdn", "qmix"} <= set(algorithms.names())

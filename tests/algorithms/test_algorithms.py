@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from dataclasses import fields
 from functools import partial
 
@@ -275,13 +274,6 @@ def test_a_run_goes_on_with_another_number_of_environments(name, number, overlap
     assert "train/return" in after.metrics.reported
 
 
-def test_a_branch_may_have_another_number_of_environments(tmp_path, capsys):
-    make("ppo", run_dir=tmp_path / "run").train()
-    fork = {"run_dir": tmp_path / "branch", "fork": tmp_path / "run", "num_envs": 6}
-    make("ppo", total_frames=400, **fork).train()
-    assert "num_envs is 6 here and 4 in the state" in capsys.readouterr().out
-
-
 def test_another_number_of_environments_is_in_the_list_of_differences():
     state = make("ppo", lr=0.5).state_dict()
     other = make("ppo", num_envs=6, num_cells=(9,))
@@ -329,38 +321,6 @@ def test_what_an_algorithm_was_called_with_is_recorded(tmp_path):
     options = {field.name for field in fields(algorithms.MBPO)} - of_python_alone
     assert recorded.keys() == options | {"name"}
     assert (recorded["name"], recorded["real_ratio"], recorded["env"]) == ("mbpo", 0.25, PENDULUM)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"num_cells": (64, 0)},
-        {"num_cells": (1.5,)},
-        {"seed": 2**63},
-        {"seed": True},
-        {"eps_end": 1.5},
-        {"target_interval": 0},
-        {"max_grad_norm": float("nan")},
-        {"stop_at": float("nan")},
-    ],
-    ids=repr,
-)
-def test_numbers_that_no_network_or_generator_takes_are_refused_by_name(wrong):
-    (name,) = wrong
-    with pytest.raises(ConfigError, match=f"dqn: {name}"):
-        algorithms.DQN(env=CARTPOLE, total_frames=100, **wrong).trainer()
-
-
-@pytest.mark.parametrize("name", ["sac", "td3", "ddpg", "iql", "cql"])
-def test_continuous_algorithms_refuse_discrete_actions(name):
-    data = {"dataset": make_dataset()} if name in OFFLINE else {}
-    with pytest.raises(ConfigError, match=rf"{name} is for continuous.*CartPole.*dqn, ppo"):
-        algorithms.get(name)(env=CARTPOLE, total_frames=100, **data).trainer()
-
-
-def test_dqn_refuses_continuous_actions():
-    with pytest.raises(ConfigError, match=r"dqn is for discrete.*Pendulum-v1.*sac"):
-        algorithms.DQN(env=PENDULUM, total_frames=100).trainer()
 
 
 def test_unbounded_actions_are_refused():
@@ -417,15 +377,6 @@ def test_an_environment_may_be_a_factory_or_a_specification(tmp_path):
         assert trainer.collected_frames >= 64
 
 
-def test_continuous_actions_and_prioritized_replay():
-    algorithms.PPO(env=PENDULUM, total_frames=1024, **SMALL).train()
-    trainer = algorithms.DQN(
-        env=CARTPOLE, total_frames=256, prioritized=True, **SMALL, **REPLAY
-    ).trainer()
-    trainer.train()
-    assert "update_priority" in trainer.describe()
-
-
 def test_unbounded_policies_are_clipped_by_the_environment():
     taken = []
 
@@ -475,22 +426,6 @@ def test_the_same_seed_gives_the_same_run():
     weights = [next(t.loss_module.parameters()) for t in runs]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
-
-
-def test_nothing_warns_while_it_is_imported_and_asked_for():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert isinstance(algorithms.names(), list)
-
-
-@pytest.mark.learning
-def test_ppo_learns_cartpole_in_seconds():
-    trainer = algorithms.PPO(
-        env=CARTPOLE, total_frames=60_000, seed=0, stop_at=300.0, progress_bar=False
-    ).trainer()
-    trainer.train()
-    assert trainer.metrics.reported["eval/return"] >= 300.0
-    assert trainer.collected_frames < 60_000
 
 
 def test_the_public_names_are_the_algorithms():

@@ -53,11 +53,6 @@ def test_who_reads_what(held, policy, value):
     assert sorted(found.value.spaces) == sorted(value)
 
 
-def test_a_plain_space_is_for_both():
-    found = groups_of(BOX)
-    assert found.policy is found.value is BOX
-
-
 def test_nothing_for_the_policy_is_refused():
     with pytest.raises(ConfigError, match="nothing for the policy"):
         groups_of(spaces.Dict({"critic": BOX, "action_mask": spaces.MultiBinary(2)}))

@@ -61,14 +61,6 @@ def test_acting_and_learning_agree(name, memory, masked):
     assert (estimated["next", "state_value"][:, :-1][begins] != over[:, 1:][begins]).any()
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
-def test_the_first_mini_batch_finds_every_ratio_one(memory):
-    trainer = make("ppo", memory, num_epochs=1, mini_batch_size=80, lr=0.0)
-    trainer.train()
-    assert trainer.metrics.reported["train/clip_fraction"] == 0.0
-    assert trainer.metrics.reported["train/max_ratio"] == pytest.approx(1.0, abs=1e-5)
-
-
 def differing(one: Any, other: Any) -> list[str]:
     """What of two trainers' networks and collectors differs."""
     ours, theirs = (
@@ -258,12 +250,6 @@ def test_sequences_have_priorities():
     trainer.train()
     buffer = trainer.registry.modules["replay_buffer"].replay_buffer
     assert len(buffer.sampler.state_dict()["weights"].unique()) > 5
-
-
-def test_random_actions_come_first():
-    trainer = make_off_policy("sac", init_random_frames=90)
-    trainer.train()
-    assert trainer.optim_count > 0
 
 
 @pytest.mark.parametrize(

@@ -93,11 +93,6 @@ def test_continuous_actions_within_their_bounds(distribution, action):
     run("ppo", env, action_distribution=distribution, entropy_coeff=0.0).train()
 
 
-@pytest.mark.parametrize("name", ["sac", "td3", "ddpg"])
-def test_replay_takes_boxes_of_any_shape(name):
-    run(name, partial(AnyEnv, VECTOR, ACTIONS["matrix"])).train()
-
-
 @pytest.mark.parametrize(
     ("name", "action", "size"),
     [
@@ -417,13 +412,6 @@ def test_a_mask_that_forbids_everything_is_refused(name, at):
     with pytest.raises(ConfigError, match=r"action_mask of environment 0.*allows none") as error:
         run(name, Env).train()
     assert "\n" not in str(error.value)
-
-
-def test_a_run_that_is_refused_leaves_its_directory_free(tmp_path):
-    env, place = partial(AnyEnv, VECTOR, spaces.Discrete(2)), tmp_path / "a"
-    with pytest.raises(ConfigError, match="workers=2"):
-        run("ppo", env, run_dir=place, workers=2, stages=2).train()
-    run("ppo", env, run_dir=place).train()  # in this very process
 
 
 @pytest.mark.parametrize("action", ["dict", "matrix"])

@@ -10,7 +10,7 @@ from no_waiting import NoWaiting
 from test_algorithms import AGENTS, FIELDS, OFFLINE, SAVED, Die, differing
 from toy_worlds import Ladder
 
-from hooktrainer import Trainer, VectorCollector, algorithms
+from hooktrainer import Trainer, algorithms
 from hooktrainer.collect.worlds import WorldCollector
 from hooktrainer.collect.worlds.classic_control import CartPoleWorld, PendulumWorld
 from hooktrainer.errors import ConfigError
@@ -110,11 +110,6 @@ def test_gaussian_actions_are_clipped_for_the_world():
 def test_its_environments_step_in_no_processes():
     with pytest.raises(ConfigError, match="no environments to step in processes"):
         make("ppo", workers=2)
-
-
-def test_another_collector_may_be_given():
-    trainer = make("ppo", collector=VectorCollector)
-    assert type(trainer.source) is VectorCollector
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 import torch
 import torchrl.trainers
+from resuming import whole_and_resumed
 from tensordict import TensorDict
 
 import hooktrainer
@@ -19,6 +20,7 @@ import hooktrainer.hooks
 from hooktrainer import Trainer, TrainerHookBase
 from hooktrainer.base.lazy import names_listed
 from hooktrainer.errors import ConfigError, DuplicateNameError, HookError
+from hooktrainer.store.tree import flatten
 from hooktrainer.testing import FakeCollector, ScriptedLoss, check_hook, tiny_trainer
 
 HOOKS = {
@@ -85,6 +87,27 @@ def test_a_trainer_with_it_saves_loads_and_pickles(name, tmp_path):
     other.load_from_file(tmp_path / "state.pt")
     assert other.collected_frames == 50
     fresh.close()
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_a_resumed_run_is_the_run_that_was_not_interrupted(name):
+    hooks = []
+
+    def make() -> Trainer:
+        torch.manual_seed(0)
+        hook, trainer = prepare(name)
+        trainer.set_seed(3)
+        hook.register(trainer)
+        hooks.append(hook)
+        return trainer
+
+    whole, rest = whole_and_resumed(make)
+    assert (rest.collected_frames, rest.optim_count) == (whole.collected_frames, whole.optim_count)
+    of_hooks = [flatten({"hook": hook.state_dict()}) for hook in (hooks[0], hooks[-1])]
+    of_losses = [flatten(dict(run.loss_module.state_dict())) for run in (whole, rest)]
+    for (skeleton, tensors), (other, others) in (of_hooks, of_losses):
+        assert skeleton == other
+        torch.testing.assert_close(tensors, others, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", HOOKS)

@@ -154,26 +154,3 @@ def test_an_attribute_is_kept_by_other_shards(kind):
     assert other.state_dict()["attributes"] == {NAMES[kind]: 30.0}
     for collector in (*shares, whole, other):
         collector.shutdown()
-
-
-def test_a_resumed_run_is_the_run_that_was_not_interrupted():
-    def make() -> tuple[Trainer, list]:
-        collector = VectorCollector("Pendulum-v1", num_envs=2, frames_per_batch=10, seed=1)
-        trainer, seen = tiny_trainer(collector=collector, seed=4), []
-        Curriculum("g", [5.0, 10.0, 30.0], frames=[20, 40]).register(trainer)
-        trainer.register_op("batch_process", lambda b: seen.append(b["next", "reward"].clone()))
-        return trainer, seen
-
-    whole, expected = make()
-    whole.train()
-    first, _ = make()
-    first.register_op(
-        "post_steps", lambda: first.request_stop("here") if first.collected_frames == 30 else None
-    )
-    first.train()
-    half = first.state_dict()
-    rest, seen = make()
-    rest.load_state_dict(half)
-    rest.train()
-    assert len(seen) == 2
-    assert all(map(torch.equal, seen, expected[3:]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from resuming import whole_and_resumed
 from tensordict import TensorDict
 from torch import nn
 
@@ -176,11 +175,6 @@ def test_the_student_learns_what_the_teacher_does():
     assert agreement(student, teacher) > max(0.93, before)
     # Only the student has acted.
     assert trainer.collector.policy is student
-
-
-def test_a_resumed_run_is_the_run_that_was_not_interrupted():
-    whole, rest = whole_and_resumed(lambda: student_trainer(steer()))
-    assert all(map(torch.equal, rest.loss_module.parameters(), whole.loss_module.parameters()))
 
 
 def test_it_is_added_to_another_loss_compiled_or_not():

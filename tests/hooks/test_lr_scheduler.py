@@ -48,18 +48,6 @@ def test_a_batch_without_a_step_does_not_count():
     assert rate(trainer) == 0.25
 
 
-def test_it_resumes():
-    whole = halving(total_frames=60)
-    whole.train()
-    first = halving(total_frames=30)
-    first.train()
-    second = halving(total_frames=60)
-    second.load_state_dict(first.state_dict())
-    second.train()
-    assert rate(second) == rate(whole) == 0.5**6
-    assert second.loss_module.parameter.item() == whole.loss_module.parameter.item()
-
-
 SCHEDULERS = torch.optim.lr_scheduler
 
 

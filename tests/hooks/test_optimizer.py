@@ -211,21 +211,6 @@ def test_two_optimizers_over_the_same_loss_are_refused():
         OptimizerHook(torch.optim.SGD([loss.a], lr=1.0)).register(trainer, "c")
 
 
-def test_the_optimizers_state_is_saved():
-    def train(frames, state=None):
-        loss = ScriptedLoss()
-        optimizer = torch.optim.Adam(loss.parameters(), lr=0.1)
-        trainer = tiny_trainer(loss_module=loss, optimizer=optimizer, total_frames=frames)
-        if state:
-            trainer.load_state_dict(state)
-        trainer.train()
-        return trainer
-
-    state = train(20).state_dict()
-    assert state["components"]["hook/optimizer"]["state"][0]["step"] == 4
-    assert train(40, state).loss_module.parameter.equal(train(40).loss_module.parameter)
-
-
 # -- hyperparameters of a resumed run --------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from torchrl.data import (
 from torchrl.data.replay_buffers.samplers import SamplerWithoutReplacement
 
 from hooktrainer import ReplayBufferTrainer
-from hooktrainer.testing import FakeCollector, tiny_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 def buffer(size: int = 100, **arguments) -> TensorDictReplayBuffer:
@@ -131,27 +131,6 @@ def test_a_buffer_created_lazily_is_restored():
     assert len(one.replay_buffer) == 10
     assert one.replay_buffer[:]["x"].tolist() == list(range(10))
     assert len(other.replay_buffer) == 20
-
-
-def test_a_run_with_a_buffer_resumes_bit_for_bit(tmp_path):
-    def build(frames, **arguments):
-        torch.manual_seed(0)
-        trainer = tiny_trainer(total_frames=frames, seed=1, collector=FakeCollector(), **arguments)
-        replay = buffer(30)  # overwritten after three batches
-        ReplayBufferTrainer(replay, flatten_tensordicts=True).register(trainer)
-        seen = []
-        trainer.register_op("post_optim_log", lambda td: seen.append(td["observation"].sum()))
-        return trainer, seen
-
-    whole, expected = build(80)
-    whole.train()
-    file = tmp_path / "state.pt"
-    first, seen = build(40, save_trainer_file=file)
-    first.train()
-    second, rest = build(80)
-    second.load_from_file(file)
-    second.train()
-    assert torch.stack(seen + rest).equal(torch.stack(expected))
 
 
 def example(trainer):

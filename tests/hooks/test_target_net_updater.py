@@ -48,20 +48,6 @@ def test_a_soft_update_by_hand():
     assert not targets[0].equal(start)
 
 
-def test_a_hard_update_counts_over_a_resume():
-    whole, whole_loss = dqn(hard=7)
-    whole.train()
-    first, _ = dqn(hard=7)
-    first.total_frames = 20
-    first.train()
-    second, second_loss = dqn(hard=7)
-    second.load_state_dict(first.state_dict())
-    second.train()
-    assert flat(second_loss.target_value_network_params).equal(
-        flat(whole_loss.target_value_network_params)
-    )
-
-
 def test_now_and_then():
     class Updater:
         steps = 0

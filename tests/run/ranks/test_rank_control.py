@@ -18,7 +18,7 @@ class TwoRanks:
         return [list(numbers), self.other]
 
     def broadcast(self, place, value, source=0):
-        return value if source == 0 else ("the other's reason", "pruned", None)
+        return value if source == 0 else ("the other's reason", "pruned")
 
 
 def test_a_request_waits_until_the_ranks_meet():
