@@ -113,14 +113,6 @@ class FakeCollector:
         """Count the call."""
         self.closed += 1
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_generator": self._generator.get_state()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._generator = torch.Generator()
-        self._generator.set_state(state["_generator"])
-
 
 class ScriptedLoss(torch.nn.Module):
     """A loss module with predefined values and one parameter, whose gradient is 1.

@@ -10,7 +10,7 @@ from ..base.checks import check_count
 from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
-    from ..loop.loop import Loop
+    pass
 
 
 class ClearCudaCache(TrainerHookBase):
@@ -20,6 +20,7 @@ class ClearCudaCache(TrainerHookBase):
         interval: Batches between two calls.
     """
 
+    at = "pre_optim_steps"
     saved_attributes = ("count",)
 
     def __init__(self, interval: int) -> None:
@@ -32,8 +33,3 @@ class ClearCudaCache(TrainerHookBase):
         self.count += 1
         if self.count % self.interval == 0:
             torch.cuda.empty_cache()
-
-    def register(self, trainer: Loop, name: str = "clear_cuda_cache") -> None:
-        """Register at ``pre_optim_steps``."""
-        trainer.register_module(name, self)
-        trainer.register_op("pre_optim_steps", self)

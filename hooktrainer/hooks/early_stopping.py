@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..loop.hook import LATE, TrainerHookBase
 
 if TYPE_CHECKING:
-    from ..loop.loop import Loop
+    pass
 
 
 @dataclass(eq=False, repr=False)
@@ -32,6 +32,8 @@ class EarlyStopping(TrainerHookBase):
         check_finite: Whether a value that is NaN or infinite stops training.
     """
 
+    at = "post_steps_log"
+    priority = LATE  # after the hooks that log the metric
     saved_attributes = ("best_score", "stop_reason", "_improved_at")
 
     _: KW_ONLY
@@ -100,11 +102,6 @@ class EarlyStopping(TrainerHookBase):
             self.stop_reason = None
             self(None)
 
-    def register(self, trainer: Loop, name: str = "early_stopping") -> None:
-        """Register at ``post_steps_log``, after the hooks that log the metric."""
-        trainer.register_module(name, self)
-        trainer.register_op("post_steps_log", self, priority=LATE)
-
 
 # -- `SaveOnBest`.
 
@@ -119,6 +116,8 @@ class SaveOnBest(TrainerHookBase):
         mode: ``"max"`` if larger is better, ``"min"`` if smaller is.
     """
 
+    at = "post_steps_log"
+    priority = LATE
     saved_attributes = ("best",)
 
     def __init__(self, metric: str = "eval/return", mode: Literal["max", "min"] = "max") -> None:
@@ -137,8 +136,3 @@ class SaveOnBest(TrainerHookBase):
         if self.best is None or (value != self.best and better(value, self.best) == value):
             self.best = value
             self.trainer.request_save()
-
-    def register(self, trainer: Loop, name: str = "save_on_best") -> None:
-        """Register at ``post_steps_log``, after the hooks that log the metric."""
-        trainer.register_module(name, self)
-        trainer.register_op("post_steps_log", self, priority=LATE)

@@ -54,6 +54,7 @@ class Evaluate(TrainerHookBase):
         evaluated_at: Frames at the last evaluation; -1 before the first.
     """
 
+    at = "post_steps_log"
     rank_zero_only = True
     saved_attributes = ("evaluated_at", "_mean")
     phase = "evaluate"
@@ -179,8 +180,7 @@ class Evaluate(TrainerHookBase):
                 )
         if self.frame_skip is None:
             self.frame_skip = trainer.source.frame_skip
-        trainer.register_module(name, self)
-        trainer.register_op("post_steps_log", self, every=self.every)
+        super().register(trainer, name)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_collector": None}
@@ -212,6 +212,8 @@ class LogValidationReward(TrainerHookBase):
         seed: Seed of the environment at every evaluation.
     """
 
+    at = "post_steps_log"
+    default_name = "recorder"
     rank_zero_only = True
     phase = "evaluate"
 
@@ -299,8 +301,3 @@ class LogValidationReward(TrainerHookBase):
         """Close the environment."""
         if not getattr(self.environment, "is_closed", False):
             self.environment.close()
-
-    def register(self, trainer: Loop, name: str = "recorder") -> None:
-        """Register at ``post_steps_log``."""
-        trainer.register_module(name, self)
-        trainer.register_op("post_steps_log", self)

@@ -43,6 +43,8 @@ class LogEpisodes(TrainerHookBase):
         ConfigError: If a key collides with another metric.
     """
 
+    at = "pre_steps_log"
+
     def __init__(
         self,
         group: str = "train",
@@ -110,11 +112,6 @@ class LogEpisodes(TrainerHookBase):
         """Restore the number of episodes."""
         self._episodes = state_dict["episodes"]
 
-    def register(self, trainer: Loop, name: str = "log_episodes") -> None:
-        """Register at ``pre_steps_log``."""
-        trainer.register_module(name, self)
-        trainer.register_op("pre_steps_log", self)
-
 
 def _entry(batch: TensorDictBase, key: str) -> torch.Tensor:
     entry: torch.Tensor | None = batch.get(("next", key), None)
@@ -137,6 +134,7 @@ class CountFramesLog(TrainerHookBase):
         log_pbar: Whether the count is shown in the progress bar.
     """
 
+    at = "pre_steps_log"
     saved_attributes = ("frame_count",)
 
     def __init__(self, frame_skip: int, log_pbar: bool = False) -> None:
@@ -149,11 +147,6 @@ class CountFramesLog(TrainerHookBase):
         """Count the frames of ``batch`` without padding."""
         self.frame_count += count_valid(batch) * self.frame_skip
         return {"n_frames": Total(self.frame_count), "log_pbar": self.log_pbar}
-
-    def register(self, trainer: Loop, name: str = "count_frames_log") -> None:
-        """Register at ``pre_steps_log``."""
-        trainer.register_module(name, self)
-        trainer.register_op("pre_steps_log", self)
 
 
 # -- `LogScalar`: one entry of the batch.
@@ -223,6 +216,8 @@ class LogTiming(TrainerHookBase):
         erase: Whether to reset the timers after logging.
     """
 
+    at = "post_steps_log"
+
     def __init__(self, prefix: str = "time", percall: bool = True, erase: bool = False) -> None:
         self.prefix = prefix
         self.percall = percall
@@ -237,11 +232,6 @@ class LogTiming(TrainerHookBase):
             timeit.erase()
         return times
 
-    def register(self, trainer: Loop, name: str = "log_timing") -> None:
-        """Register at ``post_steps_log``."""
-        trainer.register_module(name, self)
-        trainer.register_op("post_steps_log", self)
-
 
 # -- `UTDRHook`: the update-to-data ratio.
 
@@ -255,6 +245,8 @@ class UTDRHook(TrainerHookBase):
     Args:
         trainer: The trainer.
     """
+
+    at = "pre_steps_log"
 
     def __init__(self, trainer: Loop) -> None:
         self.trainer = trainer
@@ -279,8 +271,3 @@ class UTDRHook(TrainerHookBase):
                 size = getattr(module, "batch_size", None) or getattr(buffer, "batch_size", None)
                 return int(buffer.write_count), size or 1
         return self.trainer.collected_frames // self.trainer.frame_skip, 1
-
-    def register(self, trainer: Loop, name: str = "utdr_hook") -> None:
-        """Register at ``pre_steps_log``."""
-        trainer.register_module(name, self)
-        trainer.register_op("pre_steps_log", self)

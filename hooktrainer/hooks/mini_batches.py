@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
-    from ..loop.loop import Loop
+    pass
 
 INDEX = "index"
 """Key of the row indices in a mini-batch that does not hold its rows."""
@@ -42,6 +42,8 @@ class MiniBatches(TrainerHookBase):
             ``"index"``, until `fill` is called.
         rows: The rows that the indices refer to.
     """
+
+    at = "process_optim_batch"
 
     rows: TensorDictBase
 
@@ -135,11 +137,6 @@ class MiniBatches(TrainerHookBase):
         """Divide the mini-batches among the ranks."""
         self.batch_size = share_equally(self.batch_size, world_size, "MiniBatches: batch_size")
 
-    def register(self, trainer: Loop, name: str = "mini_batches") -> None:
-        """Register at ``process_optim_batch``."""
-        trainer.register_module(name, self)
-        trainer.register_op("process_optim_batch", self)
-
     def __getstate__(self) -> dict[str, Any]:
         unsaved: dict[str, Any] = {"_epoch": None, "_rows_are_of": None, "rows": None}
         return self.__dict__ | unsaved | {"_pieces": deque()}
@@ -171,6 +168,9 @@ class BatchSubSampler(TrainerHookBase):
         min_sub_traj_len: Least steps in a piece if trajectories, as marked by ``("collector",
             "mask")``, are shorter than ``sub_traj_len``.
     """
+
+    at = "process_optim_batch"
+    default_name = "batch_subsampler"
 
     def __init__(self, batch_size: int, sub_traj_len: int = 0, min_sub_traj_len: int = 0) -> None:
         check_count("batch_size", batch_size)
@@ -228,11 +228,6 @@ class BatchSubSampler(TrainerHookBase):
         """Divide the sub-batches among the ranks."""
         self.batch_size = share_equally(self.batch_size, world_size, "BatchSubSampler: batch_size")
 
-    def register(self, trainer: Loop, name: str = "batch_subsampler") -> None:
-        """Register at ``process_optim_batch``."""
-        trainer.register_module(name, self)
-        trainer.register_op("process_optim_batch", self)
-
 
 # -- `mask_batch`: drops the padding of split trajectories.
 
@@ -262,6 +257,8 @@ class SelectKeys(TrainerHookBase):
         ConfigError: If ``keys`` is a string.
     """
 
+    at = "batch_process"
+
     def __init__(self, keys: Sequence[NestedKey]) -> None:
         if isinstance(keys, str):
             raise ConfigError(f"SelectKeys({keys!r}): pass a sequence of keys: [{keys!r}].")
@@ -270,8 +267,3 @@ class SelectKeys(TrainerHookBase):
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
         """Return the batch with the selected keys only; tensors are shared."""
         return batch.select(*self.keys)
-
-    def register(self, trainer: Loop, name: str = "select_keys") -> None:
-        """Register at ``batch_process``."""
-        trainer.register_module(name, self)
-        trainer.register_op("batch_process", self)

@@ -28,6 +28,8 @@ class NanGuard(TrainerHookBase):
     every step.
     """
 
+    at = "optimizer"
+    priority = EARLY  # before every optimizer
     trains = False
 
     def __init__(self) -> None:
@@ -94,8 +96,7 @@ class NanGuard(TrainerHookBase):
     def register(self, trainer: Loop, name: str = "nan_guard") -> None:
         """Register at ``optimizer``, before every optimizer."""
         self._checks = trainer.finite
-        trainer.register_module(name, self)
-        trainer.register_op("optimizer", self, priority=EARLY)
+        super().register(trainer, name)
 
 
 def _as_scalar(loss: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from ..loop.hook import EARLY, TrainerHookBase
 from ..networks.normalization import RunningNorm
 
 if TYPE_CHECKING:
-    from ..loop.loop import Loop
+    pass
 
 
 class ObservationNormalizer(TrainerHookBase):
@@ -25,6 +25,9 @@ class ObservationNormalizer(TrainerHookBase):
         key: Key of the observations.
     """
 
+    at = "post_steps_log"
+    priority = EARLY  # before any evaluation
+
     def __init__(self, norm: RunningNorm, key: NestedKey = "observation") -> None:
         self.norm = norm
         self.key = key
@@ -32,8 +35,3 @@ class ObservationNormalizer(TrainerHookBase):
     def __call__(self, batch: TensorDictBase) -> None:
         """Add the observations of ``batch``, ``[*batch, features]``, without padding."""
         self.norm.update(valid(batch, self.key))
-
-    def register(self, trainer: Loop, name: str = "observation_normalizer") -> None:
-        """Register at ``post_steps_log``, before any evaluation."""
-        trainer.register_module(name, self)
-        trainer.register_op("post_steps_log", self, priority=EARLY)

@@ -65,6 +65,7 @@ class PolicySnapshot(TrainerHookBase):
             ``seed`` is negative, or there is nothing to do with a snapshot.
     """
 
+    at = "post_steps"
     rank_zero_only = True
     saved_attributes = ("_newest",)
     phase = "snapshot"
@@ -221,11 +222,6 @@ class PolicySnapshot(TrainerHookBase):
             self._evaluator.finish(wait=self._ended_well, report=self.report)
         if self._recorder is not None and self._ended_well and self.keep is not None:
             self._recorder.thin(self.keep)
-
-    def register(self, trainer: Loop, name: str = "policy_snapshot") -> None:
-        """Register at ``post_steps``."""
-        trainer.register_module(name, self)
-        trainer.register_op("post_steps", self, every=self.every)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_recorder": None, "_evaluator": None}

@@ -28,6 +28,8 @@ class RunRecorder(TrainerHookBase):
         report: Whether to print timings and results at the end.
     """
 
+    at = "post_steps"
+    every = Every(seconds=1.0)
     phase = "log"
 
     def __init__(self, run_dir: RunDir, config: Any = None, *, report: bool = True) -> None:
@@ -89,8 +91,3 @@ class RunRecorder(TrainerHookBase):
         where = look.get("tensorboard") or next(iter(look.values()), None)
         where = where or f"in {shell_word(self.run_dir.path)}"
         return f"{printable(what)} · {reached} · look: {where}"
-
-    def register(self, trainer: Loop, name: str = "run_recorder") -> None:
-        """Register at ``post_steps``, once a second."""
-        trainer.register_module(name, self)
-        trainer.register_op("post_steps", self, every=Every(seconds=1.0))

@@ -63,14 +63,7 @@ class Schedule(TrainerHookBase):
 
     @classmethod
     def linear(
-        cls,
-        owner: Any,
-        attribute: str,
-        start: float,
-        end: float,
-        *,
-        until: float = 1.0,
-        group: int | None = None,
+        cls, owner: Any, attribute: str, start: float, end: float, **options: Any
     ) -> Schedule:
         """Make a schedule that is linear from ``start`` to ``end``.
 
@@ -79,17 +72,25 @@ class Schedule(TrainerHookBase):
             attribute: As for the class.
             start: Value at the beginning of the run.
             end: Value at ``until`` and after.
-            until: Fraction of the run at which ``end`` is reached.
-            group: As for the class.
+            **options: ``until``, the fraction of the run at which ``end`` is reached, by default 1;
+                and ``group``, as for the class.
 
         Raises:
             ConfigError: If ``until`` is not in ``(0, 1]``.
         """
-        return cls(owner, attribute, _shape(_line, start, end, until), group=group)
+        return cls._shaped(_line, owner, attribute, start, end, **options)
 
     @classmethod
     def cosine(
+        cls, owner: Any, attribute: str, start: float, end: float, **options: Any
+    ) -> Schedule:
+        """Make a schedule that is half a cosine period; arguments as for `linear`."""
+        return cls._shaped(_half_cosine, owner, attribute, start, end, **options)
+
+    @classmethod
+    def _shaped(
         cls,
+        shape: Callable[..., float],
         owner: Any,
         attribute: str,
         start: float,
@@ -98,8 +99,10 @@ class Schedule(TrainerHookBase):
         until: float = 1.0,
         group: int | None = None,
     ) -> Schedule:
-        """Make a schedule that is half a cosine period; arguments as for `linear`."""
-        return cls(owner, attribute, _shape(_half_cosine, start, end, until), group=group)
+        if not 0 < until <= 1:
+            raise ConfigError(f"Schedule(until={until!r}): pass a fraction of the run, above 0.")
+        value = partial(shape, start=start, end=end, until=until)
+        return cls(owner, attribute, value, group=group)
 
     def __call__(self) -> None:
         """Set the value for the next batch."""
@@ -237,14 +240,6 @@ def _line(fraction: float, start: float, end: float, until: float) -> float:
 def _half_cosine(fraction: float, start: float, end: float, until: float) -> float:
     passed = min(fraction / until, 1.0)
     return end + (start - end) * (1 + math.cos(math.pi * passed)) / 2
-
-
-def _shape(
-    function: Callable[..., float], start: float, end: float, until: float
-) -> Callable[[float], float]:
-    if not 0 < until <= 1:
-        raise ConfigError(f"Schedule(until={until!r}): pass a fraction of the run, above 0.")
-    return partial(function, start=start, end=end, until=until)
 
 
 # -- `LRSchedulerHook`.

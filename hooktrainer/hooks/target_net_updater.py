@@ -9,7 +9,7 @@ from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
-    from ..loop.loop import Loop
+    pass
 
 
 class TargetNetUpdaterHook(TrainerHookBase):
@@ -19,6 +19,9 @@ class TargetNetUpdaterHook(TrainerHookBase):
         target_params_updater: Anything with a method ``step()``.
         every: When to step it; by default, at every optimizer step.
     """
+
+    at = "post_optim"
+    default_name = "target_net_updater"
 
     def __init__(self, target_params_updater: Any, every: Every | None = None) -> None:
         if not callable(getattr(target_params_updater, "step", None)):
@@ -42,8 +45,3 @@ class TargetNetUpdaterHook(TrainerHookBase):
         """Restore the count."""
         if "counter" in state_dict:
             self.target_params_updater.counter = state_dict["counter"]
-
-    def register(self, trainer: Loop, name: str = "target_net_updater") -> None:
-        """Register at ``post_optim``."""
-        trainer.register_module(name, self)
-        trainer.register_op("post_optim", self, every=self.every)

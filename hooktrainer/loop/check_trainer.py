@@ -28,23 +28,11 @@ def resolve_frame_skip(frame_skip: int | None, own: int | None) -> int:
 
 def not_a_tensordict(what: str, value: Any) -> str:
     """Return the message for a value that should have been a TensorDict."""
+    keys = f" of {listed(map(repr, value), 4)}" if isinstance(value, Mapping) else ""
     return (
-        f"{what} {_shape(value)}, not a TensorDict; wrap it: TensorDict({{...}}, batch_size=[...])."
+        f"{what} a {type(value).__name__}{keys}, not a TensorDict; wrap it: TensorDict({{...}}, "
+        "batch_size=[...])."
     )
-
-
-def _shape(value: Any) -> str:
-    """Describe types and shapes without values."""
-    kind = type(value).__name__
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return f"a {kind} of shape {list(value.shape)}"
-    if isinstance(value, Mapping):
-        return f"a {kind} of " + listed(
-            (f"{key!r}: {_shape(one)}" for key, one in value.items()), 4
-        )
-    if isinstance(value, (tuple, list)):
-        return f"a {kind} of " + listed(map(_shape, value), 4)
-    return f"{value!r:.80} of type {kind}"
 
 
 def check_loss_module(loss_module: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -20,26 +21,25 @@ if TYPE_CHECKING:
 class TrainerHookBase:
     """Base class of hooks: stateful plugins of the training loop.
 
-    A hook implements `register`, which puts it or its methods at one or more hook points, and the
-    methods called there. Everything else is optional.
+    A hook declares ``at``, the hook point of its `__call__`, or implements `register`, which puts
+    it or its methods at one or more points. Everything else is optional.
 
     Examples:
         >>> class EveryTenth(TrainerHookBase):
+        ...     at = "post_optim_log"
+        ...     saved_attributes = ("counter",)
         ...     def __init__(self):
         ...         self.counter = 0
-        ...     def register(self, trainer, name="every_tenth"):
-        ...         trainer.register_module(name, self)
-        ...         trainer.register_op("post_optim_log", self)
-        ...     def state_dict(self):
-        ...         return {"counter": self.counter}
-        ...     def load_state_dict(self, state_dict):
-        ...         self.counter = state_dict["counter"]
         ...     def __call__(self, batch):
         ...         self.counter += 1
         ...         if self.counter % 10 == 0:
         ...             return {"value": batch["value"].mean(), "log_pbar": False}
 
     Attributes:
+        at: The hook point that `register` puts the hook at.
+        priority: Its priority there.
+        every: Its cadence there; ``None`` for always.
+        default_name: Its name; by default that of the class, such as ``"every_tenth"``.
         rank_zero_only: Whether only the first of several processes needs the hook, as for one that
             evaluates, renders or writes files.
         phase: Phase that includes the hook's time outside the inner loop, such as ``"evaluate"``;
@@ -49,8 +49,13 @@ class TrainerHookBase:
             the sub-batch, calls `Trainer.compute_loss` as often as needed, does backward and step,
             and returns the losses to log.
         trains: Whether the hook, at ``optimizer``, trains something; false for a guard.
+        saved_attributes: Names of the attributes that are its state.
     """
 
+    at: Any = None
+    priority: float = 0.0
+    every: Any = None
+    default_name = ""
     rank_zero_only = False
     phase: str | None = None
     is_saved = True
@@ -84,13 +89,16 @@ class TrainerHookBase:
 
         Args:
             trainer: The `hooktrainer.Trainer`; call its ``register_op`` and ``register_module``.
-            name: Unique in the trainer; a subclass gives it a default.
+            name: Unique in the trainer; by default ``default_name``.
         """
-        raise NotImplementedError(
-            f"{type(self).__name__} has no register(trainer, name). Write one that calls "
-            "trainer.register_op(<hook point>, self) and trainer.register_module(name, self), "
-            "or register the hook with trainer.register_op yourself."
-        )
+        if self.at is None:
+            raise NotImplementedError(
+                f"{type(self).__name__} has no register(trainer, name). Write one that calls "
+                "trainer.register_op(<hook point>, self) and trainer.register_module(name, self), "
+                "or name the point: at = <hook point>."
+            )
+        trainer.register_module(name or self.default_name or snake_case(type(self).__name__), self)
+        trainer.register_op(self.at, self, priority=self.priority, every=self.every)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that must survive a resume; empty by default.
@@ -145,6 +153,11 @@ class TrainerHookBase:
 
     def close(self) -> None:
         """Release what the hook holds. Called exactly once, whatever happened."""
+
+
+def snake_case(name: str) -> str:
+    """Convert ``EveryTenth`` to ``every_tenth``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 # -- The priorities of hooktrainer's own hooks: who goes first at a hook point.

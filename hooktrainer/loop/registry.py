@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
@@ -18,6 +17,7 @@ from ..errors import (
 )
 from .cadence import Every, Progress
 from .dispatch import DISPATCHERS, Adapter, Dispatcher, Entry, owner_of, phase_of
+from .hook import snake_case
 from .hook_points import HOOK_POINTS, HookPoint
 from .metrics import Metrics
 from .stateful import as_stateful, has_state
@@ -265,11 +265,6 @@ def _remove_all(handles: list[HookHandle]) -> None:
 
 def _unchanged(sub_batch: Any) -> Any:
     return sub_batch
-
-
-def snake_case(name: str) -> str:
-    """Convert ``EveryTenth`` to ``every_tenth``."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def _unused(name: str, taken: Any) -> str:
