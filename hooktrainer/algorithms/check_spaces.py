@@ -147,15 +147,11 @@ def check_mask(
     algorithm: str, env_name: str, action_space: spaces.Space[Any], size: int, expected: int
 ) -> None:
     """Refuse an action mask that does not fit the actions."""
-    if size and not expected:
-        raise ConfigError(
-            f"{algorithm}: {env_name} gives an action_mask of {size}, but its actions are "
-            f"{_said(action_space)}, in which there is nothing to choose from: leave the mask out."
-        )
     if size not in (0, expected):
+        needed = f"need one of {expected}" if expected else "need none: leave the mask out"
         raise ConfigError(
             f"{algorithm}: {env_name} gives an action_mask of {size}, but its actions are "
-            f"{_said(action_space)}, which need one of {expected}."
+            f"{_said(action_space)}, which {needed}."
         )
 
 

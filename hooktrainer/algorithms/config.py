@@ -22,14 +22,14 @@ Settings = Mapping[str, Mapping[str, Any]]
 """By an environment's id, or a pattern of ids, the fields that have another default there."""
 
 
-def Word(metavar: str) -> Any:  # noqa: N802 - it stands where a type would
+def Word(metavar: str, said: Callable[[Any], str] = str) -> Any:  # noqa: N802 - as a type
     """On the command line a word as it is; in Python anything."""
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
         metavar=metavar,
         instance_from_str=lambda words: None if words[0] == "None" else words[0],
         is_instance=lambda value: True,
-        str_from_instance=lambda value: [str(value)],
+        str_from_instance=lambda value: [said(value)],
     )
 
 
@@ -52,18 +52,8 @@ JSON = tyro.constructors.PrimitiveConstructorSpec(
 )
 
 
-SEEDS = tyro.constructors.PrimitiveConstructorSpec(
-    nargs=1,
-    metavar="SEEDS",
-    instance_from_str=lambda words: None if words[0] == "None" else words[0],
-    is_instance=lambda value: True,
-    str_from_instance=lambda value: [
-        "None"
-        if value is None
-        else words_of_seeds(value)
-        if isinstance(value, tuple)
-        else str(value)
-    ],
+SEEDS = Word(
+    "SEEDS", lambda seeds: words_of_seeds(seeds) if isinstance(seeds, tuple) else str(seeds)
 )
 
 

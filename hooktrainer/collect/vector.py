@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import gymnasium as gym
 import torch
@@ -122,8 +122,6 @@ class VectorCollector(EpisodesCollector):
         [(4, 128), (4, 128)]
         >>> collector.shutdown()
     """
-
-    remedy: Final = "make the collector as it was"
 
     _live = ("_group", "_rollout")
 

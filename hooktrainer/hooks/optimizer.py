@@ -53,7 +53,6 @@ class OptimizerHook(TrainerHookBase):
         ConfigError: If ``loss_components`` is empty or a string.
     """
 
-    remedy = "build the optimizers as they were"
     needs_parameters = True
     leaves_out_steps = True  # after the first value that is not finite
 

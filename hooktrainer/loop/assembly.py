@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -236,7 +236,6 @@ def register_all(hooks: Iterable[Any], trainer: Assembly) -> None:
 
 # -- `Precision`: in what floating-point type losses are computed.
 
-Name = Literal["bf16", "fp16"]
 _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 

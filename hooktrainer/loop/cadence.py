@@ -126,7 +126,5 @@ class Progress:
 
     def load_state_dict(self, state_dict: dict[str, float]) -> None:
         """Restore the counters."""
-        self.frames = int(state_dict["frames"])
-        self.batches = int(state_dict["batches"])
-        self.optim_steps = int(state_dict["optim_steps"])
-        self.seconds = float(state_dict["seconds"])
+        for name, value in vars(self).items():
+            setattr(self, name, type(value)(state_dict[name]))

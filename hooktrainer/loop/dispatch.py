@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tensordict import TensorDict, is_tensor_collection
@@ -139,33 +140,29 @@ class Adapter:
         self.func = func
 
 
+@dataclass(eq=False)
 class Entry:
     """One op at one hook point."""
 
-    def __init__(
-        self,
-        point: HookPoint,
-        op: Callable[..., Any],
-        kwargs: dict[str, Any],
-        priority: float,
-        every: Every | None,
-        serial: int,
-    ) -> None:
-        self.point = point
-        self.op = functools.partial(op, **kwargs) if kwargs else op
-        self.priority = priority
-        self.every = every
-        inner = _innermost(op)
-        self.owner = owner_of(op)
+    point: HookPoint
+    op: Callable[..., Any]
+    kwargs: dict[str, Any]
+    priority: float
+    every: Every | None
+    serial: int
+
+    def __post_init__(self) -> None:
+        inner = _innermost(self.op)
+        self.owner = owner_of(self.op)
         method = getattr(inner, "__name__", "")
         self.method = method if self.owner is not inner and method != "__call__" else ""
-        self.own_name = getattr(inner, "__name__", "") if self.owner is inner else ""
-        self.own_name = self.own_name or type(self.owner).__name__
+        self.own_name = method if self.owner is inner and method else type(self.owner).__name__
         self.name = self.own_name
-        self.serial = serial
-        self.computes_loss = point == "optimizer" and any(
-            getattr(thing, "computes_loss", False) is True for thing in (op, self.owner)
+        self.computes_loss = self.point == "optimizer" and any(
+            getattr(thing, "computes_loss", False) is True for thing in (self.op, self.owner)
         )
+        if self.kwargs:
+            self.op = functools.partial(self.op, **self.kwargs)
 
     @property
     def phase(self) -> str:

@@ -110,10 +110,18 @@ class Loop(Lifecycle):
                     except StopIteration as error:
                         if j or epoch:
                             break
-                        raise HookError(_no_step(error)) from error
+                        raise HookError(
+                            f"StopIteration {error.__notes__[-1]}, before the first optimizer "  # type: ignore[attr-defined]
+                            "step of a batch: begin an iterator that ran out again; to train only "
+                            "on some batches, call trainer.skip_optim_step()."
+                        ) from error
                     if j == _MAX_UNCHANGED and sub_batch is batch and steps is None:
                         hooks = [entry.name for entry in process_optim_batch.entries]
-                        raise HookError(_no_end(hooks))
+                        raise HookError(
+                            f"{j:,} optimizer steps on one batch, which the hooks at "
+                            f"process_optim_batch ({listed(hooks)}) left unchanged: one of them "
+                            "ends the epoch by raising StopIteration, or pass a number of steps."
+                        )
                     progress.optim_steps = made + 1
                     losses = loss_module(sub_batch)
                     if losses.__class__ is not TensorDict and not is_tensor_collection(losses):
@@ -158,20 +166,3 @@ class Loop(Lifecycle):
         if not self.registry.computes_loss:
             return losses
         return self.registry.with_losses(sub_batch, losses, self.clip_grad_norm, self.clip_norm)
-
-
-def _no_step(error: StopIteration) -> str:
-    """Return the message for a batch that ends before its first step."""
-    return (
-        f"StopIteration {error.__notes__[-1]}, before the first optimizer step of a batch. It "  # type: ignore[attr-defined]
-        "ends an epoch: if an iterator of the hook's own ran out, begin it again; to train only on "
-        "some batches, call trainer.skip_optim_step()."
-    )
-
-
-def _no_end(hooks: list[str]) -> str:
-    return (
-        f"{_MAX_UNCHANGED:,} optimizer steps on one batch, which the hooks at process_optim_batch "
-        f"({listed(hooks)}) left unchanged: with optim_steps_per_batch=None one of them "
-        "ends the epoch by raising StopIteration (None means unchanged). Or pass a number of steps."
-    )

@@ -180,8 +180,6 @@ class Metrics:
                     f"metric {name!r} has shape {tuple(value.shape)}; log a scalar, for instance "
                     "its .mean()."
                 )
-            if value.is_complex():
-                raise TypeError(f"metric {name!r} is complex; log its .abs() or .real.")
             series.add(value.detach().reshape(()).clone())  # it may be a view, or a buffer
         elif isinstance(value, Samples):
             series.add_many(value.values.detach(), value.where)
@@ -192,7 +190,7 @@ class Metrics:
             series.set(value.value.detach().clone())
             series.is_total = True
         elif isinstance(value, (Real, np.bool_)):
-            series.add(_as_float(name, value))
+            series.add(float(value))
         elif isinstance(value, np.ndarray) and value.size == 1:
             series.add(float(value.item()))
         else:
@@ -313,13 +311,6 @@ class _Series:
         pending = state["pending"]
         series.pending = list(pending.unbind() if isinstance(pending, torch.Tensor) else pending)
         return series
-
-
-def _as_float(name: str, value: Any) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # of an integer, which has no bounds in Python
-        raise ValueError(f"metric {name!r} is an integer of more than 300 digits.") from None
 
 
 def _wide(values: torch.Tensor) -> torch.dtype:

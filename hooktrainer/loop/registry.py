@@ -6,6 +6,7 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import (
@@ -103,8 +104,6 @@ class Registry:
 
     def add_module(self, name: str, module: Any) -> None:
         """Name a stateful object; see `Trainer.register_module`."""
-        if isinstance(module, str):
-            name, module = module, name  # the hook was given first
         if not isinstance(name, str) or not name:
             raise ConfigError(f"register_module: the name {name!r} is not a non-empty string.")
         if name in self.modules:
@@ -294,47 +293,46 @@ def find_point(dest: str, stages: Mapping[str, HookPoint]) -> HookPoint:
 
 def check_signature(point: HookPoint, op: Callable[..., Any], kwargs: dict[str, Any]) -> None:
     """Refuse an op that cannot take the arguments of its point, or is a coroutine or generator."""
-    if kind := _runs_later(op):
-        name = getattr(op, "__qualname__", type(op).__name__)
+    name = getattr(op, "__qualname__", type(op).__name__)
+    if _runs_later(op):
         raise HookSignatureError(
-            f"hook {name} is {kind}: calling it runs none of its lines. Write a plain function."
+            f"hook {name} is a coroutine or a generator function: calling it runs none of its "
+            "lines. Write a plain function."
         )
     try:
         signature = inspect.signature(op)
     except (TypeError, ValueError):  # some builtins tell nothing; their first call will
         return
-    try:
-        signature.bind(*point.receives, **kwargs)
-    except TypeError as error:
-        name = getattr(op, "__qualname__", type(op).__name__)
+    if misfit := _misfit(signature, point, kwargs):
         extra = f" and {kwargs}" if kwargs else ""
-        fits = [p for p in HOOK_POINTS if _binds(signature, p, kwargs)]
+        fits = [p for p in HOOK_POINTS if not _misfit(signature, p, kwargs)]
         near = difflib.get_close_matches(point, fits, n=1, cutoff=0.0)
         hint = f" The nearest point it fits is {near[0]!s}." if near else ""
         raise HookSignatureError(
             f"hook {name} takes {signature}, but {point} passes "
-            f"({', '.join(point.receives)}){extra}: {error}.{hint}"
-        ) from None
+            f"({', '.join(point.receives)}){extra}: {misfit}.{hint}"
+        )
 
 
-def _runs_later(op: Any) -> str | None:
-    """Return the kind of an op whose call runs none of its code; ``None`` for a plain callable."""
+def _runs_later(op: Any) -> bool:
+    """Return whether calling an op runs none of its code."""
     while isinstance(op, functools.partial):
         op = op.func
-    for called in (op, type(op).__call__ if callable(op) else None):
-        if inspect.iscoroutinefunction(called):
-            return "a coroutine function (async def)"
-        if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
-            return "a generator function (it has a yield)"
-    return None
+    kinds = (
+        inspect.iscoroutinefunction,
+        inspect.isgeneratorfunction,
+        inspect.isasyncgenfunction,
+    )
+    return any(kind(called) for kind in kinds for called in (op, type(op).__call__))
 
 
-def _binds(signature: inspect.Signature, point: HookPoint, kwargs: dict[str, Any]) -> bool:
+def _misfit(signature: inspect.Signature, point: HookPoint, kwargs: dict[str, Any]) -> str:
+    """Return why a signature cannot take the arguments of a point; empty if it can."""
     try:
         signature.bind(*point.receives, **kwargs)
-    except TypeError:
-        return False
-    return True
+    except TypeError as error:
+        return str(error)
+    return ""
 
 
 def draw_hooks(table: Sequence[Mapping[str, Any]]) -> str:
@@ -356,15 +354,15 @@ def _row(entry: Mapping[str, Any]) -> tuple[str, str, str, str]:
     return entry["hook"], entry["when"], f"{entry['priority']:g}", saves
 
 
+@dataclass(frozen=True)
 class HookHandle:
-    """The handle of a registered op."""
+    """The handle of a registered op.
 
-    def __init__(self, remove: Callable[[], None]) -> None:
-        self._remove = remove
+    Attributes:
+        remove: Removes the op from its hook point; a second call does nothing.
+    """
 
-    def remove(self) -> None:
-        """Remove the op from its hook point; a second call does nothing."""
-        self._remove()
+    remove: Callable[[], None]
 
 
 class Bridge:

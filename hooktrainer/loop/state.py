@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import itertools
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from ..base.endings import ENDED
@@ -16,7 +16,7 @@ from ..errors import USER_ERRORS, StateMismatchError, add_note
 from ..store.provenance import library_versions
 from ..store.rng import check_rng_state, rng_state, set_rng_state
 from .assembly import Assembly
-from .stateful import REGISTER, Stateful, StatefulModule, fitting, has_state, mismatches
+from .stateful import Stateful, fitting, has_state, mismatches
 
 _LOGGER = "logger/"  # what the names of loggers begin with
 
@@ -98,33 +98,27 @@ def branched(trainer: Assembly, state: dict[str, Any], *, reseed: bool) -> dict[
     return state
 
 
+@dataclass
 class Resume:
     """The part of a resume that is done when training starts.
 
     Loggers are rewound only then, so that loading a finished run changes no log.
     """
 
-    def __init__(
-        self,
-        loggers: Sequence[tuple[str, Any, Any]] = (),
-        rng: dict[str, Any] | None = None,
-        ended: bool = True,
-        total_frames: int | None = None,
-    ) -> None:
-        self._loggers = loggers
-        self._rng = rng
-        self.ended = ended
-        self.total_frames = total_frames
+    loggers: Sequence[tuple[str, Any, Any]] = ()
+    rng: dict[str, Any] | None = None
+    ended: bool = True
+    total_frames: int | None = None
 
     def rewind_loggers(self) -> None:
         """Return the loggers to their saved positions."""
-        for name, logger, saved in self._loggers:
+        for name, logger, saved in self.loggers:
             _load(name, logger, saved)
 
     def set_rng_state(self) -> None:
         """Restore the random generators."""
-        if self._rng is not None:
-            set_rng_state(self._rng)
+        if self.rng is not None:
+            set_rng_state(self.rng)
 
 
 def load_trainer_state(trainer: Assembly, state: dict[str, Any], *, strict: bool) -> Resume:
@@ -145,9 +139,19 @@ def load_trainer_state(trainer: Assembly, state: dict[str, Any], *, strict: bool
             check_rng_state(state["rng"])
         saved, live = state["components"], components(trainer)
         differing = _compare(live, saved)
-        lines = _by_remedy(live, saved, differing)
-    lines["install the versions that saved it"] = other_versions(state.get("versions", {}))
-    _reject_or_warn(lines, strict=strict)
+    lines = [
+        *(f"{name}: {line}" for name, found in differing.items() for line in found),
+        *(f"{name} is in the state but not in this trainer" for name in saved if name not in live),
+        *(f"{name} is in this trainer but not in the state" for name in live if name not in saved),
+        *other_versions(state.get("versions", {})),
+    ]
+    if lines:
+        message = "\n  ".join(["the state and this trainer differ:", *map(one_line, lines)])
+        if strict:
+            raise StateMismatchError(
+                f"{message}\nBuild the trainer as it was, or pass strict=False to leave these out."
+            )
+        warnings.warn(message, stacklevel=3)
     chosen = _loadable(live, saved, differing)
     logs = [name for name in loggers(trainer) if name in chosen]
     stop_reason = trainer.stop_reason
@@ -178,35 +182,6 @@ def _compare(live: Mapping[str, Stateful], saved: Mapping[str, Any]) -> dict[str
     if _parameters_differ(live, found):  # that says all there is to say of an optimizer
         found = {n: lines for n, lines in found.items() if not _needs_parameters(live[n])}
     return found
-
-
-def _by_remedy(
-    live: Mapping[str, Stateful], saved: Mapping[str, Any], differing: Mapping[str, list[str]]
-) -> dict[str, list[str]]:
-    """Group all mismatches by what to do about them."""
-    found: dict[str, list[str]] = {StatefulModule.remedy: [], REGISTER: []}
-    found[REGISTER] += [
-        *(f"{name} is in the state but not in this trainer" for name in saved if name not in live),
-        *(f"{name} is in this trainer but not in the state" for name in live if name not in saved),
-    ]
-    for name, lines in differing.items():
-        remedy = getattr(live[name], "remedy", REGISTER)
-        found.setdefault(remedy, []).extend(f"{name}: {line}" for line in lines)
-    return found
-
-
-def _reject_or_warn(advice: Mapping[str, Sequence[str]], *, strict: bool) -> None:
-    """Refuse a state with mismatches, or warn."""
-    lines = [one_line(line) for line in itertools.chain(*advice.values())]
-    if not lines:
-        return
-    message = "\n  ".join(["the state and this trainer differ:", *lines])
-    if strict:
-        todo = ", ".join(what for what, lines in advice.items() if lines)
-        raise StateMismatchError(
-            f"{message}\n{todo[0].upper()}{todo[1:]}, or pass strict=False to leave these out."
-        )
-    warnings.warn(message, stacklevel=4)
 
 
 def _loadable(

@@ -11,9 +11,6 @@ from typing import Any, Protocol
 
 from torch import nn
 
-REGISTER = "register the same hooks under the same names and cadences"
-"""The remedy for a mismatch, if the object has no `remedy`."""
-
 
 class Stateful(Protocol):
     """An object with a state.
@@ -23,7 +20,7 @@ class Stateful(Protocol):
 
     Optional members check a saved state before it is loaded: ``mismatches(saved)`` lists why it
     does not fit, a line each, and ``fitting(saved)`` returns the part to load with
-    ``strict=False``. ``remedy`` is how to remove mismatches, as a clause. ``has_parameters`` marks
+    ``strict=False``. ``has_parameters`` marks
     the trained parameters, ``needs_parameters`` a state that is reset where these do not match.
     """
 
@@ -60,7 +57,6 @@ def as_stateful(thing: Any) -> Any:
 class StatefulModule:
     """A torch module as a `Stateful`, which compares parameters and buffers by name and shape."""
 
-    remedy = "build the networks as they were"
     has_parameters = True
 
     def __init__(self, module: nn.Module) -> None:

@@ -22,9 +22,9 @@ from hooktrainer import (
 )
 from hooktrainer.graphs import GradientGraph, StepGraph, compiling
 from hooktrainer.graphs.compiling import GraphOr
-from hooktrainer.networks import CategoricalPolicy, DeterministicPolicy, ValueNetwork, mlp
+from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
 from hooktrainer.networks.memory import MEMORIES, MemoryTrunk, memory_for
-from hooktrainer.objectives import GAE, ClipPPOLoss, TD3Loss
+from hooktrainer.objectives import GAE, ClipPPOLoss
 from hooktrainer.optim import FlatAdam
 
 BATCHES, ROWS = 3, 48
@@ -398,40 +398,6 @@ def halving(loss: Anneals) -> Callable[[], None]:
     return halve
 
 
-def test_a_loss_that_alternates_has_a_graph_for_each(called):
-    def losses():
-        torch.manual_seed(2)
-        low, high = -torch.ones(2), torch.ones(2)
-        q = ValueNetwork(mlp(6, 1, (8,)), ["observation", "action"])
-        return TD3Loss(DeterministicPolicy(mlp(4, 2, (8,)), (2,), low, high), q)
-
-    def continuous(batch):
-        random = torch.Generator().manual_seed(1)
-        batch["action"] = torch.rand(ROWS, 2, generator=random)
-        batch["next"] = TensorDict(
-            {
-                "observation": torch.randn(ROWS, 4, generator=random),
-                "reward": torch.randn(ROWS, 1, generator=random),
-                "terminated": torch.zeros(ROWS, 1, dtype=torch.bool),
-            },
-            [ROWS],
-        )
-        return batch
-
-    runs = []
-    for step in (CompiledStep(), None):
-        loss = losses()
-        groups = [
-            {"params": list(loss.actor_network.parameters())},
-            {"params": list(loss.qvalue_network.parameters())},
-        ]
-        optimizer = FlatAdam(groups, lr=0.01)
-        hook = At("batch_process", continuous)
-        runs.append(train(hook, step=step, loss=loss, optimizer=optimizer))
-    assert_same(*runs)
-    assert set(called) == {("StepGraph", 1)}
-
-
 def test_a_resumed_run_is_the_run_that_was_never_interrupted():
     whole = train(step=CompiledStep())
     half = train(step=CompiledStep(), total_frames=ROWS)
@@ -498,9 +464,3 @@ def test_with_a_memory_each_step_is_a_graph(kind, called, monkeypatch, capsys):
     assert_same(*runs)
     assert set(called) == {("StepGraph", 1)}
     assert "since in a graph a memory is unrolled over time" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("inductor")
-def test_inductors_graphs_equal_eager_ones():
-    assert_same(train(step=CompiledStep(2)), train(step=None))

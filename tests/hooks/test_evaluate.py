@@ -128,19 +128,6 @@ def test_the_environments_are_opened_late_and_closed_once():
     assert Corridor.closed == Corridor.opened > 0
 
 
-def test_a_resumed_run_evaluates_where_the_whole_one_does(make_logger, tmp_path):
-    file = tmp_path / "state.pt"
-    first = tiny_trainer(total_frames=30, save_trainer_file=file, logger=make_logger())
-    corridor().register(first)
-    first.train()
-    log = make_logger()
-    second = tiny_trainer(total_frames=60, logger=log)
-    corridor().register(second)
-    second.load_from_file(file)
-    second.train()
-    assert list(log.column("eval/return")) == [40, 60]
-
-
 def test_a_solved_run_that_is_resumed_has_nothing_left_to_do(tmp_path, make_logger):
     file, logger = tmp_path / "state.pt", make_logger()
     first = tiny_trainer(save_trainer_file=file, logger=make_logger())

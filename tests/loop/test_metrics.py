@@ -37,11 +37,6 @@ def test_what_is_no_scalar_is_refused_by_name(value):
         Metrics().log({"a": value})
 
 
-def test_a_complex_tensor_is_refused_by_name_when_it_is_logged():
-    with pytest.raises(TypeError, match="'a' is complex"):
-        Metrics().log({"a": torch.tensor(1j)})
-
-
 def test_means_are_added_up_in_double_precision():
     metrics = Metrics()
     metrics.log({"a": torch.tensor(1e8)})
