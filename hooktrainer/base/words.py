@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import os
+import re
 import shlex
 from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
@@ -13,6 +14,11 @@ log = logging.getLogger(__name__)
 
 _LONGEST = 3e10
 """A thousand years, in seconds."""
+
+
+def snake_case(name: str) -> str:
+    """Convert ``EveryTenth`` to ``every_tenth``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def duration(seconds: float) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
-import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from ..base.words import snake_case
 from ..errors import HookError
 from .stateful import has_state
 
@@ -153,11 +153,6 @@ class TrainerHookBase:
 
     def close(self) -> None:
         """Release what the hook holds. Called exactly once, whatever happened."""
-
-
-def snake_case(name: str) -> str:
-    """Convert ``EveryTenth`` to ``every_tenth``."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 # -- The priorities of hooktrainer's own hooks: who goes first at a hook point.

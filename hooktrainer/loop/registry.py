@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.words import snake_case
 from ..errors import (
     ConfigError,
     DuplicateNameError,
@@ -18,7 +19,6 @@ from ..errors import (
 )
 from .cadence import Every, Progress
 from .dispatch import DISPATCHERS, Adapter, Dispatcher, Entry, owner_of, phase_of
-from .hook import snake_case
 from .hook_points import HOOK_POINTS, HookPoint
 from .metrics import Metrics
 from .stateful import as_stateful, has_state
