@@ -67,23 +67,21 @@ def digits(scores: Iterable[float]) -> int:
 
 
 def title(row: ResultRow) -> str:
-    """What was trained on what, of its command."""
-    words = list(row.recipe.train)
-    told = {}
-    for option in ("--dataset", "--env"):
-        if option in words:
-            at = words.index(option)
-            _, told[option] = words[at : at + 2]
-            del words[at : at + 2]
-    what = f"`{' '.join(words)}`"
-    return f"{what} on `{told['--env']}`" if "--env" in told else what
+    """What `hooktrainer train` is given, without the seeds and the directory."""
+    return f"`{' '.join(row.recipe.train)}`"
+
+
+def said_seeds(row: ResultRow) -> str:
+    """The seeds of a row, which are consecutive."""
+    seeds = list(row.digests)
+    return f"{seeds[0]}-{seeds[-1]}" if len(seeds) > 1 else f"{seeds[0]}"
 
 
 def table(rows: Mapping[str, ResultRow]) -> str:
     """The table, a line for each row."""
     lines = [
-        "| row | what | seeds | frames | IQM of the return [95 %] | mean | worst and best "
-        "| CPU s | published |",
+        "| row | `hooktrainer train` | seeds | frames | IQM of the return [95 %] "
+        "| worst and best | CPU s | published | commit |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows.values():
@@ -92,23 +90,17 @@ def table(rows: Mapping[str, ResultRow]) -> str:
         cells = [
             f"`{row.name}`",
             title(row),
-            str(len(scores)),
+            said_seeds(row),
             frames(statistics.median(row.frames))
             + (f" ({shortest} to {longest})" if shortest != longest else ""),
             interval_text(interval(scores)).replace(" [-]", "; none"),
-            number(statistics.mean(scores), decimals),
             ", ".join(number(value, decimals) for value in (min(scores), max(scores))),
             f"{row.cpu_seconds / len(scores):.0f}",
             row.recipe.published,
+            row.commit,
         ]
         lines.append(f"| {' | '.join(cells)} |".replace("|  |", "| |"))
     return "\n".join(lines)
-
-
-def commands(rows: Mapping[str, ResultRow]) -> str:
-    """The commands that make the rows again, and at which commit they did."""
-    lines = "\n".join(f"$ {row.command}   # at {row.commit}" for row in rows.values())
-    return f"```console\n{lines}\n```"
 
 
 def made_with(rows: Mapping[str, ResultRow]) -> str:
@@ -178,7 +170,6 @@ def page(text: str, rows: Mapping[str, ResultRow]) -> str:
     for name, filled in (
         ("table", table(rows)),
         ("made with", made_with(rows)),
-        ("commands", commands(rows)),
     ):
         start, end = (mark.format(name) for mark in MARKS)
         if start not in text or end not in text:

@@ -55,13 +55,11 @@ class Claim:
         trial: Optuna's trial.
         place: Its directory.
         lock: The lock on that.
-        resumed: Whether another process has begun it.
     """
 
     trial: Trial
     place: Path
     lock: RunLock
-    resumed: bool
 
 
 class Ledger:
@@ -160,7 +158,7 @@ class Ledger:
                 # Another process has asked at the same time, and was given the last one.
                 self._drop(trial.number, "surplus")
                 return None
-            if claim := self._claimed(trial.number, trial, resumed=False):
+            if claim := self._claimed(trial.number, trial):
                 return claim
         return None
 
@@ -210,9 +208,9 @@ class Ledger:
             if self._drop(one.number, "lost"):
                 self.study.enqueue_trial(one.params)
             return None
-        return self._claimed(one.number, None, resumed=True)
+        return self._claimed(one.number)
 
-    def _claimed(self, number: int, trial: Trial | None, *, resumed: bool) -> Claim | None:
+    def _claimed(self, number: int, trial: Trial | None = None) -> Claim | None:
         place = self._place / f"trial{number}"
         refuse_links(place, *place.glob("seed*"))
         place.mkdir(parents=True, exist_ok=True)
@@ -231,7 +229,7 @@ class Ledger:
         self._space.suggest(trial)
         trial.set_user_attr("worker", f"{socket.gethostname()}:{os.getpid()}")
         trial.set_user_attr(_BEAT, time.time())
-        claim = self._held[number] = Claim(trial, place, lock, resumed)
+        claim = self._held[number] = Claim(trial, place, lock)
         return claim
 
     def _drop(self, number: int, why: str) -> bool:
@@ -318,8 +316,6 @@ class Ledger:
             return pruners.NopPruner()
         if name == "hyperband":
             return pruners.HyperbandPruner(min_resource=first, max_resource=max(last, first + 1))
-        from .ledger import MedianPruner
-
         return MedianPruner(last // 4)
 
     def _refuse(self, name: str, known: Mapping[str, Any], now: Mapping[str, Any]) -> None:

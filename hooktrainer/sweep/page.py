@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from ..base.words import plural, shell_word
 from ..run.config import NAME, Mark, OneOf, as_words, marked
 from ..show.chart import figure, scatter
 from ..show.curves import Band
-from ..show.html import document, table
-from ..show.report.analysis import comparison_texts
+from ..show.html import Html, document, table
+from ..show.report.analysis import SCORE_TEXTS, comparison_texts
 from ..show.report.grouping import short
 from ..statistics import Curve
 from .confirm import KEEP, Confirmation
@@ -28,12 +28,6 @@ from .sweep import Sweep
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-_SCORES: Final = {
-    "area": "the area under the curve of evaluations, as a mean over frames",
-    "last": "the last evaluation",
-    "tail": "the mean evaluation in the last tenth of the frames",
-    "best": "the best evaluation",
-}
 _COMPARED: Final = ("IQM difference", "P(improvement)", "p")
 _BAR = """
 .bar{display:inline-block;height:.7em;background:var(--c0);border-radius:.15em}
@@ -64,7 +58,8 @@ def sweep_page(sweep: Sweep, verdict: str, found: Confirmation | None = None) ->
         f"<h1>{escape(title)}</h1>",
         f"<p>{plural(len(trials), 'trial')}: {kinds.count('COMPLETE')} came to their end, "
         f"{kinds.count('PRUNED')} were ended early, {kinds.count('FAIL')} failed. A trial's value "
-        f"is the mean over {plural(options.seeds, 'seed')} of {_SCORES[options.objective]}.</p>",
+        f"is the mean over {plural(options.seeds, 'seed')} of their evaluations: "
+        f"{SCORE_TEXTS[options.objective]}.</p>",
     ]
     if best is not None:
         heading = KEEP.capitalize() if keep else f"The best: trial {best.number}"
@@ -89,16 +84,18 @@ def _importances(sweep: Sweep) -> str:
     if not found:
         return ""
     most = max(found.values()) or 1.0
-    rows = "".join(
-        f'<tr><td>{escape(name)}</td><td class="n">{value:.2f}</td>'
-        f'<td style="width:70%"><span class="bar" style="width:{100 * value / most:.1f}%"></span>'
-        "</td></tr>"
+    rows = [
+        [
+            Html(f'<span class="bar" style="width:{9 * value / most:.1f}rem"></span>'),
+            f"{value:.2f}",
+            name,
+        ]
         for name, value in found.items()
-    )
+    ]
+    made = table(["", "importance", "option"], rows, numbers=["importance"])
     return (
-        f'<h2>What mattered</h2><div class="scroll"><table>{rows}</table></div><p>How much each '
-        "option has to do with being among the best quarter of the trials (PED-ANOVA); of few "
-        "trials it is a hint.</p>"
+        f"<h2>What mattered</h2>{made}<p>How much each option has to do with being among the best "
+        "quarter of the trials (PED-ANOVA); of few trials it is a hint.</p>"
     )
 
 
@@ -233,28 +230,27 @@ def trial_rows(sweep: Sweep) -> tuple[list[str], list[list[str]]]:
         rows.append(
             [
                 str(one.number),
-                "" if one.value is None else f"{one.value:,.5g}",
-                *([_final(finals.get(one.number))] if finals else []),
+                _number(one.value),
+                *([_number(finals.get(one.number))] if finals else []),
                 f"{how}: {known['failure']}" if "failure" in known else how,
                 f"{known['frames']:,}" if "frames" in known else "",
                 f"{known['cpu_seconds']:,.1f}" if "cpu_seconds" in known else "",
-                *(_shown(settings.get(name)) for name in names),
+                *(
+                    short(settings[name]) if settings.get(name) is not None else ""
+                    for name in names
+                ),
             ]
         )
     return heads, rows
 
 
-def _final(value: float | None) -> str:
+def _number(value: float | None) -> str:
     return "" if value is None else f"{value:,.5g}"
 
 
 def _rank(one: FrozenTrial) -> tuple[int, float, int]:
     order = {"COMPLETE": 0, "PRUNED": 1}.get(one.state.name, 2)
     return order, -(one.value or 0.0), one.number
-
-
-def _shown(value: Any) -> str:
-    return "" if value is None else short(value)
 
 
 def _belongs_to_one_run(algorithm: Algorithm) -> frozenset[str]:

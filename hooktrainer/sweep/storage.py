@@ -139,15 +139,8 @@ def _without_snapshots(backend: Any) -> Any:
 
 
 def _cut_half_line(path: Path) -> None:
-    """Take away a last line that a process was killed in: what follows would be added to it."""
+    """Remove an incomplete last line of a killed process: the next line would be added to it."""
     with path.open("rb+") as file:
-        end = file.seek(0, os.SEEK_END)
-        tail = b""
-        start = end
-        while start and b"\n" not in tail:
-            start = max(0, start - 4096)
-            file.seek(start)
-            tail = file.read(end - start)
-        kept = start + tail.rfind(b"\n") + 1
-        if kept < end:
-            file.truncate(kept)
+        if file.seek(0, os.SEEK_END) and file.seek(-1, os.SEEK_END) and file.read() != b"\n":
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)

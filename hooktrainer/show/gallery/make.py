@@ -20,12 +20,11 @@ from ...log.media import gif
 from ...log.tensorboard import read_events
 from ...policies.saved import EPISODES, SEED, policy_directory
 from ...store.run_dir import RunDir
-from ..html import LIGHT
 from ..report import read_curves, summarize
-from .exhibits import Exhibit, Picture, make_exhibits
-from .film import Film, decode, frames_text, return_text
+from .exhibits import Exhibit, make_exhibits
+from .film import decode, frames_text, return_text
 from .gallery_page import gallery_page
-from .recording import Frame, View
+from .recording import View
 
 
 class Gallery(NamedTuple):
@@ -111,9 +110,12 @@ def write_board(logs: Path, exhibits: Sequence[Exhibit]) -> int:
     """Add missing pictures to TensorBoard as animated GIFs, at the frames of their policies.
 
     They are appended, so that a running TensorBoard shows them; those of deleted policies stay. A
-    file with other pictures, from before a rollback, is replaced by a new one. Returns the number
-    of pictures added.
+    file with other pictures, from before a rollback, is replaced by a new one. Policies without a
+    film are left out. Returns the number of pictures added.
     """
+    exhibits = [exhibit for exhibit in exhibits if exhibit.picture.film is not None]
+    if not exhibits:
+        return 0
     directory = logs / "gallery"
     if logs.is_symlink() or directory.is_symlink():  # would write outside of the run
         raise OSError(errno.ELOOP, "it is a link", str(directory))
@@ -184,9 +186,7 @@ def _add_picture(records: io.BytesIO, exhibit: Exhibit) -> None:
     from tensorboard.compat.proto.event_pb2 import SourceMetadata
     from tensorboard.compat.proto.summary_pb2 import Summary
 
-    picture = exhibit.picture
-    film = Film([plot(picture)], 1.0) if picture.film is None else decode(picture.film)
-    film = film.with_caption(
+    film = decode(exhibit.picture.film or b"").with_caption(
         frames_text(exhibit.frames), f"return {return_text(exhibit.evaluation)}"
     )
     stride = max(1, round(film.fps / _FPS))
@@ -213,45 +213,3 @@ def _add(records: io.BytesIO, **fields: Any) -> None:
 
     event = Event(**fields)
     RecordWriter(records).write(event.SerializeToString())
-
-
-# -- The curves of an episode as one picture, for where there is no SVG.
-
-_WIDTH, _HEIGHT, _LEFT, _GAP = 360, 110, 52, 24
-_INK, _LINE, _PAPER = "#5d6673", "#d9dee5", "#ffffff"
-
-
-def plot(picture: Picture) -> Frame:
-    """Draw the observations and the actions of a picture without a film, as uint8 pixels."""
-    from PIL import Image, ImageDraw
-
-    panels = [("observation", picture.observations), ("action", picture.actions)]
-    image = Image.new("RGB", (_WIDTH, len(panels) * (_HEIGHT + _GAP) + 8), _PAPER)
-    draw = ImageDraw.Draw(image)
-    for number, (name, lines) in enumerate(panels):
-        _panel(draw, number * (_HEIGHT + _GAP) + _GAP, name, picture.steps, lines)
-    return np.asarray(image)
-
-
-def _panel(
-    draw: Any, top: int, name: str, steps: Sequence[int], lines: Sequence[Sequence[float]]
-) -> None:
-    from PIL import ImageFont
-
-    font = ImageFont.load_default(11)
-    values = np.array(lines, np.float64)
-    finite = values[np.isfinite(values)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-    spread = (high - low) or 1.0
-    draw.text((_LEFT, top - 4), name, fill=_INK, font=font, anchor="ls")
-    for y, value in ((top, high), (top + _HEIGHT, low)):
-        draw.line((_LEFT, y, _WIDTH - 8, y), fill=_LINE)
-        draw.text((_LEFT - 6, y), f"{value:.3g}", fill=_INK, font=font, anchor="rm")
-    across = (_WIDTH - 8 - _LEFT) / max(1, steps[-1])
-    for line, color in zip(values, LIGHT, strict=False):
-        points = [
-            (_LEFT + step * across, top + _HEIGHT * (high - value) / spread)
-            for step, value in zip(steps, line, strict=True)
-            if np.isfinite(value)
-        ]
-        draw.line(points, fill=color, width=2, joint="curve")

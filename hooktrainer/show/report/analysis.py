@@ -35,7 +35,8 @@ from .study import Seed, SeedCurve, Study, TaskStudy
 
 ALL_TASKS = "all tasks, normalized"
 _PROFILE_POINTS = 60
-Table = NDArray[np.float64]
+Scores = NDArray[np.float64]
+"""``[seeds, tasks]``."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class GroupResult:
 
     group: str
     seeds: Sequence[Seed]
-    scores: Table
+    scores: Scores
     iqm: Interval
     mean: Interval
     median: Interval
@@ -140,8 +141,8 @@ class _Tables:
     """The scores and areas of a group, each ``[seeds, tasks]``."""
 
     seeds: Sequence[Seed]
-    scores: Table
-    areas: Table
+    scores: Scores
+    areas: Scores
 
     @classmethod
     def of_task(
@@ -265,6 +266,13 @@ def _normalized(
     return _Tables(_in_order(seeds), scores, areas)
 
 
+SCORE_TEXTS: Final = {
+    "last": "at the last frames that all have",
+    "tail": "the mean of the last tenth of the frames",
+    "best": "the best evaluation",
+    "area": "the area under the curve, as a mean over frames",
+}
+"""What each name of `SCORES` stands for."""
 NONE = "-"
 
 
@@ -322,8 +330,6 @@ def reaching_text(one: TimeToThreshold | None, shown: Callable[[float], str]) ->
 
 ERROR: Final = 0.05
 """The probability of a false finding over all comparisons."""
-Scores = NDArray[np.float64]
-"""``[seeds, tasks]``."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from ...statistics import Curve, curve_interval
 from ..chart import MOST_SHADED, figure, key
 from ..curves import Band
 from ..html import Html, document, folded, table
-from .analysis import Section, comparison_texts, estimate_texts
+from .analysis import SCORE_TEXTS, Section, comparison_texts, estimate_texts
 from .comparison_page import settings_table
 from .study import Study, TaskStudy
 
@@ -26,7 +26,7 @@ def report_page(study: Study, sections: Sequence[Section], score: str) -> str:
     less = " (less is better)" if study.minimize else ""
     body = [
         f"<h1>{escape(title)}</h1>",
-        f"<p>{escape(study.metric)}{less}, {_SCORES[score]}. The seed is the unit: "
+        f"<p>{escape(study.metric)}{less}, {SCORE_TEXTS[score]}. The seed is the unit: "
         "the episodes of an evaluation are averaged first. In brackets are 95 % intervals; [-] is "
         "where the seeds are too few for one.</p>",
     ]
@@ -36,14 +36,6 @@ def report_page(study: Study, sections: Sequence[Section], score: str) -> str:
     if reasons := study.reasons():
         body += ["<h2>Left out</h2>", table(["why", "runs"], list(reasons.items()))]
     return document(title, body)
-
-
-_SCORES = {
-    "last": "at the last frames that all have",
-    "tail": "the mean of the last tenth of the frames",
-    "best": "the best evaluation",
-    "area": "the area under the curve, as a mean over frames",
-}
 
 
 def _section(section: Section, task: TaskStudy | None, metric: str) -> list[str]:
