@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from time import perf_counter
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -19,7 +19,7 @@ if __name__ == "__main__" and "MALLOC_PERTURB_" not in os.environ:
     os.execve(sys.executable, [sys.executable, *sys.argv], poisoned_environment())
 
 import holes
-from runner import FAULTS, OUTCOMES, Report, clock, run_cases
+from runner import FAULTS, OUTCOMES, Report, run_cases
 from target import Target
 
 _SLICE = 1000
@@ -39,13 +39,14 @@ def all_targets() -> dict[str, Target]:
     return {target.name: target for module in modules for target in module.targets()}
 
 
-def _run(task: tuple[str, Sequence[int], int, float]) -> tuple[str, Report, float]:
-    name, numbers, seed, patience = task
-    begin = clock()
-    return name, run_cases(TARGETS[name], numbers, seed, patience=patience), clock() - begin
+def _run(task: tuple[str, Sequence[int], argparse.Namespace]) -> tuple[str, Report, float]:
+    name, numbers, args = task
+    begin = perf_counter()
+    report = run_cases(TARGETS[name], numbers, args.seed, patience=args.patience)
+    return name, report, perf_counter() - begin
 
 
-def _parse(words: Sequence[str] | None) -> argparse.Namespace:
+def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make test-fuzz", description=__doc__)
     parser.add_argument("targets", nargs="*", help="parts of their names; all by default")
     parser.add_argument("--cases", type=int, default=10_000, help="of each target (10,000)")
@@ -56,65 +57,40 @@ def _parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--holes", action="store_true", help="plant defects, and see that each is found"
     )
-    return parser.parse_args(words)
+    return parser.parse_args()
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Run what the words ask for; 1 if anything was found."""
-    args = _parse(words)
+    args = _parse()
     if args.holes:
         return holes.main(TARGETS, args.seed)
-    chosen = [
-        name for name in TARGETS if not args.targets or any(part in name for part in args.targets)
-    ]
+    chosen = [n for n in TARGETS if not args.targets or any(part in n for part in args.targets)]
     if not chosen:
         print(f"no such target; there are: {', '.join(TARGETS)}", file=sys.stderr)
         return 2
-    if args.case is not None:
-        return _show(chosen[0], args)
-    begin = clock()
     numbers = [range(i, min(i + _SLICE, args.cases)) for i in range(0, args.cases, _SLICE)]
-    tasks = [(name, some, args.seed, args.patience) for some in numbers for name in chosen]
+    if args.case is not None:
+        chosen, numbers = chosen[:1], [range(args.case, args.case + 1)]
+    tasks = [(name, some, args) for some in numbers for name in chosen]
     reports = {name: Report() for name in chosen}
     seconds = dict.fromkeys(chosen, 0.0)
-    with get_context("fork").Pool(args.jobs) as pool:
-        for name, report, took in pool.imap_unordered(_run, tasks):
+    with ProcessPoolExecutor(args.jobs, get_context("fork")) as pool:
+        for name, report, took in pool.map(_run, tasks):
             reports[name].counts += report.counts
             reports[name].faults += report.faults
             seconds[name] += took
-            done = reports[name].counts.total()
-            print(f"{name}: {done:,} of {args.cases:,}", file=sys.stderr, flush=True)
-    return _print(reports, seconds, args, clock() - begin)
-
-
-def _show(name: str, args: argparse.Namespace) -> int:
-    report = run_cases(TARGETS[name], [args.case], args.seed, patience=args.patience)
-    print(f"{name}, case {args.case}: {', '.join(report.counts)}")
-    for _, fault, what in report.faults:
-        print(f"{fault}: {what}")
-    return 1 if report.faults else 0
-
-
-def _print(
-    reports: dict[str, Report], seconds: dict[str, float], args: argparse.Namespace, took: float
-) -> int:
-    width = max(map(len, reports))
-    heads = ("cases", *OUTCOMES, *FAULTS, "seconds")
-    print(" " * width, *(f"{head:>9}" for head in heads))
+            print(f"{name}: {reports[name].counts.total():,} cases", file=sys.stderr, flush=True)
+    width = max(map(len, chosen))
+    print(" " * width, *(f"{head:>9}" for head in ("cases", *OUTCOMES, *FAULTS, "seconds")))
     for name, report in reports.items():
-        cells: list[Any] = [report.counts.total()]
-        cells += [report.counts[kind] for kind in (*OUTCOMES, *FAULTS)]
-        print(f"{name:{width}}", *(f"{cell:>9,}" for cell in cells), f"{seconds[name]:>9.0f}")
+        counts = (report.counts.total(), *(report.counts[kind] for kind in (*OUTCOMES, *FAULTS)))
+        print(f"{name:{width}}", *(f"{n:>9,}" for n in counts), f"{seconds[name]:>9.0f}")
     faults = [(name, *fault) for name, report in reports.items() for fault in report.faults]
-    alike: dict[tuple[str, str, str], list[int]] = {}
-    for name, number, fault, what in sorted(faults):
-        alike.setdefault((name, fault, re.sub(r"\d+|'.*'", "?", what)[:60]), []).append(number)
-    first = {(name, number): (fault, what) for name, number, fault, what in faults}
-    for (name, _, _), numbers in list(alike.items())[:_SHOWN]:
-        fault, what = first[name, numbers[0]]
-        print(f"{fault}: {what} ({len(numbers)} like this)")
-        print(f"    again: python tests/fuzz {name!r} --case {numbers[0]} --seed {args.seed}")
-    print(f"{len(faults) or 'no'} faults in {took:.0f} s, seed {args.seed}")
+    for name, number, fault, what in sorted(faults)[:_SHOWN]:
+        again = f"python tests/fuzz {name!r} --case {number} --seed {args.seed}"
+        print(f"{fault}: {what}\n    again: {again}")
+    print(f"{len(faults) or 'no'} faults, seed {args.seed}")
     return 1 if faults else 0
 
 

@@ -5,7 +5,6 @@ Each takes away one check, in the process of the cases alone, and says what must
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
@@ -49,17 +48,6 @@ def _objects_from_yaml() -> None:
     import hooktrainer.store.run_dir as module
 
     module.parse_yaml = yaml.unsafe_load
-
-
-def _programs_for_options() -> None:
-    """As if the options were what a program printed."""
-    import hooktrainer.store.run_dir as module
-
-    def run(text: str) -> Any:
-        subprocess.run(["true"], check=False)
-        return {}
-
-    module.parse_yaml = run
 
 
 def _headers_believed() -> None:
@@ -123,7 +111,6 @@ HOLES: tuple[tuple[str, Callable[[], None], tuple[str, ...], int], ...] = (
     ("checkpoint, native", _no_sizes_in_native, ("exception", "crash", "leak", "memory"), 40),
     ("checkpoint, torch", _memory_in_the_result, ("leak",), 0),
     ("config.yaml", _objects_from_yaml, ("executed",), 355),
-    ("config.yaml", _programs_for_options, ("executed",), 0),
     ("data set", _headers_believed, ("memory",), 0),
     ("checkpoint, native", _waiting, ("hang",), 0),
     ("run.json", _links, ("executed",), 25),

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import json
+import multiprocessing
 import os
 import random
-import select
 import shutil
-import signal
 import sys
 import tempfile
-import time
-import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +16,7 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from guard import Guard, leaks
 from target import Files, Target, fingerprint, write
@@ -28,8 +25,7 @@ BATCH = 500
 OUTCOMES = ("equal", "differs", "refused")
 FAULTS = ("exception", "crash", "hang", "memory", "executed", "leak")
 _LONGEST_LINE = 2000
-_BROKEN = 77
-_START = 600.0  # seconds for what comes before the first case
+_FORK = multiprocessing.get_context("fork")
 _IMPORTED_LATE = (
     *("encodings.unicode_escape", "torch._subclasses.schema_check_mode", "zipp.compat.overlay"),
     "hooktrainer.show.report.terminal",
@@ -94,50 +90,33 @@ def _in_child(
     hole: Callable[[], None] | None,
 ) -> Iterator[tuple[int, str, str]]:
     """The outcomes of cases in a child, up to the first that it does not live through."""
-    ours, theirs = os.pipe()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    root = Path(tempfile.mkdtemp(prefix="fuzz-", dir=_memory()))
-    pid = os.fork()
-    if pid == 0:
-        code = _BROKEN
+    ours, theirs = _FORK.Pipe(duplex=False)
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(
+        prefix="fuzz-", dir=memory, ignore_cleanup_errors=True
+    ) as root:
+        given = (target, good, numbers, seed, theirs, hole, Path(root))
+        child = _FORK.Process(target=_child, args=given)
+        child.start()
+        theirs.close()
         try:
-            os.close(ours)
-            _child(target, good, numbers, seed, theirs, hole, root)
-            code = 0
-        except BaseException:
-            traceback.print_exc()
+            number = None
+            ours.recv()  # it is ready
+            for number in numbers:
+                if not ours.poll(patience):
+                    yield number, "hang", f"no answer in {patience:.0f} s"
+                    break
+                yield number, *ours.recv()
+        except EOFError:
+            child.join()
+            if number is None:
+                message = f"the target {target.name!r} cannot be run; see above"
+                raise RuntimeError(message) from None
+            if child.exitcode:
+                yield number, "crash", f"exit code {child.exitcode}"
         finally:
-            os._exit(code)
-    os.close(theirs)
-    done, hung = -1, False  # first it says that it is ready
-    try:
-        with open(ours, "rb", buffering=0) as pipe:
-            pending = b""
-            while True:
-                if not select.select([pipe], [], [], patience if done >= 0 else _START)[0]:
-                    hung = True
-                    break
-                data = pipe.read(1 << 16)
-                if not data:
-                    break
-                *lines, pending = (pending + data).split(b"\n")
-                for line in lines:
-                    if done >= 0:
-                        yield numbers[done], *json.loads(line)
-                    done += 1
-    finally:
-        if hung or sys.exc_info()[0] is not None:
-            os.kill(pid, signal.SIGKILL)
-        status = os.waitpid(pid, 0)[1]
-        shutil.rmtree(root, ignore_errors=True)
-    if status >> 8 == _BROKEN or done < 0:
-        raise RuntimeError(f"the target {target.name!r} cannot be run; see above")
-    if hung:
-        yield numbers[done], "hang", f"no answer in {patience:.0f} s"
-    elif done < len(numbers) and status:
-        died = f"signal {status & 127}" if status & 127 else f"exit code {status >> 8}"
-        yield numbers[done], "crash", died
+            child.kill()
+            child.join()
 
 
 def _child(
@@ -145,7 +124,7 @@ def _child(
     good: Files,
     numbers: Sequence[int],
     seed: int,
-    pipe: int,
+    pipe: Any,
     hole: Callable[[], None] | None,
     root: Path,
 ) -> None:
@@ -154,10 +133,10 @@ def _child(
     if hole is not None:
         hole()
     guard = Guard(target.memory)
-    os.write(pipe, b"\n")
+    pipe.send(True)
     for number in numbers:
         answer = _case(target, spoilt(target, good, seed, number), root, guard, expected)
-        os.write(pipe, json.dumps(answer).encode() + b"\n")
+        pipe.send(answer)
         if answer[0] == "memory":
             break
 
@@ -262,13 +241,3 @@ def _out_of_memory(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def _memory() -> str | None:
-    """A directory in memory, if there is one."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-
-
-def clock() -> float:
-    """Seconds."""
-    return time.perf_counter()

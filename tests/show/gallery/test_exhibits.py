@@ -100,15 +100,6 @@ def test_a_policy_that_is_deleted_meanwhile_is_skipped(make_run, monkeypatch):
     assert [e.frames for e in exhibit(run)] == [1000]
 
 
-def test_a_truncated_picture_is_made_again(make_run, drawn):
-    run = make_run()
-    exhibit(run)
-    for path in (run.path / "gallery").glob("step_000000001000*.json"):
-        path.write_text(path.read_text()[:50])
-    assert exhibit(run)[1].picture.film is not None
-    assert drawn == [0, 1000, 1000]
-
-
 def test_an_environment_without_pictures_is_shown_by_curves(make_run, tmp_path):
     run = make_run(env=Silent, policies={0: (1.0, 2.5, 0.0)})
     (shown,) = exhibit(run, trust=True)

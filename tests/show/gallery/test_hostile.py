@@ -152,17 +152,6 @@ def test_links_at_temporary_names_are_not_followed(run, tmp_path, monkeypatch):
     assert precious.read_text() == "kept"
 
 
-def test_invalid_board_files_are_replaced(run):
-    exhibits = make_exhibits(run, episodes=1, view=SMALL)
-    board = run.logs / "gallery"
-    board.mkdir(parents=True)
-    record = b"\xff" * 8
-    content = len(record).to_bytes(8, "little") + bytes(4) + record + bytes(4)
-    (board / "events.out.tfevents.0000000003.gallery").write_bytes(content)
-    assert write_board(run.logs, exhibits) == 1
-    assert [path.name for path in board.iterdir()] == ["events.out.tfevents.0000000004.gallery"]
-
-
 def test_control_characters_in_an_environment_name_are_escaped(run, tmp_path, capsys):
     path = next(Path(run.path / "policies").glob("step_*"))
     make_gallery(run, tmp_path / "page.html", episodes=1, view=SMALL)
