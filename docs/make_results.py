@@ -120,7 +120,12 @@ def made_with(rows: Mapping[str, ResultRow]) -> str:
     beside = f" Beside that: {', '.join(special)}." if special else ""
     if len(groups) == 1:
         return f"All were made with {most}.{beside}"
-    others = [f"- {', '.join(names)}: {what}." for what, names in groups.items() if what != most]
+    shared = set(most.split(", "))
+    others = [
+        f"- {', '.join(names)}: {', '.join(s for s in what.split(', ') if s not in shared)}."
+        for what, names in groups.items()
+        if what != most
+    ]
     return "\n".join([f"Most were made with {most}.{beside} But:", "", *others])
 
 

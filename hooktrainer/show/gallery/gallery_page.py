@@ -199,29 +199,22 @@ def _times(curves: Mapping[str, Curve]) -> str:
     phases = serial_rows(means, {})
     hooks = [row for row in concurrent_rows(means, "hook") if not _is_phase(row, phases)]
     hooks = hooks[:_MOST_HOOKS]
-    lines = [_time_line(row, means["step"]) for row in phases]
-    if hooks:
-        lines.append('<tr><th colspan="4">of it, in hooks</th></tr>')
-        lines += [_time_line(row, means["step"]) for row in hooks]
-    return (
-        '<section><h2>Time</h2><div class="scroll"><table><tr><th>phase</th>'
-        '<th class="n">ms a batch</th><th class="n">share</th><th></th></tr>'
-        f"{''.join(lines)}</table></div></section>"
-    )
+    rows = [*phases, *hooks]
+    cells = [
+        [
+            f"{'hook ' * (row in hooks)}{'· ' * bool(row.depth)}{row.label}",
+            f"{1000 * row.seconds:,.2f}",
+            f"{row.seconds / whole:.1%}" if (whole := means["step"]) else "",
+        ]
+        for row in rows
+    ]
+    heads = ["phase", "ms a batch", "share"]
+    return f"<section><h2>Time</h2>{table(heads, cells, numbers=heads[1:])}</section>"
 
 
 def _is_phase(hook: TimeRow, phases: Sequence[TimeRow]) -> bool:
     """Return whether a hook takes all the time of a phase."""
     return any(abs(hook.seconds - phase.seconds) <= 0.02 * phase.seconds for phase in phases)
-
-
-def _time_line(row: TimeRow, whole: float) -> str:
-    share = row.seconds / whole if whole else 0.0
-    return (
-        f"<tr{' class=sub' * bool(row.depth)}><td>{escape(row.label)}</td>"
-        f'<td class="n">{1000 * row.seconds:,.2f}</td><td class="n">{share:.1%}</td>'
-        f'<td class="share"><i style="width:{min(share, 1.0):.1%}"></i></td></tr>'
-    )
 
 
 def _mean(curve: Curve, steps: Curve, weights: NDArray[np.int64]) -> float:
@@ -278,16 +271,13 @@ padding:0 0 .85rem;overflow:hidden;scroll-margin:1rem}
 .traces{padding:.6rem .75rem 0}.curve+.small{margin-top:1.25rem}
 .columns{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(26rem,100%),1fr));
 gap:0 3rem}
-.columns section{min-width:0}.sub td{color:var(--dim)}.sub td:first-child{padding-left:1rem}
-.share{width:30%;min-width:5rem;padding-right:0}
-.share i{display:block;height:.5rem;border-radius:.25rem;background:var(--c0);opacity:.75}
+.columns section{min-width:0}
 .options td{white-space:normal;overflow-wrap:anywhere}.options td:first-child{color:var(--dim)}
 footer{margin-top:3rem;padding-top:1rem;border-top:1px solid var(--line);overflow-wrap:anywhere}
 code{font:.95em ui-monospace,monospace}
 html{scroll-behavior:smooth}
 @media (prefers-reduced-motion:reduce){html{scroll-behavior:auto}}
 @media (max-width:40rem){body{padding:1.5rem 1rem 3rem}.curve{padding:.5rem}
-.share{min-width:3rem}
 .cards{grid-template-columns:1fr 1fr;gap:.75rem}.n1,.traced{grid-template-columns:1fr}
 .card>h3,.card>p{margin-left:.7rem;margin-right:.7rem}.return{font-size:.9rem}}
 @media (prefers-color-scheme:dark){.card img{filter:brightness(.88)}}

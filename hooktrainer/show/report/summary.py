@@ -156,20 +156,16 @@ def _seconds(stamp: Any) -> float | None:
 
 # -- Following a metrics file while it is written.
 
-_MOST_POINTS = 1024
-
 
 class MetricsTail:
     """The metrics of a run, updated by reading only what was added to the file.
-
-    Curves of long runs are thinned evenly, so memory is bounded.
 
     Args:
         path: The run's `metrics.csv`, which may not exist yet.
 
     Attributes:
         latest: Metric name to its last value.
-        curves: Metric name to at most 1,024 of its ``(frames, value)`` points.
+        curves: Metric name to its ``(frames, value)`` points.
     """
 
     def __init__(self, path: Path) -> None:
@@ -178,8 +174,6 @@ class MetricsTail:
 
     def _forget(self) -> None:
         self._offset = 0
-        self._strides: dict[str, int] = {}
-        self._counts: dict[str, int] = {}
         self.latest: dict[str, float] = {}
         self.curves: dict[str, list[tuple[int, float]]] = {}
 
@@ -200,15 +194,5 @@ class MetricsTail:
         for line in whole.decode(errors="replace").split("\n"):
             with suppress(ValueError, csv.Error):  # not a row of metrics
                 ((step, name, value),) = csv.reader([line])
-                self._add(int(step), name, float(value))
-
-    def _add(self, step: int, name: str, value: float) -> None:
-        self.latest[name] = value
-        curve = self.curves.setdefault(name, [])
-        stride = self._strides.setdefault(name, 1)
-        count = self._counts[name] = self._counts.get(name, 0) + 1
-        if (count - 1) % stride == 0:
-            curve.append((step, value))
-        if len(curve) > _MOST_POINTS:
-            del curve[1::2]
-            self._strides[name] = 2 * stride
+                self.latest[name] = float(value)
+                self.curves.setdefault(name, []).append((int(step), float(value)))

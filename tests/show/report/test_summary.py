@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from hooktrainer import RunDir
 from hooktrainer.show.report import MetricsTail, summarize
 
@@ -43,15 +41,3 @@ def test_a_truncated_file_is_read_again(tmp_path):
     path.write_text("step,name,value\n10,a,1.0\n")
     tail.update()
     assert tail.curves == {"a": [(10, 1.0)]}
-
-
-def test_a_long_curve_is_thinned_evenly(tmp_path):
-    path = tmp_path / "metrics.csv"
-    rows = [f"{step},a,{float(step)}\n" for step in range(5000)]
-    path.write_text("".join(["step,name,value\n", *rows]))
-    tail = MetricsTail(path)
-    tail.update()
-    steps = [step for step, _ in tail.curves["a"]]
-    assert len(steps) <= 1024
-    assert {later - step for step, later in pairwise(steps)} == {8}
-    assert tail.latest["a"] == 4999.0
