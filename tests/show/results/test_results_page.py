@@ -64,7 +64,7 @@ def test_surroundings_of_rows_are_listed_once(make, rows):
     assert make["made_with"](three).splitlines() == [
         "Most were made with P, torch 2. Beside that: `b-row` (mujoco 3). But:",
         "",
-        "- `c-row`: P, torch 3.",
+        "- `c-row`: torch 3.",
     ]
 
 
