@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from ..base.checks import check_count
 from ..loop.hook import TrainerHookBase
-
-if TYPE_CHECKING:
-    pass
 
 
 class ClearCudaCache(TrainerHookBase):

@@ -26,7 +26,7 @@ from ..optim import FlatAdam
 from .kl_adaptive_lr import KLAdaptiveLR
 from .mini_batches import INDEX, MiniBatches
 from .nan_guard import NanGuard
-from .optimizer import GivenGradients, OptimizerHook, TakenStep
+from .optimizer import GraphResult, OptimizerHook
 from .value_estimator import ValueEstimatorHook
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class CompiledStep(TrainerHookBase):
         self._estimators: list[GAE] = []
         self._objectives: list[Objective] = []
         self._changes = -1
-        self._fused: TakenStep | None = None  # None where only gradients are computed
+        self._fused: GraphResult | None = None  # None where only gradients are computed
         self._mini_batches: MiniBatches | None = None  # None where a step is a graph by itself
         self._rate: KLAdaptiveLR | None = None  # computed by the graph
         self._graphs: dict[Hashable, StepGraph | GradientGraph] = {}
@@ -130,7 +130,7 @@ class CompiledStep(TrainerHookBase):
         if self._loss is not None:
             self.trainer.compiled_loss = self._call = self._loss = None
         for hook in self._hooks:
-            hook.update_with(None)
+            hook.graph = None
         for gae in self._estimators:
             gae.compiled = None
         if self._mini_batches is not None:
@@ -153,10 +153,9 @@ class CompiledStep(TrainerHookBase):
         self._fused = self._mini_batches = self._rate = None
         reason = self._step_unsupported_reason()
         if reason is None:
-            self._fused = TakenStep()
+            self._fused = self._hooks[0].graph = GraphResult(takes_step=True)
             at_optimizer = self.trainer.registry.points["optimizer"].entries
             self._guarded = any(type(entry.owner) is NanGuard for entry in at_optimizer)
-            self._hooks[0].update_with(self._fused)
             self._rate = next(
                 (e.owner for e in at_optimizer if isinstance(e.owner, KLAdaptiveLR)), None
             )
@@ -168,7 +167,7 @@ class CompiledStep(TrainerHookBase):
             how_much = "optimizer steps are graphs of their own"
         else:
             for hook in self._hooks:
-                hook.update_with(GivenGradients(hook.eager_update, hook.optimizer))
+                hook.graph = GraphResult(takes_step=False)
             how_much = "losses and gradient are a graph, the optimizer step is not"
         if reason is not None and reason != self._reported:
             self._reported = reason
@@ -264,8 +263,8 @@ class CompiledStep(TrainerHookBase):
         assert isinstance(graph, GradientGraph)
         out, grads = graph(entries)
         for hook, grad in zip(self._hooks, grads, strict=True):
-            assert isinstance(hook.update, GivenGradients)
-            hook.update.grads = grad
+            assert hook.graph is not None
+            hook.graph.grads = grad
         return out
 
     def _steps(self, loss: FunctionalLoss, batch: TensorDictBase) -> list[StepOutcome]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tensordict import TensorDictBase
 
 from ..errors import ConfigError
 from ..loop.hook import LATE, TrainerHookBase
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(eq=False, repr=False)
@@ -77,8 +74,7 @@ class EarlyStopping(TrainerHookBase):
     def _improves(self, score: float) -> bool:
         if self.best_score is None:
             return not math.isnan(score)
-        gain = score - self.best_score if self.mode == "max" else self.best_score - score
-        return gain > self.min_delta
+        return _gain(score, self.best_score, self.mode) > self.min_delta
 
     def _stop(self, reason: str) -> None:
         self.stop_reason = reason
@@ -106,6 +102,11 @@ class EarlyStopping(TrainerHookBase):
 # -- `SaveOnBest`.
 
 
+def _gain(value: float, best: float, mode: str) -> float:
+    return value - best if mode == "max" else best - value
+
+
+@dataclass(eq=False, repr=False)
 class SaveOnBest(TrainerHookBase):
     """Requests a checkpoint at the end of each batch in which a metric reached a new best.
 
@@ -120,11 +121,12 @@ class SaveOnBest(TrainerHookBase):
     priority = LATE
     saved_attributes = ("best",)
 
-    def __init__(self, metric: str = "eval/return", mode: Literal["max", "min"] = "max") -> None:
-        if mode not in ("min", "max"):
-            raise ConfigError(f"SaveOnBest(mode={mode!r}): pass 'min' or 'max'.")
-        self.metric = metric
-        self.mode = mode
+    metric: str = "eval/return"
+    mode: Literal["max", "min"] = "max"
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("min", "max"):
+            raise ConfigError(f"SaveOnBest(mode={self.mode!r}): pass 'min' or 'max'.")
         self.best: float | None = None
 
     def __call__(self, batch: TensorDictBase) -> None:
@@ -132,7 +134,6 @@ class SaveOnBest(TrainerHookBase):
         value = self.trainer.metrics.latest(self.metric)
         if value is None or math.isnan(value):
             return
-        better = max if self.mode == "max" else min
-        if self.best is None or (value != self.best and better(value, self.best) == value):
+        if self.best is None or _gain(value, self.best, self.mode) > 0:
             self.best = value
             self.trainer.request_save()

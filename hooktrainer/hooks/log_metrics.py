@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -126,6 +127,7 @@ def _entry(batch: TensorDictBase, key: str) -> torch.Tensor:
 # -- `CountFramesLog`: collected environment frames.
 
 
+@dataclass(eq=False, repr=False)
 class CountFramesLog(TrainerHookBase):
     """Counts environment frames and logs the count as ``n_frames``.
 
@@ -137,10 +139,11 @@ class CountFramesLog(TrainerHookBase):
     at = "pre_steps_log"
     saved_attributes = ("frame_count",)
 
-    def __init__(self, frame_skip: int, log_pbar: bool = False) -> None:
-        check_count("frame_skip", frame_skip)
-        self.frame_skip = frame_skip
-        self.log_pbar = log_pbar
+    frame_skip: int
+    log_pbar: bool = False
+
+    def __post_init__(self) -> None:
+        check_count("frame_skip", self.frame_skip)
         self.frame_count = 0
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
@@ -205,6 +208,7 @@ class LogScalar(TrainerHookBase):
 # -- `LogTiming`: TorchRL's timers.
 
 
+@dataclass(eq=False, repr=False)
 class LogTiming(TrainerHookBase):
     """Logs the times that `torchrl.timeit` collected, such as those of custom code.
 
@@ -218,10 +222,9 @@ class LogTiming(TrainerHookBase):
 
     at = "post_steps_log"
 
-    def __init__(self, prefix: str = "time", percall: bool = True, erase: bool = False) -> None:
-        self.prefix = prefix
-        self.percall = percall
-        self.erase = erase
+    prefix: str = "time"
+    percall: bool = True
+    erase: bool = False
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
         """Return the times as metrics."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
@@ -16,14 +17,12 @@ from ..base.tensordicts import device_of, mask_of, valid_steps
 from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
 
-if TYPE_CHECKING:
-    pass
-
 INDEX = "index"
 """Key of the row indices in a mini-batch that does not hold its rows."""
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class MiniBatches(TrainerHookBase):
     """Splits the collected batch into shuffled mini-batches; each step occurs once per epoch.
 
@@ -45,22 +44,17 @@ class MiniBatches(TrainerHookBase):
 
     at = "process_optim_batch"
 
-    rows: TensorDictBase
+    batch_size: int
+    keys: Sequence[NestedKey] | None = None
+    _: KW_ONLY
+    sequences: bool | int = False
 
-    def __init__(
-        self,
-        batch_size: int,
-        keys: Sequence[NestedKey] | None = None,
-        *,
-        sequences: bool | int = False,
-    ) -> None:
-        check_count("batch_size", batch_size)
-        if not isinstance(sequences, bool):
-            check_count("sequences", sequences)
-        self.batch_size = batch_size
-        self.keys = keys
-        self.sequences = sequences
+    def __post_init__(self) -> None:
+        check_count("batch_size", self.batch_size)
+        if not isinstance(self.sequences, bool):
+            check_count("sequences", self.sequences)
         self.gathers = True
+        self.rows: Any = None
         self._warned = False
         self._epoch: tuple[int, int] | None = None
         self._rows_are_of: int | None = None  # the batch's number
@@ -155,6 +149,7 @@ def _cut(batch: TensorDictBase, length: int) -> TensorDictBase:
 # -- `BatchSubSampler`: a random part of the batch.
 
 
+@dataclass(eq=False, repr=False)
 class BatchSubSampler(TrainerHookBase):
     """Draws a random sub-batch of the collected batch for every optimizer step.
 
@@ -172,11 +167,12 @@ class BatchSubSampler(TrainerHookBase):
     at = "process_optim_batch"
     default_name = "batch_subsampler"
 
-    def __init__(self, batch_size: int, sub_traj_len: int = 0, min_sub_traj_len: int = 0) -> None:
-        check_count("batch_size", batch_size)
-        self.batch_size = batch_size
-        self.sub_traj_len = sub_traj_len
-        self.min_sub_traj_len = min_sub_traj_len
+    batch_size: int
+    sub_traj_len: int = 0
+    min_sub_traj_len: int = 0
+
+    def __post_init__(self) -> None:
+        check_count("batch_size", self.batch_size)
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
         """Return ``[min(batch_size, n)]`` steps, or ``[batch_size // length, length]`` for pieces.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from tensordict import NestedKey, TensorDictBase
 
@@ -10,10 +10,8 @@ from ..base.tensordicts import valid
 from ..loop.hook import EARLY, TrainerHookBase
 from ..networks.normalization import RunningNorm
 
-if TYPE_CHECKING:
-    pass
 
-
+@dataclass(eq=False, repr=False)
 class ObservationNormalizer(TrainerHookBase):
     """Updates a `RunningNorm` with every batch, after training on it.
 
@@ -28,9 +26,8 @@ class ObservationNormalizer(TrainerHookBase):
     at = "post_steps_log"
     priority = EARLY  # before any evaluation
 
-    def __init__(self, norm: RunningNorm, key: NestedKey = "observation") -> None:
-        self.norm = norm
-        self.key = key
+    norm: RunningNorm
+    key: NestedKey = "observation"
 
     def __call__(self, batch: TensorDictBase) -> None:
         """Add the observations of ``batch``, ``[*batch, features]``, without padding."""

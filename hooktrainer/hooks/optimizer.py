@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import TensorDictBase
@@ -22,6 +22,21 @@ from ..loop.metrics import Metrics, Samples
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
+
+
+@dataclass
+class GraphResult:
+    """What a compiled graph has done of an optimizer step.
+
+    Attributes:
+        takes_step: Whether the graph takes the step itself.
+        norm: Norm of the gradient, where it takes the step.
+        grads: Parameters and their gradients, where it does not.
+    """
+
+    takes_step: bool
+    norm: torch.Tensor | None = None
+    grads: tuple[Sequence[nn.Parameter], Sequence[torch.Tensor]] = ((), ())
 
 
 @dataclass(eq=False, repr=False)
@@ -45,8 +60,9 @@ class OptimizerHook(TrainerHookBase):
             between, its losses are not differentiated and may be missing.
 
     Attributes:
-        update: Computes gradients and takes the step; see `update_with`.
-        eager_update: The default `update`.
+        graph: What a compiled graph has done of each step; ``None`` for nothing.
+        retain_graph: Whether other losses may share a part of autograd's graph with these.
+        scaler: Scales the losses, and skips a step whose gradient overflows.
         gradient_hooks: Functions of the optimizer, called in order before gradients are clipped.
 
     Raises:
@@ -72,8 +88,9 @@ class OptimizerHook(TrainerHookBase):
                 "of loss keys, or None for all of them."
             )
         self.loss_components = None if self.loss_components is None else list(self.loss_components)
-        self.eager_update = EagerUpdate(self.optimizer, self.loss_components, self.grad_norm)
-        self.update: OptimizerUpdate = self.eager_update
+        self.graph: GraphResult | None = None
+        self.retain_graph = False
+        self.scaler: torch.amp.GradScaler | None = None
         self.gradient_hooks: list[Callable[[torch.optim.Optimizer], None]] = []
         self._given = [
             {name: value for name, value in group.items() if isinstance(value, (int, float, tuple))}
@@ -108,19 +125,15 @@ class OptimizerHook(TrainerHookBase):
             HookError: If there is no such loss.
             NonFiniteError: If the gradient is NaN or infinite; the parameters are unchanged.
         """
-        self.update.backward(losses)
+        self._differentiate(losses)
         return self.step(losses, clip_grad_norm, clip_norm)
-
-    def update_with(self, update: OptimizerUpdate | None) -> None:
-        """Set `update`; ``None`` for the eager one."""
-        self.update = update or self.eager_update
 
     def backward(self, losses: TensorDictBase, *_: Any) -> None:
         """Compute the gradients of this optimizer's parameters, if a step is due."""
         if self._cadence is not None:
             self._is_due = self._cadence.due(self.trainer.progress)
         if self._is_due:
-            self.update.backward(losses)
+            self._differentiate(losses)
 
     def step(
         self,
@@ -134,18 +147,20 @@ class OptimizerHook(TrainerHookBase):
             return losses
         for process in self.gradient_hooks:
             process(self.optimizer)
-        norm = self.update.clip(clip_grad_norm, clip_norm)
+        taken = self.graph is not None and self.graph.takes_step
+        norm = self.graph.norm if taken else self.clip(clip_grad_norm, clip_norm)
         if norm is not None:
             # Sharded parameters have a sharded norm.
             if norm.__class__ is not torch.Tensor and hasattr(norm, "full_tensor"):
                 norm = norm.full_tensor()
             self._check_and_log(norm, losses)
-        self.update.step()
+        if not taken:
+            self._take_step()
         return losses
 
     def _check_and_log(self, norm: torch.Tensor, losses: TensorDictBase) -> None:
-        if self.eager_update.scaler is not None:
-            self._log_scaled(norm, self.eager_update.scaler)
+        if self.scaler is not None:
+            self._log_scaled(norm, self.scaler)
             return
         if self._metrics is not None and self._checks is not None and not norm.is_cpu:
             self._metrics.log({self._metric: norm})
@@ -181,8 +196,7 @@ class OptimizerHook(TrainerHookBase):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the optimizer's state, its initial hyperparameters, and the loss scale."""
-        scaler = self.eager_update.scaler
-        scaled = {} if scaler is None else {"scaler": scaler.state_dict()}
+        scaled = {} if self.scaler is None else {"scaler": self.scaler.state_dict()}
         return {**self.optimizer.state_dict(), "given": self._given, **scaled}
 
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
@@ -204,8 +218,8 @@ class OptimizerHook(TrainerHookBase):
         """
         state = dict(state_dict)
         then, scaler = state.pop("given", self._given), state.pop("scaler", None)
-        if scaler is not None and self.eager_update.scaler is not None:
-            self.eager_update.scaler.load_state_dict(scaler)
+        if scaler is not None and self.scaler is not None:
+            self.scaler.load_state_dict(scaler)
         self.optimizer.load_state_dict(state)
         check_moments(self.optimizer)
         for group, before, now in zip(self.optimizer.param_groups, then, self._given, strict=False):
@@ -232,11 +246,11 @@ class OptimizerHook(TrainerHookBase):
                         "already. Give each its own loss_components (and Trainer no optimizer=)."
                     )
                 # The losses may share a part of the graph with this one.
-                other.eager_update.retain_graph = True
+                other.retain_graph = True
         self._metrics = trainer.metrics
-        self._checks = self.eager_update.checks = trainer.finite
+        self._checks = trainer.finite
         if trainer.precision.scales:
-            self.eager_update.scaler = torch.amp.GradScaler(trainer.precision.device_type)
+            self.scaler = torch.amp.GradScaler(trainer.precision.device_type)
         if name != "optimizer":
             self._norm_key = f"grad_norm_{name}"
             self._metric = f"train/{self._norm_key}"
@@ -266,83 +280,48 @@ class OptimizerHook(TrainerHookBase):
                 "hook with computes_loss = True, and pass Trainer no optimizer=."
             )
 
-    def _shared_with(self, other: OptimizerHook) -> str:
-        if self.loss_components is None or other.loss_components is None:
-            return "every loss"
-        return ", ".join(sorted(set(self.loss_components) & set(other.loss_components)))
-
-
-class OptimizerUpdate(Protocol):
-    """The three parts of an optimizer step; other code may run between them."""
-
-    def backward(self, losses: TensorDictBase) -> None:
-        """Write the gradients into the parameters' ``grad``."""
-
-    def clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor | None:
-        """Clip the gradients; return their norm before, if computed."""
-
-    def step(self) -> None:
-        """Take the step and delete the gradients."""
-
-
-class EagerUpdate:
-    """Uses autograd and the optimizer directly.
-
-    Attributes:
-        retain_graph: Whether other losses may share a part of the graph with these.
-        checks: Tells on an accelerator whether a step is skipped.
-        scaler: Scales the losses, and skips a step whose gradient overflows.
-    """
-
-    def __init__(
-        self,
-        optimizer: torch.optim.Optimizer,
-        loss_components: Sequence[str] | None,
-        grad_norm: bool,
-    ) -> None:
-        self.retain_graph = False
-        self.checks: FiniteChecks | None = None
-        self.scaler: torch.amp.GradScaler | None = None
-        self._optimizer = optimizer
-        self._components = loss_components
-        self._grad_norm = grad_norm
-        # FlatAdam has a faster one.
-        self._clip_itself: Any = getattr(optimizer, "clip_grad_norm_", None)
-
-    def backward(self, losses: TensorDictBase) -> None:
+    def _differentiate(self, losses: TensorDictBase) -> None:
         """Compute the gradients; with components, only of the optimizer's parameters."""
-        if self._components is None:
+        if self.graph is not None and self.graph.takes_step:
+            return
+        if self.graph is not None and self.graph.grads[0]:
+            self.optimizer.zero_grad()
+            for parameter, grad in zip(*self.graph.grads, strict=True):
+                parameter.grad = grad
+            return
+        if self.loss_components is None:
             self._total(losses).backward()  # type: ignore[no-untyped-call]
             return
-        self._optimizer.zero_grad()  # may be left from a skipped step
+        self.optimizer.zero_grad()  # may be left from a skipped step
         self._total(losses).backward(  # type: ignore[no-untyped-call]
-            inputs=[p for p in parameters_of(self._optimizer) if p.requires_grad],
+            inputs=[p for p in parameters_of(self.optimizer) if p.requires_grad],
             retain_graph=self.retain_graph,
         )
 
     def clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor | None:
         """Clip the gradients; return their norm before, if computed."""
         if self.scaler is not None:
-            self.scaler.unscale_(self._optimizer)
-        if clip_norm is not None and clip_grad_norm and self._clip_itself is not None:
-            return self._clip_itself(clip_norm)
-        parameters = parameters_of(self._optimizer)
+            self.scaler.unscale_(self.optimizer)
+        own: Any = getattr(self.optimizer, "clip_grad_norm_", None)  # FlatAdam has a faster one
+        if clip_norm is not None and clip_grad_norm and own is not None:
+            return own(clip_norm)
+        parameters = parameters_of(self.optimizer)
         if clip_norm is not None and clip_grad_norm:
             return nn.utils.clip_grad_norm_(parameters, clip_norm)
         norm = None
-        if self._grad_norm:
+        if self.grad_norm:
             norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         if clip_norm is not None:
             nn.utils.clip_grad_value_(parameters, clip_norm)
         return norm
 
-    def step(self) -> None:
+    def _take_step(self) -> None:
         """Take the step, unless a value is not finite, and delete the gradients."""
-        optimizer: Any = self._optimizer
+        optimizer: Any = self.optimizer
         _lay_out_gradients(optimizer)
         can_leave_out = getattr(optimizer, "_step_supports_amp_scaling", False)
-        if self.checks is not None and not can_leave_out:
-            self.checks.settle()
+        if self._checks is not None and not can_leave_out:
+            self._checks.settle()
         found_inf = self._found_inf() if can_leave_out else None
         if found_inf is not None:
             optimizer.found_inf = found_inf
@@ -356,28 +335,33 @@ class EagerUpdate:
             optimizer.step()
         if self.scaler is not None:
             self.scaler.update()
-        self._optimizer.zero_grad()
+        self.optimizer.zero_grad()
 
     def _found_inf(self) -> torch.Tensor | None:
         """Return 1 on the parameters' device to skip the step; ``None`` without checks."""
-        found = [] if self.checks is None else [self.checks.found_inf]
+        found = [] if self._checks is None else [self._checks.found_inf]
         if self.scaler is not None:
             # What scaler.step alone would use.
-            found += self.scaler._found_inf_per_device(self._optimizer).values()
+            found += self.scaler._found_inf_per_device(self.optimizer).values()
         reasons = [one for one in found if one is not None]
         return torch.stack(reasons).amax() if len(reasons) > 1 else next(iter(reasons), None)
 
     def _total(self, losses: TensorDictBase) -> torch.Tensor:
-        total = total_loss(losses, self._components)
+        total = total_loss(losses, self.loss_components)
         if total is not None and self.scaler is not None:
             return self.scaler.scale(total)
         if total is None:
             raise HookError(
-                f"no {self._components or 'key that begins with loss'} among the losses "
+                f"no {self.loss_components or 'key that begins with loss'} among the losses "
                 f"{sorted(map(str, losses.keys()))}; name the loss's keys loss_<something>, or "
                 "pass OptimizerHook their names as loss_components."
             )
         return total
+
+    def _shared_with(self, other: OptimizerHook) -> str:
+        if self.loss_components is None or other.loss_components is None:
+            return "every loss"
+        return ", ".join(sorted(set(self.loss_components) & set(other.loss_components)))
 
 
 def _lay_out_gradients(optimizer: torch.optim.Optimizer) -> None:
@@ -386,39 +370,3 @@ def _lay_out_gradients(optimizer: torch.optim.Optimizer) -> None:
         for parameter in group["params"] if group.get("fused") else ():
             if parameter.grad is not None:
                 parameter.grad = laid_out_as(parameter, parameter.grad)
-
-
-class TakenStep:
-    """The update of an optimizer whose step was part of a compiled graph."""
-
-    def __init__(self) -> None:
-        self.norm: torch.Tensor | None = None
-
-    def backward(self, losses: TensorDictBase) -> None:
-        """Do nothing."""
-
-    def clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor | None:
-        """Return the gradient's norm."""
-        return self.norm
-
-    def step(self) -> None:
-        """Do nothing."""
-
-
-class GivenGradients:
-    """The update of an optimizer whose gradients were computed together with the losses."""
-
-    def __init__(self, update: OptimizerUpdate, optimizer: torch.optim.Optimizer) -> None:
-        self.grads: tuple[Sequence[nn.Parameter], Sequence[torch.Tensor]] = ((), ())
-        self.clip = update.clip
-        self.step = update.step
-        self._update = update
-        self._optimizer = optimizer
-
-    def backward(self, losses: TensorDictBase) -> None:
-        """Assign the given gradients to the parameters."""
-        if not self.grads[0]:
-            self._update.backward(losses)  # raises the explaining error
-        self._optimizer.zero_grad()
-        for parameter, grad in zip(*self.grads, strict=True):
-            parameter.grad = grad

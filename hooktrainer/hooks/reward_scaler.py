@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 
+@dataclass(eq=False, repr=False)
 class RewardScaler(TrainerHookBase):
     """Divides rewards by the running standard deviation of the discounted return, and clips them.
 
@@ -38,15 +40,15 @@ class RewardScaler(TrainerHookBase):
 
     saved_attributes = ("_returns", "_mean", "_var", "_count")
 
-    def __init__(
-        self, gamma: float = 0.99, clip: float = 10.0, eps: float = 1e-8, *, replay: bool = False
-    ) -> None:
-        if not 0.0 <= gamma <= 1.0:
-            raise ConfigError(f"RewardScaler(gamma={gamma!r}): pass a number from 0 to 1.")
-        self.gamma = gamma
-        self.clip = clip
-        self.eps = eps
-        self.replay = replay
+    gamma: float = 0.99
+    clip: float = 10.0
+    eps: float = 1e-8
+    _: KW_ONLY
+    replay: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.gamma <= 1.0:
+            raise ConfigError(f"RewardScaler(gamma={self.gamma!r}): pass a number from 0 to 1.")
         self._returns = torch.zeros(0, dtype=torch.float64)
         # Numbers, or tensors on the rewards' accelerator.
         self._mean: Any = 0.0

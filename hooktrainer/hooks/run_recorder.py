@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 
+@dataclass(eq=False, repr=False)
 class RunRecorder(TrainerHookBase):
     """Writes the state of a run to ``run.json`` about once a second.
 
@@ -32,10 +34,12 @@ class RunRecorder(TrainerHookBase):
     every = Every(seconds=1.0)
     phase = "log"
 
-    def __init__(self, run_dir: RunDir, config: Any = None, *, report: bool = True) -> None:
-        self.run_dir = run_dir
-        self.config = config
-        self.report = report
+    run_dir: RunDir
+    config: Any = None
+    _: KW_ONLY
+    report: bool = True
+
+    def __post_init__(self) -> None:
         self._started = False
 
     def __call__(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 
+@dataclass(eq=False, repr=False)
 class Schedule(TrainerHookBase):
     """Sets a value before every batch, as a function of the run's progress.
 
@@ -44,20 +46,15 @@ class Schedule(TrainerHookBase):
         0.375
     """
 
-    def __init__(
-        self,
-        owner: Any,
-        attribute: str,
-        value: Callable[[float], float],
-        *,
-        group: int | None = None,
-    ) -> None:
-        self.owner = owner
-        self.attribute = attribute
-        self.value = value
-        self.group = group
+    owner: Any
+    attribute: str
+    value: Callable[[float], float]
+    _: KW_ONLY
+    group: int | None = None
+
+    def __post_init__(self) -> None:
         self._last: float | None = None  # the value set last
-        self._metric = f"train/{attribute}"
+        self._metric = f"train/{self.attribute}"
         self._speaks = True
         self._check()
 

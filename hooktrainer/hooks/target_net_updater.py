@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from ..errors import ConfigError
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
 
-if TYPE_CHECKING:
-    pass
 
-
+@dataclass(eq=False, repr=False)
 class TargetNetUpdaterHook(TrainerHookBase):
     """Steps a target updater, such as `torchrl.objectives.SoftUpdate` or ``HardUpdate``.
 
@@ -23,14 +22,15 @@ class TargetNetUpdaterHook(TrainerHookBase):
     at = "post_optim"
     default_name = "target_net_updater"
 
-    def __init__(self, target_params_updater: Any, every: Every | None = None) -> None:
-        if not callable(getattr(target_params_updater, "step", None)):
+    target_params_updater: Any
+    every: Every | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.target_params_updater, "step", None)):
             raise ConfigError(
-                f"TargetNetUpdaterHook({target_params_updater!r:.80}): it has no step(); pass a "
-                "SoftUpdate or HardUpdate of the loss module."
+                f"TargetNetUpdaterHook({self.target_params_updater!r:.80}): it has no step(); pass "
+                "a SoftUpdate or HardUpdate of the loss module."
             )
-        self.target_params_updater = target_params_updater
-        self.every = every
 
     def __call__(self) -> None:
         """Update the target parameters."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 
+@dataclass(eq=False, repr=False)
 class ValueEstimatorHook(TrainerHookBase):
     """Applies a value estimator, such as GAE, to the collected batch.
 
@@ -36,18 +38,15 @@ class ValueEstimatorHook(TrainerHookBase):
 
     phase = "advantages"
 
-    def __init__(
-        self,
-        value_estimator: Callable[[TensorDictBase], TensorDictBase],
-        every_epoch: bool = False,
-    ) -> None:
-        if not callable(value_estimator):
+    value_estimator: Callable[[TensorDictBase], TensorDictBase]
+    every_epoch: bool = False
+
+    def __post_init__(self) -> None:
+        if not callable(self.value_estimator):
             raise ConfigError(
-                f"ValueEstimatorHook({value_estimator!r:.80}): pass what writes advantages into a "
-                "batch and returns it, such as GAE."
+                f"ValueEstimatorHook({self.value_estimator!r:.80}): pass what writes advantages "
+                "into a batch and returns it, such as GAE."
             )
-        self.value_estimator = value_estimator
-        self.every_epoch = every_epoch
         self._epoch = 0
         self._renewed: TensorDictBase | None = None
 

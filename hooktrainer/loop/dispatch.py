@@ -1,4 +1,4 @@
-"""The three dispatchers that call the hooks of a transform, log or action point.
+"""`Dispatcher`, which calls the hooks of a point.
 
 This is the hot path. A dispatcher holds a tuple of timed callables, rebuilt when hooks are added or
 removed.
@@ -16,7 +16,7 @@ from tensordict import TensorDict, is_tensor_collection
 
 from ..errors import HookReturnError, add_note
 from .cadence import Every, Progress
-from .hook_points import HookPoint, Kind
+from .hook_points import HookPoint
 from .metrics import Metrics
 from .timing import HOOK_PREFIX, PhasedCall, TimedCall, Timing
 
@@ -36,8 +36,37 @@ class Dispatcher:
         self._timing = timing
 
     def __call__(self, *args: Any) -> Any:
-        """Call the hooks with the arguments of the point."""
-        raise NotImplementedError
+        """Call the hooks with the arguments of the point.
+
+        Returns:
+            The first argument; at a transform point, what the last hook made of it.
+        """
+        call: Any = None
+        kind = self.point.kind
+        try:
+            for call in self.calls:
+                out = call(*args)
+                if out is None or kind == "action":
+                    continue
+                if kind == "log" and isinstance(out, dict):
+                    self._log(out)
+                elif kind == "transform" and (
+                    out.__class__ is TensorDict or is_tensor_collection(out)
+                ):
+                    args = (out, *args[1:])
+                else:
+                    raise HookReturnError(
+                        f"hook {call.hook!r} at hook point {self.point!s} returned {out!r:.80} of "
+                        f"type {type(out).__name__}; this {kind} point takes {self.point.returns}."
+                    )
+        except Exception as error:
+            add_note(
+                error,
+                f"in hook {call.hook!r} at hook point {self.point!s} "
+                f"(frames {self._progress.frames}, optimizer step {self._progress.optim_steps})",
+            )
+            raise
+        return args[0] if args else None
 
     def add(self, entry: Entry) -> None:
         """Insert ``entry`` after those of higher or equal priority."""
@@ -58,86 +87,15 @@ class Dispatcher:
             return TimedCall(call, self._timing, name)
         return PhasedCall(call, self._timing, name, entry.phase)
 
-    def _annotate(self, error: Exception, call: Any) -> None:
-        """Add a note with the hook, the point and the counters."""
-        add_note(
-            error,
-            f"in hook {call.hook!r} at hook point {self.point!s} "
-            f"(frames {self._progress.frames}, optimizer step {self._progress.optim_steps})",
-        )
-
-    def _wrong_return(self, call: Any, out: Any) -> HookReturnError:
-        return HookReturnError(
-            f"hook {call.hook!r} at hook point {self.point!s} returned {out!r:.80} of "
-            f"type {type(out).__name__}; this {self.point.kind} point takes {self.point.returns}."
-        )
-
-
-class TransformDispatcher(Dispatcher):
-    """Passes a TensorDict through the hooks, each receiving the result of the one before."""
-
-    def __call__(self, value: Any, *args: Any) -> Any:
-        """Return the last hook's result; ``None`` from a hook leaves the value unchanged."""
-        call = None
-        try:
-            for call in self.calls:
-                out = call(value, *args)
-                if out.__class__ is TensorDict or is_tensor_collection(out):
-                    value = out
-                elif out is not None:
-                    raise self._wrong_return(call, out)
-        except Exception as error:
-            self._annotate(error, call)
-            raise
-        return value
-
-
-class LogDispatcher(Dispatcher):
-    """Passes a TensorDict to the hooks and logs the metrics they return."""
-
-    def __call__(self, batch: Any) -> None:
-        """Call every hook."""
-        call = None
-        try:
-            for call in self.calls:
-                out = call(batch)
-                if out is not None:
-                    if not isinstance(out, dict):
-                        raise self._wrong_return(call, out)
-                    self._log(out)
-        except Exception as error:
-            self._annotate(error, call)
-            raise
-
-
-class ActionDispatcher(Dispatcher):
-    """Calls the hooks without arguments."""
-
-    def __call__(self) -> None:
-        """Call every hook."""
-        call = None
-        try:
-            for call in self.calls:
-                call()
-        except Exception as error:
-            self._annotate(error, call)
-            raise
-
-
-DISPATCHERS: dict[Kind, type[Dispatcher]] = {
-    "transform": TransformDispatcher,
-    "log": LogDispatcher,
-    "action": ActionDispatcher,
-}
 
 # -- `Entry`: one op at one hook point, whose it is, and what the loop calls for it.
 
 
+@dataclass(eq=False)
 class Adapter:
     """Wraps an op that was written for another point or trainer."""
 
-    def __init__(self, func: Callable[..., Any]) -> None:
-        self.func = func
+    func: Callable[..., Any]
 
 
 @dataclass(eq=False)
@@ -199,13 +157,11 @@ def phase_of(owner: Any) -> str:
     return phase if isinstance(phase, str) else "hooks"
 
 
+@dataclass(slots=True)
 class _OwnLoss:
     """Calls an op that computes the losses, and checks that it returns them."""
 
-    __slots__ = ("op",)
-
-    def __init__(self, op: Any) -> None:
-        self.op = op
+    op: Any
 
     def __call__(self, *args: Any) -> Any:
         losses = self.op(*args)
@@ -217,17 +173,13 @@ class _OwnLoss:
         return losses
 
 
+@dataclass(slots=True)
 class _Gate:
     """Calls an op only when its cadence is due."""
 
-    __slots__ = ("every", "op", "progress")
-
-    def __init__(self, op: Any, every: Every, progress: Progress) -> None:
-        self.op = op
-        self.every = every
-        self.progress = progress
+    op: Any
+    every: Every
+    progress: Progress
 
     def __call__(self, *args: Any) -> Any:
-        if self.every.due(self.progress):
-            return self.op(*args)
-        return None
+        return self.op(*args) if self.every.due(self.progress) else None

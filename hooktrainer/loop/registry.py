@@ -18,7 +18,7 @@ from ..errors import (
     add_note,
 )
 from .cadence import Every, Progress
-from .dispatch import DISPATCHERS, Adapter, Dispatcher, Entry, owner_of, phase_of
+from .dispatch import Adapter, Dispatcher, Entry, owner_of, phase_of
 from .hook_points import HOOK_POINTS, HookPoint
 from .metrics import Metrics
 from .stateful import as_stateful, has_state
@@ -44,13 +44,12 @@ class Registry:
         self._serial = 0
         self.modules: dict[str, Any] = {}
         self.points: dict[str, Dispatcher] = {
-            point: DISPATCHERS[point.kind](point, progress, metrics, timing)
-            for point in HOOK_POINTS
+            point: Dispatcher(point, progress, metrics, timing) for point in HOOK_POINTS
         }
         # Where a hook computes the losses, those before it, which want to see them.
         optimizer = next(point for point in HOOK_POINTS if point == "optimizer")
-        self._before = DISPATCHERS["transform"](optimizer, progress, metrics, timing)
-        self._nothing = DISPATCHERS["transform"](optimizer, progress, metrics, timing)
+        self._before = Dispatcher(optimizer, progress, metrics, timing)
+        self._nothing = Dispatcher(optimizer, progress, metrics, timing)
         self.computes_loss = False
         self.changes = 0
 

@@ -190,15 +190,13 @@ class _Phase:
         self.timing.end(self.name, self.start)
 
 
+@dataclass(slots=True, eq=False)
 class TimedCall:
     """Calls and times a hook of the inner loop."""
 
-    __slots__ = ("call", "name", "timing")
-
-    def __init__(self, call: Any, timing: Timing, name: str) -> None:
-        self.call = call
-        self.timing = timing
-        self.name = name
+    call: Any
+    timing: Timing
+    name: str
 
     @property
     def hook(self) -> str:
@@ -217,14 +215,11 @@ class TimedCall:
                 timing.trace.add(f"optimize/{self.hook}", start, end)
 
 
+@dataclass(slots=True, eq=False)
 class PhasedCall(TimedCall):
     """Calls a hook outside the inner loop, as part of a serial phase."""
 
-    __slots__ = ("phase",)
-
-    def __init__(self, call: Any, timing: Timing, name: str, phase: str) -> None:
-        super().__init__(call, timing, name)
-        self.phase = phase
+    phase: str
 
     def __call__(self, *args: Any) -> Any:
         """Call the hook."""
@@ -331,8 +326,7 @@ class Trace:
             ]
             # In whole nanoseconds, so that rounding takes no span out of the one around it.
             spans = [
-                (s.name, _nanoseconds(s.start - zero), _nanoseconds(s.end - zero))
-                for s in row.spans
+                (s.name, *(round((t - zero) * 1e9) for t in (s.start, s.end))) for s in row.spans
             ]
             spans.sort(key=lambda span: (span[1], -span[2]))
             for name, start, end in spans:
@@ -353,7 +347,3 @@ class Trace:
             "displayTimeUnit": "ms",
             "otherData": {"spans left out": left_out} if left_out else {},
         }
-
-
-def _nanoseconds(seconds: float) -> int:
-    return round(seconds * 1e9)

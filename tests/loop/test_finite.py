@@ -15,7 +15,6 @@ from hooktrainer import (
     Trainer,
     TrainerHookBase,
 )
-from hooktrainer.hooks.optimizer import EagerUpdate
 from hooktrainer.loop.cadence import Progress
 from hooktrainer.loop.finite import FiniteChecks
 from hooktrainer.optim import FlatAdam
@@ -72,8 +71,8 @@ def test_a_non_finite_loss_on_a_device_raises_the_error_of_the_cpu(kind, bad):
 
 @pytest.mark.parametrize("kind", ["flat", "fused", "plain"])
 def test_a_non_finite_gradient_on_a_device_is_an_error(kind, monkeypatch):
-    clip = EagerUpdate.clip
-    monkeypatch.setattr(EagerUpdate, "clip", lambda *args: clip(*args).as_subclass(OnDevice))
+    clip = OptimizerHook.clip
+    monkeypatch.setattr(OptimizerHook, "clip", lambda *args: clip(*args).as_subclass(OnDevice))
     loss = DeviceLoss([1.0], grads=(1.0, 1.0, INF, 1.0))
     with pytest.raises(NonFiniteError, match=r"norm inf at optimizer step 3, after 20 frames"):
         train(loss, kind)

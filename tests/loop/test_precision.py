@@ -46,7 +46,7 @@ def make(precision: Any, loss: Regression, kind: str = "flat", **options: Any) -
 
 
 def set_scale(trainer: Trainer, scale: float, **rest: Any) -> None:
-    scaler = trainer.registry.modules["optimizer"].eager_update.scaler
+    scaler = trainer.registry.modules["optimizer"].scaler
     if scaler is not None:
         scaler.load_state_dict(scaler.state_dict() | {"scale": scale, **rest})
 
@@ -105,20 +105,20 @@ def test_an_overflowing_step_is_skipped_and_lowers_the_scale(kind, logger):
     assert torch.equal(loss.layer.weight, before)
     assert logger.column("train/loss_scale") == {10: 2.0**120}
     assert logger.column("train/grad_norm") == {}
-    assert hook.eager_update.scaler.get_scale() == 2.0**119
+    assert hook.scaler.get_scale() == 2.0**119
     assert float(hook.optimizer.state[loss.layer.weight].get("step", 0)) == 0
 
 
 def test_a_resume_restores_the_loss_scale():
     first = make("fp16", Regression(), total_frames=20)
     set_scale(first, 64.0, growth_interval=3)
-    scaler = first.registry.modules["optimizer"].eager_update.scaler
+    scaler = first.registry.modules["optimizer"].scaler
     first.train()
     state = first.state_dict()
     assert state["components"]["hook/optimizer"]["scaler"]["scale"] == 128.0
     resumed = make("fp16", Regression())
     resumed.load_state_dict(state)
-    again = resumed.registry.modules["optimizer"].eager_update.scaler
+    again = resumed.registry.modules["optimizer"].scaler
     assert again.state_dict() == scaler.state_dict()
 
 
