@@ -206,8 +206,7 @@ class WithMemory(Algorithm):
     """Fields of the algorithms whose policies can remember."""
 
     memory: Annotated[Any, Word("MEMORY")] = None
-    """what the policy remembers an episode with: gru, lstm or transformer; in Python also a
-    function from a number of features to a Memory; None for no memory"""
+    """memory of the policy: gru, lstm or transformer; in Python also a function to a Memory"""
     memory_size: Count = 64
     """size of that memory"""
     memory_length: Count = 32

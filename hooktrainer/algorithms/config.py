@@ -62,8 +62,7 @@ class AlgorithmConfig(RunConfig):
     """The fields that every algorithm has; `hooktrainer.algorithms.task.Task` acts on them."""
 
     env: Annotated[Any, Word("ENV")]
-    """environment: an id; in Python also a specification, a factory or a list of factories, or
-    what makes a tensor world"""
+    """environment: an id; in Python also a specification, a factory, or a list of factories"""
     env_kwargs: Annotated[Mapping[str, Any], JSON] = field(default_factory=dict)
     """keyword arguments of the environment, if it is given by its id"""
     usual_wrappers: bool = True
@@ -71,8 +70,7 @@ class AlgorithmConfig(RunConfig):
     info_keys: tuple[str, ...] = ()
     """what the environment says in info: logged as means over episodes, and part of every batch"""
     network: Annotated[Any, Word("NETWORK")] = None
-    """what makes features of an observation: nature, impala or small convolutions; in Python also a
-    module, a function from the space to one, or a dict of modules; None for what fits the space"""
+    """encoder of observations: nature, impala or small convolutions; in Python also modules"""
     num_cells: tuple[Count, ...] = (64, 64)
     """units in each hidden layer behind that"""
     activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "relu"
@@ -80,15 +78,11 @@ class AlgorithmConfig(RunConfig):
     normalize_observations: bool = False
     """whether the networks see observations of running mean 0 and variance 1; images are left"""
     seeds: FreeAmongSeeds[Annotated[Any, SEEDS]] = None
-    """seeds of several runs in place of one: 8 for 0 to 7, or 3-6, or 1,5,9. Each is a run in a
-    process of its own, with the directory seed<i>; --workers says how many train at a time, by
-    default one a core, or with --engine ray how many processes of a Ray cluster"""
+    """seeds of several runs, each in a process: 8 for 0 to 7, 3-6, or 1,5,9; --workers at a time"""
     compile: Literal["step", "all"] | None = None
-    """what torch.compile makes graphs of: step, the optimizer step; all, collecting from a tensor
-    world as well. It starts seconds later, then runs faster"""
+    """what is compiled: step, the optimizer step; all, tensor environments as well"""
     precision: Literal["bf16", "fp16"] | None = None
-    """type that losses are computed in, by autocast; parameters stay in float32. fp16 scales losses
-    so that small gradients are not lost; None: float32"""
+    """type that losses are computed in, by autocast; fp16 scales losses; None: float32"""
     eval_interval: Count = 5_000
     """frames between two evaluations"""
     eval_episodes: Number = 10

@@ -47,8 +47,7 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
     """whether the learning rate falls linearly to zero at total_frames"""
     activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "tanh"
     share_network: bool | None = None
-    """whether policy and value share all but their last layers; None: if there are images. Where
-    there is an observation "critic", only the value sees it, and nothing is shared"""
+    """whether policy and value share all but their last layers; None: if there are images"""
     action_distribution: Literal["gaussian", "squashed", "beta"] = "gaussian"
     """of continuous actions: a normal one, one squashed into the bounds by tanh, or Beta"""
     log_std: float = 0.0
@@ -56,8 +55,7 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
     clip_actions: bool = True
     """whether the environment clips gaussian actions to their bounds"""
     scale_rewards: bool | None = None
-    """whether rewards are divided by the running standard deviation of the discounted return; None:
-    if there is a memory, which the value loss would rule otherwise"""
+    """whether rewards are divided by the deviation of the return; None: if there is a memory"""
     gamma: Annotated[Fraction, OneOf((0.9, 0.95, 0.98, 0.99, 0.995, 0.999))] = 0.99
     """discount factor"""
     entropy_coeff: Annotated[float, Between(0.0, 0.05)] = 0.0

@@ -47,8 +47,7 @@ class PPO(OnPolicy):
     clip_epsilon: Annotated[float, Between(0.1, 0.4)] = 0.2
     """clipping range of the probability ratio around 1"""
     desired_kl: float | None = None
-    """in place of anneal_lr, the divergence from the old policy that the learning rate aims at: it
-    falls above twice this, and rises below half; 0.01 is usual"""
+    """KL divergence that the learning rate aims at, in place of anneal_lr; 0.01 is usual"""
 
     tuned_for: ClassVar[Settings] = {
         "CartPole-v1": {

@@ -84,14 +84,10 @@ class KLAdaptiveLR(AveragingHook):
             kl = kl.detach().clone()
             self._average([kl])
         if torch.is_tensor(lr):
-            lr = self.rate({self.key: kl}, lr, self.numbers)
+            self._set(self.rate({self.key: kl}, lr, self.numbers))
         else:
-            moved = kl.item()
-            if moved > self.desired_kl * 2:
-                lr = max(self.low, lr / self.factor)
-            elif 0 < moved < self.desired_kl / 2:
-                lr = min(self.high, lr * self.factor)
-        self._set(lr)
+            before = torch.tensor(lr, dtype=torch.float64)
+            self._set(self.rate({self.key: kl}, before, self.numbers).item())
 
     @property
     def numbers(self) -> Sequence[float]:

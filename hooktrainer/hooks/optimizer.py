@@ -147,14 +147,14 @@ class OptimizerHook(TrainerHookBase):
             return losses
         for process in self.gradient_hooks:
             process(self.optimizer)
-        taken = self.graph is not None and self.graph.takes_step
-        norm = self.graph.norm if taken else self.clip(clip_grad_norm, clip_norm)
+        taken = self.graph if self.graph is not None and self.graph.takes_step else None
+        norm = self.clip(clip_grad_norm, clip_norm) if taken is None else taken.norm
         if norm is not None:
             # Sharded parameters have a sharded norm.
             if norm.__class__ is not torch.Tensor and hasattr(norm, "full_tensor"):
                 norm = norm.full_tensor()
             self._check_and_log(norm, losses)
-        if not taken:
+        if taken is None:
             self._take_step()
         return losses
 

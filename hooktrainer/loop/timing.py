@@ -326,10 +326,10 @@ class Trace:
             ]
             # In whole nanoseconds, so that rounding takes no span out of the one around it.
             spans = [
-                (s.name, *(round((t - zero) * 1e9) for t in (s.start, s.end))) for s in row.spans
+                (round((s.start - zero) * 1e9), round((s.end - zero) * 1e9), s.name)
+                for s in row.spans
             ]
-            spans.sort(key=lambda span: (span[1], -span[2]))
-            for name, start, end in spans:
+            for start, end, name in sorted(spans, key=lambda span: (span[0], -span[1])):
                 category, _, short = name.rpartition("/")
                 events.append(
                     {

@@ -13,6 +13,7 @@ import torch
 from marks import slow_except
 from remembering import Recall, make
 from tensordict import TensorDict
+from test_algorithms import assert_resumed_is_whole, same
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from hooktrainer import ConfigError
@@ -61,40 +62,16 @@ def test_acting_and_learning_agree(name, memory, masked):
     assert (estimated["next", "state_value"][:, :-1][begins] != over[:, 1:][begins]).any()
 
 
-def differing(one: Any, other: Any) -> list[str]:
-    """What of two trainers' networks and collectors differs."""
-    ours, theirs = (
-        {**trainer.loss_module.state_dict(), "collector": trainer.collector.state_dict()}
-        for trainer in (one, other)
-    )
-    return [key for key in ours if not same(ours[key], theirs[key])]
-
-
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(same, one, other))
-    return one.equal(other) if isinstance(one, torch.Tensor) else one == other
-
-
 @pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("name", ["ppo", "a2c"])
 def test_a_run_that_is_resumed_within_episodes_is_the_whole_run(name, memory, tmp_path):
-    fixed = {"anneal_lr": False, "save_interval": 80, "log_interval": 80}
-    whole = make(name, memory, total_frames=240, run_dir=tmp_path / "whole", **fixed)
-    whole.train()
-    first = make(name, memory, total_frames=80, run_dir=tmp_path / "run", **fixed)
+    run = partial(make, name, memory, save_interval=80, log_interval=80)
+    first = run(total_frames=80)
     first.train()
     policy = first.collector.state_dict()["rollout"]["policy"]
     assert not policy["is_init"].all()  # episodes are running
     assert all(value.any() for _, value in policy["hidden"])
-    resumed = make(
-        name, memory, total_frames=240, run_dir=tmp_path / "run", resume="latest", **fixed
-    )
-    assert resumed.collected_frames == 80
-    resumed.train()
-    assert differing(resumed, whole) == []
+    assert_resumed_is_whole(run, tmp_path, 240, 160)
 
 
 @pytest.mark.parametrize("memory", slow_except(MEMORIES, "lstm"))
@@ -221,17 +198,8 @@ def test_replayed_sequences_are_what_was_played(name, memory, masked):
 
 @pytest.mark.parametrize("name", slow_except(OFF_POLICY, "dqn", "sac"))
 def test_an_off_policy_run_that_is_resumed_within_episodes_is_the_whole_run(name, tmp_path):
-    kept = {"save_interval": 28, "log_interval": 28, "steps_per_batch": 7}
-    whole = make_off_policy(name, total_frames=224, run_dir=tmp_path / "whole", **kept)
-    whole.train()
-    make_off_policy(name, total_frames=84, run_dir=tmp_path / "run", **kept).train()
-    resumed = make_off_policy(
-        name, total_frames=224, run_dir=tmp_path / "run", resume="latest", **kept
-    )
-    assert resumed.collected_frames == 84
-    resumed.train()
-    assert resumed.optim_count == whole.optim_count > 0
-    assert differing(resumed, whole) == []
+    run = partial(make_off_policy, name, save_interval=28, log_interval=28, steps_per_batch=7)
+    assert_resumed_is_whole(run, tmp_path, 224, 112)
 
 
 @pytest.mark.parametrize("memory", MEMORIES)

@@ -11,6 +11,7 @@ import torch
 from any_env import AnyEnv
 from gymnasium import spaces
 from remembering import Recall
+from test_algorithms import assert_resumed_is_whole, same
 
 from hooktrainer import ConfigError, algorithms
 from hooktrainer.networks import StateDependentGaussian
@@ -28,10 +29,10 @@ MAKES = {
 ON_POLICY = ["ppo", "a2c", "reinforce"]
 
 
-def make(name, observation=VECTOR, action=BOX, frames=160, **options):
+def make(name, observation=VECTOR, action=BOX, total_frames=160, **options):
     env = options.pop("env", partial(AnyEnv, observation, action))
     fields = {**SMALL, **MAKES[name], "sde": True, "sde_interval": 3, **options}
-    return algorithms.get(name)(env=env, total_frames=frames, tuned=False, **fields).trainer()
+    return algorithms.get(name)(env=env, total_frames=total_frames, tuned=False, **fields).trainer()
 
 
 def assert_acting_and_learning_agree(trainer):
@@ -95,38 +96,23 @@ def test_it_trains_and_learns_how_wide_to_explore(name, memory):
     assert (deviation != before).any()
 
 
-def same(one, other):
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(same, one, other))
-    return one.equal(other) if isinstance(one, torch.Tensor) else one == other
-
-
 @pytest.mark.parametrize("options", [{}, {"memory": "lstm", "memory_size": 8}])
 @pytest.mark.parametrize("name", ["ppo", "a2c", "sac"])
 def test_a_run_that_is_resumed_while_noise_is_held_is_the_whole_run(name, options, tmp_path):
     fixed = {"save_interval": 80, "log_interval": 80, "sde_interval": 7, **options}
-    fixed |= {} if name == "sac" else {"anneal_lr": False}
-    whole = make(name, frames=240, run_dir=tmp_path / "whole", **fixed)
-    whole.train()
-    first = make(name, frames=80, run_dir=tmp_path / "run", **fixed)
+    run = partial(make, name, **fixed)
+    first = run(total_frames=80)
     first.train()
     hidden = first.collector.state_dict()["rollout"]["policy"]["hidden"]
     [age] = [value for key, value in hidden if key == ["exploration", "age"]]
     assert ((age > 0) & (age < 7)).any()
-    resumed = make(name, frames=240, run_dir=tmp_path / "run", resume="latest", **fixed)
-    assert resumed.collected_frames == 80
-    resumed.train()
-    for state in ("loss_module", "collector"):
-        ours, theirs = (dict(getattr(t, state).state_dict()) for t in (resumed, whole))
-        assert same(ours, theirs), state
+    assert_resumed_is_whole(run, tmp_path, 240, 160)
 
 
 def test_workers_and_stages_do_not_change_the_run():
     states = []
     for helped in ({}, {"workers": 2, "stages": 2}):
-        trainer = make("ppo", env=partial(Recall, True), frames=240, sde_interval=2, **helped)
+        trainer = make("ppo", env=partial(Recall, True), total_frames=240, sde_interval=2, **helped)
         trainer.train()
         states.append(dict(trainer.loss_module.state_dict()))
     assert same(*states)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import partial
 
 import pytest
 import torch
 from no_waiting import NoWaiting
-from test_algorithms import AGENTS, FIELDS, OFFLINE, SAVED, Die, differing
+from test_algorithms import AGENTS, FIELDS, OFFLINE, SAVED, assert_resumed_is_whole
 from toy_worlds import Ladder
 
 from hooktrainer import Trainer, algorithms
@@ -34,19 +35,12 @@ def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
 
 @pytest.mark.parametrize("name", COLLECTING)
 def test_it_trains_and_is_resumed_in_mid_episode(name, tmp_path):
-    whole = make(name, 400, run_dir=tmp_path / "whole", **SAVED)
+    whole, _ = assert_resumed_is_whole(partial(make, name, **SAVED), tmp_path, 400, 230)
     assert type(whole.source) is WorldCollector
-    before = [p.clone() for p in whole.loss_module.parameters()]
-    whole.train()
+    before = make(name).loss_module.parameters()
     after = whole.loss_module.parameters()
     assert any(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
     assert "eval/return" in whole.metrics.reported
-    with pytest.raises(KeyboardInterrupt):
-        make(name, 400, run_dir=tmp_path / "run", **SAVED, hooks=[Die(230)]).train()
-    resumed = make(name, 400, run_dir=tmp_path / "run", resume="latest", **SAVED)
-    assert 0 < resumed.collected_frames < 400
-    resumed.train()
-    assert differing(resumed, whole) == []
 
 
 @pytest.mark.parametrize("name", ["ppo", "sac"])
@@ -54,13 +48,7 @@ def test_it_remembers(name, tmp_path):
     options = {**SAVED, "memory": "gru", "memory_size": 8}
     if name == "ppo":
         options["mini_batch_size"] = 20
-    whole = make(name, 320, run_dir=tmp_path / "whole", **options)
-    whole.train()
-    with pytest.raises(KeyboardInterrupt):
-        make(name, 320, run_dir=tmp_path / "run", **options, hooks=[Die(200)]).train()
-    resumed = make(name, 320, run_dir=tmp_path / "run", resume="latest", **options)
-    resumed.train()
-    assert differing(resumed, whole) == []
+    assert_resumed_is_whole(partial(make, name, **options), tmp_path, 320, 200)
 
 
 def test_what_a_policy_remembers_is_forgotten_where_an_episode_begins():

@@ -81,21 +81,6 @@ def test_shapes(make, values):
 # -- with other total_frames -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("frames", [10, 20, 30])
-def test_with_the_same_total_it_is_the_run_that_was_not_interrupted(frames, capsys):
-    whole = annealed(40)
-    whole.train()
-    first = annealed(40)
-    first.register_op("post_steps", lambda: stop_at(first, frames))
-    first.train()
-    resumed = annealed(40)
-    resumed.load_state_dict(first.state_dict())
-    resumed.control.withdraw_stop(None)
-    resumed.train()
-    assert weight(resumed) == weight(whole)
-    assert capsys.readouterr().out == ""
-
-
 def stop_at(trainer: Trainer, frames: int) -> None:
     if trainer.collected_frames == frames:
         trainer.request_stop()

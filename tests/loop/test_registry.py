@@ -125,14 +125,14 @@ def test_matching_callables_are_accepted(op):
     tiny_trainer().register_op("post_steps_log", op)
 
 
-def test_a_value_that_is_not_callable_is_refused():
+def test_other_ops_cadences_and_names_are_refused():
     with pytest.raises(HookSignatureError, match="not callable"):
         tiny_trainer().register_op("post_steps", 3)
-
-
-def test_an_invalid_cadence_is_refused():
     with pytest.raises(ConfigError, match="every=10"):
         tiny_trainer().register_op("post_steps", lambda: None, every=10)
+    for name in ("", None, 3):
+        with pytest.raises(ConfigError, match="name"):
+            tiny_trainer().register_module(name, Counter())
 
 
 def test_a_duplicate_name_is_refused_with_a_free_one():
@@ -140,12 +140,6 @@ def test_a_duplicate_name_is_refused_with_a_free_one():
     Counter().register(trainer)
     with pytest.raises(DuplicateNameError, match="'counter_2'"):
         Counter().register(trainer)
-
-
-@pytest.mark.parametrize("name", ["", None, 3])
-def test_a_name_is_a_string(name):
-    with pytest.raises(ConfigError, match="name"):
-        tiny_trainer().register_module(name, Counter())
 
 
 def test_a_hook_without_register_says_what_to_write():
@@ -197,17 +191,6 @@ def test_a_hook_at_several_points_is_saved_once():
     trainer, recorder = tiny_trainer(), CallRecorder()
     recorder.register(trainer)
     assert [n for n in hook_states(trainer) if "recorder" in n] == ["call_recorder"]
-
-
-def test_cadences_of_hooks_are_saved():
-    trainer = tiny_trainer()
-    trainer.register_op("post_steps_log", Counter(), every=Every(batches=2))
-    trainer.train()
-    assert trainer.state_dict()["components"]["cadence/post_steps_log/counter"] == {
-        "unit": "batches",
-        "interval": 2,
-        "next": 6,
-    }
 
 
 # -- describe ------------------------------------------------------------------------------------

@@ -277,17 +277,6 @@ def test_without_strict_matching_parameters_are_loaded_and_the_optimizer_is_rese
     assert live.collected_frames == 100
 
 
-def test_other_versions_alone_are_warned_of_without_strict():
-    saved = tiny_trainer()
-    saved.train()
-    state = saved.state_dict()
-    state["versions"] = {"torch": "1.13.0"}
-    with pytest.warns(UserWarning, match=r"1\.13\.0 in the state"):
-        tiny_trainer().load_state_dict(state, strict=False)
-    del state["versions"], state["ended"]  # as saved before they were
-    tiny_trainer().load_state_dict(state)
-
-
 def test_a_run_with_enough_frames_that_had_not_ended_is_finished(tmp_path):
     class AtTheEnd(TrainerHookBase):
         def __init__(self):

@@ -11,7 +11,7 @@ from hooktrainer import algorithms
 from hooktrainer.log import read_csv
 from hooktrainer.loop.hook import TrainerHookBase
 from hooktrainer.loop.timing import PhasedCall, TimedCall, Timing, Trace
-from hooktrainer.testing import FakeCollector, tiny_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 @pytest.fixture
@@ -184,14 +184,6 @@ def test_the_time_of_a_hook_belongs_to_the_phase_it_declares():
     assert 0 < totals["hook/estimates.step"] < totals["optimize"]
     assert trainer.timing.hooks["hook/estimates.step"] == "optimize"
     assert 0 < totals["hook/<lambda>"] < totals["hooks"]
-
-
-def test_a_collector_reports_to_the_trainers_timing():
-    collector = FakeCollector()
-    collector.timing = Timing()
-    trainer = tiny_trainer(collector=collector)
-    trainer.train()
-    assert collector.timing is trainer.timing
 
 
 @pytest.mark.parametrize("algorithm", slow_except(["ppo", "dqn"], "ppo"))

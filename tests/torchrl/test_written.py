@@ -118,5 +118,5 @@ def test_a_writer_that_keeps_no_order_is_refused():
 
 
 def test_none_of_a_collector_without_a_buffer_is_no_batch():
-    with pytest.raises(ConfigError, match="the collector's batch is None"):
+    with pytest.raises(ConfigError, match="the collector's batch is a NoneType"):
         tiny_trainer(collector=iter([None])).train()
