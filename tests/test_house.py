@@ -19,45 +19,26 @@ ROOT = Path(__file__).parents[1]
 HOOK = '''
 """Counts batches."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
 from ..loop.hook import TrainerHookBase
-
-if TYPE_CHECKING:
-    from ..trainer import Trainer
 
 
 class CountBatches(TrainerHookBase):
     """Counts batches."""
 
-    def __init__(self) -> None:
+    at = "pre_steps_log"
+    saved_attributes = ("batches",)
+
+    def __init__(self):
         self.batches = 0
 
-    def __call__(self, batch: Any) -> dict[str, Any]:
+    def __call__(self, batch):
         """Count the batch."""
         self.batches += 1
         return {"train/batches": self.batches}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the count."""
-        return {"batches": self.batches}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the count."""
-        self.batches = state_dict["batches"]
-
-    def register(self, trainer: Trainer, name: str = "count_batches") -> None:
-        """Register at ``pre_steps_log``."""
-        trainer.register_module(name, self)
-        trainer.register_op("pre_steps_log", self)
 '''
 
 ALGORITHM = '''
 """PPO that clips less."""
-
-from __future__ import annotations
 
 from .algorithm import algorithm
 from .ppo import PPO
@@ -72,11 +53,6 @@ class LOOSE(PPO):
 '''
 
 COMMAND = '''
-"""`hooktrainer greet`: says hello."""
-
-from __future__ import annotations
-
-
 def greet(name: str, /) -> int:
     """Say hello.
 
@@ -87,67 +63,45 @@ def greet(name: str, /) -> int:
     return 0
 '''
 
-BACKEND = '''
-"""The back end `torch` under another name."""
-
-from __future__ import annotations
-
+BACKEND = """
 from .torch_file import TorchBackend
 
 
 class EchoBackend(TorchBackend):
-    """The back end `torch` under another name."""
-
     name = "echo"
-'''
+"""
 
-LOGGER = '''
-"""Writes scalars line by line."""
-
-from __future__ import annotations
-
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-from .sink import LogPlace, Scalars, Sink
+LOGGER = """
+from .sink import Sink
 
 
 class LinesSink(Sink):
-    """Writes scalars line by line."""
-
     name = "lines"
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file):
         super().__init__()
         self.file = file
 
     @classmethod
-    def at(cls, place: LogPlace, **kwargs: Any) -> Sink:
-        """Write ``metrics.txt`` of a run."""
+    def at(cls, place, **kwargs):
         return cls(place.directory / "metrics.txt")
 
-    def write_scalars(self, event: Scalars) -> None:
-        """Write the metric values of one step."""
+    def write_scalars(self, event):
         with self.file.open("a") as file:
             file.writelines(f"{event.step} {n} {v}\\n" for n, v in event.values.items())
 
-    def flush(self) -> None:
-        """Do nothing."""
+    def flush(self):
+        pass
 
-    def close(self, status: str = "finished") -> None:
-        """Do nothing."""
+    def close(self, status="finished"):
+        pass
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return where it is."""
-        return {"bytes": self.file.stat().st_size if self.file.exists() else 0}
+    def state_dict(self):
+        return {}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go back there."""
-        if self.file.exists():
-            with self.file.open("r+b") as file:
-                file.truncate(state_dict["bytes"])
-'''
+    def load_state_dict(self, state_dict):
+        pass
+"""
 
 ADDED = {
     "log/lines.py": LOGGER,
