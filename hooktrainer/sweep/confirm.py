@@ -1,4 +1,4 @@
-"""Whether the winner of a sweep is better than the default settings, on seeds that are fresh."""
+"""Confirmation of a sweep's winner on fresh seeds, and the finals before it."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 DEFAULTS: Final = "default settings"
 KEEP: Final = "keep the defaults"
-"""How a verdict begins that speaks for them."""
+"""First words of a verdict for the defaults."""
 CONFIRM: Final = "confirm"
-"""Directory of the runs, in that of the sweep."""
+"""Directory of the runs, in the sweep's."""
 
 
 @dataclass(frozen=True)
 class Confirmation:
-    """What fresh seeds say of a winner.
+    """The comparison of a winner with the default settings on fresh seeds.
 
     Attributes:
-        winner: What it is called.
+        winner: Its name.
         study: The runs.
-        section: What can be said of them; ``None`` if too few have come to their end.
+        section: Their analysis; ``None`` if too few have ended.
     """
 
     winner: str
@@ -50,18 +50,18 @@ class Confirmation:
 
     @property
     def comparison(self) -> Comparison | None:
-        """The winner beside the default settings."""
+        """The comparison of the two."""
         return self.section.comparisons[0] if self.section and self.section.comparisons else None
 
     @property
     def better(self) -> bool:
-        """Whether it is better than the default settings, with an error of 5 %."""
+        """Whether the winner is better, with an error of 5 %."""
         one = self.comparison
         return one is not None and one.separated and not self.is_behind
 
     @property
     def is_behind(self) -> bool:
-        """Whether it does worse than the default settings on these seeds, told apart or not."""
+        """Whether the winner scores less on these seeds, significantly or not."""
         one = self.comparison
         if one is None:
             return False
@@ -70,7 +70,7 @@ class Confirmation:
 
     @property
     def verdict(self) -> str:
-        """What can be said, in a line."""
+        """The conclusion, in one line."""
         if self.comparison is None:
             return "there are not enough runs that came to their end"
         return self.comparison.verdict
@@ -79,14 +79,14 @@ class Confirmation:
 def confirm(sweep: Sweep, seeds: int) -> Confirmation | None:
     """Train the winner and the default settings from fresh seeds, and compare them.
 
-    What has been trained already is not trained again; what was killed goes on.
+    Finished runs are not trained again; killed ones continue.
 
     Args:
-        sweep: With all its trials.
-        seeds: How many seeds, from 0 on: none of those that the trials were trained from.
+        sweep: A complete sweep.
+        seeds: Number of seeds, from 0 on.
 
     Returns:
-        What they say; ``None`` if the winner is the default settings, or there is none.
+        The comparison; ``None`` without a winner, or if it is the default settings.
     """
     best = sweep.winner
     if best is None or sweep.algorithm_of(best) == sweep.algorithm:
@@ -121,11 +121,11 @@ def _study(groups: Mapping[str, tuple[Algorithm, Path]], seeds: int) -> Study:
 
 
 def words_of(found: Confirmation | None, seeds: int) -> str:
-    """What may be said of the winner of a sweep.
+    """Return the verdict on a sweep's winner.
 
     Args:
-        found: What `confirm` returned.
-        seeds: The seeds it was asked for; 0 if it was not called.
+        found: The result of `confirm`.
+        seeds: Its number of seeds; 0 if it was not called.
     """
     if not seeds:
         return "the winner is not confirmed: it has scored most on the seeds that it was chosen by"
@@ -138,19 +138,16 @@ def words_of(found: Confirmation | None, seeds: int) -> str:
     return f"{KEEP}: {said}" if found.is_behind else said
 
 
-# -- The finals of a sweep: its best trials are trained from further seeds before one of them wins.
+# -- Finals.
 
 MORE: Final = 1
-"""How many times as many seeds a trial has in the finals, beside those that it had."""
+"""Further seeds of a finalist, per seed of its trial."""
 
 
 def play_finals(sweep: Sweep) -> None:
-    """Train the finalists from further tuning seeds, and note what they reach over all of theirs.
+    """Train the finalists from further tuning seeds, and record their values over all seeds.
 
-    One of which a seed fails has reached nothing.
-
-    Args:
-        sweep: With all its trials.
+    A finalist with a failed seed has no value.
     """
     finalists = sweep.finalists
     if len(finalists) < 2:
@@ -177,21 +174,17 @@ def play_finals(sweep: Sweep) -> None:
 
 
 def _cost(sweep: Sweep, one: FrozenTrial) -> float:
-    """What a trial's CPU seconds have taken from its value."""
+    """Return what a trial's CPU seconds subtract from its value."""
     seconds = float(one.user_attrs.get("cpu_seconds", 0.0))
     return sweep.options.cpu_second * seconds / sweep.options.seeds
 
 
-# -- Training settings of a sweep from further seeds when its trials are done.
+# -- Training from further seeds.
 
 
 @contextmanager
 def alone(place: Path) -> Iterator[None]:
-    """In the block, no other process is in one for the same place.
-
-    Raises:
-        TakenError: If one is.
-    """
+    """Lock a directory in the block, or raise TakenError if another process has it."""
     place.mkdir(parents=True, exist_ok=True)
     try:
         lock = RunLock(place)
@@ -206,16 +199,14 @@ def alone(place: Path) -> Iterator[None]:
 def train_from(
     seeds: Sequence[int], settings: Sequence[tuple[Algorithm, Path]]
 ) -> dict[Path, Exception]:
-    """Train each of some settings from some seeds.
-
-    What has come to its end already is left as it is; what was killed goes on.
+    """Train each of some settings from some seeds; finished runs are kept, killed ones continue.
 
     Args:
         seeds: The seeds.
-        settings: Runs, each with the directory that its seeds' directories are in.
+        settings: Runs, each with the directory of its seeds' directories.
 
     Returns:
-        By directory of those that have failed, the first of what their runs have raised.
+        Directory of failed settings to the first error.
     """
     failures: dict[Path, Exception] = {}
     runs, places = [], []

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from optuna.trial import Trial
 
 BEAT: Final = 30.0
-"""Seconds between two notes that a trial is being worked on."""
+"""Seconds between two heartbeats."""
 SILENCE: Final = 300.0
-"""Seconds without one after which a trial on another machine is taken for lost."""
-_CLAIMING = 10.0  # seconds, at the very most, from a trial's beginning to its first note
+"""Seconds without a heartbeat after which a trial of another machine is lost."""
+_CLAIMING = 10.0  # seconds, at most, from a trial's start to its first heartbeat
 _SETTINGS, _BEAT, _UNCOUNTED = "settings", "beat", "uncounted"
 PRUNED: Final = "pruned"
-"""What a trial is noted as, and its runs' reasons begin with, that was ended early."""
+"""Attribute of a pruned trial, and the first word of its runs' reasons."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Claim:
     Attributes:
         trial: Optuna's trial.
         place: Its directory.
-        lock: The lock on that.
+        lock: The lock on the directory.
     """
 
     trial: Trial
@@ -66,19 +66,19 @@ class Ledger:
     """The trials of a sweep.
 
     Args:
-        storage: Where they are written down.
-        name: The study's name there.
-        settings: What all processes of the sweep must agree on, as plain values.
-        space: What is searched.
-        trials: How many trials the whole sweep has.
+        storage: Optuna's storage.
+        name: The study's name.
+        settings: Plain values that must be equal in all processes of the sweep.
+        space: The search space.
+        trials: Number of trials of the whole sweep.
         place: Directory of the trials' directories.
-        sampler: Which of Optuna's samplers chooses settings: tpe, gp or random.
-        pruner: Which of its pruners ends trials early: median, hyperband or none.
+        sampler: tpe, gp or random.
+        pruner: median, hyperband or none.
         seed: Seed of the sampler.
-        steps: Frames of the first evaluation and of the last, for the pruner.
+        steps: Frames of the first and of the last evaluation, for the pruner.
 
     Raises:
-        ConfigError: If the study was begun with other settings.
+        ConfigError: If the study has other settings.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Ledger:
         self._beats.start()
 
     def close(self) -> None:
-        """Let go of everything; trials that are not done are taken up by whoever comes next."""
+        """Release all locks; other processes continue trials that are not done."""
         self._ended.set()
         self._beats.join()
         for claim in self._held.values():
@@ -139,23 +139,23 @@ class Ledger:
 
     @property
     def counted(self) -> list[FrozenTrial]:
-        """The trials that count, in order of their numbers; not those that were lost."""
+        """The trials that count, by number, without lost ones."""
         return [one for one in self.study.get_trials(deepcopy=False) if _counts(one)]
 
     @property
     def elsewhere(self) -> list[FrozenTrial]:
-        """The trials that others are working on."""
+        """The running trials of other processes."""
         return [t for t in self.counted if self._is_running(t) and t.number not in self._held]
 
     def take(self) -> Claim | None:
-        """A trial to work on: one whose process is gone, else a new one; ``None`` at the end."""
+        """Claim a trial whose process is gone, else a new one; ``None`` at the end."""
         for one in self.elsewhere:
             if claim := self._adopted(one):
                 return claim
         while self._begun() < self._trials:
             trial = self.study.ask()
             if sum(one.number < trial.number for one in self.counted) >= self._trials:
-                # Another process has asked at the same time, and was given the last one.
+                # Another process got the last one at the same time.
                 self._drop(trial.number, "surplus")
                 return None
             if claim := self._claimed(trial.number, trial):
@@ -163,13 +163,7 @@ class Ledger:
         return None
 
     def finish(self, claim: Claim, value: float | None, *, pruned: bool = False) -> None:
-        """Note how a trial has ended.
-
-        Args:
-            claim: The trial.
-            value: What it has reached; ``None`` if it failed.
-            pruned: Whether it was ended early, and counts with what it reported last.
-        """
+        """Record a trial's value, ``None`` if it failed; a pruned one keeps its last report."""
         state = self._optuna.trial.TrialState
         if pruned:
             self.study.tell(claim.trial, state=state.PRUNED)
@@ -180,13 +174,13 @@ class Ledger:
         self._held.pop(claim.trial.number).lock.release()
 
     def give_up(self, why: str) -> None:
-        """Have the trials of this process not count, since it is not their settings that failed."""
+        """Exclude the trials of this process: something other than their settings failed."""
         for number in list(self._held):
             self._drop(number, why)
             self._held.pop(number).lock.release()
 
     def read(self, number: int) -> FrozenTrial:
-        """The trial of a number."""
+        """Return a trial by its number."""
         found = self.study.get_trials(deepcopy=False)
         return next(one for one in found if one.number == number)
 
@@ -198,13 +192,13 @@ class Ledger:
         return one.state == self._optuna.trial.TrialState.RUNNING
 
     def _adopted(self, one: FrozenTrial) -> Claim | None:
-        """A trial whose process is gone, if this one can go on with it."""
+        """Claim a trial whose process is gone, if it can be continued here."""
         place = self._place / f"trial{one.number}"
         held = is_locked(place)
         if held or (held is None and not _is_silent(one)):
             return None
         if not place.is_dir() and _BEAT in one.user_attrs:
-            # What it has done is on another machine, which is gone.
+            # Its runs are on another machine, which is gone.
             if self._drop(one.number, "lost"):
                 self.study.enqueue_trial(one.params)
             return None
@@ -216,7 +210,7 @@ class Ledger:
         place.mkdir(parents=True, exist_ok=True)
         try:
             lock = RunLock(place)
-        except CheckpointError:  # somebody else was quicker
+        except CheckpointError:  # another process was first
             return None
         one = self.read(number)
         if not self._is_running(one):  # it was finished in the meantime
@@ -224,7 +218,7 @@ class Ledger:
             return None
         if trial is None:
             trial = self._optuna.trial.Trial(self.study, one._trial_id)
-        # What a trial draws depends on its number and on what was known, not on the process.
+        # A trial's settings depend on its number and the known trials, not on the process.
         self.study.sampler = self._make_sampler(number)
         self._space.suggest(trial)
         trial.set_user_attr("worker", f"{socket.gethostname()}:{os.getpid()}")
@@ -233,7 +227,7 @@ class Ledger:
         return claim
 
     def _drop(self, number: int, why: str) -> bool:
-        """Have a trial not count; whether it was this process that did it."""
+        """Exclude a trial; return whether this process did it."""
         one = self.read(number)
         try:
             self.study._storage.set_trial_user_attr(one._trial_id, _UNCOUNTED, why)
@@ -251,7 +245,7 @@ class Ledger:
     def _check(self) -> None:
         """Raise MalformedError if the study is damaged or was not written by this sweep."""
         if [one.name for one in self.study.directions] != ["MAXIMIZE"]:
-            raise MalformedError("it is not one that looks for the greatest of one value")
+            raise MalformedError("it does not maximize one value")
         ranges = self._space.distributions()
         for one in self.study.get_trials(deepcopy=False):
             check_fields(one.user_attrs, _TrialNotes)
@@ -267,7 +261,7 @@ class Ledger:
             for step, value in one.intermediate_values.items():
                 if not (_is_number(value) and 0 <= step < 2**63):
                     raise MalformedError(f"trial {one.number} has {shown(value)} at {shown(step)}")
-            _is_silent(one)  # of times that are none
+            _is_silent(one)  # raises for invalid times
 
     def _recover(self, settings: Mapping[str, Any]) -> None:
         """Restore a lost study's trials from the directory; mark other numbers as failed."""
@@ -289,7 +283,7 @@ class Ledger:
     def _on_disk(
         self, place: Path, settings: Mapping[str, Any]
     ) -> tuple[dict[str, Any], bool] | None:
-        """The parameters of a trial by the runs in its directory, and whether it was pruned."""
+        """Return a trial's parameters from its runs, and whether it was pruned."""
         for path in sorted(place.glob("seed*")):
             with suppress(ConfigError, OSError):
                 config, state = RunDir(path).read_config(), RunDir(path).read()
@@ -305,7 +299,7 @@ class Ledger:
         seed = (self._seed * 1_000_003 + number) % 2**32
         if self._sampler == "random":
             return samplers.RandomSampler(seed)
-        known = min(10, max(4, self._trials // 4))  # trials before there is anything to learn from
+        known = min(10, max(4, self._trials // 4))  # random trials at the start
         if self._sampler == "gp":
             return samplers.GPSampler(seed=seed, n_startup_trials=known)
         return samplers.TPESampler(seed=seed, n_startup_trials=known)
@@ -333,14 +327,14 @@ class Ledger:
 
 
 class _StudyNotes(TypedDict, total=False):
-    """What a study has beside its trials."""
+    """User attributes of a study."""
 
     settings: Mapping[str, Any]
     finals: Mapping[str, float | None]
 
 
 class _TrialNotes(TypedDict, total=False):
-    """What a trial has beside its settings and values."""
+    """User attributes of a trial."""
 
     worker: str
     beat: float
@@ -352,11 +346,7 @@ class _TrialNotes(TypedDict, total=False):
 
 
 def refuse_links(*paths: Path) -> None:
-    """Refuse directories of a sweep that lead out of it.
-
-    Raises:
-        TakenError: If one is a link.
-    """
+    """Raise TakenError if a directory of a sweep is a link."""
     for path in paths:
         if path.is_symlink():
             raise TakenError(f"{path} is a link: remove it, or choose another --run-dir.")
@@ -371,35 +361,34 @@ def _counts(one: FrozenTrial) -> bool:
 
 
 def _is_silent(one: FrozenTrial) -> bool:
-    """Whether nobody has said for long that a trial is being worked on."""
+    """Whether a trial's last heartbeat is too old."""
     if _BEAT in one.user_attrs:
         return time.time() - float(one.user_attrs[_BEAT]) > SILENCE
     begun = one.datetime_start.timestamp() if one.datetime_start else 0.0
     return time.time() - begun > _CLAIMING
 
 
-# -- `MedianPruner`: ends trials that have fallen behind half of those that have come as far.
+# -- Pruning.
 
 OTHERS = 3
-"""Trials that have to have come as far before one is compared with them."""
+"""Least number of other trials at the same frames."""
 
 
 class MedianPruner(BasePruner):
-    """Ends a trial that has never scored as much as the median of the others had by its frames.
+    """Prunes a trial whose best score is below the median of all others at its frames.
 
-    Optuna's `MedianPruner` compares with trials that came to their end, so that it ends none of the
-    first that train side by side. Here all count that have come as far, also what is still running
-    and what was ended there.
+    Optuna's `MedianPruner` compares with completed trials only, so it prunes none of the first that
+    train concurrently. Here running and pruned trials count too.
 
     Args:
-        first: Frames before which no trial is ended.
+        first: Frames before which no trial is pruned.
     """
 
     def __init__(self, first: int) -> None:
         self._first = first
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        """Whether a trial is to be ended."""
+        """Return whether to prune a trial."""
         frames = trial.last_step
         if frames is None or frames < self._first:
             return False

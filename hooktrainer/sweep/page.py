@@ -1,4 +1,4 @@
-"""A sweep as a page: its trials, what mattered, their curves. One file that opens offline."""
+"""The page of a sweep: trials, importances, curves. One file that opens offline."""
 
 from __future__ import annotations
 
@@ -39,15 +39,12 @@ border:1px solid var(--line);border-radius:.5rem;font-size:.9rem}
 
 
 def sweep_page(sweep: Sweep, verdict: str, found: Confirmation | None = None) -> str:
-    """Write the page.
+    """Return the page as HTML.
 
     Args:
         sweep: The sweep, finished or not.
-        verdict: What may be said of the winner.
-        found: What fresh seeds say of it, if it was confirmed.
-
-    Returns:
-        HTML.
+        verdict: The verdict on the winner.
+        found: Its confirmation, if there is one.
     """
     options, algorithm = sweep.options, sweep.algorithm
     title = f"Sweep: {algorithm.name()} on {algorithm.as_dict()['env']}"
@@ -100,7 +97,7 @@ def _importances(sweep: Sweep) -> str:
 
 
 def _options(sweep: Sweep) -> str:
-    """The value of trials over that of each option that was searched."""
+    """Plot the values of trials over each searched option."""
     best, names = sweep.winner, sweep.space.candidates
     done = [one for one in sweep.trials if one.state.is_finished() and one.value is not None]
     figures = []
@@ -160,13 +157,13 @@ def _curve(values: dict[int, float]) -> Curve | None:
     return curve if len(curve.frames) else None
 
 
-# -- What a sweep leaves behind for who wants to train with its winner, and what mattered.
+# -- Files, command and tables.
 
 BEST_FILE: Final = "best.yaml"
 
 
 def write_best(sweep: Sweep, trial: FrozenTrial) -> None:
-    """Write ``best.yaml``, with which ``hooktrainer train --config`` trains like a trial."""
+    """Write ``best.yaml`` for ``hooktrainer train --config``."""
     algorithm = sweep.algorithm_of(trial)
     own = _belongs_to_one_run(algorithm)
     config = {n: value for n, value in algorithm.as_dict().items() if n not in own}
@@ -175,7 +172,7 @@ def write_best(sweep: Sweep, trial: FrozenTrial) -> None:
 
 
 def training_command(sweep: Sweep, trial: FrozenTrial | None) -> str:
-    """The command that trains with the settings of a trial, or the defaults, for a shell."""
+    """Return the shell command that trains with the settings of a trial, or the defaults."""
     algorithm = sweep.algorithm if trial is None else sweep.algorithm_of(trial)
     plain, own = algorithm.as_dict(), _belongs_to_one_run(algorithm)
     needed = [f.name for f in fields(algorithm) if MISSING is f.default is f.default_factory]
@@ -187,11 +184,10 @@ def training_command(sweep: Sweep, trial: FrozenTrial | None) -> str:
 
 
 def importances(sweep: Sweep) -> Mapping[str, float]:
-    """How much each option has to do with being among the best quarter of the finished trials.
+    """Return the importance of each option for the best quarter of trials, the greatest first.
 
-    They add up to 1, the greatest first; none before two trials have finished. By PED-ANOVA
-    (Watanabe et al., 2023, arXiv:2304.10255) over the ranks of the trials. Those that were ended
-    early count, below the others: with a pruner they are most of what is known.
+    They add up to 1. By PED-ANOVA (Watanabe et al., 2023, arXiv:2304.10255) over ranks; pruned
+    trials rank below the others.
     """
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
     from optuna.trial import create_trial
@@ -215,7 +211,7 @@ def importances(sweep: Sweep) -> Mapping[str, float]:
 
 
 def trial_rows(sweep: Sweep) -> tuple[list[str], list[list[str]]]:
-    """The trials as a table: headings, and rows, the best first."""
+    """Return headings and rows of the trials, the best first."""
     names = list(sweep.space.candidates)
     heads = ["trial", sweep.options.objective, "how it ended", "frames", "CPU s", *names]
     best, finals = sweep.winner, sweep.finals

@@ -1,4 +1,4 @@
-"""`SearchSpace`: which fields of an algorithm a sweep searches, and among which values."""
+"""`SearchSpace`: the fields of an algorithm that a sweep searches, and their candidates."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from optuna.trial import Trial
 
 _MEASURE: Final = ("env", "env_kwargs", "total_frames", "eval_interval", "eval_episodes", "stop_at")
-"""What trials are compared by, which must be the same for all."""
+"""Fields that must be equal in all trials, because trials are compared by them."""
 
 
 class SearchSpace:
     """The fields that are searched, and their candidates.
 
     Args:
-        algorithm: The run that trials differ from.
-        candidates: By field, the values that are tried.
+        algorithm: The run with the defaults.
+        candidates: Candidate values by field.
 
     Raises:
-        ConfigError: If there is no such field, it cannot be searched, or a value cannot be its.
+        ConfigError: If a field is unknown or cannot be searched, or a value is invalid.
     """
 
     def __init__(self, algorithm: Algorithm, candidates: Mapping[str, Candidates]) -> None:
@@ -59,16 +59,16 @@ class SearchSpace:
         fixed: Collection[str] = (),
         given: Mapping[str, Any] | None = None,
     ) -> SearchSpace:
-        """The space that the fields say, but for what is fixed, and what is given in its place.
+        """Make the space of the fields' own ranges, without fixed fields, updated by ``given``.
 
         Args:
-            algorithm: The run that trials differ from.
+            algorithm: The run with the defaults.
             fixed: Fields that are not searched.
             given: By field ``{"low": ..., "high": ..., "log": ...}``, a list of values, or ``None``
-                for a field that is not to be searched.
+                to leave the field out.
 
         Raises:
-            ConfigError: If it is none of these, or nothing is left to search.
+            ConfigError: If an entry is invalid, or nothing is left to search.
         """
         found: dict[str, Candidates | None] = dict(worth_trying(type(algorithm)))
         for name, entry in (given or {}).items():
@@ -84,7 +84,7 @@ class SearchSpace:
         return cls(algorithm, left)
 
     def distributions(self) -> dict[str, BaseDistribution]:
-        """The space in Optuna's terms."""
+        """Return the space as Optuna's distributions."""
         from optuna import distributions as of
 
         found: dict[str, BaseDistribution] = {}
@@ -98,7 +98,7 @@ class SearchSpace:
         return found
 
     def suggest(self, trial: Trial) -> None:
-        """Have Optuna choose the settings of a trial, as far as it has none yet."""
+        """Let Optuna choose a trial's missing settings."""
         from optuna import distributions as of
 
         for name, one in self.distributions().items():
@@ -110,7 +110,7 @@ class SearchSpace:
                 trial.suggest_float(name, one.low, one.high, log=one.log)
 
     def settings(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of fields that Optuna's parameters stand for."""
+        """Return field values from Optuna's parameters."""
         found = {}
         for name, param in params.items():
             one = self.candidates[name]
@@ -120,16 +120,16 @@ class SearchSpace:
         return found
 
     def defaults(self) -> dict[str, Any] | None:
-        """The parameters of the run itself; ``None`` if some lie outside of the space."""
+        """Return the parameters of the default settings; ``None`` if outside the space."""
         return self.params({name: getattr(self._algorithm, name) for name in self.candidates})
 
     def params(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The parameters of a run's settings; ``None`` if some lie outside of the space."""
+        """Return the parameters of a run's settings; ``None`` if outside the space."""
         found = {name: _word(settings.get(name)) for name in self.candidates}
         return found if self.holds(found) else None
 
     def holds(self, params: Mapping[str, Any]) -> bool:
-        """Whether these are parameters of the space."""
+        """Return whether parameters lie in the space."""
         ranges = self.distributions()
         try:
             return all(
@@ -139,7 +139,7 @@ class SearchSpace:
             return False
 
     def as_dict(self) -> dict[str, Any]:
-        """The space as plain values, as a file would give it."""
+        """Return the space as plain values, as in a file."""
         return {
             name: list(one.values)
             if isinstance(one, OneOf)
@@ -170,7 +170,7 @@ def _read(kind: type[Algorithm], name: str, entry: Any) -> Candidates | None:
 
 
 def _plain(kind: type[Algorithm], name: str, value: Any) -> Any:
-    """A value of a field; one out of a file is of its type, as in a configuration."""
+    """Convert a value from a file to the field's type."""
     if isinstance(value, (bool, int, float, list)):
         try:
             return from_plain(kind, {name: value}, name)[name]
@@ -180,7 +180,7 @@ def _plain(kind: type[Algorithm], name: str, value: Any) -> Any:
 
 
 def _number(value: Any) -> float:
-    """A number, also one that YAML takes for a word, such as 1e-4."""
+    """Return a number, also from a text such as 1e-4."""
     number = value if isinstance(value, int) and not isinstance(value, bool) else float(value)
     if not abs(number) < 1e300:
         raise ValueError
@@ -196,8 +196,8 @@ def _check_name(algorithm: Algorithm, name: str) -> None:
         )
     if name in _MEASURE or name in marked(kind, Mark.MEANS, Mark.AMONG_SEEDS):
         raise ConfigError(
-            f"space: {name} cannot be searched: it does not say how {kind.name()} learns, but what "
-            "trials are compared by, or how they are watched: take it out."
+            f"space: {name} cannot be searched: trials are compared or watched by it, and it does "
+            f"not change how {kind.name()} learns. Take it out."
         )
 
 
@@ -221,7 +221,7 @@ def _check_values(algorithm: Algorithm, name: str, one: Candidates, hint: Any) -
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:
-    """The types that an annotation joins, without what is said beside them."""
+    """Return the types of an annotation, without None and metadata."""
     if get_origin(hint) is Annotated:
         return _parts(get_args(hint)[0])
     if get_origin(hint) in (Union, types.UnionType):
@@ -235,6 +235,6 @@ def _is_integer(hint: Any) -> bool:
 
 
 def _word(value: Any) -> Any:
-    """A value as Optuna can keep it: what is no plain value is written as JSON."""
+    """Return a value that Optuna can store: other than plain values as JSON."""
     plain = value is None or isinstance(value, (bool, int, float, str))
     return value if plain else json.dumps(value)

@@ -1,4 +1,4 @@
-"""Where a sweep's trials are written down: a journal file, or any storage that Optuna has."""
+"""The storage of a sweep: a journal file, or any other of Optuna's."""
 
 from __future__ import annotations
 
@@ -17,15 +17,11 @@ from ..errors import ConfigError, MissingPackageError
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
 
-_BUSY = 120  # seconds that SQLite waits for another process's writing
+_BUSY = 120  # seconds that SQLite waits for a lock
 
 
 def import_optuna() -> Any:
-    """Optuna, which says nothing of itself from then on.
-
-    Raises:
-        MissingPackageError: If it is not installed.
-    """
+    """Import Optuna and silence its log, or raise MissingPackageError."""
     try:
         import optuna
     except ModuleNotFoundError as error:
@@ -41,8 +37,8 @@ def open_storage(spec: str | None, run_dir: Path) -> BaseStorage:
     """Open the storage of a sweep.
 
     Args:
-        spec: An URL, such as ``sqlite:///study.db``, ``postgresql://...`` or ``redis://...``; the
-            path of a journal file; by default ``<run_dir>/study.journal``.
+        spec: A URL, such as ``sqlite:///study.db`` or ``redis://...``, or the path of a journal
+            file; by default ``<run_dir>/study.journal``.
         run_dir: The sweep's directory.
 
     Raises:
@@ -86,11 +82,7 @@ def _open_journal(path: Path, run_dir: Path) -> BaseStorage:
 
 @contextmanager
 def in_turn(file: Path) -> Iterator[None]:
-    """In the block, no other process of this machine, or of a shared directory, is in one.
-
-    Args:
-        file: A file to lock; it is made if there is none.
-    """
+    """Hold a lock on a file in the block; the file is created if it is missing."""
     fd = open_to_lock(file)
     try:
         with suppress(OSError):  # a file system without locks
@@ -101,11 +93,11 @@ def in_turn(file: Path) -> Iterator[None]:
 
 
 def journal_file(path: Path) -> Any:
-    """Optuna's journal in a file, which no process that is killed can hold up or spoil."""
+    """Return Optuna's journal file with a lock that a killed process releases."""
     from optuna.storages.journal import JournalFileBackend
 
     class Lock:
-        """Held by the process that writes; the system lets go of it when that ends."""
+        """Held by the writing process; the system releases it when the process ends."""
 
         def __init__(self) -> None:
             self._held = ExitStack()
@@ -123,11 +115,11 @@ def journal_file(path: Path) -> Any:
 
 
 def _without_snapshots(backend: Any) -> Any:
-    """A journal that is read from its beginning: Optuna's snapshots are pickles, which run code."""
+    """Return the journal without snapshots, which are pickles and could run code."""
     from optuna.storages.journal import BaseJournalBackend
 
     class Logs(BaseJournalBackend):
-        """The entries alone."""
+        """The entries only."""
 
         def read_logs(self, log_number_from: int) -> Any:
             return backend.read_logs(log_number_from)

@@ -1,4 +1,4 @@
-"""`Sweep`: trials of an algorithm's options, many at once, in any number of processes."""
+"""`Sweep`: a hyperparameter search by any number of processes."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 _FINALS = "finals"
-_FAILURES = 3  # of the first trials, behind which no other is tried
+_FAILURES = 3  # of the first trials, after which a sweep ends
 
 
 class Sweep:
     """A search for the settings of an algorithm.
 
-    Any number of processes and machines may make the same sweep at once: they share its storage.
-    One that is killed loses nothing: whoever comes next goes on with its trials.
+    Any number of processes and machines may work on it: they share its storage. The trials of a
+    killed process are continued by another.
 
     Args:
-        algorithm: The run that trials differ from: what is fixed, and the defaults of what is not.
-        options: How the sweep goes.
+        algorithm: The fixed fields, and the defaults of the searched ones.
+        options: The options of the sweep.
         fixed: Fields that are not searched.
-        space: By field what is tried in place of what the field says; see `SearchSpace.of`.
+        space: Candidates by field, in place of the field's own; see `SearchSpace.of`.
 
     Attributes:
-        space: What is searched.
-        seeds: The seeds of every trial, none of which any report counts.
+        space: The search space.
+        seeds: The seeds of every trial, which reports do not count.
 
     Raises:
-        ConfigError: If something cannot work, or the sweep was begun with other settings.
+        ConfigError: If an option is invalid, or the sweep was begun with other settings.
 
     Examples:
         >>> sweep = Sweep(PPO(env="CartPole-v1", total_frames=20_000), SweepOptions(run_dir="out"))
@@ -69,7 +69,7 @@ class Sweep:
         self.space = SearchSpace.of(algorithm, fixed, space)
         self.seeds = options.tuning_seeds()
         self.place.mkdir(parents=True, exist_ok=True)
-        with in_turn(self.place / SWEEP_FILE):  # of two, one makes what the other finds
+        with in_turn(self.place / SWEEP_FILE):  # one process at a time
             self._ledger = Ledger(
                 open_storage(options.storage, self.place),
                 options.study or f"{algorithm.name()} {algorithm.as_dict()['env']}",
@@ -85,38 +85,35 @@ class Sweep:
 
     @property
     def trials(self) -> list[FrozenTrial]:
-        """The trials that count, in order of their numbers, as Optuna has them."""
+        """Optuna's trials that count, by number."""
         return self._ledger.counted
 
     @property
     def elsewhere(self) -> list[FrozenTrial]:
-        """The trials that other processes are working on."""
+        """The running trials of other processes."""
         return self._ledger.elsewhere
 
     @property
     def best(self) -> FrozenTrial | None:
-        """The trial that has reached most, of those that came to their end."""
+        """The completed trial with the highest value."""
         return max(self._done(), key=lambda one: one.value or 0.0, default=None)
 
     @property
     def finalists(self) -> list[FrozenTrial]:
-        """The best trials, the best first, of those that came to their end."""
+        """The best completed trials, the best first."""
         done = self._done()
         done.sort(key=lambda one: (-(one.value or 0.0), one.number))
         return done[: self.options.most_finalists]
 
     @property
     def finals(self) -> Mapping[int, float | None]:
-        """By number, what finalists have reached over all seeds, ``None`` where one failed.
-
-        Empty before the finals.
-        """
+        """Values of the finalists over all seeds by number, ``None`` for a failed one."""
         known = self.study.user_attrs.get(_FINALS, {})
         return {int(number): value for number, value in known.items() if number.isdecimal()}
 
     @property
     def winner(self) -> FrozenTrial | None:
-        """The trial that has reached most in the finals; the best if there were none of these."""
+        """The finalist with the highest value; without finals, the best trial."""
         known, finalists = self.finals, self.finalists
         if len(finalists) < 2 or not all(one.number in known for one in finalists):
             return self.best
@@ -124,11 +121,11 @@ class Sweep:
         return max(finalists, key=lambda one: reached.get(one.number, -math.inf))
 
     def _done(self) -> list[FrozenTrial]:
-        """The trials that came to their end."""
+        """The completed trials."""
         return [one for one in self.trials if one.state.name == "COMPLETE"]
 
     def note_finals(self, values: Mapping[int, float | None]) -> None:
-        """Keep what finalists have reached."""
+        """Record the values of finalists."""
         kept = {str(number): value for number, value in {**self.finals, **values}.items()}
         self.study.set_user_attr(_FINALS, kept)
 
@@ -142,14 +139,14 @@ class Sweep:
         return replace(self.algorithm, **self.space.settings(trial.params))
 
     def run(self, watch: Callable[[FrozenTrial], object] = lambda trial: None) -> None:
-        """Train trials until there are as many as the sweep is to have.
+        """Train trials until the sweep is complete.
 
         Args:
-            watch: Told of each trial that this process has brought to an end.
+            watch: Called with each trial that this process has ended.
 
         Raises:
-            ConfigError: If the very first runs cannot be made.
-            SystemExit: As `Loop.train` does, if a signal ends it; the next start goes on.
+            ConfigError: If the first runs cannot be made.
+            SystemExit: As `Loop.train`, after a signal; the next start continues.
         """
         parallel = 1 if self.options.cpu_second else self.options.parallel
         while batch := self._batch(parallel):
@@ -159,7 +156,7 @@ class Sweep:
                 watch(self._ledger.read(runs.claim.trial.number))
 
     def close(self) -> None:
-        """Let go of the storage, and of trials that are not done."""
+        """Release trials that are not done."""
         self._ledger.close()
 
     def _batch(self, parallel: int) -> list[TrialRuns]:
@@ -179,7 +176,7 @@ class Sweep:
         ]
 
     def _train(self, trials: Sequence[TrialRuns]) -> None:
-        """Train trials, each seed in a process of its own."""
+        """Train trials, each seed in its own process."""
         places = [(runs, seed) for runs in trials for seed in self.seeds]
         for runs in trials:
             runs.group = trials
@@ -228,7 +225,7 @@ class Sweep:
         self._ledger.finish(claim, None)
 
     def _is_hopeless(self, claim: Claim) -> bool:
-        """Whether it is what is fixed that cannot work, not the settings of a trial."""
+        """Whether the fixed settings fail, not those of a trial."""
         trials = self.trials
         if any(one.intermediate_values for one in trials):
             return False
@@ -236,7 +233,7 @@ class Sweep:
         return claim.trial.params == self.space.defaults() or failed >= _FAILURES
 
     def _settings(self) -> dict[str, Any]:
-        """What all processes must agree on."""
+        """Return the settings that must be equal in all processes."""
         kept = _apart(self.algorithm)
         settings = {
             "algorithm": self.algorithm.name(),
@@ -271,51 +268,49 @@ def _check_algorithm(algorithm: Algorithm) -> None:
 
 
 def _apart(algorithm: Algorithm) -> dict[str, Any]:
-    """The fields that say what a run computes, as plain values."""
+    """Return the fields that affect what a run computes, as plain values."""
     free = marked(type(algorithm), Mark.MEANS, Mark.AMONG_SEEDS)
     return {n: value for n, value in algorithm.as_dict().items() if n not in free}
 
 
-# -- `SweepOptions`: how a sweep goes.
+# -- Options.
 
-_MOST_SEEDS = 1_000  # of a trial, finals included, so that those of two sweeps do not overlap
+_MOST_SEEDS = 1_000  # of a trial, finals included; seeds of two sweeps do not overlap
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepOptions:
-    """How a sweep goes.
+    """The options of a sweep.
 
     Raises:
-        ConfigError: If a value cannot work.
+        ConfigError: If a value is out of range.
     """
 
     run_dir: Path
     """directory of the sweep; the runs of trial k are in trial<k>/seed<i>"""
     trials: int = 40
-    """how many trials the whole sweep has, whoever makes them"""
+    """trials of the whole sweep, over all processes"""
     seeds: int = 3
-    """seeds that each trial is trained from"""
+    """seeds of each trial"""
     parallel: int = 4
-    """trials that are trained and compared at once; each seed of each has a process, of which as
-    many compute as there are cores"""
+    """trials that train at once, each seed in a process; as many compute as there are cores"""
     objective: Literal["area", "last", "tail", "best"] = "area"
-    """what is made of a seed's evaluations; a trial's value is the mean over its seeds"""
+    """the score of a seed; a trial's value is the mean over its seeds"""
     finalists: int | None = None
-    """how many of the best trials are trained from as many further seeds as they had when all are
-    done, before one of them wins; 0 or 1 for none; by default one for every eight trials, up to
-    three, so that finals take no more than an eighth of what the trials may"""
+    """best trials that train from as many further seeds before one wins; 0 or 1 for none; by
+    default one for every eight trials, up to three"""
     cpu_second: float = 0.0
-    """what a CPU second of a seed takes from its score; trials are then trained one by one"""
+    """subtracted from a seed's score per CPU second; trials then train one at a time"""
     sampler: Literal["tpe", "gp", "random"] = "tpe"
-    """what chooses settings"""
+    """Optuna's sampler of settings"""
     pruner: Literal["median", "hyperband", "none"] = "median"
-    """what ends trials early"""
+    """the pruner that ends trials early"""
     seed: int = 0
-    """seed of the sampler, and of which tuning seeds are taken"""
+    """seed of the sampler, and of the choice of tuning seeds"""
     storage: str | None = None
-    """where trials are written down: an URL, or a file; by default study.journal in run_dir"""
+    """a URL or a file; by default study.journal in run_dir"""
     study: str | None = None
-    """the study's name there; by default what is trained, and where"""
+    """the study's name in the storage; by default the algorithm and the environment"""
 
     def __post_init__(self) -> None:
         for name in ("trials", "seeds", "parallel"):
@@ -332,10 +327,10 @@ class SweepOptions:
 
     @property
     def most_finalists(self) -> int:
-        """How many trials there are in the finals, if so many have come to their end."""
+        """Most trials in the finals."""
         return min(3, self.trials // 8) if self.finalists is None else self.finalists
 
     def tuning_seeds(self) -> range:
-        """The seeds that each trial is trained from."""
+        """Return the seeds of each trial."""
         first = TUNING_SEEDS.start + self.seed * _MOST_SEEDS
         return range(first, first + self.seeds)

@@ -1,4 +1,4 @@
-"""`TrialRuns`: what the runs of one trial report, a seed each, and when the trial is pruned."""
+"""`TrialRuns`: the evaluations of a trial's runs, and its pruning."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ METRIC = "eval/return"
 
 @dataclass(frozen=True)
 class Evaluations:
-    """What the process of a run reports.
+    """A report of a run's process.
 
     Attributes:
-        by_frames: Mean returns by the frames at which they were evaluated.
+        by_frames: Mean returns by frames of the evaluation.
         ends: Whether the run ends here.
-        is_new: Whether this process has evaluated them, not one that trained the run before.
-        cpu_seconds: That the process has taken.
+        is_new: Whether this process has evaluated them, not an earlier one.
+        cpu_seconds: CPU seconds of the process.
     """
 
     by_frames: Mapping[int, float]
@@ -45,61 +45,53 @@ class Evaluations:
     cpu_seconds: float
 
 
+@dataclass(eq=False)
 class TrialRuns:
     """The runs of a trial.
 
-    What is reported after an evaluation is the mean over the seeds of their scores up to its
-    frames, as soon as all have them; a seed that has ended, its task solved, keeps its last value.
+    Once all seeds have an evaluation, the mean of their scores up to its frames is reported. A seed
+    that has ended keeps its last value.
 
-    Args:
+    Attributes:
         claim: The trial.
         algorithm: The run, with the trial's settings.
         seeds: Its seeds.
-        score: What is made of a seed's curve, a name of `SCORES`.
-        cpu_second: What a CPU second of a seed takes from its score.
-
-    Attributes:
+        score: The score of a seed's curve, a name of `SCORES`.
+        cpu_second: What a CPU second of a seed subtracts from its score.
         runs: One a seed.
-        failure: What has gone wrong, if anything has.
+        failure: The first error of a run.
         pruned: Whether the trial was ended early.
         group: The trials that train at the same time, itself included.
         frames: Collected by all seeds, those before a resume included.
         is_training: Whether a seed has collected anything in this process.
     """
 
-    def __init__(
-        self,
-        claim: Claim,
-        algorithm: Algorithm,
-        seeds: Sequence[int],
-        *,
-        score: str,
-        cpu_second: float = 0.0,
-    ) -> None:
-        self.claim = claim
-        self.algorithm = algorithm
-        self.runs = [run_of(algorithm, seed, claim.place) for seed in seeds]
+    claim: Claim
+    algorithm: Algorithm
+    seeds: Sequence[int]
+    score: str
+    cpu_second: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.runs = [run_of(self.algorithm, seed, self.claim.place) for seed in self.seeds]
         self.failure: Exception | None = None
         self.group: Sequence[TrialRuns] = (self,)
         self.frames = 0
-        self._seeds = seeds
-        self._score = SCORES[score]
-        self._cpu_second = cpu_second
-        self._curves: dict[int, dict[int, float]] = {seed: {} for seed in seeds}
+        self.is_training = False
+        self._curves: dict[int, dict[int, float]] = {seed: {} for seed in self.seeds}
         self._over: set[int] = set()  # seeds whose runs have ended before their last frame
         self._results: dict[int, SeedResult] = {}
         self._cpu: dict[int, float] = {}  # seconds by seed
-        self.is_training = False
-        storage = claim.trial.storage
-        known = storage.get_trial(claim.trial._trial_id)
-        self._reported = set(known.intermediate_values)  # by the frames at which they were due
         self._told: set[int] = set()
+        trial = self.claim.trial
+        known = trial.storage.get_trial(trial._trial_id)
+        self._reported = set(known.intermediate_values)  # by the frames at which they were due
         self.pruned = PRUNED in known.user_attrs
         self._cpu_before = float(known.user_attrs.get("cpu_seconds", 0.0))
 
     @property
     def stops(self) -> str | None:
-        """Why its runs are to stop; `None` if they are to go on."""
+        """Why its runs must stop; ``None`` if they continue."""
         if self.failure is not None:
             return "another seed of the trial has failed"
         if not self.pruned:
@@ -108,7 +100,7 @@ class TrialRuns:
         return f"{PRUNED}: other trials had scored more by {at:,} frames"
 
     def end(self, result: SeedResult) -> None:
-        """Note how the run of a seed has ended."""
+        """Record the end of a seed's run."""
         if result.seed in self._results:
             return
         self._results[result.seed] = result
@@ -119,13 +111,13 @@ class TrialRuns:
             self.failure = result.error
 
     def spend(self) -> None:
-        """Note the CPU seconds that its runs have taken in their processes."""
+        """Record the CPU seconds of its runs."""
         self._cpu_before += sum(self._cpu.values())
         self._cpu.clear()
         self.claim.trial.set_user_attr("cpu_seconds", self._cpu_before)
 
     def note(self, seed: int, report: Evaluations) -> None:
-        """Note what a seed reports, and end the trial if it promises nothing."""
+        """Record a seed's report, and prune the trial if it is behind."""
         self._curves[seed] |= report.by_frames
         self._cpu[seed] = report.cpu_seconds
         if report.ends:
@@ -133,46 +125,46 @@ class TrialRuns:
         if self.pruned or self.failure is not None or not report.is_new:
             return
         for at in sorted(set().union(*self._curves.values()) - self._told):
-            if all(self._knows(seed, at) for seed in self._seeds):
+            if all(self._knows(seed, at) for seed in self.seeds):
                 self._report(at)
-        if len(self._over) == len(self._seeds):
+        if len(self._over) == len(self.seeds):
             self._report_the_rest()
 
     def _knows(self, seed: int, frames: int) -> bool:
-        """Whether a seed has a score up to some frames."""
+        """Return whether a seed has a score up to some frames."""
         own = self._curves[seed]
         return bool(own) and (seed in self._over or max(own) >= frames)
 
     def value(self) -> float | None:
-        """What the trial has reached; ``None`` if a seed has failed, or was never evaluated."""
+        """Return the trial's value; ``None`` if a seed failed or was never evaluated."""
         if self.failure is not None or not all(self._curves.values()):
             return None
         self._report_the_rest()
         value = self._mean_up_to(self.algorithm.total_frames)
-        value -= self._cpu_second * self._cpu_before / len(self._seeds)
+        value -= self.cpu_second * self._cpu_before / len(self.seeds)
         return value if math.isfinite(value) else None
 
     def _report(self, frames: int) -> None:
-        """Report an evaluation, at the frames at which it was due: others are compared at these."""
+        """Report an evaluation at the frames at which it was due."""
         trial, step = self.claim.trial, self._due(frames)
         self._told.add(frames)
         if step in self._reported:
             return
         self._reported.add(step)
         trial.report(self._mean_up_to(frames), step)
-        # None is ended before all have come as far: the last to report may be what others lack.
+        # Prune only when all concurrent trials have reached this point.
         if all(one._has_passed(step) for one in self.group):
             for one in self.group:
                 one._end_if_behind(step)
 
     def _has_passed(self, step: int) -> bool:
-        """Whether it has reported that evaluation, or will not."""
+        """Return whether it has reported that evaluation, or never will."""
         silent = self.pruned or self.failure is not None or not self.is_training
         return silent or max(self._reported, default=0) >= step
 
     def _end_if_behind(self, step: int) -> None:
-        """End the trial if that is its latest evaluation, and it promises nothing."""
-        over = len(self._over) == len(self._seeds) or step >= self.algorithm.total_frames
+        """Prune the trial if that is its latest evaluation and it is behind."""
+        over = len(self._over) == len(self.seeds) or step >= self.algorithm.total_frames
         if self.pruned or over or step != max(self._reported, default=None):
             return
         if self.claim.trial.should_prune():
@@ -184,7 +176,7 @@ class TrialRuns:
         return total if frames >= total else frames // interval * interval
 
     def _report_the_rest(self) -> None:
-        """Report what a trial keeps whose seeds have ended early: others are compared with it."""
+        """Report the kept value at the remaining steps, for comparison with other trials."""
         interval, total = self.algorithm.eval_interval, self.algorithm.total_frames
         for step in (*range(interval, total, interval), total):
             if not self.pruned and step > max(self._reported, default=total):
@@ -192,12 +184,13 @@ class TrialRuns:
                 self.claim.trial.report(self._mean_up_to(step), step)
 
     def _mean_up_to(self, frames: int) -> float:
-        scores = [self._score(Curve.of(own.items()), frames) for own in self._curves.values()]
+        score = SCORES[self.score]
+        scores = [score(Curve.of(own.items()), frames) for own in self._curves.values()]
         return float(np.mean(scores))
 
 
 def watched(run: Algorithm, ask: Callable[[Any], Any]) -> Trainer:
-    """The trainer of a run, which reports its evaluations; called in the process that trains it."""
+    """Return a trainer that reports its evaluations; called in the training process."""
     watch = WatchEvaluations(ask)
     trainer = replace(run, hooks=(*run.hooks, watch)).built(keep=True)
     known: dict[int, float] = {}
@@ -214,10 +207,10 @@ def watched(run: Algorithm, ask: Callable[[Any], Any]) -> Trainer:
 
 
 class WatchEvaluations(TrainerHookBase):
-    """Reports the evaluations of a run, and stops it if the answer is a reason to.
+    """Reports the evaluations of a run, and stops it if the answer is a reason.
 
     Args:
-        ask: Sends a report, and waits for the answer.
+        ask: Sends a report and returns the answer.
     """
 
     is_saved = False
@@ -227,11 +220,7 @@ class WatchEvaluations(TrainerHookBase):
         self._noted = -1
 
     def register(self, trainer: Loop, name: str = "watch_evaluations") -> None:
-        """Register after what evaluates.
-
-        Raises:
-            ConfigError: If nothing does.
-        """
+        """Register after `Evaluate`, or raise ConfigError if there is none."""
         if not _evaluations(trainer):
             raise ConfigError(
                 "a sweep compares evaluations, and there are none: pass eval_episodes of 1 or more."
@@ -240,13 +229,13 @@ class WatchEvaluations(TrainerHookBase):
         trainer.register_op("post_steps_log", self, priority=LATE)
 
     def __call__(self, batch: TensorDictBase) -> None:
-        """Look whether there was an evaluation."""
+        """Report a new evaluation."""
         control = self.trainer.control
-        # What a signal ends goes on when it is resumed.
+        # A run ended by a signal continues when resumed.
         self._look(ends=control.stop_reason is not None and control.signal is None)
 
     def on_train_end(self, trainer: Loop) -> None:
-        """Look at the last evaluation; that of a run that a signal ends is made again."""
+        """Report the last evaluation, unless a signal ended the run."""
         if trainer.control.signal is None:
             self._look(ends=True)
 
@@ -262,7 +251,7 @@ class WatchEvaluations(TrainerHookBase):
 
 
 def _evaluations(trainer: Any) -> list[Evaluate]:
-    """What evaluates the run's policy, by the name that trials are compared by."""
+    """Return the hooks that log the metric of sweeps."""
     return [
         hook
         for hook in trainer.registry.hooks()
