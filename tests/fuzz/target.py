@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from hooktrainer.errors import USER_ERRORS
@@ -115,8 +114,3 @@ def fingerprint(found: Any) -> tuple[str, bytes]:
         digest.update(data)
         tensors.append(data)
     return digest.hexdigest(), b"\0\0".join(tensors)
-
-
-def arrays_in(value: Any) -> bytes:
-    """The bytes of an array, for `fingerprint`."""
-    return np.ascontiguousarray(value).tobytes()
