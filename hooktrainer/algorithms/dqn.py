@@ -6,10 +6,8 @@ from typing import Annotated, ClassVar
 
 from gymnasium import spaces
 
-from ..hooks import TargetNetUpdaterHook
 from ..networks import EpsilonGreedy, QNetwork
 from ..objectives import DQNLoss, HardUpdate
-from ..optim import FlatAdam
 from ..replay import DevicePrioritizedSampler, PrioritizedSampler
 from ..run.config import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
@@ -101,9 +99,6 @@ class DQN(OffPolicy):
             sampler = DevicePrioritizedSampler(rows, self.alpha, self.beta, device=task.device)
         buffer = task.replay_buffer(loss_module, rows, sample, sampler)
         updater = HardUpdate(loss_module, value_network_update_interval=self.target_interval)
-        optimizer = FlatAdam(loss_module.parameters(), lr=self.lr)
-        trainer = self._trainer(
-            task, policy, loss_module, optimizer, buffer, clip_norm=self.max_grad_norm
-        )
-        TargetNetUpdaterHook(updater).register(trainer)
+        clip = self.max_grad_norm
+        trainer = self._trainer(task, policy, loss_module, buffer, updater, clip_norm=clip)
         return task.finish(trainer, q_network)

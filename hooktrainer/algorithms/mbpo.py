@@ -10,11 +10,10 @@ import torch
 from tyro.conf import Suppress
 
 from ..errors import ConfigError
-from ..hooks import ModelRollouts, TargetNetUpdaterHook
+from ..hooks import ModelRollouts
 from ..loop.cadence import Every
 from ..networks import DynamicsEnsemble
 from ..objectives import SACLoss, SoftUpdate
-from ..optim import FlatAdam
 from ..run.config import Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
@@ -88,8 +87,7 @@ class MBPO(ActorCriticOffPolicy):
             loss_module, 4 * self.num_rollouts * self.horizon, self.batch_size - real
         )
         updater = SoftUpdate(loss_module, tau=self.tau)
-        optimizer = FlatAdam(loss_module.parameters(), lr=self.lr)
-        trainer = self._trainer(task, actor, loss_module, optimizer, collected)
+        trainer = self._trainer(task, actor, loss_module, collected, updater)
         dynamics = DynamicsEnsemble(
             math.prod(task.observation_space.shape or ()), actor.action_features, self.num_models
         )
@@ -105,5 +103,4 @@ class MBPO(ActorCriticOffPolicy):
             horizon=self.horizon,
             terminates=self.terminates,
         ).register(trainer)
-        TargetNetUpdaterHook(updater).register(trainer)
         return task.finish(trainer, actor)

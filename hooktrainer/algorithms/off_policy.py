@@ -12,7 +12,7 @@ from ..errors import ConfigError
 from ..hooks import ReplayBufferTrainer, RewardScaler, SequenceReplay, TargetNetUpdaterHook
 from ..loop.cadence import Every
 from ..networks import MemoryTrunk, ValueNetwork
-from ..objectives import SoftUpdate
+from ..objectives import HardUpdate, SoftUpdate
 from ..objectives.sequences import ReplayLoss
 from ..optim import FlatAdam
 from ..replay import ReplayBuffer
@@ -86,9 +86,11 @@ class OffPolicy(WithMemory):
         task: Task,
         policy: Any,
         loss_module: ReplayLoss,
-        optimizer: torch.optim.Optimizer,
         replay_buffer: ReplayBuffer,
+        updater: SoftUpdate | HardUpdate,
         *,
+        optimizer: torch.optim.Optimizer | None = None,
+        target_every: Every | None = None,
         clip_norm: float | None = None,
     ) -> Trainer:
         """The trainer: ``policy`` collects, the loss is of samples of ``replay_buffer``."""
@@ -101,7 +103,7 @@ class OffPolicy(WithMemory):
         trainer = task.trainer(
             collector,
             loss_module,
-            optimizer,
+            optimizer or FlatAdam(loss_module.parameters(), lr=self.lr),
             optim_steps_per_batch=self.optim_steps_per_batch,
             clip_norm=clip_norm,
         )
@@ -116,6 +118,7 @@ class OffPolicy(WithMemory):
             ).register(trainer, "replay_buffer")
         if self.scale_rewards:
             RewardScaler(self.gamma, replay=True).register(trainer)
+        TargetNetUpdaterHook(updater, every=target_every).register(trainer)
         return trainer
 
 
@@ -144,16 +147,11 @@ class ActorCriticOffPolicy(OffPolicy):
         loss_module: ReplayLoss,
         actor: nn.Module,
         *,
-        explores: Any = None,
-        optimizer: torch.optim.Optimizer | None = None,
-        target_every: Every | None = None,
+        explores: Any,
+        **options: Any,
     ) -> Trainer:
         """Build the trainer from the loss on."""
         buffer = task.replay_buffer(loss_module, *self._rows())
         updater = SoftUpdate(loss_module, tau=self.tau)
-        if optimizer is None:
-            optimizer = FlatAdam(loss_module.parameters(), lr=self.lr)
-        policy = actor if explores is None else explores
-        trainer = self._trainer(task, policy, loss_module, optimizer, buffer)
-        TargetNetUpdaterHook(updater, every=target_every).register(trainer)
+        trainer = self._trainer(task, explores, loss_module, buffer, updater, **options)
         return task.finish(trainer, actor)

@@ -88,7 +88,7 @@ def train_seeds(algorithm: AlgorithmConfig, keep: bool) -> list[SeedResult]:
                 "have trained in a directory: name a run_dir."
             )
         train_on_ray(algorithm, place)
-        results = [_recorded(seed, place) for seed in seeds]
+        results = [_recorded(seed, place / f"seed{seed}") for seed in seeds]
         spent = f"{time.monotonic() - started:.1f} s"
     else:
         runs = [run_of(algorithm, seed, place) for seed in seeds]
@@ -352,16 +352,18 @@ def _train(channel: Channel, run: AlgorithmConfig, keep: bool, prepare: Prepare 
 
 
 def _result(run: AlgorithmConfig, trainer: Trainer, failed: bool) -> SeedResult:
-    kept = {} if run.run_dir is None else RunDir(run.run_dir).read().get("metrics", {})
-    return SeedResult(
+    ended = SeedResult(
         run.seed,
         "failed" if failed else trainer.control.status,
         trainer.control.stop_reason,
         trainer.collected_frames,
-        {name: float(value) for name, value in {**trainer.metrics.reported, **kept}.items()},
-        None if run.run_dir is None else Path(run.run_dir),
+        dict(trainer.metrics.reported),
         cpu_seconds=time.process_time(),
     )
+    if run.run_dir is None:
+        return ended
+    kept = _recorded(run.seed, Path(run.run_dir))
+    return replace(ended, metrics={**ended.metrics, **kept.metrics}, run_dir=kept.run_dir)
 
 
 def _record_failure(run_dir: RunDir, pid: int, result: SeedResult) -> None:
@@ -372,9 +374,9 @@ def _record_failure(run_dir: RunDir, pid: int, result: SeedResult) -> None:
             run_dir.update(status="failed", reason=result.reason)
 
 
-def _recorded(seed: int, place: Path) -> SeedResult:
-    """How a run ended that another machine trained."""
-    run_dir = RunDir(place / f"seed{seed}")
+def _recorded(seed: int, path: Path) -> SeedResult:
+    """How a run ended, by its directory."""
+    run_dir = RunDir(path)
     state = run_dir.read()
     return SeedResult(
         seed,

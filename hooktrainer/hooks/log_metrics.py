@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _READ = (("next", "done"), ("next", "episode_reward"))
 
 
+@dataclass(eq=False, repr=False)
 class LogEpisodes(TrainerHookBase):
     """Logs the mean return and length of the episodes that ended in a log window.
 
@@ -46,17 +47,14 @@ class LogEpisodes(TrainerHookBase):
 
     at = "pre_steps_log"
 
-    def __init__(
-        self,
-        group: str = "train",
-        log_pbar: bool = True,
-        info_keys: Sequence[str] = (),
-        agents: Mapping[str, Sequence[str]] | None = None,
-    ) -> None:
-        self.info_keys = check_info_keys(info_keys)
-        self.group = group
-        self.log_pbar = log_pbar
-        self.agents = {name: tuple(members) for name, members in (agents or {}).items()}
+    group: str = "train"
+    log_pbar: bool = True
+    info_keys: Sequence[str] = ()
+    agents: Mapping[str, Sequence[str]] | None = None
+
+    def __post_init__(self) -> None:
+        self.info_keys = check_info_keys(self.info_keys)
+        self.agents = {name: tuple(members) for name, members in (self.agents or {}).items()}
         self._episodes: torch.Tensor | int = 0
 
     @property
@@ -92,7 +90,7 @@ class LogEpisodes(TrainerHookBase):
 
     def _by_agent(self, batch: TensorDictBase, done: torch.Tensor) -> dict[str, Any]:
         metrics: dict[str, Any] = {}
-        for name, members in self.agents.items():
+        for name, members in (self.agents or {}).items():
             returns = batch.get(("next", name, "episode_reward"), None)
             if returns is None or returns.shape[-2] != len(members):
                 raise HookError(
@@ -162,6 +160,7 @@ _REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class LogScalar(TrainerHookBase):
     """Logs a reduction of one entry of every collected batch, without padding.
 
@@ -173,30 +172,26 @@ class LogScalar(TrainerHookBase):
         reduction: ``"mean"``, ``"sum"``, ``"min"`` or ``"max"``.
     """
 
-    def __init__(
-        self,
-        key: NestedKey = ("next", "reward"),
-        logname: str | None = None,
-        log_pbar: bool = False,
-        include_std: bool = True,
-        reduction: str = "mean",
-    ) -> None:
-        if reduction not in _REDUCTIONS:
+    key: NestedKey = ("next", "reward")
+    logname: str | None = None
+    log_pbar: bool = False
+    include_std: bool = True
+    reduction: str = "mean"
+
+    def __post_init__(self) -> None:
+        if self.reduction not in _REDUCTIONS:
             raise ConfigError(
-                f"LogScalar(reduction={reduction!r}): pass one of {', '.join(_REDUCTIONS)}."
+                f"LogScalar(reduction={self.reduction!r}): pass one of {', '.join(_REDUCTIONS)}."
             )
-        self.key = key
-        self.logname = str(key) if logname is None else logname
-        self.log_pbar = log_pbar
-        self.include_std = include_std
-        self.reduction = reduction
+        self.logname = str(self.key) if self.logname is None else self.logname
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
         """Return the metric; values stay tensors on the batch's device."""
         values = valid(batch, self.key).detach().float()
-        result = {self.logname: _REDUCTIONS[self.reduction](values), "log_pbar": self.log_pbar}
+        name, value = str(self.logname), _REDUCTIONS[self.reduction](values)
+        result: dict[str, Any] = {name: value, "log_pbar": self.log_pbar}
         if self.include_std and values.numel() > 1:
-            result[f"{self.logname}_std"] = values.std()
+            result[f"{name}_std"] = values.std()
         return result
 
     def register(self, trainer: Loop, name: str | None = None) -> None:

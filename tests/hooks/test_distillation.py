@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from resuming import assert_compiled_equals_eager, small_ppo
 from tensordict import TensorDict
 from torch import nn
 
@@ -18,7 +19,6 @@ from hooktrainer import (
     find_policy,
     load_policy,
 )
-from hooktrainer.algorithms import PPO
 from hooktrainer.networks import (
     CategoricalPolicy,
     DeterministicPolicy,
@@ -178,27 +178,12 @@ def test_the_student_learns_what_the_teacher_does():
 
 
 def test_it_is_added_to_another_loss_compiled_or_not():
-    ends = []
-    for compile in (None, "step"):
-        trainer = PPO(
-            env="CartPole-v1",
-            tuned=False,
-            total_frames=64,
-            num_envs=2,
-            steps_per_batch=16,
-            mini_batch_size=16,
-            num_epochs=2,
-            num_cells=(8,),
-            eval_episodes=0,
-            progress_bar=False,
-            compile=compile,
-            hooks=[Distillation(steer(), coeff=2.0, kind="kl")],
-        ).trainer()
-        trainer.train()
-        ends.append((list(trainer.loss_module.parameters()), trainer.metrics.reported))
-    torch.testing.assert_close(ends[1][0], ends[0][0])
-    assert ends[0][1]["loss/imitation"] > 0
-    assert ends[0][1]["loss/imitation"] == pytest.approx(ends[1][1]["loss/imitation"], rel=1e-4)
+    trainer = assert_compiled_equals_eager(
+        lambda **how: small_ppo(
+            "CartPole-v1", hooks=[Distillation(steer(), coeff=2.0, kind="kl")], **how
+        )
+    )
+    assert trainer.metrics.reported["loss/imitation"] > 0
 
 
 def test_the_coefficient_counts():
@@ -213,18 +198,8 @@ def test_the_coefficient_counts():
 
 
 def test_a_saved_policy_teaches(tmp_path):
-    PPO(
-        env="CartPole-v1",
-        tuned=False,
-        total_frames=64,
-        num_envs=2,
-        steps_per_batch=16,
-        num_cells=(8,),
-        eval_episodes=1,
-        progress_bar=False,
-        run_dir=tmp_path / "run",
-        snapshots=2,
-    ).train()
+    run = tmp_path / "run"
+    small_ppo("CartPole-v1", total_frames=64, eval_episodes=1, run_dir=run, snapshots=2).train()
     teacher = load_policy(find_policy(tmp_path / "run" / "policies" / "latest"))
     batch = TensorDict(
         {"observation": torch.randn(2, 5, 4), "action": torch.zeros(2, 5, dtype=torch.int64)},

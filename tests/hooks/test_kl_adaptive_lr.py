@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from no_waiting import NoWaiting
+from resuming import small_ppo
 from tensordict import TensorDict
 
 from hooktrainer import (
@@ -14,7 +17,6 @@ from hooktrainer import (
     Schedule,
     Trainer,
 )
-from hooktrainer.algorithms import PPO
 from hooktrainer.graphs import compiling
 from hooktrainer.networks import DiagonalGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
@@ -118,11 +120,7 @@ def test_impossible_arguments_are_refused():
 # -- in PPO ----------------------------------------------------------------------------------------
 
 
-def ppo(**options) -> Trainer:
-    fields = {"num_envs": 2, "steps_per_batch": 16, "mini_batch_size": 8, "num_epochs": 2}
-    env = {"env": "Pendulum-v1", "tuned": False, "total_frames": 128, "eval_episodes": 0}
-    run = PPO(**env | fields | {"num_cells": (8,), "progress_bar": False, "seed": 5} | options)
-    return run.trainer()
+ppo = partial(small_ppo, "Pendulum-v1")
 
 
 def test_it_replaces_annealing():

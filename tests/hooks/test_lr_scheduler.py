@@ -59,8 +59,6 @@ def test_a_scheduler_that_needs_a_metric_is_refused():
 
 AT_THEIR_END = [
     lambda optimizer: SCHEDULERS.LinearLR(optimizer, 1.0, 0.0, total_iters=3),
-    lambda optimizer: SCHEDULERS.LinearLR(optimizer, 1.0, 0.1, total_iters=3),
-    lambda optimizer: SCHEDULERS.PolynomialLR(optimizer, total_iters=3),
     lambda optimizer: SCHEDULERS.CosineAnnealingLR(optimizer, T_max=3, eta_min=0.1),
     lambda optimizer: SCHEDULERS.OneCycleLR(optimizer, max_lr=1.0, total_steps=3),
     lambda optimizer: SCHEDULERS.LambdaLR(optimizer, lambda n: max(0.0, 1 - n / 3)),
@@ -75,8 +73,6 @@ AT_THEIR_END = [
 ]
 NOT_AT_THEIR_END = [
     lambda optimizer: SCHEDULERS.LinearLR(optimizer, 0.1, 1.0, total_iters=2),  # a warm-up
-    lambda optimizer: SCHEDULERS.LinearLR(optimizer, 1.0, 0.0, total_iters=6),
-    lambda optimizer: SCHEDULERS.ExponentialLR(optimizer, 0.5),
     lambda optimizer: SCHEDULERS.StepLR(optimizer, 2),
     lambda optimizer: SCHEDULERS.SequentialLR(
         optimizer,
@@ -102,14 +98,13 @@ def trained(make, total_frames, state=None):
 
 
 @pytest.mark.parametrize("make", AT_THEIR_END)
-@pytest.mark.parametrize("total_frames", [30, 60])
-def test_a_scheduler_at_its_end_warns_when_the_run_continues(make, total_frames):
+def test_a_scheduler_at_its_end_warns_when_the_run_continues(make):
     state = trained(make, 30).state_dict()
-    if total_frames == 30:
-        trained(make, total_frames, state)  # the run has ended, and so has the scheduler
-        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trained(make, 30, state)  # the run has ended, and so has the scheduler
     with pytest.warns(UserWarning, match=r"'mine': its \w+LR is at its end") as seen:
-        trained(make, total_frames, state)
+        trained(make, 60, state)
     (warning,) = seen
     assert "total_frames 30 → 60" in str(warning.message)
     assert "Register a hooktrainer.Schedule" in str(warning.message)

@@ -6,11 +6,11 @@ import math
 
 import pytest
 import torch
+from resuming import small_ppo
 from tensordict import TensorDict
 from torch import nn
 
 from hooktrainer import RandomNetworkDistillation, Trainer
-from hooktrainer.algorithms import PPO
 
 
 def example(trainer):
@@ -116,10 +116,7 @@ def test_a_share_of_the_observations_is_learned_from():
 def ppo(**options) -> Trainer:
     torch.manual_seed(1)
     hook = RandomNetworkDistillation(4, coeff=options.pop("coeff", 0.5))
-    fields = {"num_envs": 2, "steps_per_batch": 16, "mini_batch_size": 16, "num_epochs": 2}
-    env = {"env": "CartPole-v1", "tuned": False, "total_frames": 128, "eval_episodes": 0}
-    fixed = {"num_cells": (8,), "progress_bar": False, "seed": 5, "hooks": [hook]}
-    return PPO(**env | fields | fixed | options).trainer()
+    return small_ppo("CartPole-v1", mini_batch_size=16, hooks=[hook], **options)
 
 
 def test_advantages_are_of_both_rewards_and_logged_returns_of_one():
