@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDictBase, unravel_key
-from tensordict.nn import TensorDictModuleBase
+from tensordict import NestedKey, unravel_key
 from torch import Tensor, nn
 from torch.nn.functional import elu
+
+from .head import Actor
 
 
 class AgentLinear(nn.Module):
@@ -131,7 +132,7 @@ class CentralNetwork(nn.Module):
 Entries = dict[NestedKey, Tensor]
 
 
-class AgentsPolicy(TensorDictModuleBase):
+class AgentsPolicy(Actor):
     """Combines the policies of groups of agents; outputs are nested under the group's name.
 
     Args:
@@ -159,12 +160,6 @@ class AgentsPolicy(TensorDictModuleBase):
         self.out_keys = [
             (name, key) for name, policy in policies.items() for key in policy.out_keys
         ]
-
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write all policies' entries, without gradient, and return ``tensordict``."""
-        for key, value in self.act(*[tensordict.get(key) for key in self.in_keys]).items():
-            tensordict.set(key, value)
-        return tensordict
 
     def act(self, *inputs: Tensor) -> Entries:
         """Return all policies' entries for the entries ``in_keys``, without gradient."""

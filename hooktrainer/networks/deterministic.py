@@ -7,24 +7,21 @@ from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase
-from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .inference import Inference
-from .inputs import arguments, is_deterministic
-from .memory import next_states, step_and_write, step_through, through
+from .head import Annealed, Head
+from .inputs import is_deterministic
 
 
-class DeterministicPolicy(TensorDictModuleBase):
+class DeterministicPolicy(Head):
     """One action for each observation, squashed into a box by tanh; the policy of DDPG and TD3.
 
     It writes ``"action"`` ``[*batch, *shape]`` with gradient, for TorchRL's losses.
     `AdditiveGaussian` adds exploration.
 
     Args:
-        network: Maps the inputs to ``[*batch, features]``. If its ``forward`` takes one tensor, the
-            inputs are concatenated along their last dimension.
+        network: Maps the inputs, concatenated if it takes one tensor, to ``[*batch, features]``.
         action_features: Size of an action, or its shape.
         low: Least action, one number or one for each feature.
         high: Greatest action, likewise.
@@ -52,47 +49,35 @@ class DeterministicPolicy(TensorDictModuleBase):
         in_keys: Sequence[NestedKey] = ("observation",),
         trunk: nn.Module | None = None,
     ) -> None:
-        super().__init__()
-        self.network = network
-        self.trunk = trunk
+        super().__init__(network, in_keys, ["action"], trunk)
         self.box = Box(action_features, low, high)
         self.action_features = self.box.low.numel()
-        self.in_keys = list(in_keys)
-        self.out_keys = ["action", *next_states(trunk)]
-        self._infer = Inference(network, type(self).__name__)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``"action"``, with gradient, and return ``tensordict``."""
-        inputs = [tensordict.get(key) for key in self.in_keys]
-        known = step_and_write(self.trunk, inputs, tensordict)
-        return tensordict.set("action", self.evaluate(*inputs, features=known))
+        out, _, states = self._outputs(self.inputs(tensordict), steps=True)
+        for key, state in states.items():
+            tensordict.set(key, state)
+        return tensordict.set("action", self.box(out))
 
     def evaluate(self, *inputs: Tensor, features: Tensor | None = None) -> Tensor:
-        """The action ``[*batch, *shape]``, with gradient.
-
-        Args:
-            *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
-            features: The trunk's output for them, if it is known.
-        """
-        inputs = through(self.trunk, inputs, features)  # type: ignore[assignment]
-        return self.box(self.network(*arguments(inputs, self._infer.joins)))
+        """The action ``[*batch, *shape]``, with gradient; arguments as for `QNetwork.evaluate`."""
+        return self.box(self._outputs(inputs, features)[0])
 
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
         """The action and the next hidden states, without gradient, as fast as possible."""
-        if self.trunk is None:
-            return {"action": self.box(self._infer(*inputs))}
-        inputs, states = step_through(self.trunk, inputs)  # type: ignore[assignment]
-        return {"action": self.box(self._infer(*inputs)), **states}
+        out, _, states = self._inferred(inputs)
+        return {"action": self.box(out), **states}
 
 
-class AdditiveGaussian(TensorDictModuleBase):
+class AdditiveGaussian(Annealed):
     """Adds Gaussian noise to the actions of a deterministic policy, and clips them to its box.
 
     The noise is independent between steps. Its deviation ``sigma`` is in halves of the box: 0.1 is
     a tenth of the way from the middle to the edge. It may change linearly with the frames that
     `step` counts (a `hooktrainer.Trainer` calls it after every batch), or be set by a
-    `hooktrainer.Schedule`; it is part of the state dict. Noise comes from torch's global generator.
-    TorchRL's ``set_exploration_type`` switches it off, except with ``RANDOM``.
+    `hooktrainer.Schedule`. TorchRL's ``set_exploration_type`` switches it off, except with
+    ``RANDOM``.
 
     Args:
         policy: The policy.
@@ -106,6 +91,8 @@ class AdditiveGaussian(TensorDictModuleBase):
     Raises:
         ConfigError: If a deviation is negative, or ``annealing_num_steps`` is not positive.
     """
+
+    number = "sigma"
 
     def __init__(
         self,
@@ -137,13 +124,6 @@ class AdditiveGaussian(TensorDictModuleBase):
         passed = min(self.frames / self.annealing_num_steps, 1.0)
         self.sigma = self.sigma_init + (self.sigma_end - self.sigma_init) * passed
 
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write ``"action"``, without gradient, and return ``tensordict``."""
-        inputs = [tensordict.get(key) for key in self.in_keys]
-        for key, value in self.act(*inputs).items():
-            tensordict.set(key, value)
-        return tensordict
-
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
         """The action ``[*batch, features]``, without gradient, as fast as possible."""
         out = self.policy.act(*inputs)
@@ -151,15 +131,6 @@ class AdditiveGaussian(TensorDictModuleBase):
             action = out["action"]
             out["action"] = self.policy.box.perturb(action, self.sigma * torch.randn_like(action))
         return out
-
-    def get_extra_state(self) -> dict[str, float]:
-        """Part of the state dict: frames and deviation."""
-        return {"frames": self.frames, "sigma": self.sigma}
-
-    def set_extra_state(self, state: dict[str, float]) -> None:
-        """Restore frames and deviation."""
-        self.frames = int(state["frames"])
-        self.sigma = state["sigma"]
 
 
 # -- A box of actions: tanh into it, and noise that stays in it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -56,7 +56,20 @@ def layout_of(space: spaces.Space[Any]) -> Layout | None:
     return None
 
 
-class ImageEncoder(nn.Module):
+class _ArrayEncoder(nn.Module):
+    """Maps arrays ``[*batch, *shape]`` of a space to features ``[*batch, out_features]``."""
+
+    out_features: int
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        super().__init__()
+        self.shape: tuple[int, ...] = tuple(space.shape or ())
+
+    def _batch(self, x: Tensor) -> tuple[int, ...]:
+        return tuple(x.shape[: x.ndim - len(self.shape)])
+
+
+class ImageEncoder(_ArrayEncoder):
     """Maps images ``[*batch, *shape]`` of an environment to features ``[*batch, n]``.
 
     They stay uint8 until here, and are scaled to ``[0, 1]`` by the bounds of their space.
@@ -65,22 +78,15 @@ class ImageEncoder(nn.Module):
         space: The space of the images.
         convolutions: Makes the network from the number of channels; by default `nature_cnn`, or
             `small_cnn` for small images.
-
-    Attributes:
-        out_features: Number of features.
-
-    Raises:
-        ConfigError: If the space has no images, or the network does not fit them.
     """
 
     def __init__(
         self, space: spaces.Space[Any], convolutions: Callable[[int], nn.Module] | None = None
     ) -> None:
-        super().__init__()
+        super().__init__(space)
         layout = layout_of(space)
         if layout is None:
             raise ConfigError(f"{space} holds no images.")
-        self.shape: tuple[int, ...] = tuple(space.shape or ())
         self.layout: Layout = layout
         high = float(np.max(getattr(space, "high", 1)))
         self._scale = 1.0 / high if high > 0 else 1.0
@@ -88,8 +94,8 @@ class ImageEncoder(nn.Module):
         self.convolutions, self.out_features = made_convolutions(convolutions, channels, pixels)
 
     def forward(self, images: Tensor) -> Tensor:
-        """The features of images."""
-        batch = images.shape[: images.ndim - len(self.shape)]
+        """The features ``[*batch, out_features]`` of images."""
+        batch = self._batch(images)
         # Channels last in memory: a step of convolutions takes two thirds of the time on a CPU.
         x = self._as_chw(images.reshape(-1, *self.shape))
         x = x.contiguous(memory_format=torch.channels_last)
@@ -113,17 +119,7 @@ class ImageEncoder(nn.Module):
 def made_convolutions(
     convolutions: Callable[[int], nn.Module] | None, channels: int, pixels: Sequence[int]
 ) -> tuple[nn.Module, int]:
-    """Make a convolutional network, and return its number of features for one image.
-
-    Args:
-        convolutions: Makes it from the number of channels; by default `nature_cnn`, or `small_cnn`
-            for small images.
-        channels: Number of channels.
-        pixels: Height and width.
-
-    Raises:
-        ConfigError: If the network does not fit.
-    """
+    """Make a convolutional network; return it, and its number of features for one image."""
     if convolutions is None:
         convolutions = nature_cnn if min(pixels) >= _LARGEST_SMALL else small_cnn
     network = convolutions(channels)
@@ -193,8 +189,19 @@ CONVOLUTIONS: Mapping[str, Callable[[int], nn.Module]] = {
     "small": small_cnn,
 }
 """Convolutional networks by name; each is made from the number of channels."""
+Choice = TypeVar("Choice")
 Encoder = str | nn.Module | Callable[[spaces.Space[Any]], nn.Module]
 """A name of ``CONVOLUTIONS``, a module, or a function that makes one from the space."""
+
+
+def named(option: str, name: str, choices: Mapping[str, Choice], more: str = "") -> Choice:
+    """The choice of this name; a `ConfigError` names the option, the choices and what ``more``."""
+    if name not in choices:
+        raise ConfigError(
+            f"{option}={name!r} is unknown.{did_you_mean(name, choices)} The choices are "
+            f"{', '.join(choices)}{more}."
+        )
+    return choices[name]
 
 
 class ObservationEncoder(nn.Module):
@@ -304,8 +311,10 @@ def _encoder_of(
     space = leaf.space
     if space is not None and has_convolutions(space):
         kind = ImageEncoder if cell_of(space) is None else GridEncoder
+        if isinstance(convolutions, str):
+            convolutions = named("convolutions", convolutions, CONVOLUTIONS)
         try:
-            return kind(space, _convolutions(convolutions))
+            return kind(space, convolutions)
         except ConfigError as error:
             raise ConfigError(f"the observation {unravel_key(leaf.key)!r}: {error}") from None
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
@@ -313,16 +322,6 @@ def _encoder_of(
     if isinstance(space, spaces.Box | spaces.MultiBinary):
         return VectorEncoder(space, normalize)
     raise ConfigError(f"the observation {unravel_key(leaf.key)!r} is {space}: give an encoder.")
-
-
-def _convolutions(
-    given: str | Callable[[int], nn.Module] | None,
-) -> Callable[[int], nn.Module] | None:
-    if isinstance(given, str):
-        if given not in CONVOLUTIONS:
-            raise ConfigError(f"convolutions={given!r}: the choices are {', '.join(CONVOLUTIONS)}.")
-        return CONVOLUTIONS[given]
-    return given
 
 
 def _given_encoder(leaf: Leaf, given: Encoder) -> Any:
@@ -335,9 +334,9 @@ def _given_encoder(leaf: Leaf, given: Encoder) -> Any:
                 f"{space}."
             )
         return _encoder_of(leaf, given, False)
-    if isinstance(given, nn.Module):
-        return OwnNetwork(given, [leaf])
-    return OwnNetwork(made_by(given, space, f"the encoder of {key!r}"), [leaf])
+    if not isinstance(given, nn.Module):
+        given = made_by(given, space, f"the encoder of {key!r}")
+    return OwnNetwork(given, [leaf])
 
 
 def cell_of(space: spaces.Space[Any]) -> spaces.MultiDiscrete | None:
@@ -354,7 +353,7 @@ def cell_of(space: spaces.Space[Any]) -> spaces.MultiDiscrete | None:
     return spaces.MultiDiscrete(sizes[0, 0])
 
 
-class GridEncoder(nn.Module):
+class GridEncoder(_ArrayEncoder):
     """Maps grids of discrete values ``[*batch, *shape]`` to features ``[*batch, features]``.
 
     Each value of a cell becomes a one-hot vector, whose entries are the channels of the
@@ -362,31 +361,24 @@ class GridEncoder(nn.Module):
 
     Args:
         space: The space of the grids, see `cell_of`; values count from 0.
-        convolutions: Makes the network from the number of channels; by default `small_cnn`.
-
-    Attributes:
-        out_features: Number of features.
-
-    Raises:
-        ConfigError: If the space has no grids, or the network does not fit them.
+        convolutions: As for `ImageEncoder`.
     """
 
     def __init__(
         self, space: spaces.Space[Any], convolutions: Callable[[int], nn.Module] | None = None
     ) -> None:
-        super().__init__()
+        super().__init__(space)
         cell = cell_of(space)
         if cell is None:
             raise ConfigError(f"{space} holds no grids of cells that are alike.")
-        self.shape: tuple[int, ...] = tuple(space.shape or ())
         self.values = DiscreteEncoder(cell)
         self.convolutions, self.out_features = made_convolutions(
             convolutions, self.values.out_features, self.shape[:2]
         )
 
     def forward(self, grids: Tensor) -> Tensor:
-        """The features of grids."""
-        batch = grids.shape[: grids.ndim - len(self.shape)]
+        """The features ``[*batch, out_features]`` of grids."""
+        batch = self._batch(grids)
         planes = self.values(grids.reshape(-1, *self.shape[:2], *self.values.shape))
         return self.convolutions(planes.permute(0, 3, 1, 2)).reshape(*batch, self.out_features)
 
@@ -395,7 +387,7 @@ _LARGEST_ONE_HOT = 64
 _EMBEDDING = 32
 
 
-class VectorEncoder(nn.Module):
+class VectorEncoder(_ArrayEncoder):
     """Flattens numbers of any shape and type: ``[*batch, *shape]`` to ``[*batch, features]``.
 
     Bytes are scaled to ``[0, 1]``.
@@ -404,19 +396,15 @@ class VectorEncoder(nn.Module):
         space: A Box or MultiBinary.
         normalize: Whether to normalize by running mean and variance, except bits and bytes; or the
             `RunningNorm` to use.
-
-    Attributes:
-        norm: The normalization; ``None`` for none.
-        out_features: Number of features.
     """
 
     def __init__(self, space: spaces.Space[Any], normalize: bool | RunningNorm = False) -> None:
-        super().__init__()
-        self.shape: tuple[int, ...] = tuple(space.shape or ())
+        super().__init__(space)
         self.out_features = math.prod(self.shape)
         dtype = np.dtype(space.dtype)
         is_byte = dtype.itemsize == 1
-        self._scale = 1.0 / 255 if dtype == np.dtype(np.uint8) and _is_wide(space) else 1.0
+        is_wide = float(np.max(getattr(space, "high", 1))) > 15  # not bytes of a few levels
+        self._scale = 1.0 / 255 if dtype == np.dtype(np.uint8) and is_wide else 1.0
         if isinstance(normalize, bool):
             wanted = normalize and not is_byte
             self.norm = RunningNorm(self.out_features) if wanted else None
@@ -424,33 +412,26 @@ class VectorEncoder(nn.Module):
             self.norm = normalize
 
     def forward(self, x: Tensor) -> Tensor:
-        """The features of arrays."""
-        batch = x.shape[: x.ndim - len(self.shape)]
+        """The features ``[*batch, out_features]`` of arrays."""
+        batch = self._batch(x)
         flat = x.reshape(*batch, self.out_features).to(torch.get_default_dtype())
         if self._scale != 1.0:
             flat = flat * self._scale
         return flat if self.norm is None else self.norm(flat)
 
 
-class DiscreteEncoder(nn.Module):
+class DiscreteEncoder(_ArrayEncoder):
     """Encodes discrete values as one-hot vectors, or embeddings if there are more than 64 values.
 
     Args:
         space: Discrete or MultiDiscrete.
-
-    Attributes:
-        out_features: Number of features.
     """
 
     _values: Tensor
 
     def __init__(self, space: spaces.Discrete | spaces.MultiDiscrete) -> None:
-        super().__init__()
-        self.shape: tuple[int, ...] = tuple(space.shape or ())
-        sizes = (
-            [int(space.n)] if isinstance(space, spaces.Discrete) else space.nvec.ravel().tolist()
-        )
-        self._sizes = sizes
+        super().__init__(space)
+        sizes = self._sizes = np.ravel(getattr(space, "n", getattr(space, "nvec", 0))).tolist()
         self.embeddings = nn.ModuleDict(
             {
                 str(place): nn.Embedding(size, _EMBEDDING)
@@ -463,7 +444,7 @@ class DiscreteEncoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The features of integers ``[*batch, *shape]``."""
-        batch = x.shape[: x.ndim - len(self.shape)]
+        batch = self._batch(x)
         columns = x.reshape(*batch, len(self._sizes))
         parts = []
         for place, size in enumerate(self._sizes):
@@ -473,8 +454,3 @@ class DiscreteEncoder(nn.Module):
                 one_hot = columns[..., place, None] == self._values[:size]
                 parts.append(one_hot.to(torch.get_default_dtype()))
         return torch.cat(parts, -1)
-
-
-def _is_wide(space: spaces.Space[Any]) -> bool:
-    """Whether bytes have more than a few levels."""
-    return float(np.max(getattr(space, "high", 1))) > 15

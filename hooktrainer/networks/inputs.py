@@ -19,19 +19,15 @@ from .normalization import RunningNorm
 
 def takes_one(network: nn.Module) -> bool:
     """Whether the ``forward`` of a network takes one tensor, as an MLP's does, not several."""
-    kinds = inspect.Parameter
     forward = getattr(network, "_orig_mod", network).forward  # as it was before torch.compile
-    schema = getattr(forward, "schema", None)
-    if schema is not None:  # scripted; the first argument is the module
-        return sum(not argument.has_default_value() for argument in schema.arguments[1:]) == 1
     parameters = inspect.signature(forward).parameters.values()
-    if any(parameter.kind is kinds.VAR_POSITIONAL for parameter in parameters):
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return False
     needed = [
         parameter
         for parameter in parameters
-        if parameter.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)
-        and parameter.default is kinds.empty
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
     return len(needed) == 1
 
@@ -46,15 +42,12 @@ def check_inputs(module: nn.Module, in_keys: Sequence[NestedKey], inputs: Sequen
 
 
 def check_size(name: str, network: nn.Module, inputs: Sequence[Tensor]) -> None:
-    """Explain a failed call: refuse inputs that the first layer of a network cannot take.
+    """Explain a failed call: refuse inputs that a network's first layer, if linear, cannot take.
 
     Args:
         name: The network's owner, for messages.
-        network: The network; checked if it begins with a linear layer.
+        network: The network.
         inputs: Its inputs, ``[*batch, features]`` each.
-
-    Raises:
-        ConfigError: If their features together are not those of the first layer.
     """
     while type(network) is nn.Sequential and len(network):
         network = network[0]
@@ -67,22 +60,9 @@ def check_size(name: str, network: nn.Module, inputs: Sequence[Tensor]) -> None:
         )
 
 
-def split_mask(inputs: Sequence[Tensor], has_mask: bool) -> tuple[Sequence[Tensor], Tensor | None]:
-    """Split off the action mask, which is the last input if there is one."""
-    return (inputs[:-1], inputs[-1]) if has_mask else (inputs, None)
-
-
 def arguments(inputs: Sequence[Tensor], join: bool) -> Sequence[Tensor]:
-    """The arguments of a network: its inputs, or these concatenated along their last dimension.
-
-    Args:
-        inputs: ``[*batch, ...]`` each.
-        join: Whether the network takes one tensor, see `takes_one`.
-    """
+    """The inputs ``[*batch, ...]`` of a network, concatenated if it takes one (see `takes_one`)."""
     return (torch.cat(list(inputs), -1),) if join and len(inputs) > 1 else inputs
-
-
-# -- Exploration: when to explore, and the epsilon-greedy policy.
 
 
 def is_deterministic() -> bool:
@@ -90,8 +70,6 @@ def is_deterministic() -> bool:
     mode = interaction_type()
     return mode is not None and mode is not InteractionType.RANDOM
 
-
-# -- Copies of networks: with new weights, and such that share what is not learned.
 
 Network = TypeVar("Network", bound=nn.Module)
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
-from tensordict import NestedKey, TensorDictBase
+from tensordict import NestedKey
 from torch import Tensor, nn
 
 from ..base.checks import check_count
-from ..base.words import did_you_mean
 from ..errors import ConfigError
+from .encoders import named
 from .inputs import arguments, takes_one
 
 Hidden: TypeAlias = tuple[Tensor, ...]  # the hidden states of a memory, in its order
@@ -36,11 +36,6 @@ class Memory(nn.Module, ABC):
         in_features: Size of the input's last dimension.
         out_features: Size of the output's last dimension.
         hidden: The hidden states of one environment by name: examples of shape and type.
-
-    Attributes:
-        in_features: As given.
-        out_features: As given.
-        hidden: As given, zeros.
     """
 
     def __init__(self, in_features: int, out_features: int, hidden: Mapping[str, Tensor]) -> None:
@@ -90,9 +85,6 @@ class Memory(nn.Module, ABC):
             is_init: ``[*batch, 1]``: one step if it has two dimensions, a sequence if three.
             *states: The hidden states before each step, ``[*batch, ...]`` each; of a sequence the
                 first is enough.
-
-        Raises:
-            ConfigError: If ``is_init`` has another number of dimensions.
         """
         if is_init.ndim == 2:
             return self.step(x, _forget(is_init, states))
@@ -360,25 +352,17 @@ MEMORIES: Mapping[str, Callable[[int, int, int], Memory]] = {
 
 
 def memory_for(made_by: Any, in_features: int, size: int = 64, length: int = 32) -> Memory:
-    """Make a memory from a name or a function.
+    """Make a memory from a key of ``MEMORIES``, or a function from the number of features.
 
     Args:
-        made_by: A key of ``MEMORIES``, or a function from the number of features to a `Memory`.
+        made_by: The name or function.
         in_features: Size of the memory's input.
         size: Size of a memory given by name.
         length: Number of previous steps of a transformer.
-
-    Raises:
-        ConfigError: If the name is unknown, or the function returns something else.
     """
     if isinstance(made_by, str):
-        if made_by not in MEMORIES:
-            raise ConfigError(
-                f"memory={made_by!r} is unknown.{did_you_mean(made_by, MEMORIES)} The choices are "
-                f"{', '.join(MEMORIES)}; in Python also a function from the number of features to "
-                "a Memory."
-            )
-        return MEMORIES[made_by](in_features, size, length)
+        more = "; in Python also a function from the number of features to a Memory"
+        return named("memory", made_by, MEMORIES, more)(in_features, size, length)
     made = made_by(in_features) if callable(made_by) else made_by
     if not isinstance(made, Memory):
         raise ConfigError(
@@ -387,7 +371,7 @@ def memory_for(made_by: Any, in_features: int, size: int = 64, length: int = 32)
     return made
 
 
-def next_states(trunk: nn.Module | None) -> list[tuple[str, ...]]:
+def next_states(trunk: nn.Module | None) -> list[NestedKey]:
     """The keys of the next hidden states that a network on this trunk writes."""
     if not isinstance(trunk, MemoryTrunk):
         return []
@@ -395,44 +379,30 @@ def next_states(trunk: nn.Module | None) -> list[tuple[str, ...]]:
 
 
 def through(
-    trunk: nn.Module | None, inputs: Sequence[Tensor], features: Tensor | None = None, rest: int = 0
-) -> Sequence[Tensor]:
-    """The arguments of a network after a trunk.
+    trunk: nn.Module | None,
+    inputs: Sequence[Tensor],
+    features: Tensor | None = None,
+    rest: int = 0,
+    steps: bool = False,
+) -> tuple[Sequence[Tensor], States]:
+    """The arguments of a network after a trunk, and the next hidden states by key.
 
     Args:
         trunk: Its trunk, if any.
         inputs: The inputs of both, ``[*batch, ...]`` each.
         features: The trunk's output, if it is known; then its inputs may be left out.
         rest: Number of inputs, at the end, that the trunk does not read.
+        steps: Whether hidden states are needed; else there are none.
     """
     if trunk is None:
-        return inputs
-    split = len(inputs) - rest
-    known = trunk(*inputs[:split]) if features is None else features
-    return (known, *inputs[split:])
-
-
-@torch.no_grad()
-def step_through(
-    trunk: nn.Module | None, inputs: Sequence[Tensor]
-) -> tuple[Sequence[Tensor], States]:
-    """`through` without gradient, and the next hidden states by key."""
-    if not isinstance(trunk, MemoryTrunk):
-        return through(trunk, inputs), {}
-    features, states = trunk.remember(*inputs)
-    return (features,), dict(zip(next_states(trunk), states.values(), strict=True))
-
-
-def step_and_write(
-    trunk: nn.Module | None, inputs: Sequence[Tensor], tensordict: TensorDictBase
-) -> Tensor | None:
-    """Run a memory, write the next hidden states, and return the features; else ``None``."""
-    if not isinstance(trunk, MemoryTrunk):
-        return None
-    features, states = trunk.remember(*inputs[: len(trunk.in_keys)])
-    for key, state in zip(next_states(trunk), states.values(), strict=True):
-        tensordict.set(key, state)
-    return features
+        return inputs, {}
+    split, states = len(inputs) - rest, States()
+    if features is None and steps and isinstance(trunk, MemoryTrunk):
+        features, after = trunk.remember(*inputs[:split])
+        states = dict(zip(next_states(trunk), after.values(), strict=True))
+    elif features is None:
+        features = trunk(*inputs[:split])
+    return (features, *inputs[split:]), states
 
 
 def memory_of(*networks: Any) -> MemoryTrunk | None:

@@ -12,8 +12,6 @@ from tensordict import NestedKey, unravel_key
 from torch import Tensor, nn
 
 from ..base.space_parts import MASK, leaves_of
-from ..base.words import did_you_mean
-from ..errors import ConfigError
 from .encoders import (
     CONVOLUTIONS,
     Convolutions,
@@ -21,6 +19,7 @@ from .encoders import (
     Encoder,
     ObservationEncoder,
     has_convolutions,
+    named,
 )
 from .inputs import fresh_copy
 from .layers import mlp
@@ -84,20 +83,12 @@ class NetworkFactory:
         encoder: Description | None = None,
         normalize: bool = False,
     ) -> None:
-        if activation not in ACTIVATIONS:
-            raise ConfigError(
-                f"activation={activation!r} is unknown.{did_you_mean(activation, ACTIVATIONS)} "
-                f"The choices are {', '.join(ACTIVATIONS)}."
-            )
-        if isinstance(encoder, str) and encoder not in CONVOLUTIONS:
-            raise ConfigError(
-                f"network={encoder!r} is unknown.{did_you_mean(encoder, CONVOLUTIONS)} The "
-                f"choices are {', '.join(CONVOLUTIONS)}; in Python also a module, a function that "
-                "makes one, or a dict of modules."
-            )
+        if isinstance(encoder, str):
+            more = "; in Python also a module, a function that makes one, or a dict of modules"
+            named("network", encoder, CONVOLUTIONS, more)
         self._space = space
         self._num_cells = num_cells
-        self._activation = ACTIVATIONS[activation]
+        self._activation = named("activation", activation, ACTIVATIONS)
         self._given = encoder
         self._normalize = normalize
         self._is_used = False
@@ -176,31 +167,28 @@ class NetworkFactory:
     def encoder(self) -> tuple[nn.Module, int]:
         """The encoder of an observation, without hidden layers, and its number of features."""
         given = self._given
+        encoder: ObservationEncoder | OwnNetwork
         if given is None or isinstance(given, (str, Mapping)):
             encoder = ObservationEncoder(
                 self._space,
                 cast(Convolutions, given) if isinstance(given, str) else None,
                 normalize=self.norms if self.norms else self._normalize,
-                encoders=self._copies(given) if isinstance(given, Mapping) else None,
+                encoders={key: self._copy(one) for key, one in given.items()}
+                if isinstance(given, Mapping)
+                else None,
             )
             self.norms = encoder.norms()
-            self._is_used = True
-            return encoder, encoder.out_features
-        if isinstance(given, nn.Module):
-            own = OwnNetwork(self._copy(given), self._leaves)
         else:
-            own = OwnNetwork(made_by(given, self._space, "network"), self._leaves)
+            own: Any = self._copy(given)
+            if not isinstance(own, nn.Module):
+                own = made_by(own, self._space, "network")
+            encoder = OwnNetwork(own, self._leaves)
         self._is_used = True
-        return own, own.out_features
+        return encoder, encoder.out_features
 
-    def _copies(self, given: Mapping[str, Encoder]) -> dict[str, Encoder]:
-        return {
-            key: self._copy(one) if isinstance(one, nn.Module) else one
-            for key, one in given.items()
-        }
-
-    def _copy(self, given: nn.Module) -> nn.Module:
-        return fresh_copy(given) if self._is_used else given
+    def _copy(self, given: Encoder) -> Encoder:
+        """A module with new weights after its first use; others as they are."""
+        return fresh_copy(given) if self._is_used and isinstance(given, nn.Module) else given
 
 
 class StateActionNetwork(nn.Module):

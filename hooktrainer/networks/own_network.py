@@ -78,16 +78,7 @@ class OwnNetwork(nn.Module):
 
 
 def made_by(given: Any, space: spaces.Space[Any], name: str) -> nn.Module:
-    """Call a function, or a class, with a space to make a network.
-
-    Args:
-        given: The function.
-        space: The space that the network reads.
-        name: The function's name in messages.
-
-    Raises:
-        ConfigError: If it cannot be called, or does not return a module.
-    """
+    """Call a function, or a class, with a space to make a network; ``name`` is for messages."""
     given_name = getattr(given, "__qualname__", None) or f"{given!r:.80}"
     if not callable(given):
         raise ConfigError(
@@ -110,36 +101,26 @@ def made_by(given: Any, space: spaces.Space[Any], name: str) -> nn.Module:
 
 
 def check_layers(network: nn.Module) -> None:
-    """Refuse layers that act differently than they learn, such as BatchNorm and Dropout.
-
-    Raises:
-        ConfigError: If there are any.
-    """
+    """Refuse layers that act differently than they learn, such as BatchNorm and Dropout."""
     for name, layer in network.named_modules():
-        scripted = isinstance(layer, torch.jit.ScriptModule)
-        kind = str(layer.original_name) if scripted else type(layer).__name__
-        prefix = f"your network has a {kind}" + (f" at {name!r}" if name else "")
+        prefix = f"your network has a {type(layer).__name__}" + (f" at {name!r}" if name else "")
         tracks = isinstance(layer, _InstanceNorm) and layer.track_running_stats
-        if isinstance(layer, _BatchNorm) or tracks or (scripted and kind.startswith("BatchNorm")):
+        if isinstance(layer, _BatchNorm) or tracks:
             raise ConfigError(
                 f"{prefix}: its statistics would change while acting, and an action depend on what "
                 "the other environments show: use nn.LayerNorm or nn.GroupNorm instead."
             )
-        if rate := _dropout(layer, scripted and kind.endswith("Dropout")):
+        rate = 0.0
+        if isinstance(layer, _DropoutNd):
+            rate = layer.p
+        elif isinstance(layer, nn.RNNBase | nn.MultiheadAttention):
+            rate = float(layer.dropout)
+        if rate:
             raise ConfigError(
                 f"{prefix} that drops {rate:g} of the features: it would drop others when learning "
                 "than when the action was chosen: leave it out, or set it to 0; weight_decay of "
                 "the optimizer and nn.LayerNorm regularize, too."
             )
-
-
-def _dropout(layer: nn.Module, was_dropout: bool) -> float:
-    """The dropout rate of a layer."""
-    if isinstance(layer, _DropoutNd) or was_dropout:
-        return float(getattr(layer, "p", 0.0))
-    if isinstance(layer, nn.RNNBase | nn.MultiheadAttention):
-        return float(layer.dropout)
-    return 0.0
 
 
 def _first_line(error: Exception) -> str:

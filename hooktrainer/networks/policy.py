@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase
-from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
 
 from ..errors import ConfigError
@@ -16,12 +15,12 @@ from .deterministic import Box
 from .distributions import ActionDistribution, Categorical, DiagonalGaussian, SquashedGaussian
 from .distributions.action_distribution import Draws
 from .distributions.continuous import Bound
-from .inference import Inference
-from .inputs import arguments, check_inputs, is_deterministic, split_mask
-from .memory import States, next_states, step_through, through
+from .head import Head
+from .inputs import check_inputs, is_deterministic
+from .memory import States
 
 
-class Policy(TensorDictModuleBase):
+class Policy(Head):
     """A stochastic policy that avoids distribution objects where speed matters.
 
     Its three interfaces agree:
@@ -61,6 +60,8 @@ class Policy(TensorDictModuleBase):
         >>> policy = Policy(mlp(8, 7), distribution_for(space))  # doctest: +SKIP
     """
 
+    distribution: Any
+
     def __init__(
         self,
         network: nn.Module,
@@ -70,38 +71,27 @@ class Policy(TensorDictModuleBase):
         action_mask_key: NestedKey | None = None,
         trunk: nn.Module | None = None,
     ) -> None:
-        super().__init__()
-        self.entries = ("action", "action_log_prob", *distribution.entries)
-        unknown = [key for key in out_keys if key not in self.entries]
+        entries = ("action", "action_log_prob", *distribution.entries)
+        unknown = [key for key in out_keys if key not in entries]
         if unknown or "action" not in out_keys:
             raise ConfigError(
                 f"{type(self).__name__}: out_keys={list(out_keys)} must hold 'action' and may hold "
-                f"{[key for key in self.entries if key != 'action']}."
+                f"{list(entries[1:])}."
             )
         if action_mask_key is not None and _takes_no_mask(distribution):
             raise ConfigError(
                 f"{type(self).__name__}: action_mask_key={action_mask_key!r}, but in a "
                 f"{type(distribution).__name__} there is nothing to choose from: leave it out."
             )
-        self.network = network
-        self.distribution = distribution
-        self.trunk = trunk
+        super().__init__(
+            network, in_keys, out_keys, trunk, action_mask_key, distribution=distribution
+        )
         self.action_features = math.prod(distribution.shape)
-        self.action_mask_key = action_mask_key
-        masks = [] if action_mask_key is None else [action_mask_key]
-        self.in_keys = [*in_keys, *masks]
-        self.out_keys = [*out_keys, *next_states(trunk)]
+        self.entries = entries
         self._wanted = list(out_keys)
         self.log_prob_keys = ["action_log_prob"]
         self.dist_sample_keys = ["action"]
-        self._infer = Inference(network, type(self).__name__)
         self._is_checked = False
-
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write ``out_keys``, without gradient, and return ``tensordict``."""
-        for key, value in self.act(*self.inputs(tensordict)).items():
-            tensordict.set(key, value)
-        return tensordict
 
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
         """Return ``out_keys``, without gradient, as fast as possible.
@@ -124,11 +114,6 @@ class Policy(TensorDictModuleBase):
         """The result of `sample` for known parameters of the distribution."""
         return self.distribution.sample(parameters, self._wanted, is_deterministic())
 
-    @property
-    def inference(self) -> Inference:
-        """Evaluates the network without gradient."""
-        return self._infer
-
     def draws(self, outputs: Mapping[str, Tensor]) -> Draws | None:
         """A fast equivalent of `sample`, for a plain network of one entry.
 
@@ -149,13 +134,9 @@ class Policy(TensorDictModuleBase):
 
     def infer(self, *inputs: Tensor) -> tuple[Tensor, States]:
         """The distribution's parameters and the next hidden states by key, without gradient."""
-        states: States = {}
         if not self._is_checked:
             check_inputs(self, self.in_keys, inputs)
-        seen, mask = split_mask(inputs, self.action_mask_key is not None)
-        if self.trunk is not None:
-            seen, states = step_through(self.trunk, seen)
-        parameters = self._infer(*seen)
+        parameters, mask, states = self._inferred(inputs)
         if not self._is_checked:
             self._check_parameters(parameters)
             self._is_checked = True
@@ -178,9 +159,7 @@ class Policy(TensorDictModuleBase):
             *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
             features: The trunk's output for them, if it is known.
         """
-        seen, mask = split_mask(inputs, self.action_mask_key is not None)
-        seen = through(self.trunk, seen, features)
-        parameters = self.network(*arguments(seen, self._infer.joins))
+        parameters, mask, _ = self._outputs(inputs, features)
         self._check_parameters(parameters)
         return parameters if mask is None else self.distribution.masked(parameters, mask)
 
@@ -215,10 +194,6 @@ class Policy(TensorDictModuleBase):
             NotImplementedError: If actions are discrete.
         """
         return self.distribution.rsample(self.evaluate(*inputs, features=features))
-
-    def inputs(self, tensordict: TensorDictBase) -> list[Tensor]:
-        """The entries ``in_keys`` of ``tensordict``."""
-        return [tensordict.get(key) for key in self.in_keys]
 
     def get_dist(self, tensordict: TensorDictBase) -> torch.distributions.Distribution:
         """The distribution of the action, ``[*batch]``, with gradient."""

@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 import torch
 from tensordict import NestedKey, TensorDictBase
-from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .distributions.action_distribution import forbid
-from .inference import Inference
-from .inputs import arguments, is_deterministic, split_mask
-from .memory import States, next_states, step_and_write, step_through, through
+from .head import Annealed, Head
+from .inputs import is_deterministic
+from .memory import States, next_states
 
 
-class QNetwork(TensorDictModuleBase):
+class QNetwork(Head):
     """Maps an observation to the value of every discrete action, and acts greedily.
 
     It writes ``"action_value"`` ``[*batch, actions]``, ``"action"`` ``[*batch]`` (an index, int64)
@@ -26,8 +25,7 @@ class QNetwork(TensorDictModuleBase):
     actions. TorchRL's ``DQNLoss`` accepts it.
 
     Args:
-        network: Maps the inputs to ``[*batch, actions]``. If its ``forward`` takes one tensor, the
-            inputs are concatenated along their last dimension.
+        network: Maps the inputs, concatenated if it takes one tensor, to ``[*batch, actions]``.
         in_keys: Entries it reads.
         action_mask_key: Entry of booleans ``[*batch, actions]``; forbidden actions get the least
             finite value. It is the last input.
@@ -43,13 +41,8 @@ class QNetwork(TensorDictModuleBase):
         action_mask_key: NestedKey | None = None,
         trunk: nn.Module | None = None,
     ) -> None:
-        super().__init__()
-        self.network = network
-        self.trunk = trunk
-        self.action_mask_key = action_mask_key
-        self.in_keys = [*in_keys, *([] if action_mask_key is None else [action_mask_key])]
-        self.out_keys = ["action_value", "action", "chosen_action_value", *next_states(trunk)]
-        self._infer = Inference(network, type(self).__name__)
+        keys = ["action_value", "action", "chosen_action_value"]
+        super().__init__(network, in_keys, keys, trunk, action_mask_key)
 
     @property
     def uses_numpy(self) -> bool:
@@ -57,10 +50,11 @@ class QNetwork(TensorDictModuleBase):
         return self._infer.uses_numpy
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write the three entries and return ``tensordict``."""
-        inputs = [tensordict.get(key) for key in self.in_keys]
-        known = step_and_write(self.trunk, inputs, tensordict)
-        action_value = self.evaluate(*inputs, features=known)
+        """Write the three entries, with gradient, and return ``tensordict``."""
+        value, mask, states = self._outputs(self.inputs(tensordict), steps=True)
+        for key, state in states.items():
+            tensordict.set(key, state)
+        action_value = value if mask is None else forbid(value, mask)
         chosen, action = action_value.max(-1, keepdim=True)
         tensordict.set("action_value", action_value)
         tensordict.set("action", action.squeeze(-1))
@@ -73,9 +67,7 @@ class QNetwork(TensorDictModuleBase):
             *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
             features: The trunk's output for them, if it is known.
         """
-        seen, mask = split_mask(inputs, self.action_mask_key is not None)
-        seen = through(self.trunk, seen, features)
-        value = self.network(*arguments(seen, self._infer.joins))
+        value, mask, _ = self._outputs(inputs, features)
         return value if mask is None else forbid(value, mask)
 
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
@@ -89,20 +81,16 @@ class QNetwork(TensorDictModuleBase):
 
     def values_and_states(self, *inputs: Tensor) -> tuple[Tensor, States]:
         """The result of `infer`, and the next hidden states by key."""
-        states: States = {}
-        seen, mask = split_mask(inputs, self.action_mask_key is not None)
-        if self.trunk is not None:
-            seen, states = step_through(self.trunk, seen)
-        value = self._infer(*seen)
+        value, mask, states = self._inferred(inputs)
         return (value if mask is None else forbid(value, mask)), states
 
 
-class EpsilonGreedy(TensorDictModuleBase):
+class EpsilonGreedy(Annealed):
     """Takes a random action with probability epsilon, else the greedy one.
 
-    Epsilon, ``eps``, falls linearly with the frames that `step` counts (a `hooktrainer.Trainer`
-    calls it after every batch), or is set by a `hooktrainer.Schedule`. It is part of the state
-    dict. TorchRL's ``set_exploration_type`` makes it greedy, except with ``RANDOM``.
+    Epsilon falls linearly with the frames that `step` counts (a `hooktrainer.Trainer` calls it
+    after every batch), or is set by a `hooktrainer.Schedule`. TorchRL's ``set_exploration_type``
+    makes it greedy, except with ``RANDOM``.
 
     Args:
         q_network: Values the actions.
@@ -116,6 +104,8 @@ class EpsilonGreedy(TensorDictModuleBase):
     Raises:
         ConfigError: If the epsilons do not satisfy ``0 <= eps_end <= eps_init <= 1``.
     """
+
+    number = "eps"
 
     def __init__(
         self,
@@ -146,12 +136,6 @@ class EpsilonGreedy(TensorDictModuleBase):
         left = max(1.0 - seen / self.annealing_num_steps, 0.0)
         own["eps"] = self.eps_end + (self.eps_init - self.eps_end) * left
 
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write ``"action"`` ``[*batch]`` and return ``tensordict``."""
-        for key, value in self.act(*[tensordict.get(key) for key in self.in_keys]).items():
-            tensordict.set(key, value)
-        return tensordict
-
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
         """The action ``[*batch]`` and the next hidden states, as fast as possible."""
         action_value, states = self.q_network.values_and_states(*inputs)
@@ -172,22 +156,12 @@ class EpsilonGreedy(TensorDictModuleBase):
             return torch.from_numpy(np.where(below, explored.numpy(), greedy.numpy()))
         return torch.where(chances < self.eps, explored, greedy)
 
-    def get_extra_state(self) -> dict[str, float]:
-        """Part of the state dict: frames and epsilon."""
-        return {"frames": self.frames, "eps": self.eps}
 
-    def set_extra_state(self, state: dict[str, float]) -> None:
-        """Restore frames and epsilon."""
-        self.frames = int(state["frames"])
-        self.eps = state["eps"]
-
-
-class ValueNetwork(TensorDictModuleBase):
+class ValueNetwork(Head):
     """A network that maps one or several tensors to one value: V(s), or Q(s, a).
 
     Args:
-        network: Maps the inputs to a last dimension of 1. If its ``forward`` takes one tensor, the
-            inputs are concatenated along their last dimension.
+        network: Maps the inputs, concatenated if it takes one tensor, to a last dimension of 1.
         in_keys: Entries it reads.
         out_keys: The entry it writes. Default: ``"state_action_value"`` if it reads ``"action"``,
             else ``"state_value"``.
@@ -205,14 +179,10 @@ class ValueNetwork(TensorDictModuleBase):
         out_keys: Sequence[NestedKey] | None = None,
         trunk: nn.Module | None = None,
     ) -> None:
-        super().__init__()
-        self.network = network
-        self.trunk = trunk
-        self.in_keys = list(in_keys)
-        default = "state_action_value" if "action" in self.in_keys else "state_value"
-        self.out_keys = list(out_keys or [default])
-        self._rest = 1 if "action" in self.in_keys else 0
-        self._infer = Inference(network, type(self).__name__)
+        of_action = "action" in list(in_keys)
+        keys = list(out_keys or ["state_action_value" if of_action else "state_value"])
+        super().__init__(network, in_keys, keys, trunk, rest=int(of_action))
+        self.out_keys = keys  # without hidden states, which the policy writes
 
     @property
     def joins(self) -> bool:
@@ -220,24 +190,13 @@ class ValueNetwork(TensorDictModuleBase):
         return self._infer.joins
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write the value ``[*batch, 1]``, and return ``tensordict``."""
-        value = self.evaluate(*[tensordict.get(key) for key in self.in_keys])
-        return tensordict.set(self.out_keys[0], value)
+        """Write the value ``[*batch, 1]``, with gradient, and return ``tensordict``."""
+        return tensordict.set(self.out_keys[0], self.evaluate(*self.inputs(tensordict)))
 
     def evaluate(self, *inputs: Tensor, features: Tensor | None = None) -> Tensor:
-        """The value ``[*batch, 1]``, with gradient.
-
-        Args:
-            *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
-            features: The trunk's output for them, if it is known.
-        """
-        if self.trunk is not None:
-            inputs = through(self.trunk, inputs, features, self._rest)  # type: ignore[assignment]
-        return self.network(*arguments(inputs, self.joins))
+        """The value ``[*batch, 1]``, with gradient; arguments as for `QNetwork.evaluate`."""
+        return self._outputs(inputs, features)[0]
 
     def infer(self, *inputs: Tensor) -> Tensor:
         """The value ``[*batch, 1]``, without gradient, as fast as possible."""
-        if self.trunk is not None:
-            with torch.no_grad():
-                inputs = through(self.trunk, inputs, rest=self._rest)  # type: ignore[assignment]
-        return self._infer(*inputs)
+        return self._inferred(inputs)[0]

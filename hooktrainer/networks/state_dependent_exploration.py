@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 import torch
-from tensordict import NestedKey, TensorDictBase
-from tensordict.nn import TensorDictModuleBase
+from tensordict import NestedKey
 from torch import Tensor
 
 from ..base.checks import check_count
 from ..errors import ConfigError
 from .distributions.continuous import StateDependentGaussian
+from .head import Actor
 from .inputs import check_inputs, is_deterministic
 from .policy import Policy
 
@@ -20,7 +20,7 @@ _AGE: Final = ("exploration", "age")
 _NONE: Final = -1  # the age of the matrix before the first is drawn, as an episode begins
 
 
-class StateDependentExploration(TensorDictModuleBase):
+class StateDependentExploration(Actor):
     """Explores with a `StateDependentGaussian`, whose noise matrix is kept for some steps.
 
     Equal states get equal noise, and actions change smoothly. Tasks such as MountainCarContinuous
@@ -52,12 +52,6 @@ class StateDependentExploration(TensorDictModuleBase):
         self.interval = interval
         self.in_keys: list[NestedKey] = [*policy.in_keys, _MATRIX, _AGE]
         self.out_keys: list[NestedKey] = [*policy.out_keys, ("next", *_MATRIX), ("next", *_AGE)]
-
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write the policy's entries and the next hidden state for ``[num_envs]``."""
-        for key, value in self.act(*[tensordict.get(key) for key in self.in_keys]).items():
-            tensordict.set(key, value)
-        return tensordict
 
     @torch.no_grad()
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:

@@ -59,10 +59,6 @@ class Action:
             array = np.clip(array, np.asarray(self.low), np.asarray(self.high))
         return array.astype(self.dtype)
 
-    def single(self, converted: Any) -> Any:
-        """The only action of a converted batch of one."""
-        return converted[0]
-
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)}"
 
@@ -101,16 +97,15 @@ class JointAction:
             converted.append((path, action.convert(columns.reshape(-1, *action.shape))))
         return _tree(converted)
 
-    def single(self, converted: Any) -> Any:
-        """The only action of a converted batch of one."""
-        if isinstance(converted, dict):
-            return {key: self.single(part) for key, part in converted.items()}
-        if isinstance(converted, tuple):
-            return tuple(self.single(part) for part in converted)
-        return converted[0]
-
     def __str__(self) -> str:
         return ", ".join(f"{'.'.join(map(str, path))}: {action}" for path, action in self.parts)
+
+
+def single(converted: Any) -> Any:
+    """The only action of a converted batch of one."""
+    if isinstance(converted, dict):
+        return {key: single(part) for key, part in converted.items()}
+    return tuple(map(single, converted)) if isinstance(converted, tuple) else converted[0]
 
 
 def decode_action(data: Mapping[str, Any]) -> Action | JointAction:

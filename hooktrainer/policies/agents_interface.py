@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..base.words import listed, printable
 from ..errors import ConfigError, DamagedCheckpointError
-from .actions import Action, JointAction, decode, decode_action
+from .actions import Action, JointAction, decode, decode_action, single
 from .interface import MASK, Answer, Array, Interface, Observation, one_size
 
 PRESENCE = "mask"
@@ -95,7 +95,7 @@ class AgentsInterface:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> AgentsInterface:
-        """Return what `encode` wrote; see `decode_interface`."""
+        """Return what `encode` wrote."""
         groups = tuple(
             SavedGroup(_name(g["name"]), _names(g["agents"]), decode_action(g["action"]))
             for g in data["groups"]
@@ -115,11 +115,7 @@ class AgentsInterface:
         return [entry.part.example(*self._agents_of(entry)) for entry in self.entries]
 
     def check(self, outputs: Sequence[Tensor]) -> list[Tensor]:
-        """Check the shapes of the policies' outputs for one observation.
-
-        Returns:
-            The outputs after the actions.
-        """
+        """Check the policies' outputs for one observation; return those after the actions."""
         for group, action in zip(self.groups, outputs, strict=False):
             if tuple(action.shape[:2]) != (1, len(group.agents)):
                 raise ValueError(f"its program does not return an action for each {group.name!r}")
@@ -188,7 +184,7 @@ class AgentsInterface:
                 for place, agent in enumerate(group.agents):
                     if agent in observation:
                         own = group.action.convert(output[:, place])
-                        actions[agent] = own if batched else group.action.single(own)
+                        actions[agent] = own if batched else single(own)
             return actions
 
         return inputs, answer

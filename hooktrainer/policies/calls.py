@@ -5,7 +5,6 @@ Arguments of other types (a storage, a generator, another layout) cannot be give
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -24,16 +23,13 @@ DTYPES: Final = {
 }
 """Types of programs, weights and observations."""
 _FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
-_KINDS: Final[dict[str, dict[str, Any]]] = {
-    "dtype": DTYPES,
-    "layout": {"strided": torch.strided},
-    "memory_format": {name: getattr(torch, name) for name in _FORMATS},
-    "device": {"cpu": torch.device("cpu")},
-    "float": {name: float(name) for name in ("inf", "-inf", "nan")},
+# By word: the type of an argument in an operator's schema, and its values by name.
+_WORDS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "dtype": ("ScalarType", DTYPES),
+    "layout": ("Layout", {"strided": torch.strided}),
+    "memory_format": ("MemoryFormat", {name: getattr(torch, name) for name in _FORMATS}),
+    "float": ("", {name: float(name) for name in ("inf", "-inf", "nan")}),
 }
-_OF_TYPE = {"ScalarType": "dtype", "Layout": "layout", "MemoryFormat": "memory_format"}
-_TYPE = re.compile(r"(Optional\[)?(List\[)?(Optional\[)?(\w+)\]*")
-_BITS = 63
 
 
 class Value(int):
@@ -46,6 +42,9 @@ class Batch(int):
 
 class Call:
     """One call: its constant arguments, and the places of the others.
+
+    Values, lists and words are given only where the operator's schema has them. PyTorch checks the
+    types of numbers, first on the device ``meta``.
 
     Args:
         target: The operator's name, or ``getitem``.
@@ -67,120 +66,82 @@ class Call:
         self.result = -1
         self.reads: set[int] = set()
         self.needs_batch = False
-        self._index = index
-        self._kwargs: dict[str, Any] = {}
-        self._places: list[str] = []  # names of the arguments in order
-        self._device = False
-        if target == "getitem":
-            self._function: Callable[..., Any] = _item
-            types = [("of", "Tensor"), ("number", "int")]
-            arguments = [self._parse(v, t) for v, (_, t) in zip(args, types, strict=True)]
-            if kwargs or not isinstance(arguments[0], Value):
-                raise ValueError("getitem takes a value and a number")
-            self.defaults: dict[str, Any] = {}
-        else:
+        self._defaults: dict[str, Any] = {}
+        self._function: Callable[..., Any] = _item
+        types = {"of": "Tensor", "number": "int"}
+        self._places = list(types)  # names of the arguments in order
+        if target != "getitem":
             self._function = operator_named(target)
             schema: Any = self._function
-            arguments = self._bind(schema._schema.arguments, args, kwargs)
-        self._args: list[Any] = [None if _varies(value) else value for value in arguments]
-        self._filled = [(n, value) for n, value in enumerate(arguments) if _varies(value)]
-        del self._index
-
-    def _bind(self, schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        positional = [argument for argument in schema if not argument.kwarg_only]
-        if len(args) > len(positional):
-            raise TypeError(f"{self.target} takes {len(positional)} arguments, not {len(args)}")
-        self.defaults = {argument.name: argument.default_value for argument in schema}
-        self._places = [argument.name for argument in positional]
-        types = {argument.name: str(argument.real_type) for argument in schema}
-        given = [
-            self._parse(value, types[argument.name])
-            for value, argument in zip(args, positional, strict=False)
+            schema = schema._schema.arguments
+            types = {one.name: str(one.real_type) for one in schema}
+            self._places = [one.name for one in schema if not one.kwarg_only]
+            self._defaults = {one.name: one.default_value for one in schema}
+        elif len(args) != 2 or not isinstance(args[0], str):
+            raise ValueError("getitem takes a value and a number")
+        arguments = [
+            self._parse(value, types[self._places[n]], index) for n, value in enumerate(args)
         ]
-        for name, value in kwargs.items():
-            if name not in types or name in self._places[: len(given)]:
-                raise TypeError(f"{self.target} takes no {name!r:.40} here")
-            self._kwargs[name] = self._parse(value, types[name])
-            if _varies(self._kwargs[name]):
-                raise TypeError(f"{name} of {self.target} is no constant")
+        self._kwargs = {name: self._parse(v, types[name], index) for name, v in kwargs.items()}
+        if any(map(_varies, self._kwargs.values())):
+            raise TypeError(f"a keyword argument of {target} is no constant")
         self._kwargs.pop("pin_memory", None)
         self._kwargs.pop("device", None)
-        self._device = "device" in types and "device" not in self._places[: len(given)]
-        return given
+        self._device = "device" in types and "device" not in self._places[: len(arguments)]
+        self._args: list[Any] = [None if _varies(value) else value for value in arguments]
+        self._filled = [(n, value) for n, value in enumerate(arguments) if _varies(value)]
 
     def __call__(self, values: Sequence[Any], batch: int, device: str = "cpu") -> Any:
-        """Call the operator.
-
-        Args:
-            values: All values, by number.
-            batch: The batch size.
-            device: Where new tensors are made.
-        """
-        args = self._args.copy()
-        for place, value in self._filled:
-            args[place] = _fill(value, values, batch)
+        """Call the operator on all values, by number; new tensors are made on the device."""
+        args = self._args_of(values, batch)
         if self._device:
             return self._function(*args, **self._kwargs, device=device)
         return self._function(*args, **self._kwargs)
 
     def named(self, values: Sequence[Any], batch: int) -> dict[str, Any]:
         """Return all arguments by name, defaults included."""
+        args = zip(self._places, self._args_of(values, batch), strict=False)
+        return {**self._defaults, **dict(args), **self._kwargs}
+
+    def _args_of(self, values: Sequence[Any], batch: int) -> list[Any]:
         args = self._args.copy()
         for place, value in self._filled:
             args[place] = _fill(value, values, batch)
-        return {**self.defaults, **dict(zip(self._places, args, strict=False)), **self._kwargs}
+        return args
 
-    def _parse(self, value: Any, kind: str) -> Any:
-        match = _TYPE.fullmatch(kind)
-        if match is None:
-            raise TypeError(f"{self.target} takes a {kind}")
-        optional, listed, optional_items, name = match.groups()
-        if value is None and optional:
-            return None
-        if listed and isinstance(value, list):
-            if len(value) > MOST_ITEMS:
-                raise ValueError(f"{self.target} has a list of {len(value)} arguments")
-            return [None if v is None and optional_items else self._one(v, name) for v in value]
-        if listed and name == "Tensor":
+    def _parse(self, value: Any, kind: str, index: Mapping[str, int]) -> Any:
+        is_list = isinstance(value, list)
+        if ("List[" in kind and "Tensor" in kind and value is not None) > is_list:
             raise TypeError(f"{self.target} takes a list of tensors")
-        return self._one(value, name)
+        if not is_list:
+            return self._one(value, kind, index)
+        if "List[" not in kind or len(value) > MOST_ITEMS:
+            raise ValueError(f"{self.target} takes a {kind}, not a list of {len(value)}")
+        return [self._one(item, kind, index) for item in value]
 
-    def _one(self, value: Any, kind: str) -> Any:
-        if isinstance(value, str):
-            if kind != "Tensor":
-                raise TypeError(f"{self.target} takes a {kind}, not {value!r:.40}")
-            found = Value(self._index[value.removeprefix("%")])
+    def _one(self, value: Any, kind: str, index: Mapping[str, int]) -> Any:
+        if isinstance(value, str) and "Tensor" in kind:
+            found = Value(index[value.removeprefix("%")])
             self.reads.add(found)
             return found
         if isinstance(value, dict):
             ((word, content),) = value.items()
-            return self._special(word, content, kind)
-        if isinstance(value, bool):
-            fits = kind in ("bool", "number", "Tensor")
-        elif isinstance(value, int):
-            fits = kind in ("int", "SymInt", "float", "number", "Tensor")
-            fits = fits and value.bit_length() <= _BITS
-        else:
-            fits = isinstance(value, float) and kind in ("float", "number", "Tensor")
-        if not fits:
-            raise TypeError(f"{self.target} takes a {kind}, not {value!r:.40}")
-        return value
-
-    def _special(self, word: str, content: Any, kind: str) -> Any:
-        if word == "batch" and kind in ("int", "SymInt") and type(content) is int:
-            if not 0 <= content.bit_length() <= 32:
-                raise ValueError(f"{content} times the batch size")
-            self.needs_batch = True
-            return Batch(content)
-        if word == "text" and kind == "str" and isinstance(content, str) and len(content) < 32:
-            return content
-        if word == "device" and kind == "Device":
-            return _KINDS["device"]["cpu"]  # wherever it was
-        fits = word == _OF_TYPE.get(kind)
-        fits = fits or (word == "float" and kind in ("float", "number", "Tensor"))
-        if not fits or not isinstance(content, str) or content not in _KINDS[word]:
-            raise ValueError(f"{content!r:.40} is no {word} for a {kind} of {self.target}")
-        return _KINDS[word][content]
+            if word == "batch" and kind.strip("]").endswith(("int", "Int")):
+                if type(content) is int and content.bit_length() <= 32:
+                    self.needs_batch = True
+                    return Batch(content)
+            elif word == "text" and "str" in kind:
+                if isinstance(content, str) and len(content) < 32:
+                    return content
+            elif word == "device" and "Device" in kind:
+                return torch.device("cpu")  # wherever it was
+            elif word in _WORDS and _WORDS[word][0] in kind:
+                return _WORDS[word][1][content]
+        elif value is None and "Optional[" in kind:
+            return None
+        elif isinstance(value, float) or (isinstance(value, int) and value.bit_length() < 64):
+            return value
+        raise TypeError(f"{self.target} takes a {kind}, not {value!r:.40}")
 
 
 def _item(of: Any, number: int) -> Any:

@@ -65,12 +65,13 @@ class Draw:
     def make(self, batch: int, generator: torch.Generator) -> Tensor:
         """Draw ``[batch, *shape]``."""
         shape = (batch, *self.shape)
-        if self.kind == _NORMAL:
-            return torch.randn(shape, generator=generator)
-        if self.kind == _UNIFORM:
-            return torch.rand(shape, generator=generator)
-        if self.kind == _EXPONENTIAL:
-            return torch.empty(shape).exponential_(generator=generator)
+        match self.kind:
+            case "normal":
+                return torch.randn(shape, generator=generator)
+            case "uniform":
+                return torch.rand(shape, generator=generator)
+            case "exponential":
+                return torch.empty(shape).exponential_(generator=generator)
         return torch.randint(self.high, shape, generator=generator)
 
     def example(self) -> Tensor:
@@ -148,13 +149,8 @@ def _kind(node: torch.fx.Node) -> str | None:
         return None
     if kind == _INTEGERS:
         return kind if value.dtype is torch.int64 else None
-    in_place = str(node.target) not in (
-        "aten.randn.default",
-        "aten.randn_like.default",
-        "aten.rand.default",
-        "aten.rand_like.default",
-    )
-    given = tuple(node.args[1:]) if in_place else ()
+    makes = str(node.target).startswith("aten.rand")  # its arguments are not parameters
+    given = () if makes else tuple(node.args[1:])
     standard = _STANDARD[kind]
     if value.dtype is not torch.float32 or given != standard[: len(given)]:
         return None

@@ -75,16 +75,17 @@ class Environment:
     def decode(cls, data: Mapping[str, Any]) -> Environment:
         """Return what `encode` wrote."""
         fields = {field.name for field in dataclasses.fields(cls)}
-        values = {name: value for name, value in data.items() if name in fields}
-        wrappers = tuple((name, kwargs) for name, kwargs in values.pop("wrappers", ()))
+        given = {name: value for name, value in data.items() if name in fields}
+        wrappers = tuple((name, kwargs) for name, kwargs in given.pop("wrappers", ()))
         if len(wrappers) > _MOST_WRAPPERS:
             raise ValueError(f"there are {len(wrappers):,} wrappers")
-        found = cls(**values, wrappers=wrappers)
-        for text in (found.id, found.factory, found.module, found.file, found.reason):
-            _check(text, str, None)
-        for text, options in (("", found.kwargs), ("", found.registered), *found.wrappers):
-            _check(text, str)
-            _check(options, dict)
+        found = cls(**given, wrappers=wrappers)
+        texts = (found.id, found.factory, found.module, found.file, found.reason)
+        names = [text for text in texts if text is not None] + [name for name, _ in wrappers]
+        options = [found.kwargs, found.registered, *(each for _, each in wrappers)]
+        for kind, values in ((str, names), (dict, options)):
+            if wrong := [value for value in values if not isinstance(value, kind)]:
+                raise TypeError(f"{wrong[0]!r:.80} is in the place of something else")
         if more := set(_GYMNASIUMS) & found.kwargs.keys():
             raise ValueError(f"{more.pop()} is no argument of an environment")
         return found
@@ -110,7 +111,9 @@ class Environment:
         """Whether the id is registered here, or names a module."""
         import gymnasium as gym
 
-        _register(str(self.id))
+        from ..base.env_packages import register_known
+
+        register_known(str(self.id))
         return ":" in str(self.id) or self.id in gym.registry
 
     def _code_of_id(self) -> str | None:
@@ -182,8 +185,10 @@ class Environment:
         """What is registered under the id, here or where the policy was saved."""
         import gymnasium as gym
 
+        from ..base.env_packages import register_known
+
         module, _, name = str(self.id).rpartition(":")
-        _register(name)
+        register_known(name)
         if module and name not in gym.registry and self.factory is None:
             importlib.import_module(module)
         if name in gym.registry:
@@ -240,13 +245,6 @@ def _too_large(coded: str, memory: int, seconds: int) -> str | None:
     return f"ended that with exit code {code}" if code else None
 
 
-def _register(env_id: str) -> None:
-    """Import a known package that registers this id."""
-    from ..base.env_packages import register_known
-
-    register_known(env_id)
-
-
 def _wrapper(place: str) -> Any:
     import gymnasium as gym
 
@@ -255,11 +253,6 @@ def _wrapper(place: str) -> Any:
     if not (isinstance(wrapper, type) and issubclass(wrapper, gym.Wrapper)):
         raise ConfigError(f"{printable(place)} is not a wrapper of environments.")
     return wrapper
-
-
-def _check(value: object, *types: type | None) -> None:
-    if not any(value is None if kind is None else isinstance(value, kind) for kind in types):
-        raise TypeError(f"{value!r:.80} is in the place of something else")
 
 
 # -- Environments of several agents.
@@ -326,8 +319,7 @@ def _try(env: Any, *, renders: bool) -> None:
     env.reset(seed=0)
     if renders:
         env.render()
-    several = hasattr(env, "possible_agents")
-    if several:
+    if hasattr(env, "possible_agents"):
         env.step({name: env.action_space(name).sample() for name in env.agents})
     else:
         env.step(env.action_space.sample())

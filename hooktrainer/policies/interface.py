@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError
-from .actions import DTYPES, Action, JointAction, Path, check_start, decode, decode_action
+from .actions import DTYPES, Action, JointAction, Path, check_start, decode, decode_action, single
 
 Array = npt.NDArray[Any]
 Answer = Callable[[Sequence[Tensor]], Any]
@@ -66,16 +66,7 @@ class Observation:
     def take(
         self, observation: Any, action_mask: Any = None, whose: str = ""
     ) -> tuple[Tensor, bool]:
-        """Find it in an observation, or take the mask, and convert it.
-
-        Args:
-            observation: The observation of one environment or a batch.
-            action_mask: The mask that comes with it.
-            whose: The agent, for messages.
-
-        Returns:
-            The tensor ``[batch, *shape]``, and whether it was a batch.
-        """
+        """Find it in an observation, or take the mask; see `convert`. ``whose`` is for messages."""
         if self.is_mask:
             if action_mask is None:
                 raise ConfigError(f"this policy needs the keyword action_mask{whose}.")
@@ -127,12 +118,12 @@ class Interface:
     action: Action | JointAction
 
     def encode(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Return plain data, which `decode_interface` reads."""
         return dataclasses.asdict(self)
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Interface:
-        """Return what `encode` wrote; see `decode_interface`."""
+        """Return what `encode` wrote."""
         return cls(
             tuple(decode(Observation, part) for part in data["observations"]),
             decode_action(data["action"]),
@@ -143,11 +134,7 @@ class Interface:
         return [part.example() for part in self.observations]
 
     def check(self, outputs: Sequence[Tensor]) -> list[Tensor]:
-        """Check the shapes of a policy's outputs for one observation.
-
-        Returns:
-            The outputs after the action.
-        """
+        """Check a policy's outputs for one observation; return those after the action."""
         if not outputs[0].dim() or len(outputs[0]) != 1:
             raise ValueError("its program does not return an action for each observation")
         return list(outputs[1:])
@@ -169,7 +156,7 @@ class Interface:
 
         def answer(outputs: Sequence[Tensor]) -> Any:
             actions = self.action.convert(outputs[0])
-            return actions if batched else self.action.single(actions)
+            return actions if batched else single(actions)
 
         return [tensor for tensor, _ in taken.values()], answer
 
@@ -186,12 +173,11 @@ class Interface:
 
 def one_size(taken: Mapping[str, tuple[Tensor, bool]]) -> bool:
     """Whether all parts are batches, which must have one size; otherwise all are single."""
-    sizes = {name: len(tensor) if batched else None for name, (tensor, batched) in taken.items()}
+    sizes = {
+        name: f"a batch of {len(tensor)}" if batched else "a single one"
+        for name, (tensor, batched) in taken.items()
+    }
     if len(set(sizes.values())) > 1:
-        told = [f"{name} is {_many(size)}" for name, size in sizes.items()]
-        raise ConfigError(f"the parts of the observation differ: {', '.join(told)}.")
-    return None not in sizes.values()
-
-
-def _many(size: int | None) -> str:
-    return "a single one" if size is None else f"a batch of {size}"
+        told = ", ".join(f"{name} is {size}" for name, size in sizes.items())
+        raise ConfigError(f"the parts of the observation differ: {told}.")
+    return "a single one" not in sizes.values()

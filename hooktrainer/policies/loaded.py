@@ -51,21 +51,12 @@ def load_policy(
     return LoadedPolicy(saved, deterministic=deterministic, seed=seed, trust=trust)
 
 
-def _cause(sampling: Any) -> str:
-    """Why sampling was not saved, without the advice about the best action."""
-    return printable(str(sampling).split(": use other layers")[0])[:200]
-
-
 class LoadedPolicy:
     """A policy from the environment's observations to its actions.
 
     It takes the best action (the mode or the highest value), or samples with its own generator.
 
-    Args:
-        saved: What to load.
-        deterministic: As for `load_policy`.
-        seed: As for `load_policy`.
-        trust: As for `load_policy`.
+    Arguments are those of `load_policy`, which makes it.
 
     Attributes:
         saved: Its frames, seconds, environment and evaluation.
@@ -104,9 +95,9 @@ class LoadedPolicy:
     def _sampling_of(self, content: PolicyContent) -> dict[str, Any]:
         sampling = content.program["sampling"]
         if not isinstance(sampling, dict):
+            reason = printable(str(sampling).split(": use other layers")[0])[:200]
             raise ConfigError(
-                "it can take the best action only: how it draws was not saved "
-                f"({_cause(sampling)})."
+                f"it can take the best action only: how it draws was not saved ({reason})."
             )
         self._draws = decode_draws(sampling["draws"])
         return sampling
@@ -152,14 +143,13 @@ class LoadedPolicy:
         """Return an action, or the actions of several agents.
 
         Args:
-            observation: The environment's observation ``[*shape]``, or a batch ``[batch, *shape]``;
-                a dict of arrays for a dict observation. For several agents a dict of these by
-                agent, as in PettingZoo, without those that do not act; or a TensorDict ``[*batch]``
-                in TorchRL's layout, with groups ``[*batch, agents, ...]``.
+            observation: The environment's observation ``[*shape]``, or a batch ``[batch, *shape]``.
+                For several agents a dict of these by agent, as in PettingZoo, without those that
+                do not act; or a TensorDict ``[*batch]`` in TorchRL's layout, with groups ``[*batch,
+                agents, ...]``, which holds masks and state itself.
             action_mask: Boolean ``[actions]`` or ``[batch, actions]``, the allowed actions; for
-                several agents a dict of these. A TensorDict holds them itself.
-            state: The global state ``[*shape]`` or ``[batch, *shape]`` for several agents' policies
-                that read it. A TensorDict holds it itself.
+                several agents a dict of these.
+            state: The global state ``[*shape]`` or ``[batch, *shape]``, if several agents read it.
 
         Returns:
             The environment's action, or ``[batch, ...]``. A single discrete action is a NumPy

@@ -128,7 +128,11 @@ def _play(
     policy.reset()
     if not getattr(policy, "deterministic", True):
         policy.seed(episode_seed(seed, episode))
-    stepper = stepper_of(env, policy.saved.frame_skip, policy.saved.environment.name)
+    stepper: GymStepper | ParallelStepper
+    if hasattr(env, "possible_agents"):
+        stepper = ParallelStepper(env, policy.saved.environment.name)
+    else:
+        stepper = GymStepper(env, policy.saved.frame_skip)
     stepper.reset(episode_seed(seed, episode))
     total, length, ended = 0.0, 0, False
     while not ended:
@@ -153,7 +157,7 @@ def evaluate_policy(
     env: Any = None,
     trust: bool = False,
 ) -> SavedPolicy:
-    """Play a saved policy, and record the result in its ``policy.json``.
+    """Play a saved policy, record the result in its ``policy.json``, and return it with that.
 
     Args:
         saved: The policy, or what `find_policy` accepts.
@@ -161,9 +165,6 @@ def evaluate_policy(
         episodes: As for `play_episodes`.
         env: As for `play_episodes`.
         trust: As for `load_policy`.
-
-    Returns:
-        The policy with its evaluation.
 
     Raises:
         CheckpointError: If the policy cannot be loaded, or was deleted meanwhile.
@@ -193,12 +194,7 @@ def evaluate_policy(
 
 
 class GymStepper:
-    """Steps a Gymnasium environment.
-
-    Args:
-        env: The environment.
-        frame_skip: How often each action is repeated.
-    """
+    """Steps a Gymnasium environment; each action is repeated ``frame_skip`` times."""
 
     def __init__(self, env: gym.Env[Any, Any], frame_skip: int) -> None:
         self._env = env
@@ -229,12 +225,7 @@ class GymStepper:
 
 
 class ParallelStepper:
-    """Steps a parallel PettingZoo environment; the reward is the mean over all agents.
-
-    Args:
-        env: The environment.
-        name: Its name for messages.
-    """
+    """Steps a parallel PettingZoo environment; the reward is the mean over all agents."""
 
     def __init__(self, env: Any, name: str) -> None:
         self._env = env
@@ -277,19 +268,8 @@ class ParallelStepper:
         }
 
 
-def stepper_of(env: Any, frame_skip: int, name: str) -> GymStepper | ParallelStepper:
-    """The stepper for an environment."""
-    if hasattr(env, "possible_agents"):
-        return ParallelStepper(env, name)
-    return GymStepper(env, frame_skip)
-
-
 def _check(action: Any, space: gym.Space[Any]) -> None:
-    """Refuse an action of another space; bounds are left to the environment.
-
-    Raises:
-        ConfigError: If it does not fit.
-    """
+    """Refuse an action of another space; bounds are left to the environment."""
     if not _fits(action, space):
         shown = action.tolist() if hasattr(action, "tolist") else action
         raise ConfigError(

@@ -58,12 +58,10 @@ def read_facts(path: Path) -> dict[str, Any]:
         schema = facts["schema"]
     except FileNotFoundError:
         raise DamagedCheckpointError(f"{path} is damaged: {FACTS} is missing.") from None
-    except DamagedCheckpointError as error:
-        raise DamagedCheckpointError(f"{path} is damaged: {FACTS} {error}.") from None
     except MalformedError as error:
         raise DamagedCheckpointError(f"{path} is damaged: {error}.") from None
-    except (OSError, KeyError) as error:
-        raise DamagedCheckpointError(f"{path} is damaged: {FACTS}: {error!r}") from None
+    except (DamagedCheckpointError, OSError, KeyError) as error:
+        raise DamagedCheckpointError(f"{path} is damaged: {FACTS}: {error}.") from None
     if schema != SCHEMA:
         raise CheckpointError(
             f"{path} has schema {schema!r:.20}, and this version of hooktrainer reads {SCHEMA}: "

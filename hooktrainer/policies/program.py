@@ -49,7 +49,7 @@ class Program:
                 call.result = self._name(result)
                 self._calls.append(call)
             self._outputs = [self._index[name.removeprefix("%")] for name in description["outputs"]]
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise CheckpointError(
                 f"this is not a program of a policy: {type(error).__name__}: {error!s:.200}."
             ) from None
@@ -61,14 +61,7 @@ class Program:
 
     @torch.no_grad()
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
-        """Run the program.
-
-        Args:
-            *inputs: Tensors ``[batch, ...]``.
-
-        Returns:
-            Tensors ``[batch, ...]``.
-        """
+        """Run the program on tensors ``[batch, ...]``."""
         key = tuple((x.shape, x.dtype) for x in inputs)
         if key not in self._checked:
             self.check(*inputs)
@@ -86,15 +79,10 @@ class Program:
 
     @torch.no_grad()
     def check(self, *inputs: Tensor) -> list[Tensor]:
-        """Compute the shapes of the results and the memory needed, on the device ``meta``.
+        """Compute the results' shapes, and check the memory needed, on the device ``meta``.
 
-        For one observation the bound is `limit`; for several it grows in proportion.
-
-        Args:
-            *inputs: Tensors ``[batch, ...]``; only shapes and types matter.
-
-        Returns:
-            Tensors on the device ``meta``.
+        For one observation the bound is `limit`; for several it grows in proportion. Only the
+        shapes and types of the inputs ``[batch, ...]`` matter.
         """
         if len(inputs) != len(self._inputs) or not inputs or any(x.dim() < 1 for x in inputs):
             raise CheckpointError(
@@ -188,16 +176,7 @@ _OVERHEAD = 1 << 10  # bytes of a tensor without content, at least
 
 
 def check_arguments(call: Call, values: Sequence[Any], batch: int) -> int:
-    """Check arguments that the operator does not check itself.
-
-    Args:
-        call: The call.
-        values: All values, which may be on ``meta``.
-        batch: The batch size.
-
-    Returns:
-        Bytes that it needs temporarily.
-    """
+    """Check arguments that the operator does not; return the bytes that it needs temporarily."""
     check = _CHECKS.get(call.target.partition(".")[2].partition(".")[0])
     return 0 if check is None else check(call.target, call.named(values, batch))
 
@@ -244,9 +223,9 @@ def _convolution(target: str, arguments: Mapping[str, Any]) -> int:
         raise CheckpointError(f"{target} has arguments that do not fit together.")
     kernel, sizes = list(weight.shape[2:]), list(given.shape[-spatial:])
     batch = given.shape[0] if given.dim() > spatial + 1 else 1
+    across = math.prod(weight.shape[1:]) * arguments["groups"]
     if arguments["transposed"]:
         places = math.prod(sizes)
-        across = math.prod(weight.shape[1:]) * arguments["groups"]
     else:
         rows = zip(
             sizes, kernel, numbers["stride"], numbers["padding"], numbers["dilation"], strict=True
@@ -255,7 +234,6 @@ def _convolution(target: str, arguments: Mapping[str, Any]) -> int:
             max(0, (size + 2 * pad - dilation * (length - 1) - 1) // stride + 1)
             for size, length, stride, pad, dilation in rows
         )
-        across = math.prod(weight.shape[1:]) * arguments["groups"]
     return batch * places * across * weight.element_size()
 
 

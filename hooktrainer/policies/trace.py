@@ -54,6 +54,38 @@ class Traced:
     example: tuple[Tensor, ...]
 
 
+@dataclass(frozen=True)
+class _Copy:
+    """A copy of a policy on the CPU, which PyTorch evaluates, and its inputs for the examples."""
+
+    module: LivePolicy
+    drawing: LivePolicy
+    reads: list[NestedKey]
+    state: dict[str, Tensor]
+    given: list[Tensor]
+
+    @classmethod
+    def of(
+        cls,
+        policy: nn.Module,
+        keys: Sequence[NestedKey],
+        examples: Sequence[Tensor],
+        actions: Sequence[NestedKey],
+    ) -> _Copy:
+        by_key = {unravel_key(key): value for key, value in zip(keys, examples, strict=True)}
+        reads, hidden = read_keys(policy, list(by_key))
+        plain = copy.deepcopy(policy).cpu().eval()
+        without_numpy(plain)
+        state = {_name(key): value for key, value in first_states(plain, hidden).items()}
+        given = [by_key[key] for key in reads]
+        given += [value.expand(len(given[0]), *value.shape) for value in state.values()]
+        module, drawing = (
+            LivePolicy(plain, reads, hidden, random=random, actions=actions)
+            for random in (False, True)
+        )
+        return cls(module, drawing, reads, state, given)
+
+
 def trace(
     policy: Any,
     keys: Sequence[NestedKey],
@@ -72,34 +104,26 @@ def trace(
         actions: The policy's action keys, one for each group of agents.
     """
     check_saveable(policy)
-    by_key = {unravel_key(key): value for key, value in zip(keys, examples, strict=True)}
-    reads, hidden = read_keys(policy, list(by_key))
     with torch.random.fork_rng(devices=[]):
-        plain = copy.deepcopy(policy).cpu().eval()
-        without_numpy(plain)
-        state = first_states(plain, hidden)
-        module = LivePolicy(plain, reads, hidden, actions=actions)
-        given = [by_key[key] for key in reads]
-        given += [value.expand(len(given[0]), *value.shape) for value in state.values()]
-        names = [_name(key) for key in (*reads, *hidden)]
-        program, recorded = _record(module, given, names)
-        drawing = LivePolicy(plain, reads, hidden, random=True, actions=actions)
-        sampling, drawn = _sampling(drawing, given, names)
+        own = _Copy.of(policy, keys, examples, actions)
+        names = [*map(_name, own.reads), *own.state]
+        program, recorded = _record(own.module, own.given, names)
+        sampling, drawn = _sampling(own.drawing, own.given, names)
         constants = dict(recorded.constants)
         used = _used(program)
         if isinstance(sampling, dict):
             used |= _used(sampling)
             constants |= drawn
         traced = Traced(
-            tuple(reads),
+            tuple(own.reads),
             program,
             sampling,
             tuple(name for name in recorded.weights if name in used),
             {name: t for name, t in constants.items() if name in used},
-            {_name(key): value for key, value in state.items()},
-            module.on(given)[: len(actions)],
+            own.state,
+            own.module.on(own.given)[: len(actions)],
         )
-        if (differing := _difference(traced, module, given)) is not None:
+        if (differing := _difference(traced, own.module, own.given)) is not None:
             raise ConfigError(
                 f"{type(policy).__name__} acts differently when it is saved ({differing}): does it "
                 "choose by Python conditions on the values of tensors?"
@@ -113,8 +137,8 @@ def _record(
     """Record a program with named inputs; also returns one of the recordings."""
     recorded = [record_calls(module, [value[:size] for value in given]) for size in _SIZES]
     program = _merge(recorded[0].description, recorded[1].description)
-    drawn = [f"draw.{i}" for i in range(len(program["draws"]))]
-    _rename_inputs(program, recorded[0].inputs, [*names, *drawn])
+    program["inputs"] = [*names, *(f"draw.{i}" for i in range(len(program["draws"])))]
+    _rename(program, dict(zip(recorded[0].inputs, program["inputs"], strict=True)))
     return program, recorded[0]
 
 
@@ -127,14 +151,12 @@ def _sampling(
         decode_draws(program["draws"])
     except (ConfigError, ValueError) as error:
         return str(error), {}
-    constants = {f"sampling.{name}": tensor for name, tensor in recorded.constants.items()}
-    _rename(program, {f"%{name}": f"%sampling.{name}" for name in recorded.constants})
-    own = named_tensors(module)
-    weights = {name: own[name].detach() for name in recorded.weights if name in _used(program)}
-    reason = _sampling_difference(program, {**weights, **constants}, module, given)
-    if reason is not None:
-        return reason, {}
-    return program, constants
+    renamed = {name: f"sampling.{name}" for name in recorded.constants}
+    constants = {renamed[name]: tensor for name, tensor in recorded.constants.items()}
+    _rename(program, renamed)
+    weights = [name for name in recorded.weights if name in _used(program)]
+    reason = _sampling_difference(program, _tensors(module, weights, constants), module, given)
+    return (program, constants) if reason is None else (reason, {})
 
 
 def check_saveable(policy: Any) -> None:
@@ -172,22 +194,22 @@ def still_holds(
     It does not if something other than a tensor has changed, such as a Python number. The arguments
     are those of `trace`; a copy of the policy is run.
     """
-    by_key = {unravel_key(key): value for key, value in zip(keys, examples, strict=True)}
-    _, hidden = read_keys(policy, list(by_key))
-    given = [by_key[key] for key in traced.reads]
-    given += [value.expand(len(given[0]), *value.shape) for value in traced.state.values()]
     with torch.random.fork_rng(devices=[]):
-        plain = copy.deepcopy(policy).cpu().eval()
-        module = LivePolicy(plain, traced.reads, hidden, actions=actions)
-        if _difference(traced, module, given) is not None:
+        own = _Copy.of(policy, keys, examples, actions)
+        if _difference(traced, own.module, own.given) is not None:
             return False
         if isinstance(traced.sampling, str):
             return True
-        without_numpy(plain)
-        drawing = LivePolicy(plain, traced.reads, hidden, random=True, actions=actions)
-        own = named_tensors(drawing)
-        weights = {name: own[name].detach() for name in traced.weights} | dict(traced.constants)
-        return _sampling_difference(traced.sampling, weights, drawing, given) is None
+        weights = _tensors(own.drawing, traced.weights, traced.constants)
+        return _sampling_difference(traced.sampling, weights, own.drawing, own.given) is None
+
+
+def _tensors(
+    module: nn.Module, names: Sequence[str], constants: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Parameters and buffers of these names, and the constants."""
+    own = named_tensors(module)
+    return {**{name: own[name].detach() for name in names}, **constants}
 
 
 def _sampling_difference(
@@ -225,40 +247,33 @@ def _merge(left: Any, right: Any) -> Any:
     )
 
 
-def _rename_inputs(program: dict[str, Any], placeholders: list[str], names: list[str]) -> None:
-    program["inputs"] = names
-    _rename(program, {f"%{old}": f"%{new}" for old, new in zip(placeholders, names, strict=True)})
-
-
 def _rename(program: dict[str, Any], renamed: Mapping[str, str]) -> None:
+    """Rename values in the steps and outputs of a program."""
+
     def rename(value: Any) -> Any:
         if isinstance(value, list):
             return [rename(item) for item in value]
-        return renamed.get(value, value) if isinstance(value, str) else value
+        if isinstance(value, str):
+            return f"%{renamed.get(value[1:], value[1:])}"
+        return value
 
     program["outputs"] = rename(program["outputs"])
     for step in program["steps"]:
-        step[2] = rename(step[2])
-        step[3] = {name: rename(value) for name, value in step[3].items()}
+        step[2:] = rename(step[2]), {name: rename(value) for name, value in step[3].items()}
 
 
 def _used(program: Mapping[str, Any]) -> set[str]:
-    found: set[str] = set()
+    """The names of all values that steps and outputs of a program read."""
 
-    def look(value: Any) -> None:
+    def look(value: Any) -> Iterator[str]:
         if isinstance(value, str):
-            found.add(value.removeprefix("%"))
-        elif isinstance(value, (list, tuple)):
+            yield value[1:]
+        elif isinstance(value, list):
             for item in value:
-                look(item)
-        elif isinstance(value, dict):
-            look(list(value.values()))
+                yield from look(item)
 
-    for _, _, args, kwargs in program["steps"]:
-        look(args)
-        look(kwargs)
-    look(program["outputs"])
-    return found
+    steps = [[args, *kwargs.values()] for _, _, args, kwargs in program["steps"]]
+    return set(look([steps, program["outputs"]]))
 
 
 def _difference(traced: Traced, module: LivePolicy, inputs: Sequence[Tensor]) -> str | None:
@@ -266,29 +281,22 @@ def _difference(traced: Traced, module: LivePolicy, inputs: Sequence[Tensor]) ->
     own = named_tensors(module)
     if missing := [name for name in traced.weights if name not in own]:
         return f"it has no {missing[0]}"
-    weights = {**{name: own[name].detach() for name in traced.weights}, **traced.constants}
-    program = Program(traced.program, weights)
+    program = Program(traced.program, _tensors(module, traced.weights, traced.constants))
     for batch in (inputs, [value[:1] for value in inputs]):
         try:
             own_actions = program(*batch)
         except CheckpointError as error:  # it would not be loaded either
             raise ConfigError(f"{type(module.policy).__name__} cannot be saved: {error}") from None
         for ours, theirs in zip(own_actions, module.on(batch), strict=True):
-            if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-                return f"{ours.dtype}{list(ours.shape)} and {theirs.dtype}{list(theirs.shape)}"
-            close = _close(ours, theirs)
-            if not close.all():
-                return f"{int((~close).sum())} of {close.numel()} numbers"
+            if not _is_close(ours, theirs):
+                return f"{ours.dtype}{list(ours.shape)}, not {theirs.dtype}{list(theirs.shape)}"
     return None
 
 
-def _close(ours: Tensor, theirs: Tensor) -> Tensor:
-    return torch.isclose(ours.double(), theirs.double(), rtol=1e-4, atol=1e-5, equal_nan=True)
-
-
 def _is_close(ours: Tensor, theirs: Tensor) -> bool:
-    same = ours.shape == theirs.shape and ours.dtype == theirs.dtype
-    return same and bool(_close(ours, theirs).all())
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return False
+    return torch.allclose(ours.double(), theirs.double(), rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
 def _name(key: NestedKey) -> str:

@@ -89,15 +89,7 @@ def code_of(
 
 
 def code_of_agents(id: str, kwargs: Mapping[str, Any]) -> str | None:
-    """The same for several agents; VMAS's scenarios and PettingZoo's families are known.
-
-    Args:
-        id: Such as ``"vmas/balance"`` or ``"pettingzoo/mpe/simple_spread_v3"``.
-        kwargs: The environment's keyword arguments.
-
-    Returns:
-        A description; ``None`` if there is nothing.
-    """
+    """The same for several agents; VMAS's scenarios and PettingZoo's families are known."""
     origin, _, name = id.partition("/")
     family, _, own = name.partition("/")
     if origin != "vmas" and (family not in FAMILIES or _VERSIONED.fullmatch(own) is None):
@@ -108,16 +100,11 @@ def code_of_agents(id: str, kwargs: Mapping[str, Any]) -> str | None:
 def _code_of_arguments(owned: Iterable[tuple[str, Mapping[str, Any]]]) -> str | None:
     """Describe the first argument that is not plain."""
     for owner, arguments in owned:
-        for argument, value in _doubtful(arguments):
-            told = f"of {printable(owner)} " if owner else ""
-            return f"the argument {told}{printable(argument)}={printable(reprlib.repr(value))}"
+        for argument, value in arguments.items():
+            if not _is_plain(argument, value, _MOST_DEPTH):
+                told = f"of {printable(owner)} " if owner else ""
+                return f"the argument {told}{printable(argument)}={printable(reprlib.repr(value))}"
     return None
-
-
-def _doubtful(kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in kwargs.items():
-        if not _is_plain(name, value, _MOST_DEPTH):
-            yield name, value
 
 
 def _is_plain(name: str, value: Any, depth: int) -> bool:
@@ -138,12 +125,9 @@ def _is_plain(name: str, value: Any, depth: int) -> bool:
 
 
 def find_callable(name: str, module: str, file: str | None) -> Callable[..., Any]:
-    """Import a module and return its function or class.
+    """Import a module, or the script ``file`` of ``__main__``, and return its function or class.
 
-    Args:
-        name: The name in the module.
-        module: The module; ``__main__`` for a script.
-        file: The script, or where to look for a module that cannot be imported.
+    ``file`` is also where to look for a module that cannot be imported.
     """
     found = getattr(_import_module(module, file), name, None)
     if not callable(found):

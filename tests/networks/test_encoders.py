@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -213,12 +211,6 @@ def test_a_module_is_used_once_and_copied_with_new_weights():
     assert not torch.equal(*weights)
 
 
-def scripted(network):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return torch.jit.script(network)
-
-
 class Two(nn.Module):
     def forward(self, a, b):
         return torch.cat([a, b], -1)
@@ -232,8 +224,6 @@ class Two(nn.Module):
         {"observation": nn.LazyLinear(5)},
         {"observation": nn.Sequential(nn.Flatten(), nn.Linear(4, 3))},
         {"observation": lambda space: nn.Linear(space.shape[0], 3)},
-        scripted(nn.Linear(4, 3)),
-        {"observation": scripted(nn.Linear(4, 3))},
     ],
 )
 def test_networks_of_many_kinds_are_taken(encoder):
@@ -244,10 +234,10 @@ def test_networks_of_many_kinds_are_taken(encoder):
     assert not {id(p) for p in first.parameters()} & {id(p) for p in second.parameters()}
 
 
-def test_a_scripted_network_gets_what_its_signature_takes():
+def test_several_arrays_are_joined_for_a_network_that_takes_one():
     space = spaces.Dict(a=spaces.Box(-1, 1, (2,)), b=spaces.Box(-1, 1, (3,)))
     inputs = torch.zeros(6, 2), torch.zeros(6, 3)
-    for encoder in (scripted(Two()), scripted(nn.Linear(5, 3))):
+    for encoder in (Two(), nn.Linear(5, 3)):
         assert NetworkFactory(space, (8,), encoder=encoder).network(2)(*inputs).shape == (6, 2)
 
 
@@ -269,11 +259,6 @@ def test_a_scripted_network_gets_what_its_signature_takes():
         (lambda space: nn.Dropout(0.25), "Dropout that drops 0.25"),
         (nn.TransformerEncoderLayer(4, 2), "MultiheadAttention at 'self_attn' that drops 0.1"),
         (nn.Sequential(nn.Unflatten(1, (1, 4)), nn.LSTM(4, 4, 2, dropout=0.2)), "LSTM.*0.2"),
-        (
-            scripted(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8))),
-            "BatchNorm1d at '1'.*nn.GroupNorm",
-        ),
-        (scripted(nn.Sequential(nn.Dropout(0.5))), "Dropout at '0' that drops 0.5"),
     ],
 )
 def test_a_network_that_does_not_fit_is_refused_in_one_line(encoder, message):

@@ -279,8 +279,6 @@ WRONG = {
     "a number for a list of tensors": ["aten.cat.default", [5], {}],
     "a tensor for a list of tensors": ["aten.cat.default", ["%x"], {}],
     "a float for an integer": ["aten.unsqueeze.default", ["%x", 0.5], {}],
-    "a boolean for an integer": ["aten.unsqueeze.default", ["%x", True], {}],
-    "an integer for a boolean": ["aten.sum.dim_IntList", ["%x", [1], 1], {}],
     "a tensor for an integer": ["aten.unsqueeze.default", ["%x", "%x"], {}],
     "a large integer": ["aten.add.Tensor", ["%x", 1 << 70], {}],
     "a list in a list": ["aten.repeat.default", ["%x", [[1]]], {}],
@@ -304,8 +302,9 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_arguments_are_checked_by_type(name):
-    with pytest.raises(CheckpointError, match="this is not a program of a policy") as caught:
-        program(["y", *WRONG[name]])
+    problem = r"this is not a program of a policy|\.default cannot be calculated"
+    with pytest.raises(CheckpointError, match=problem) as caught:
+        program(["y", *WRONG[name]]).check(X)
     assert "\n" not in str(caught.value)
 
 

@@ -52,12 +52,7 @@ class ActionDistribution(nn.Module, ABC):
         """
 
     def complete(self, sample: dict[str, Tensor], keys: Collection[str]) -> dict[str, Tensor]:
-        """The entries ``keys`` of one sample, or of many stacked.
-
-        Args:
-            sample: The result of `sample`, or many stacked.
-            keys: The entries that are needed.
-        """
+        """The entries ``keys`` of one result of `sample`, or of many stacked."""
         return sample
 
     def draws(self, outputs: Mapping[str, Tensor]) -> Draws | None:
@@ -80,11 +75,7 @@ class ActionDistribution(nn.Module, ABC):
         """The distribution as an object of torch, ``[*batch]``, for TorchRL's losses."""
 
     def mode(self, parameters: Tensor) -> Tensor:
-        """The most likely action ``[*batch, *shape]``, with gradient.
-
-        Raises:
-            NotImplementedError: If actions are discrete.
-        """
+        """The most likely action ``[*batch, *shape]``, with gradient; not of discrete ones."""
         raise NotImplementedError(f"{type(self).__name__} has no differentiable mode.")
 
     def kl_from(self, old: Mapping[str, Tensor], parameters: Tensor) -> Tensor:
@@ -93,30 +84,15 @@ class ActionDistribution(nn.Module, ABC):
         Args:
             old: The entries ``kl_keys`` of the old one, ``[*batch, *shape]`` each.
             parameters: ``[*batch, parameter_features]``.
-
-        Raises:
-            NotImplementedError: If it has no closed form.
         """
         raise NotImplementedError(f"{type(self).__name__} has no divergence in closed form.")
 
     def rsample(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        """A differentiable random action ``[*batch, *shape]`` and its log-probability ``[*batch]``.
-
-        Raises:
-            NotImplementedError: If actions are discrete.
-        """
+        """A differentiable random action ``[*batch, *shape]`` and its log-probability."""
         raise NotImplementedError(f"{type(self).__name__} has no differentiable samples.")
 
     def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
-        """The parameters restricted to allowed actions.
-
-        Args:
-            parameters: ``[*batch, parameter_features]``.
-            mask: Boolean, ``[*batch, mask_size]``.
-
-        Raises:
-            NotImplementedError: If masks are not supported.
-        """
+        """The parameters restricted to actions that ``mask`` ``[*batch, mask_size]`` allows."""
         raise NotImplementedError(f"{type(self).__name__} takes no action mask.")
 
 
@@ -169,7 +145,6 @@ class CategoricalDraws:
         self._scores = np.empty_like(self.parameters[0])
 
     def begin(self, deterministic: bool) -> None:
-        """See `Draws.begin`."""
         if deterministic:
             self._noise.zero_()
             return
@@ -177,6 +152,5 @@ class CategoricalDraws:
             noise.exponential_().log_()
 
     def __call__(self, t: int) -> Array:
-        """See `Draws.__call__`."""
         np.subtract(self.parameters[t], self._clocks[t], out=self._scores)
         return self._scores.argmax(-1, out=self._actions[t])

@@ -32,24 +32,20 @@ class Gaussian(ActionDistribution):
     def sample(
         self, parameters: Tensor, keys: Collection[str], deterministic: bool
     ) -> dict[str, Tensor]:
-        """See `ActionDistribution.sample`."""
         loc, log_std = self.loc_and_log_std(parameters)
         noise = torch.zeros_like(loc) if deterministic else normal_like(loc)
         return self._at(loc.detach(), log_std.detach(), noise, keys)
 
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """See `ActionDistribution.log_prob_and_entropy`."""
         loc, log_std = self.loc_and_log_std(parameters)
         noise = (action.reshape(loc.shape) - loc) * torch.exp(-log_std)
         entropy = (log_std + (0.5 + _HALF_LOG_2PI)).sum(-1)
         return _normal_log_prob(noise, log_std), entropy.expand(loc.shape[:-1])
 
     def mode(self, parameters: Tensor) -> Tensor:
-        """See `ActionDistribution.mode`."""
         return self._shaped(self.loc_and_log_std(parameters)[0])
 
     def kl_from(self, old: Mapping[str, Tensor], parameters: Tensor) -> Tensor:
-        """See `ActionDistribution.kl_from`."""
         loc, log_std = self.loc_and_log_std(parameters)
         precision = torch.exp(-log_std)
         width = old["scale"].reshape(loc.shape) * precision
@@ -57,7 +53,6 @@ class Gaussian(ActionDistribution):
         return (0.5 * (width.square() + away.square() - 1) - width.log()).sum(-1)
 
     def as_torch(self, parameters: Tensor) -> torch.distributions.Distribution:
-        """See `ActionDistribution.as_torch`."""
         loc, log_std = self.loc_and_log_std(parameters)
         scale = self._shaped(log_std.exp().expand_as(loc))
         normal = torch.distributions.Normal(self._shaped(loc), scale, validate_args=False)
@@ -107,7 +102,7 @@ class SquashedGaussian(Gaussian):
 
     Args:
         shape: Shape of one action.
-        low: Least action, one number, or one for each feature, ``[*shape]``.
+        low: Least action, one number, or ``[*shape]``.
         high: Greatest action, likewise.
 
     Attributes:
@@ -128,16 +123,13 @@ class SquashedGaussian(Gaussian):
         self._log_volume = float(self.box.half_width.log().sum())
 
     def rsample(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        """See `ActionDistribution.rsample`."""
         loc, log_std = self.loc_and_log_std(parameters)
         return self._squash(loc, log_std, normal_like(loc))
 
     def mode(self, parameters: Tensor) -> Tensor:
-        """See `ActionDistribution.mode`."""
         return self.box(self.loc_and_log_std(parameters)[0])
 
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """See `ActionDistribution.log_prob_and_entropy`; the entropy is that of one sample."""
         loc, log_std = self.loc_and_log_std(parameters)
         return self._log_prob_of(action, loc, log_std), -self.rsample(parameters)[1]
 
@@ -186,7 +178,7 @@ class Beta(ActionDistribution):
 
     Args:
         shape: Shape of one action.
-        low: Least action, one number, or one for each feature, ``[*shape]``.
+        low: Least action, one number, or ``[*shape]``.
         high: Greatest action, likewise.
 
     Raises:
@@ -202,7 +194,6 @@ class Beta(ActionDistribution):
     def sample(
         self, parameters: Tensor, keys: Collection[str], deterministic: bool
     ) -> dict[str, Tensor]:
-        """See `ActionDistribution.sample`."""
         alpha, beta = self._concentrations(parameters)
         if deterministic:
             unit = _mode_of_beta(alpha, beta)
@@ -214,17 +205,14 @@ class Beta(ActionDistribution):
         return out
 
     def mode(self, parameters: Tensor) -> Tensor:
-        """See `ActionDistribution.mode`."""
         return self._within(_mode_of_beta(*self._concentrations(parameters)))
 
     def rsample(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        """See `ActionDistribution.rsample`."""
         alpha, beta = self._concentrations(parameters)
         unit = torch.distributions.Beta(alpha, beta, validate_args=False).rsample()
         return self._within(unit), self._log_prob(alpha, beta, unit)
 
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """See `ActionDistribution.log_prob_and_entropy`."""
         alpha, beta = self._concentrations(parameters)
         unit = self.box.flat((action - self.box.low) / (self.box.high - self.box.low))
         over_unit: Any = torch.distributions.Beta(alpha, beta, validate_args=False)
@@ -321,7 +309,7 @@ class SquashedStateDependentGaussian(StateDependentGaussian, SquashedGaussian):
     Args:
         features: Size of the network's output.
         shape: Shape of one action.
-        low: Least action, one number, or one for each feature, ``[*shape]``.
+        low: Least action, one number, or ``[*shape]``.
         high: Greatest action, likewise.
         log_std: Logarithm of the initial deviation of W.
 

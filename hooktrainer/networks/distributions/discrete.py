@@ -14,14 +14,31 @@ from ...base.tensordicts import uniform_like
 from .action_distribution import ActionDistribution, CategoricalDraws, Draws, forbid
 
 
-class Categorical(ActionDistribution):
+class Discrete(ActionDistribution):
+    """Base class of distributions whose parameters are logits."""
+
+    entries = ("logits",)
+
+    def complete(self, sample: dict[str, Tensor], keys: Collection[str]) -> dict[str, Tensor]:
+        action, logits = sample["action"], sample["logits"]
+        out = {"action": action}
+        if "action_log_prob" in keys:
+            out["action_log_prob"] = self.log_prob_and_entropy(logits, action)[0]
+        if "logits" in keys:
+            out["logits"] = logits
+        return out
+
+    def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
+        return forbid(parameters, mask)
+
+
+class Categorical(Discrete):
     """One of n actions, with probabilities ``softmax(logits)``; an index, int64.
 
     Args:
         n: Number of actions; 0 if only the network determines it.
     """
 
-    entries = ("logits",)
     kl_keys = ("logits",)
 
     def __init__(self, n: int = 0) -> None:
@@ -31,45 +48,25 @@ class Categorical(ActionDistribution):
     def sample(
         self, parameters: Tensor, keys: Collection[str], deterministic: bool
     ) -> dict[str, Tensor]:
-        """See `ActionDistribution.sample`."""
         return {"action": _choose(parameters, deterministic), "logits": parameters}
 
     def draws(self, outputs: Mapping[str, Tensor]) -> Draws:
-        """See `ActionDistribution.draws`."""
         return CategoricalDraws(outputs)
 
-    def complete(self, sample: dict[str, Tensor], keys: Collection[str]) -> dict[str, Tensor]:
-        """See `ActionDistribution.complete`."""
-        action, logits = sample["action"], sample["logits"]
-        out = {"action": action}
-        if "action_log_prob" in keys:
-            log_probs = logits.log_softmax(-1)
-            out["action_log_prob"] = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
-        if "logits" in keys:
-            out["logits"] = logits
-        return out
-
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """See `ActionDistribution.log_prob_and_entropy`."""
         log_probs = parameters.log_softmax(-1)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         return log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1), entropy
 
     def kl_from(self, old: Mapping[str, Tensor], parameters: Tensor) -> Tensor:
-        """See `ActionDistribution.kl_from`."""
         before, now = old["logits"].log_softmax(-1), parameters.log_softmax(-1)
         return (before.exp() * (before - now)).sum(-1)
 
     def as_torch(self, parameters: Tensor) -> torch.distributions.Categorical:
-        """See `ActionDistribution.as_torch`."""
         return torch.distributions.Categorical(logits=parameters, validate_args=False)
 
-    def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
-        """See `ActionDistribution.masked`."""
-        return forbid(parameters, mask)
 
-
-class MultiCategorical(ActionDistribution):
+class MultiCategorical(Discrete):
     """Several independent choices; indices, int64, ``[*batch, *shape]``.
 
     Logits and masks of the choices are concatenated.
@@ -79,7 +76,6 @@ class MultiCategorical(ActionDistribution):
         shape: Shape of one action; by default one dimension of all choices.
     """
 
-    entries = ("logits",)
     _place: Tensor
 
     def __init__(self, sizes: Sequence[int], shape: tuple[int, ...] | None = None) -> None:
@@ -102,23 +98,11 @@ class MultiCategorical(ActionDistribution):
     def sample(
         self, parameters: Tensor, keys: Collection[str], deterministic: bool
     ) -> dict[str, Tensor]:
-        """See `ActionDistribution.sample`."""
         action = _choose(self._by_choice(parameters), deterministic)
         action = action.reshape(*parameters.shape[:-1], *self.shape)
         return {"action": action, "logits": parameters}
 
-    def complete(self, sample: dict[str, Tensor], keys: Collection[str]) -> dict[str, Tensor]:
-        """See `ActionDistribution.complete`."""
-        out = {"action": sample["action"]}
-        if "action_log_prob" in keys:
-            log_prob, _ = self.log_prob_and_entropy(sample["logits"], sample["action"])
-            out["action_log_prob"] = log_prob
-        if "logits" in keys:
-            out["logits"] = sample["logits"]
-        return out
-
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """See `ActionDistribution.log_prob_and_entropy`."""
         log_probs = self._by_choice(parameters).log_softmax(-1)
         entropy = -(log_probs.exp() * log_probs).sum((-2, -1))
         chosen = action.reshape(*parameters.shape[:-1], -1, 1)
@@ -130,12 +114,8 @@ class MultiCategorical(ActionDistribution):
         each = torch.distributions.Categorical(logits=logits, validate_args=False)
         return torch.distributions.Independent(each, 1, validate_args=False)
 
-    def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
-        """See `ActionDistribution.masked`."""
-        return forbid(parameters, mask)
 
-
-class Bernoulli(ActionDistribution):
+class Bernoulli(Discrete):
     """Independent bits, each 1 with probability ``sigmoid(logit)``; int8, ``[*batch, *shape]``.
 
     A mask is false for bits that must be 0.
@@ -143,8 +123,6 @@ class Bernoulli(ActionDistribution):
     Args:
         shape: Shape of one action.
     """
-
-    entries = ("logits",)
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         number = math.prod(shape)
@@ -154,16 +132,12 @@ class Bernoulli(ActionDistribution):
     def sample(
         self, parameters: Tensor, keys: Collection[str], deterministic: bool
     ) -> dict[str, Tensor]:
-        """See `ActionDistribution.sample`."""
         threshold = 0.5 if deterministic else uniform_like(parameters)
         bits = (parameters.sigmoid() > threshold).to(torch.int8)
         action = bits.reshape(*parameters.shape[:-1], *self.shape)
         return {"action": action, "logits": parameters}
 
-    complete = MultiCategorical.complete
-
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """See `ActionDistribution.log_prob_and_entropy`."""
         bits = action.reshape(parameters.shape).to(parameters.dtype)
         # log sigmoid(x) = -softplus(-x), which is exact where the sigmoid saturates.
         log_one, log_zero = -softplus(-parameters), -softplus(parameters)
@@ -177,7 +151,6 @@ class Bernoulli(ActionDistribution):
         return torch.distributions.Independent(bits, 1, validate_args=False)
 
     def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
-        """See `ActionDistribution.masked`."""
         # Not the least number there is: its product with 0 bits is to stay a number.
         return parameters.masked_fill(~mask, -1e9)
 

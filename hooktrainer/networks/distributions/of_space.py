@@ -98,7 +98,6 @@ class Joint(ActionDistribution):
     def sample(
         self, parameters: Tensor, keys: Collection[str], deterministic: bool
     ) -> dict[str, Tensor]:
-        """See `ActionDistribution.sample`."""
         wanted = [key for key in keys if key in ("action", "action_log_prob")]
         drawn = [
             part.complete(part.sample(own, wanted, deterministic), wanted)
@@ -110,14 +109,12 @@ class Joint(ActionDistribution):
         return out
 
     def rsample(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        """See `ActionDistribution.rsample`."""
         drawn = [part.rsample(own) for part, own in self._each(parameters)]
         return self._joined([action for action, _ in drawn], parameters), _sum(
             [log_prob for _, log_prob in drawn]
         )
 
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """See `ActionDistribution.log_prob_and_entropy`."""
         results = []
         actions = action.split_with_sizes(self._widths, -1)
         for (part, own), taken in zip(self._each(parameters), actions, strict=True):
@@ -128,18 +125,12 @@ class Joint(ActionDistribution):
         return _sum([log_prob for log_prob, _ in results]), _sum([e for _, e in results])
 
     def as_torch(self, parameters: Tensor) -> torch.distributions.Distribution:
-        """Not supported: torch has no joint distribution.
-
-        Raises:
-            NotImplementedError: Always.
-        """
         raise NotImplementedError(
             "A joint distribution has no object of torch; use hooktrainer.objectives, which ask "
             "for log_prob_and_entropy."
         )
 
     def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
-        """See `ActionDistribution.masked`."""
         masks = mask.split_with_sizes(self._masks, -1)
         return torch.cat(
             [

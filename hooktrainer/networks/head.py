@@ -1,0 +1,108 @@
+"""Base classes of policies and value networks: TensorDict modules of one network on a trunk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from tensordict import NestedKey, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor, nn
+
+from .inference import Inference
+from .inputs import arguments
+from .memory import States, next_states, through
+
+
+class Actor(TensorDictModuleBase):
+    """A module whose ``act`` returns entries without gradient; `forward` writes them."""
+
+    act: Any
+
+    def inputs(self, tensordict: TensorDictBase) -> list[Tensor]:
+        """The entries ``in_keys`` of ``tensordict``."""
+        return [tensordict.get(key) for key in self.in_keys]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write ``out_keys``, without gradient, and return ``tensordict``."""
+        for key, value in self.act(*self.inputs(tensordict)).items():
+            tensordict.set(key, value)
+        return tensordict
+
+
+class Annealed(Actor):
+    """An actor with a number that changes with the frames; both are part of the state dict."""
+
+    number: ClassVar[str]  # the attribute's name
+    frames: int
+
+    def get_extra_state(self) -> dict[str, float]:
+        """Part of the state dict: the frames and the number."""
+        return {"frames": self.frames, self.number: getattr(self, self.number)}
+
+    def set_extra_state(self, state: dict[str, float]) -> None:
+        """Restore the frames and the number."""
+        self.frames = int(state["frames"])
+        setattr(self, self.number, state[self.number])
+
+
+class Head(Actor):
+    """A network after an optional trunk, evaluated with gradient or, faster, without.
+
+    Args:
+        network: Takes the trunk's features, or the inputs themselves, one tensor each; if its
+            ``forward`` takes one tensor, they are concatenated along their last dimension.
+        in_keys: Entries that trunk and network read.
+        out_keys: Entries that it writes, besides the next hidden states.
+        trunk: A network shared with others.
+        action_mask_key: Entry of an action mask, which becomes the last input.
+        rest: Number of inputs, at the end, that the trunk does not read.
+        **parts: Further submodules, after the network.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        in_keys: Sequence[NestedKey],
+        out_keys: Sequence[NestedKey],
+        trunk: nn.Module | None = None,
+        action_mask_key: NestedKey | None = None,
+        rest: int = 0,
+        **parts: nn.Module,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        for name, part in parts.items():
+            setattr(self, name, part)
+        self.trunk = trunk
+        self.action_mask_key = action_mask_key
+        self.in_keys = [*in_keys, *([] if action_mask_key is None else [action_mask_key])]
+        self.out_keys = [*out_keys, *next_states(trunk)]
+        self._rest = rest
+        self._infer = Inference(network, type(self).__name__)
+
+    @property
+    def inference(self) -> Inference:
+        """Evaluates the network without gradient."""
+        return self._infer
+
+    def _outputs(
+        self, inputs: Sequence[Tensor], features: Tensor | None = None, steps: bool = False
+    ) -> tuple[Tensor, Tensor | None, States]:
+        """The network's output with gradient, the mask, and with ``steps`` the hidden states."""
+        seen, mask = self._split(inputs)
+        seen, states = through(self.trunk, seen, features, self._rest, steps)
+        return self.network(*arguments(seen, self._infer.joins)), mask, states
+
+    def _inferred(self, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor | None, States]:
+        """The network's output without gradient, the mask, and the next hidden states."""
+        seen, mask = self._split(inputs)
+        states: States = {}
+        if self.trunk is not None:
+            with torch.no_grad():
+                seen, states = through(self.trunk, seen, None, self._rest, True)
+        return self._infer(*seen), mask, states
+
+    def _split(self, inputs: Sequence[Tensor]) -> tuple[Sequence[Tensor], Tensor | None]:
+        return (inputs, None) if self.action_mask_key is None else (inputs[:-1], inputs[-1])
