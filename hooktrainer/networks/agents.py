@@ -42,19 +42,7 @@ class AgentLinear(nn.Module):
 
 
 class AgentMLP(nn.Module):
-    """A multi-layer perceptron for each agent, with separate parameters.
-
-    Args:
-        agents: Number of agents.
-        in_features: Size of the input's last dimension.
-        out_features: Size of the output's last dimension.
-        num_cells: Width of each hidden layer.
-        activation_class: Makes the activation after each hidden layer.
-
-    Examples:
-        >>> AgentMLP(3, 4, 2)(torch.zeros(8, 3, 4)).shape
-        torch.Size([8, 3, 2])
-    """
+    """A multi-layer perceptron for each agent, with separate parameters; arguments as for `mlp`."""
 
     def __init__(
         self,
@@ -140,11 +128,6 @@ class AgentsPolicy(Actor):
             `QNetwork`. It reads entries ``[*batch, agents, ...]`` by their full keys, such as
             ``("agents", "observation")``, and returns ``"action"`` ``[*batch, agents, ...]``, which
             becomes ``("agents", "action")``.
-
-    Examples:
-        >>> policy = CategoricalPolicy(mlp(4, 2), in_keys=[("agents", "observation")])
-        >>> sorted(AgentsPolicy({"agents": policy}).act(torch.zeros(8, 3, 4)))
-        [('agents', 'action'), ('agents', 'action_log_prob')]
     """
 
     def __init__(self, policies: Mapping[str, Any]) -> None:
@@ -233,12 +216,7 @@ class MonotonicMixer(nn.Module):
 
 
 class EncodedMixer(nn.Module):
-    """A mixer whose state consists of several arrays.
-
-    Args:
-        encoder: Maps the arrays to one vector; see `JointEncoder`.
-        mixer: Takes values and that vector.
-    """
+    """A mixer whose state consists of several arrays, encoded by a `JointEncoder`."""
 
     def __init__(self, encoder: nn.Module, mixer: nn.Module) -> None:
         super().__init__()

@@ -30,14 +30,6 @@ class DeterministicPolicy(Head):
 
     Attributes:
         box: The bounds of the action.
-
-    Raises:
-        ConfigError: If the bounds are infinite, or ``low`` is not below ``high``.
-
-    Examples:
-        >>> policy = DeterministicPolicy(mlp(3, 1), action_features=1, low=-2.0, high=2.0)
-        >>> policy.act(torch.zeros(5, 3))["action"].shape
-        torch.Size([5, 1])
     """
 
     def __init__(
@@ -141,21 +133,14 @@ class Box(nn.Module):
 
     Args:
         shape: Shape of an action, or the number of its features.
-        low: Lower bound, one number or one for each feature.
+        low: Lower bound, one number or one for each feature; also an attribute ``[*shape]``.
         high: Upper bound, likewise.
 
     Attributes:
-        shape: Shape of an action.
-        low: Lower bounds ``[*shape]``.
-        high: Upper bounds ``[*shape]``.
         half_width: Half their difference, ``[*shape]``.
 
     Raises:
         ConfigError: If the bounds are infinite, or ``low`` is not below ``high``.
-
-    Examples:
-        >>> Box(1, low=0.0, high=4.0)(torch.zeros(3, 1)).flatten().tolist()
-        [2.0, 2.0, 2.0]
     """
 
     low: Tensor

@@ -61,12 +61,8 @@ class DynamicsEnsemble(nn.Module):
     def forward(self, observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """The mean and log-variance of the normalized change and reward.
 
-        Both are ``[num_models, batch, features + 1]``.
-
-        Args:
-            observation: ``[batch, features]``, or a different one for each network, ``[num_models,
-                batch, features]``.
-            action: Likewise.
+        Both are ``[num_models, batch, features + 1]``, for inputs ``[batch, features]``, or
+        different ones for each network, ``[num_models, batch, features]``.
         """
         x = self.inputs(torch.cat([observation, action], -1))
         x = x.expand(self.num_models, *x.shape[-2:])
@@ -80,14 +76,7 @@ class DynamicsEnsemble(nn.Module):
     def loss(
         self, observation: Tensor, action: Tensor, next_observation: Tensor, reward: Tensor
     ) -> Tensor:
-        """The negative log-likelihood of transitions, up to a constant: a scalar.
-
-        Args:
-            observation: ``[num_models, batch, features]``.
-            action: ``[num_models, batch, features]``.
-            next_observation: ``[num_models, batch, features]``.
-            reward: ``[num_models, batch, 1]``.
-        """
+        """The negative log-likelihood, up to a constant, of ``[num_models, batch, ...]``."""
         mean, log_var = self(observation, action)
         target = self.outputs(torch.cat([next_observation - observation, reward], -1))
         errors = (mean - target).square() * torch.exp(-log_var) + log_var
@@ -99,10 +88,6 @@ class DynamicsEnsemble(nn.Module):
         """Sample next observations ``[batch, features]`` and rewards ``[batch, 1]``.
 
         Each row uses a random network.
-
-        Args:
-            observation: ``[batch, features]``.
-            action: ``[batch, features]``.
         """
         mean, log_var = self(observation, action)
         rows = torch.arange(len(observation), device=mean.device)

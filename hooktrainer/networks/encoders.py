@@ -225,15 +225,6 @@ class ObservationEncoder(nn.Module):
     Attributes:
         in_keys: Keys of the arrays, in the order in which `forward` takes them.
         out_features: Number of features.
-
-    Raises:
-        ConfigError: If an array has no encoder here, or a key of ``encoders`` is not in the space.
-
-    Examples:
-        >>> space = spaces.Dict(image=spaces.Box(0, 255, (84, 84, 3), "uint8"),
-        ...                     carries=spaces.Discrete(3))
-        >>> ObservationEncoder(space).in_keys
-        ['image', 'carries']
     """
 
     def __init__(
@@ -288,12 +279,7 @@ def has_convolutions(space: spaces.Space[Any]) -> bool:
 
 
 class EncodedNetwork(nn.Module):
-    """A network after an encoder: takes the entries ``encoder.in_keys``, one tensor each.
-
-    Args:
-        encoder: Maps observations to features.
-        network: Takes the features.
-    """
+    """A network after an encoder: takes the entries ``encoder.in_keys``, one tensor each."""
 
     def __init__(self, encoder: nn.Module, network: nn.Module) -> None:
         super().__init__()

@@ -27,15 +27,11 @@ class Inference:
     effect at once. Results agree with torch's to float rounding.
 
     Args:
-        network: Any module that maps tensors to one tensor. Its layers and forward hooks are
-            inspected once, here.
+        network: Maps tensors to one tensor. Its layers and hooks are inspected once, here.
         name: The network's owner, for messages.
 
     Attributes:
         joins: Whether the network takes one tensor, so that several inputs are concatenated.
-
-    Raises:
-        ConfigError: At a call, if the inputs do not have the network's size.
     """
 
     # What is for acting alone; what is compiled calls the network.
@@ -62,11 +58,7 @@ class Inference:
         self._layers = []
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        """Return the network's output ``[*batch, out_features]``, without gradient.
-
-        Args:
-            *inputs: ``[*batch, ...]`` each; concatenated if the network takes one.
-        """
+        """The output ``[*batch, out_features]``, without gradient, for ``[*batch, ...]`` each."""
         if len(inputs) > 1:
             inputs = tuple(arguments(inputs, self.joins))
             if len(inputs) > 1:
@@ -121,12 +113,9 @@ class ArrayNetwork:
     others, bit for bit. Parameters are copied when this is made.
 
     Args:
-        networks: The networks.
+        networks: The networks; `ValueError` if NumPy cannot evaluate them together.
         shape: Shape of the inputs: ``[rows, in_features]``, or ``[networks, rows, in_features]``.
         dtype: Type of inputs and parameters.
-
-    Raises:
-        ValueError: If NumPy cannot evaluate them together.
     """
 
     def __init__(
@@ -147,12 +136,7 @@ class ArrayNetwork:
         self._last = self._layers.pop()
 
     def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """The outputs ``[..., out_features]``.
-
-        Args:
-            x: The inputs.
-            out: Where to write them; by default memory that the next call overwrites.
-        """
+        """The outputs ``[..., features]``, by default in memory that the next call overwrites."""
         for layer in self._layers:
             x = layer(x, layer.memory)
         return self._last(x, self._last.memory if out is None else out)

@@ -29,14 +29,6 @@ def mlp(
         out_features: Size of the output's last dimension.
         num_cells: Width of each hidden layer; empty for a linear map.
         activation_class: Makes the activation after each hidden layer.
-
-    Examples:
-        >>> mlp(4, 2, num_cells=(8,))
-        Sequential(
-          (0): Linear(in_features=4, out_features=8, bias=True)
-          (1): Tanh()
-          (2): Linear(in_features=8, out_features=2, bias=True)
-        )
     """
     layers: list[nn.Module] = []
     for cells in num_cells:
@@ -50,17 +42,14 @@ def orthogonal_init(
 ) -> Network:
     """Initialize linear and convolutional layers with orthogonal weights and zero biases, in place.
 
-    This is PPO's usual initialization: a policy's output gain is 0.01, so that its first actions
-    are near uniform; a value network's is 1 (Huang et al., 2022, The 37 Implementation Details of
-    Proximal Policy Optimization).
+    This is PPO's usual initialization (Huang et al., 2022, The 37 Implementation Details of
+    Proximal Policy Optimization): a policy's output gain is 0.01, so that its first actions are
+    near uniform; a value network's is 1.
 
     Args:
         network: Holds the layers, in order.
         gain: Gain of every layer but the last.
         output_gain: Gain of the last layer.
-
-    Returns:
-        ``network``.
     """
     layers = [module for module in network.modules() if isinstance(module, _LAYERS)]
     with compute_threads(1):  # whose result does not depend on how many cores there are

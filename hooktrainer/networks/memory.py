@@ -46,11 +46,7 @@ class Memory(nn.Module, ABC):
 
     @abstractmethod
     def step(self, x: Tensor, states: Hidden) -> tuple[Tensor, Hidden]:
-        """One step.
-
-        Args:
-            x: ``[batch, in_features]``.
-            states: The hidden states, ``[batch, ...]`` each.
+        """One step, from ``x`` ``[batch, in_features]`` and hidden states ``[batch, ...]``.
 
         Returns:
             Features ``[batch, out_features]``, and the next hidden states.
@@ -83,8 +79,7 @@ class Memory(nn.Module, ABC):
         Args:
             x: ``[*batch, in_features]``.
             is_init: ``[*batch, 1]``: one step if it has two dimensions, a sequence if three.
-            *states: The hidden states before each step, ``[*batch, ...]`` each; of a sequence the
-                first is enough.
+            *states: Those before each step, ``[*batch, ...]``; of a sequence the first is enough.
         """
         if is_init.ndim == 2:
             return self.step(x, _forget(is_init, states))
@@ -117,8 +112,7 @@ class MemoryTrunk(nn.Module):
     to step, and resets them where an episode begins. See `Memory` for steps and sequences.
 
     Args:
-        encoder: Maps observations to features. If its ``forward`` takes one tensor, they are
-            concatenated.
+        encoder: Maps observations, concatenated if it takes one tensor, to features.
         memory: Takes the features.
         observed: The entries of the observation.
         name: Its hidden states are entries ``(name, ...)``.
@@ -127,10 +121,6 @@ class MemoryTrunk(nn.Module):
         in_keys: The observation, ``"is_init"`` and the hidden states.
         hidden_keys: The hidden states among these.
         out_features: Number of features.
-
-    Examples:
-        >>> trunk = MemoryTrunk(nn.Identity(), GRUMemory(4, 8))
-        >>> policy = CategoricalPolicy(mlp(8, 2), trunk.in_keys, trunk=trunk)
     """
 
     def __init__(
@@ -172,12 +162,7 @@ class MemoryTrunk(nn.Module):
 
 
 class GRUMemory(Memory):
-    """A gated recurrent unit (Cho et al., 2014, arXiv:1406.1078).
-
-    Args:
-        in_features: Size of the input's last dimension.
-        size: Size of its hidden state ``h``, which is also its output.
-    """
+    """A gated recurrent unit (Cho et al., 2014); its hidden state ``h`` is its output."""
 
     def __init__(self, in_features: int, size: int = 64) -> None:
         super().__init__(in_features, size, {"h": torch.zeros(size)})
@@ -190,12 +175,7 @@ class GRUMemory(Memory):
 
 
 class LSTMMemory(Memory):
-    """Long short-term memory (Hochreiter and Schmidhuber, 1997).
-
-    Args:
-        in_features: Size of the input's last dimension.
-        size: Size of its hidden states ``h``, which is its output, and ``c``.
-    """
+    """Long short-term memory (Hochreiter and Schmidhuber, 1997); its output is ``h``, not ``c``."""
 
     def __init__(self, in_features: int, size: int = 64) -> None:
         super().__init__(in_features, size, {"h": torch.zeros(size), "c": torch.zeros(size)})
@@ -210,11 +190,11 @@ class LSTMMemory(Memory):
 class TransformerMemory(Memory):
     """A causal transformer over the current step and a fixed number of steps before it.
 
-    It is the gated one of Parisotto et al., 2020, Stabilizing Transformers for Reinforcement
-    Learning, arXiv:1910.06764 (GTrXL): layer norms before attention and feed-forward, GRU-like
-    gates after them, which start near the identity. As in Transformer-XL (Dai et al., 2019,
-    arXiv:1901.02860), each layer attends to its inputs at previous steps; those from a hidden state
-    get no gradient. Positions are encoded by a learned bias for each distance and head.
+    It is the gated one of Parisotto et al., 2020, arXiv:1910.06764 (GTrXL): layer norms before
+    attention and feed-forward, GRU-like gates after them, which start near the identity. As in
+    Transformer-XL (Dai et al., 2019, arXiv:1901.02860), each layer attends to its inputs at
+    previous steps; those from a hidden state get no gradient. Positions are encoded by a learned
+    bias for each distance and head.
 
     Its hidden states are ``window``, these inputs ``[layers, length, size]``, zeros before the
     episode, and ``seen``, the number of steps in the window.
@@ -225,9 +205,6 @@ class TransformerMemory(Memory):
         length: Number of previous steps that a layer attends to.
         layers: Number of layers; each reaches ``length`` steps further back.
         heads: Attention heads of each.
-
-    Raises:
-        ConfigError: If the heads do not divide the size.
     """
 
     def __init__(

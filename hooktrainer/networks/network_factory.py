@@ -60,18 +60,6 @@ class NetworkFactory:
     Attributes:
         in_keys: The entries that the networks read.
         norms: The normalizations by key, once a network was made.
-
-    Raises:
-        ConfigError: If the encoder cannot be made, or does not fit the observations.
-
-    Examples:
-        >>> factory = NetworkFactory(spaces.Box(-1, 1, (4,)), (8,))
-        >>> factory.network(2)
-        Sequential(
-          (0): Linear(in_features=4, out_features=8, bias=True)
-          (1): Tanh()
-          (2): Linear(in_features=8, out_features=2, bias=True)
-        )
     """
 
     def __init__(
@@ -192,12 +180,7 @@ class NetworkFactory:
 
 
 class StateActionNetwork(nn.Module):
-    """Q(s, a) with an encoder of the observation.
-
-    Args:
-        encoder: Takes the entries of the observation.
-        network: Takes their features and the action, concatenated.
-    """
+    """Q(s, a): an encoder of the observation, and a network of its features and the action."""
 
     def __init__(self, encoder: nn.Module, network: nn.Module) -> None:
         super().__init__()

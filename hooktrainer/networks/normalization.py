@@ -21,10 +21,6 @@ class RunningNorm(nn.Module):
         mean: ``[features]``, float64.
         var: Biased variance, ``[features]``, float64.
         count: Number of observations, a scalar, float64.
-
-    Examples:
-        >>> norm = RunningNorm(17)
-        >>> network = nn.Sequential(norm, *mlp(17, 6))
     """
 
     mean: Tensor

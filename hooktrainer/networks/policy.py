@@ -23,19 +23,14 @@ from .memory import States
 class Policy(Head):
     """A stochastic policy that avoids distribution objects where speed matters.
 
-    Its three interfaces agree:
-
-    - ``policy.act(observation)`` returns ``out_keys`` as a dict, for fast collectors;
-    - ``policy(tensordict)`` writes the same into a TensorDict;
-    - ``policy.get_dist(tensordict)`` is the distribution, for TorchRL's losses.
-
-    The first two have no gradient. Actions are random, or the mode under TorchRL's
-    ``set_exploration_type``. Random numbers come from torch's global generator.
+    Three interfaces agree: ``policy.act(observation)`` returns ``out_keys`` as a dict, for fast
+    collectors; ``policy(tensordict)`` writes them; ``policy.get_dist(tensordict)`` is the
+    distribution, for TorchRL's losses. The first two have no gradient. Actions are random, or the
+    mode under TorchRL's ``set_exploration_type``.
 
     Args:
-        network: Maps the inputs to the distribution's parameters, ``[*batch, parameter_features]``.
-            If its ``forward`` takes one tensor, the inputs are concatenated along their last
-            dimension.
+        network: Maps the inputs, concatenated if it takes one tensor, to the distribution's
+            parameters, ``[*batch, parameter_features]``.
         distribution: The distribution of actions.
         in_keys: Entries the network reads.
         out_keys: Entries the policy writes; a choice from ``entries``.
@@ -48,16 +43,10 @@ class Policy(Head):
     Attributes:
         action_features: Size of an action, all its dimensions together.
         entries: Everything the policy can write.
-        log_prob_keys: Key of the log-probability, for TorchRL's losses.
-        dist_sample_keys: Key of the action, for TorchRL's losses.
 
     Raises:
         ConfigError: If the policy cannot write one of ``out_keys``, or there is nothing to mask. At
             the first call, if the number of inputs or of ``parameter_features`` is wrong.
-
-    Examples:
-        >>> space = gymnasium.spaces.MultiDiscrete([3, 4])  # doctest: +SKIP
-        >>> policy = Policy(mlp(8, 7), distribution_for(space))  # doctest: +SKIP
     """
 
     distribution: Any
@@ -94,11 +83,7 @@ class Policy(Head):
         self._is_checked = False
 
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
-        """Return ``out_keys``, without gradient, as fast as possible.
-
-        Args:
-            *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
-        """
+        """``out_keys`` for the entries ``in_keys``, ``[*batch, ...]`` each, without gradient."""
         sample, states = self._sample(*inputs)
         return {**self.complete(sample), **states} if states else self.complete(sample)
 
@@ -115,13 +100,9 @@ class Policy(Head):
         return self.distribution.sample(parameters, self._wanted, is_deterministic())
 
     def draws(self, outputs: Mapping[str, Tensor]) -> Draws | None:
-        """A fast equivalent of `sample`, for a plain network of one entry.
+        """A fast equivalent of `sample` for a plain network of one entry.
 
-        Args:
-            outputs: See `ActionDistribution.draws`.
-
-        Returns:
-            ``None`` if there is no such equivalent, or the policy has not been called yet.
+        See `ActionDistribution.draws`. ``None`` if there is no such equivalent, or the policy has not been called yet.
         """
         is_plain = self.trunk is None and self.action_mask_key is None and len(self.in_keys) == 1
         kind, family = type(self), type(self.distribution)
@@ -145,11 +126,7 @@ class Policy(Head):
         return parameters, states
 
     def complete(self, sample: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The rest of `act`, for one step or all steps of a rollout at once: ``out_keys``.
-
-        Args:
-            sample: The result of `sample`, or many stacked.
-        """
+        """The rest of `act` for one result of `sample`, or for many stacked: ``out_keys``."""
         return self.distribution.complete(sample, self._wanted)
 
     def evaluate(self, *inputs: Tensor, features: Tensor | None = None) -> Tensor:
@@ -164,11 +141,7 @@ class Policy(Head):
         return parameters if mask is None else self.distribution.masked(parameters, mask)
 
     def mode(self, *inputs: Tensor, features: Tensor | None = None) -> Tensor:
-        """The deterministic action ``[*batch, *shape]``, with gradient; arguments of `evaluate`.
-
-        Raises:
-            NotImplementedError: If actions are discrete.
-        """
+        """The deterministic action ``[*batch, *shape]``, with gradient; arguments of `evaluate`."""
         return self.distribution.mode(self.evaluate(*inputs, features=features))
 
     def log_prob_and_entropy(
@@ -176,23 +149,14 @@ class Policy(Head):
     ) -> tuple[Tensor, Tensor]:
         """The log-probability of ``action`` and the entropy, ``[*batch]`` each, with gradient.
 
-        Args:
-            inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
-            action: ``[*batch, *shape]``.
-            features: The trunk's output for the inputs, if it is known.
+        Inputs are the entries ``in_keys``; ``features`` as for `evaluate`.
         """
         return self.distribution.log_prob_and_entropy(
             self.evaluate(*inputs, features=features), action
         )
 
     def rsample(self, *inputs: Tensor, features: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """A differentiable random action ``[*batch, *shape]`` and its log-probability ``[*batch]``.
-
-        Arguments are those of `evaluate`.
-
-        Raises:
-            NotImplementedError: If actions are discrete.
-        """
+        """A differentiable random action and its log-probability; arguments of `evaluate`."""
         return self.distribution.rsample(self.evaluate(*inputs, features=features))
 
     def get_dist(self, tensordict: TensorDictBase) -> torch.distributions.Distribution:
@@ -222,10 +186,10 @@ def _takes_no_mask(distribution: ActionDistribution) -> bool:
 
 
 class DiagonalGaussianPolicy(Policy):
-    """A normal distribution whose mean depends on the observation and whose deviation does not.
+    """A normal distribution with a constant, learned deviation: the usual policy of PPO.
 
-    The usual policy of PPO. It can write ``"action"`` ``[*batch, features]``, ``"action_log_prob"``
-    ``[*batch]``, ``"loc"`` and ``"scale"``. Actions are not bounded; clip them in the environment.
+    It can write ``"action"`` ``[*batch, features]``, ``"action_log_prob"`` ``[*batch]``, ``"loc"``
+    and ``"scale"``. Actions are not bounded; clip them in the environment.
 
     Args:
         network: Maps an observation to the mean, ``[*batch, features]``.
@@ -250,10 +214,7 @@ class DiagonalGaussianPolicy(Policy):
 
 
 class TanhGaussianPolicy(Policy):
-    """A normal distribution squashed into a box by tanh; the policy of SAC.
-
-    Mean and log-deviation depend on the observation; the latter is clipped to ``[-20, 2]`` as in
-    the paper's code (Haarnoja et al., 2018, Soft Actor-Critic).
+    """A normal distribution squashed into a box by tanh (`SquashedGaussian`): the policy of SAC.
 
     Args:
         network: Maps an observation to mean and log-deviation, ``[*batch, 2 * features]``.
@@ -263,9 +224,6 @@ class TanhGaussianPolicy(Policy):
         in_keys: Entries the network reads.
         out_keys: Entries the policy writes.
         trunk: As for `Policy`.
-
-    Raises:
-        ConfigError: If the bounds are infinite, or ``low`` is not below ``high``.
     """
 
     distribution: SquashedGaussian
@@ -307,8 +265,7 @@ class CategoricalPolicy(Policy):
         trunk: As for `Policy`.
 
     Examples:
-        >>> policy = CategoricalPolicy(mlp(4, 2))
-        >>> policy.act(torch.zeros(3, 4))["action"].shape
+        >>> CategoricalPolicy(mlp(4, 2)).act(torch.zeros(3, 4))["action"].shape
         torch.Size([3])
     """
 

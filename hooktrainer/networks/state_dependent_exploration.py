@@ -60,9 +60,6 @@ class StateDependentExploration(Actor):
         Args:
             *inputs: The entries ``in_keys``: the policy's inputs, the matrices ``[num_envs,
                 features, action_features]``, and their ages ``[num_envs, 1]``.
-
-        Raises:
-            ConfigError: If the number of inputs is wrong.
         """
         check_inputs(self, self.in_keys, inputs)
         *seen, matrix, age = inputs

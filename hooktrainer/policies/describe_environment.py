@@ -8,21 +8,19 @@ import functools
 import inspect
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 import torch
-from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from tensordict import NestedKey, unravel_key
 from torch import Tensor
 
 from ..base.space_parts import MASK, Leaf, parts_of
-from ..collect.action_format import AnyActionFormat, action_format_of, clips
+from ..collect.action_format import action_format_of, clips
 from ..collect.agents import AgentGroup, is_several, make_world
 from ..collect.agents.world import Entries, Grouping
 from ..collect.env_errors import explain_env_errors
@@ -30,7 +28,7 @@ from ..collect.make_group import Envs, find_spec
 from ..collect.spaces import ObservationLayout
 from ..errors import ConfigError
 from .actions import Action, JointAction
-from .agents_interface import PRESENCE, AgentsInterface, GroupInput, SavedGroup
+from .agents_interface import PRESENCE, AgentsInterface, AnyInterface, GroupInput, SavedGroup
 from .environment import AgentsEnvironment, Environment
 from .interface import Interface, Observation
 
@@ -45,45 +43,25 @@ class Described:
     Attributes:
         environment: How to make it again.
         keys: The policy's keys of the observation.
-        leaves: The arrays of the observation.
-        action: Its actions.
-        action_format: The required form of a policy's actions.
-        examples: Sampled observations, ``[12, ...]`` for each key.
+        examples: Sampled observations, ``[12, ...]`` for each key, with an agent dimension if there
+            are several.
+        actions: The policy's action keys.
+        interface: Returns the interface of a policy that reads some of the keys.
+        check: Refuses a policy's actions for the examples if the environment does not take them.
     """
 
     environment: Environment
     keys: list[NestedKey]
-    leaves: tuple[Leaf, ...]
-    action: Action | JointAction
-    action_format: AnyActionFormat
     examples: list[Tensor]
-
-    def interface(self, reads: Sequence[NestedKey]) -> Interface:
-        """Return the interface of a policy that reads these keys."""
-        by_key = {unravel_key(leaf.key): leaf for leaf in self.leaves}
-        return Interface(tuple(observation_of(by_key[key]) for key in reads), self.action)
-
-    @property
-    def actions(self) -> list[NestedKey]:
-        """The policy's action key."""
-        return ["action"]
-
-    def check(self, actions: Sequence[Tensor]) -> None:
-        """Refuse a policy's actions for the examples if the environment does not take them."""
-        (action,) = actions
-        self.action_format.check(action.numpy(), len(action))
+    actions: list[NestedKey]
+    interface: Callable[[Sequence[NestedKey]], AnyInterface]
+    check: Callable[[Sequence[Tensor]], None]
 
 
 def describe_environment(
     env: Envs, env_kwargs: Mapping[str, Any] | None = None, *, categorical_actions: bool = True
 ) -> Described:
-    """Describe an environment: one is built, reset and closed.
-
-    Args:
-        env: As for `VectorCollector`.
-        env_kwargs: Keyword arguments of the environment, with an id.
-        categorical_actions: Whether the policy's discrete actions are indices.
-    """
+    """Describe an environment of one agent; see `describe`."""
     if isinstance(env, gym.vector.VectorEnv):
         environment = _by_spec(env.spec, {}) or Environment(reason="a vector environment was given")
         space, action_space = env.single_observation_space, env.single_action_space
@@ -101,9 +79,16 @@ def describe_environment(
     layout = ObservationLayout(space, mask)
     action_format = action_format_of(action_space, categorical_actions)
     action = action_of(action_space, categorical_actions, bounded)
-    examples = _examples(space, layout, mask)
-    keys = [unravel_key(leaf.key) for leaf in layout.leaves]
-    return Described(environment, keys, layout.leaves, action, action_format, examples)
+    examples = _examples(space, layout, EXAMPLES, {} if mask is None else {MASK: mask})
+    leaves = {unravel_key(leaf.key): leaf for leaf in layout.leaves}
+
+    def interface(reads: Sequence[NestedKey]) -> Interface:
+        return Interface(tuple(observation_of(leaves[key]) for key in reads), action)
+
+    def check(actions: Sequence[Tensor]) -> None:
+        action_format.check(actions[0].numpy(), len(actions[0]))
+
+    return Described(environment, list(leaves), examples, ["action"], interface, check)
 
 
 def _make(env: Envs, env_kwargs: Mapping[str, Any] | None) -> gym.Env[Any, Any]:
@@ -137,10 +122,14 @@ def _recorded(
 
 def _with_kwargs(env_id: str, kwargs: Mapping[str, Any]) -> Environment:
     try:
-        plain = json.loads(json.dumps(dict(kwargs), allow_nan=False))
+        return Environment(id=env_id, kwargs=_plain(kwargs))
     except (TypeError, ValueError) as error:
         return Environment(reason=f"the keyword arguments of {env_id} are not plain data ({error})")
-    return Environment(id=env_id, kwargs=plain)
+
+
+def _plain(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments as JSON has them."""
+    return dict(json.loads(json.dumps(dict(kwargs), allow_nan=False)))
 
 
 def _by_spec(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> Environment | None:
@@ -164,21 +153,22 @@ def _with_registration(environment: Environment, spec: EnvSpec) -> Environment:
         return environment
     try:
         place = place_of(load_env_creator(entry) if isinstance(entry, str) else entry)
-        kwargs = json.loads(json.dumps(spec.kwargs, allow_nan=False))
+        registered = {"kwargs": _plain(spec.kwargs), "max_episode_steps": spec.max_episode_steps}
     except (ImportError, AttributeError, TypeError, ValueError):
         return environment  # it can be made after importing what registers it
-    registered = {"kwargs": kwargs, "max_episode_steps": spec.max_episode_steps}
-    return (
-        environment
-        if place is None
-        else dataclasses.replace(environment, **place, registered=registered)
-    )
+    if place is None:
+        return environment
+    return dataclasses.replace(environment, **place, registered=registered)
 
 
 def _by_name(factory: Any) -> Environment | None:
     """A function or class without arguments that other processes can import."""
+    try:
+        inspect.signature(factory).bind()
+    except (TypeError, ValueError):
+        return None
     place = place_of(factory)
-    return None if place is None or _needs_arguments(factory) else Environment(**place)
+    return None if place is None else Environment(**place)
 
 
 def place_of(factory: Any) -> dict[str, Any] | None:
@@ -195,14 +185,6 @@ def place_of(factory: Any) -> dict[str, Any] | None:
     return {"factory": name, "module": module, "file": file}
 
 
-def _needs_arguments(factory: Any) -> bool:
-    try:
-        inspect.signature(factory).bind()
-    except (TypeError, ValueError):
-        return True
-    return False
-
-
 def _by_rebuilding(made: gym.Env[Any, Any]) -> Environment:
     """From the environment's spec, if that makes one with the same layers."""
     cannot = "it comes from a function that other processes cannot import"
@@ -213,7 +195,8 @@ def _by_rebuilding(made: gym.Env[Any, Any]) -> Environment:
             (wrapper.entry_point, json.loads(json.dumps(wrapper.kwargs or {})))
             for wrapper in spec.additional_wrappers
         )
-        limits = [layer._max_episode_steps for layer in _layers(made) if _is_limit(layer)]
+        timed = [each for each in _layers(made) if isinstance(each, gym.wrappers.TimeLimit)]
+        limits = [layer._max_episode_steps for layer in timed]
         steps = min(limits, default=spec.max_episode_steps)
         found = _by_spec(dataclasses.replace(spec, max_episode_steps=steps), {})
         assert found is not None
@@ -236,20 +219,21 @@ def _layers(env: gym.Env[Any, Any]) -> list[Any]:
     return layers
 
 
-def _is_limit(layer: Any) -> bool:
-    return isinstance(layer, gym.wrappers.TimeLimit)
-
-
 def _kinds(env: gym.Env[Any, Any]) -> list[type]:
     """The layers that matter, without time limits and checks."""
-    checks = (gym.wrappers.PassiveEnvChecker, gym.wrappers.OrderEnforcing)
-    kinds = [type(layer) for layer in _layers(env) if not _is_limit(layer)]
-    return [kind for kind in kinds if kind not in checks]
+    w = gym.wrappers
+    others = (w.PassiveEnvChecker, w.OrderEnforcing, w.TimeLimit)
+    return [type(layer) for layer in _layers(env) if type(layer) not in others]
 
 
-def _examples(space: gym.Space[Any], layout: ObservationLayout, mask: Any) -> list[Tensor]:
-    info = {} if mask is None else {MASK: mask}
-    return [torch.from_numpy(array) for array in draw_examples(space, layout, info, EXAMPLES)]
+def _examples(
+    space: gym.Space[Any], layout: ObservationLayout, number: int, info: Mapping[str, Any]
+) -> list[Tensor]:
+    """Sample observations ``[number, ...]`` of each leaf, from a copy of the space."""
+    drawing = copy.deepcopy(space)
+    drawing.seed(0)
+    rows = [layout.copies(drawing.sample(), info) for _ in range(number)]
+    return [torch.from_numpy(np.stack(values)) for values in zip(*rows, strict=True)]
 
 
 def observation_of(leaf: Leaf, before: tuple[str | int, ...] = ()) -> Observation:
@@ -263,13 +247,7 @@ def observation_of(leaf: Leaf, before: tuple[str | int, ...] = ()) -> Observatio
 def action_of(
     space: gym.Space[Any], categorical: bool, bounded: gym.Space[Any] | None
 ) -> Action | JointAction:
-    """The actions of a space.
-
-    Args:
-        space: The space.
-        categorical: Whether discrete ones are indices; else they are one-hot.
-        bounded: The space to whose bounds the environment clips; ``None`` if it does not.
-    """
+    """The actions of a space: indices if ``categorical``, else one-hot; clipped to ``bounded``."""
     limits = [part for _, part in parts_of(bounded)] if bounded is not None else None
     if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
         parts = parts_of(space)
@@ -295,70 +273,13 @@ def _one(space: gym.Space[Any], categorical: bool, limit: gym.Space[Any] | None)
     return Action(tuple(space.shape or ()), str(space.dtype), start, tuple(sizes), low, high)
 
 
-def draw_examples(
-    space: gym.Space[Any], layout: ObservationLayout, info: Mapping[str, Any], number: int
-) -> list[npt.NDArray[Any]]:
-    """Sample observations ``[number, ...]`` of each leaf, from a copy of the space."""
-    drawing = copy.deepcopy(space)
-    drawing.seed(0)
-    rows = [layout.copies(drawing.sample(), info) for _ in range(number)]
-    return [np.stack(values) for values in zip(*rows, strict=True)]
-
-
-@dataclasses.dataclass(frozen=True)
-class DescribedAgents:
-    """The description of an environment of several agents; as `Described`.
-
-    Attributes:
-        environment: How to make it again.
-        groups: The agents.
-        entries: Their observations, by the key of a batch.
-        examples: Sampled observations, ``[12, agents, ...]`` for each.
-    """
-
-    environment: AgentsEnvironment
-    groups: tuple[AgentGroup, ...]
-    entries: dict[NestedKey, GroupInput]
-    examples: list[Tensor]
-
-    @property
-    def keys(self) -> list[NestedKey]:
-        """The policy's keys of the observations."""
-        return list(self.entries)
-
-    @property
-    def actions(self) -> list[NestedKey]:
-        """The policy's action keys."""
-        return [(group.name, "action") for group in self.groups]
-
-    def interface(self, reads: Sequence[NestedKey]) -> AgentsInterface:
-        """Return the interface of policies that read these keys."""
-        groups = tuple(
-            SavedGroup(one.name, one.agents, action_of(one.action_space, True, one.action_space))
-            for one in self.groups
-        )
-        return AgentsInterface(groups, tuple(self.entries[key] for key in reads))
-
-    def check(self, actions: Sequence[Tensor]) -> None:
-        """Refuse the policies' actions for the examples if the environment does not take them."""
-        for group, action in zip(self.groups, actions, strict=True):
-            wanted = (EXAMPLES, len(group.agents))
-            if tuple(action.shape[:2]) != wanted:
-                raise ConfigError(
-                    f"the actions of {group.name!r} have shape {list(action.shape)}; they have to "
-                    f"begin with the batch and the agents, {list(wanted)} here."
-                )
-            each = action.flatten(0, 1)
-            group.action_format.check(each.numpy(), len(each))
-
-
 def describe(
     env: Any,
     env_kwargs: Mapping[str, Any] | None = None,
     *,
     categorical_actions: bool = True,
     groups: Grouping | None = None,
-) -> Described | DescribedAgents:
+) -> Described:
     """Describe an environment of one agent or of several: one is built, reset and closed.
 
     Args:
@@ -374,8 +295,8 @@ def describe(
 
 def describe_agents(
     env: Any, env_kwargs: Mapping[str, Any] | None = None, groups: Grouping | None = None
-) -> DescribedAgents:
-    """Describe an environment of several agents; the arguments are those of `AgentsCollector`."""
+) -> Described:
+    """Describe an environment of several agents; see `describe`."""
     world = make_world(env, 1, env_kwargs=env_kwargs, groups=groups)
     try:
         seen = world.reset()
@@ -387,11 +308,33 @@ def describe_agents(
         for entry, example in _entries(group, seen):
             entries[unravel_key((group.name, *entry.keys))] = entry
             examples.append(example)
-    if world.state_space is not None:
-        entry, example = _state(world.state_space)
-        entries["state"] = entry
-        examples.append(example)
-    return DescribedAgents(_recorded_agents(env, env_kwargs or {}), world.groups, entries, examples)
+    if (space := world.state_space) is not None:
+        layout = ObservationLayout(space)
+        examples += _examples(space, layout, EXAMPLES, {})
+        part = dataclasses.replace(observation_of(layout.leaves[0]), key="state")
+        entries["state"] = GroupInput(None, ("state",), part)
+
+    def interface(reads: Sequence[NestedKey]) -> AgentsInterface:
+        groups = tuple(
+            SavedGroup(one.name, one.agents, action_of(one.action_space, True, one.action_space))
+            for one in world.groups
+        )
+        return AgentsInterface(groups, tuple(entries[key] for key in reads))
+
+    def check(actions: Sequence[Tensor]) -> None:
+        for group, action in zip(world.groups, actions, strict=True):
+            wanted = (EXAMPLES, len(group.agents))
+            if tuple(action.shape[:2]) != wanted:
+                raise ConfigError(
+                    f"the actions of {group.name!r} have shape {list(action.shape)}; they have to "
+                    f"begin with the batch and the agents, {list(wanted)} here."
+                )
+            each = action.flatten(0, 1)
+            group.action_format.check(each.numpy(), len(each))
+
+    keys: list[NestedKey] = [(group.name, "action") for group in world.groups]
+    environment = _recorded_agents(env, env_kwargs or {})
+    return Described(environment, list(entries), examples, keys, interface, check)
 
 
 def _makes_several(env: Any, env_kwargs: Mapping[str, Any] | None) -> bool:
@@ -409,12 +352,11 @@ def _entries(group: AgentGroup, seen: Entries) -> list[tuple[GroupInput, Tensor]
     """The observations of a group, with examples ``[12, agents, ...]``."""
     agents = len(group.agents)
     layout = ObservationLayout(group.observation_space)
-    drawn = draw_examples(group.observation_space, layout, {}, EXAMPLES * agents)
+    drawn = _examples(group.observation_space, layout, EXAMPLES * agents, {})
     found = []
-    for leaf, array in zip(layout.leaves, drawn, strict=True):
+    for leaf, values in zip(layout.leaves, drawn, strict=True):
         entry = GroupInput(group.name, leaf.key, observation_of(leaf, group.path))
-        shape = (EXAMPLES, agents, *leaf.shape)
-        found.append((entry, torch.from_numpy(array.reshape(shape))))
+        found.append((entry, values.reshape(EXAMPLES, agents, *leaf.shape)))
     for name, path in ((MASK, group.mask_path or ()), (PRESENCE, ())):
         if (value := seen.get((group.name, name))) is not None:
             part = Observation(name, path, tuple(value.shape[2:]), "bool")
@@ -424,20 +366,12 @@ def _entries(group: AgentGroup, seen: Entries) -> list[tuple[GroupInput, Tensor]
     return found
 
 
-def _state(space: spaces.Space[Any]) -> tuple[GroupInput, Tensor]:
-    """The global state, with examples ``[12, ...]``."""
-    layout = ObservationLayout(space)
-    (drawn,) = draw_examples(space, layout, {}, EXAMPLES)
-    part = dataclasses.replace(observation_of(layout.leaves[0], ()), key="state")
-    return GroupInput(None, ("state",), part), torch.from_numpy(drawn)
-
-
 def _recorded_agents(env: Any, env_kwargs: Mapping[str, Any]) -> AgentsEnvironment:
     given = dict(env_kwargs)
     if isinstance(env, functools.partial) and not env.args:
         env, given = env.func, {**env.keywords, **given}
     try:
-        kwargs = json.loads(json.dumps(given, allow_nan=False))
+        kwargs = _plain(given)
     except (TypeError, ValueError) as error:
         return AgentsEnvironment(reason=f"its keyword arguments are not plain data ({error})")
     if isinstance(env, str):

@@ -191,13 +191,8 @@ class LoadedPolicy:
     def make_env(self, **kwargs: Any) -> Any:
         """Make the environment that it was trained in; for several agents a parallel one.
 
-        A VMAS scenario is made as one environment with PettingZoo's interface.
-
-        Args:
-            **kwargs: Further keyword arguments, such as ``render_mode="rgb_array"``.
-
-        Raises:
-            ConfigError: If it cannot be made here, or needs trust.
+        A VMAS scenario is made as one environment with PettingZoo's interface. Keyword arguments,
+        such as ``render_mode="rgb_array"``, are added to its own.
         """
         return self.saved.environment.make(trust=self._trust, **kwargs)
 

@@ -73,15 +73,7 @@ class Plays(Protocol):
 
 
 def episode_seed(seed: int, episode: int) -> int:
-    """The seed of an episode, which depends on these two numbers alone; below 2³¹.
-
-    Args:
-        seed: The seed of all episodes, not negative.
-        episode: Number of the episode, from 0.
-
-    Raises:
-        ConfigError: If the seed is negative.
-    """
+    """The seed of an episode, which depends on these two numbers alone; below 2³¹."""
     check_not_negative("seed", seed)
     words = np.random.SeedSequence([seed, episode]).generate_state(1, np.uint32)
     return int(words[0] >> 1)

@@ -87,9 +87,6 @@ class PolicyRecorder:
         Args:
             progress: The run's progress.
             keep: Which saved policies to keep afterwards.
-
-        Raises:
-            ConfigError: If the policy cannot be saved.
         """
         self.wait()
         traced = self._trace()
@@ -168,10 +165,6 @@ def write_policy(path: Path, facts: Mapping[str, Any], content: PolicyContent) -
         path: The directory; a policy of this name is replaced.
         facts: Content of ``policy.json``; the schema and the file records are added.
         content: The program and its tensors.
-
-    Raises:
-        CheckpointError: If it is too large.
-        OSError: From the disk.
     """
     data = encode(content)
     files = {POLICY: {"size": len(data), "xxh3_128": xxhash.xxh3_128_hexdigest(data)}}

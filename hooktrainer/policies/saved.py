@@ -83,12 +83,7 @@ class SavedPolicy:
 
     @classmethod
     def open(cls, path: Path) -> SavedPolicy:
-        """Read the ``policy.json`` of a directory.
-
-        Raises:
-            DamagedCheckpointError: If it is missing or damaged.
-            CheckpointError: If its schema is unknown.
-        """
+        """Read the ``policy.json`` of a directory."""
         facts = read_facts(path)
         try:
             evaluation = facts.get("evaluation")
@@ -163,11 +158,7 @@ def scan_policies(directory: Path) -> tuple[list[SavedPolicy], dict[Path, str]]:
 
 
 def list_policies(run: str | os.PathLike[str]) -> list[SavedPolicy]:
-    """List the saved policies of a run, the earliest first, without damaged ones.
-
-    Args:
-        run: The run's directory.
-    """
+    """List the saved policies of a run's directory, the earliest first, without damaged ones."""
     return scan_policies(policy_directory(run))[0]
 
 
@@ -178,14 +169,11 @@ def best_policy(policies: list[SavedPolicy]) -> SavedPolicy | None:
 
 
 def find_policy(spec: str | os.PathLike[str]) -> SavedPolicy:
-    """Return the saved policy that a specification names.
+    """Return the saved policy that a specification names, or raise a `CheckpointError`.
 
     Args:
         spec: The path of a policy or of a run (its latest), or ``RUN@latest``, ``RUN@best`` (the
             highest mean return) or ``RUN@FRAMES``.
-
-    Raises:
-        CheckpointError: If there is none; the message lists the existing ones.
     """
     word, path = "latest", Path(spec)
     if not path.exists():
@@ -209,11 +197,7 @@ def find_policy(spec: str | os.PathLike[str]) -> SavedPolicy:
 
 
 def _behind(path: Path) -> Path:
-    """Resolve a path; a link in a directory of policies may only lead to a policy there.
-
-    Raises:
-        DamagedCheckpointError: If it leads elsewhere.
-    """
+    """Resolve a path; a link in a directory of policies may only lead to a policy there."""
     found = path.resolve()
     inside = path.name == LATEST or NAME.fullmatch(path.name)
     if inside and path.is_symlink() and found.parent != path.parent.resolve():
@@ -261,15 +245,7 @@ EPISODES = 10
 
 
 def check_not_negative(name: str, value: int | None) -> None:
-    """Refuse a negative seed or number of episodes.
-
-    Args:
-        name: The option's name.
-        value: The number; ``None`` if it was not given.
-
-    Raises:
-        ConfigError: If it is negative.
-    """
+    """Refuse a negative seed or number of episodes; ``name`` is the option's."""
     if value is not None and value < 0:
         raise ConfigError(f"{name}={value}: give 0 or more.")
 
@@ -324,12 +300,7 @@ class Evaluation:
 
     @classmethod
     def decode(cls, data: Mapping[str, Any]) -> Evaluation:
-        """Return what `encode` wrote.
-
-        Raises:
-            KeyError: If something is missing.
-            ValueError: If the numbers are invalid or not one for each episode.
-        """
+        """Return what `encode` wrote; a KeyError or ValueError if it cannot be."""
         returns, lengths = tuple(data["returns"]), tuple(data["lengths"])
         if not returns or len(returns) != len(lengths):
             raise ValueError(f"{len(returns)} returns and {len(lengths)} lengths")

@@ -63,15 +63,12 @@ _MOST_DEPTH = 8
 def code_of(
     id: str, kwargs: Mapping[str, Any], wrappers: Iterable[tuple[str, Mapping[str, Any]]]
 ) -> str | None:
-    """Describe what `gymnasium.make` would import, run or read beyond installed packages.
+    """Describe what `gymnasium.make` would import, run or read beyond packages.
 
     Args:
         id: A registered id, or one that names a module to register it.
         kwargs: The environment's keyword arguments.
         wrappers: Each wrapper's name, as ``module:class``, and keyword arguments.
-
-    Returns:
-        A description; ``None`` if there is nothing.
     """
     import gymnasium as gym
 

@@ -22,11 +22,6 @@ def test_the_policy_acts_and_evaluates_alike_within_its_box():
     assert not action.requires_grad
 
 
-def test_several_inputs_are_joined():
-    policy = DeterministicPolicy(mlp(5, 1), 1, in_keys=["observation", "goal"])
-    assert policy.act(torch.zeros(4, 3), torch.zeros(4, 2))["action"].shape == (4, 1)
-
-
 def test_the_box_maps_zero_to_its_middle_and_infinity_to_its_edge():
     box = Box(2, low=[0.0, -4.0], high=4.0)
     assert box(torch.zeros(2)).tolist() == [2.0, 0.0]

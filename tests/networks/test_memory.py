@@ -11,7 +11,6 @@ from hooktrainer import ConfigError
 from hooktrainer.networks import (
     CategoricalPolicy,
     GRUMemory,
-    LSTMMemory,
     Memory,
     MemoryTrunk,
     ValueNetwork,
@@ -146,9 +145,3 @@ def test_what_cannot_be_is_one_line():
         ConfigError, match=r"GRUMemory: is_init is \[4\]; of one step it is \[batch"
     ):
         GRUMemory(3)(torch.zeros(4, 3), torch.zeros(4, dtype=torch.bool), torch.zeros(4, 64))
-
-
-def test_sizes():
-    assert LSTMMemory(3, 5)(torch.zeros(2, 3), torch.ones(2, 1).bool(), *torch.zeros(2, 2, 5))[
-        0
-    ].shape == (2, 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies import Episode, episode_seed, evaluate_policy, find_policy
 from hooktrainer.policies.evaluate_run import evaluate_run
 from hooktrainer.policies.policy_files import read_facts
+from hooktrainer.policies.recorder import change_facts
 
 
 def policy(observations: int = 4, actions: int = 3) -> CategoricalPolicy:
@@ -34,6 +36,8 @@ def test_seeds_of_episodes_are_documented_and_differ():
     words = np.random.SeedSequence([7, 2]).generate_state(1, np.uint32)
     assert episode_seed(7, 2) == int(words[0]) // 2
     assert len({episode_seed(seed, episode) for seed in range(20) for episode in range(20)}) == 400
+    with pytest.raises(ConfigError, match="seed=-1: give 0 or more"):
+        episode_seed(-1, 0)
 
 
 def test_the_same_seed_gives_the_same_episodes(reload):
@@ -246,63 +250,6 @@ def test_an_environment_that_learns_is_refused(reload):
         reload(policy(4, 2), normalizing).make_env()
 
 
-def test_an_unknown_id_is_said(save):
-    from hooktrainer.policies.recorder import change_facts
-
-    path = save(policy(4, 2), "CartPole-v1")
-    env = read_facts(path)["env"] | {"id": "Gone/CartPole-v1"}
-    change_facts(path, env=env)
-    with pytest.raises(
-        ConfigError,
-        match=r"environment Gone/CartPole-v1 here\. If a package registers it, import it",
-    ):
-        load_policy(path).make_env()
-
-
-def test_a_wrapper_must_be_one(save):
-    from hooktrainer.policies.recorder import change_facts
-
-    path = save(policy(4, 2), "CartPole-v1")
-    env = read_facts(path)["env"] | {"wrappers": [["os:mkdir", {"path": "planted"}]]}
-    change_facts(path, env=env)
-    with pytest.raises(ConfigError, match="os:mkdir is not a wrapper of environments"):
-        load_policy(path, trust=True).make_env()
-    assert not Path("planted").exists()
-
-
-SCRIPT = """
-import sys
-import gymnasium as gym
-from hooktrainer.networks import CategoricalPolicy, mlp
-from hooktrainer.policies.recorder import PolicyRecorder
-from hooktrainer.loop.cadence import Progress
-from pathlib import Path
-
-class Short(gym.Wrapper):
-    def __init__(self):
-        super().__init__(gym.make("CartPole-v1", max_episode_steps=4))
-
-if __name__ == "__main__":
-    recorder = PolicyRecorder(Path(sys.argv[1]), CategoricalPolicy(mlp(4, 2, ())), Short)
-    recorder.save(Progress(frames=1))
-    recorder.wait()
-"""
-
-
-@pytest.mark.slow
-def test_an_environment_of_a_script_is_made_again_by_others(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
-    subprocess.run([sys.executable, script, tmp_path / "policies"], check=True, timeout=120)
-    saved = find_policy(tmp_path / "policies")
-    assert saved.environment.file == str(script)
-    assert play_episodes(load_policy(saved, trust=True), episodes=1) == [Episode(4.0, 4)]
-    script.unlink()
-    del sys.modules["hooktrainer_env_train"]
-    with pytest.raises(ConfigError, match=r"is made by .*train.py, which is not there"):
-        load_policy(saved, trust=True).make_env()
-
-
 ENVIRONMENT = """
 import gymnasium as gym
 from gymnasium import spaces
@@ -379,14 +326,33 @@ def test_an_id_that_somebody_registered_is_made_again_by_others(
     assert loaded.saved.env_kwargs == {"sutton_barto_reward": False}
 
 
-def test_a_module_that_is_gone_is_said(tmp_path, save):
-    from hooktrainer.policies.recorder import change_facts
-
-    path = save(policy(), Toy)
-    gone = {"module": "gone_for_good", "file": str(tmp_path / "gone_for_good.py")}
-    change_facts(path, env=read_facts(path)["env"] | gone)
-    with pytest.raises(ConfigError, match=r"the module gone_for_good, which cannot be imported"):
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"id": "Gone/CartPole-v1"}, "environment Gone/CartPole-v1 here. If a package registers"),
+        ({"wrappers": [["os:mkdir", {"path": "planted"}]]}, "os:mkdir is not a wrapper"),
+        (
+            {
+                "id": None,
+                "factory": "Toy",
+                "module": "gone_for_good",
+                "file": "/x/gone_for_good.py",
+            },
+            "the module gone_for_good, which cannot be imported",
+        ),
+        (
+            {"id": None, "factory": "Toy", "module": "__main__", "file": "/x/train.py"},
+            "is made by /x/train.py, which is not there",
+        ),
+    ],
+    ids=["id", "wrapper", "module", "script"],
+)
+def test_an_environment_that_is_not_here_is_said(change, problem, save):
+    path = save(policy(4, 2), "CartPole-v1")
+    change_facts(path, env=read_facts(path)["env"] | change)
+    with pytest.raises(ConfigError, match=re.escape(problem)):
         load_policy(path, trust=True).make_env()
+    assert not Path("planted").exists()
 
 
 @pytest.mark.parametrize(
@@ -396,11 +362,6 @@ def test_actions_of_another_environment_are_refused(action, reload):
     loaded = reload(CategoricalPolicy(mlp(4, 9, ())), lambda: Toy(action=spaces.Discrete(9)))
     with pytest.raises(ConfigError, match=r"the policy's action \d .* not the one that the policy"):
         play_episodes(loaded, episodes=20, env=Toy(action=action))
-
-
-def test_negative_seeds_are_refused(reload):
-    with pytest.raises(ConfigError, match="seed=-1: give 0 or more"):
-        play_episodes(reload(policy()), seed=-1, episodes=1)
 
 
 LIGHT = """

@@ -63,20 +63,6 @@ def test_what_is_known_of_a_policy(save):
     env.close()
 
 
-def test_the_file_is_plain_data_and_tensors(save):
-    path = save(policy())
-    content = read_content(path, read_facts(path))
-    assert all(t.dtype is torch.float32 for t in content.weights.values())
-    assert len(content.weights) == 4
-    assert content.state == {}
-    assert {step[1] for step in content.program["steps"]} == {
-        "aten.t.default",
-        "aten.addmm.default",
-        "aten.tanh.default",
-        "aten.argmax.default",
-    }
-
-
 def test_policies_are_found_by_run_frames_latest_best_and_path(save, tmp_path):
     paths = {frames: save(policy(), frames=frames) for frames in (0, 100, 1000)}
     run = tmp_path / "run"
@@ -431,11 +417,3 @@ def test_a_full_disk_stops_no_training(tmp_path, caplog):
     recorder.save(Progress(frames=2))
     recorder.wait()
     assert [saved.frames for saved in list_policies(tmp_path)] == [2]
-
-
-def test_facts_are_written_one_a_line(tmp_path):
-    content = PolicyContent({}, {}, {})
-    write_policy(tmp_path / "step_000000000001", {"frames": 1, "env": {"id": "a"}}, content)
-    lines = (tmp_path / "step_000000000001/policy.json").read_text().splitlines()
-    assert lines[1:5] == ['"policy": {', '"schema": 3,', '"frames": 1,', '"env": {"id": "a"},']
-    assert json.loads("".join(lines))["policy"]["frames"] == 1

@@ -92,6 +92,10 @@ KINDS = {
     "with noise": (lambda: AdditiveGaussian(DeterministicPolicy(mlp(4, 2, (8,)), 2)), box_env),
     "q network": (lambda: QNetwork(mlp(4, 3, (8,))), Toy),
     "epsilon greedy": (lambda: EpsilonGreedy(QNetwork(mlp(4, 3, (8,)))), Toy),
+    "compiled": (
+        lambda: torch.compile(CategoricalPolicy(mlp(4, 3, (8,))), backend="eager"),
+        Toy,
+    ),
     "noise of the state": (lambda: state_dependent(), box_env),
     "torchrl": (torchrl_actor, box_env),
     "plain module": (lambda: nn.Sequential(nn.Linear(4, 2), nn.Tanh()), box_env),
@@ -122,22 +126,6 @@ def test_a_loaded_policy_takes_the_same_actions(kind, reload):
         assert (loaded(row).shape, loaded(row).dtype) == (space.shape, space.dtype)
 
 
-def test_weights_of_now_are_saved_not_those_of_the_first_time(reload, save, tmp_path):
-    from hooktrainer.loop.cadence import Progress
-    from hooktrainer.policies import load_policy
-    from hooktrainer.policies.recorder import PolicyRecorder
-
-    policy = DeterministicPolicy(mlp(4, 2, ()), 2)
-    recorder = PolicyRecorder(tmp_path / "policies", policy, box_env)
-    recorder.save(Progress(frames=1))
-    nn.init.zeros_(policy.network[0].weight)
-    nn.init.ones_(policy.network[0].bias)
-    recorder.save(Progress(frames=2))
-    recorder.wait()
-    action = load_policy(tmp_path / "policies/latest")(np.ones(4))
-    np.testing.assert_allclose(action, np.tanh([1.0, 1.0]), rtol=1e-6)
-
-
 class Scaled(nn.Module):
     """Has a number that is not a tensor."""
 
@@ -145,27 +133,6 @@ class Scaled(nn.Module):
 
     def forward(self, observation):
         return self.scale * observation[..., :2]
-
-
-def test_a_number_that_is_no_tensor_is_saved_as_it_is_now(tmp_path):
-    from hooktrainer.loop.cadence import Progress
-    from hooktrainer.policies import load_policy
-    from hooktrainer.policies.recorder import PolicyRecorder
-
-    policy = Scaled()
-    recorder = PolicyRecorder(tmp_path / "policies", policy, box_env)
-    recorder.save(Progress(frames=1))
-    policy.scale = 3.0
-    recorder.save(Progress(frames=2))
-    recorder.wait()
-    assert load_policy(tmp_path / "policies/latest")(np.ones(4)).tolist() == [3.0, 3.0]
-
-
-def test_a_compiled_policy_is_saved_as_it_was(reload):
-    policy = CategoricalPolicy(mlp(4, 3, (8,)))
-    loaded = reload(torch.compile(policy, backend="eager"))
-    observation = torch.randn(6, 4)
-    assert loaded(observation.numpy()).tolist() == act(policy, observation).tolist()
 
 
 def masked_env() -> gym.Env:
@@ -507,17 +474,36 @@ def test_what_cannot_be_drawn_from_a_saved_policy_is_said(reload):
         reload(Counting(), box_env, deterministic=False)
 
 
-def test_noise_of_another_size_is_noticed(tmp_path):
-    policy = AdditiveGaussian(DeterministicPolicy(mlp(4, 2, (8,)), 2), 0.0)
+def zero(policy: DeterministicPolicy) -> None:
+    nn.init.zeros_(policy.network[0].weight)
+    nn.init.ones_(policy.network[0].bias)
+
+
+@pytest.mark.parametrize(
+    ("policy", "change", "deterministic", "expected"),
+    [
+        (DeterministicPolicy(mlp(4, 2, ()), 2), zero, True, lambda x: x == np.float32(np.tanh(1))),
+        (Scaled(), lambda policy: setattr(policy, "scale", 3.0), True, lambda x: x == 3.0),
+        (
+            AdditiveGaussian(DeterministicPolicy(mlp(4, 2, (8,)), 2), 0.0),
+            lambda policy: setattr(policy, "sigma", 0.5),
+            False,
+            lambda x: x.std(0) > 0.1,
+        ),
+    ],
+    ids=["weights", "a number", "noise"],
+)
+def test_a_policy_is_saved_as_it_is_now(policy, change, deterministic, expected, tmp_path):
     recorder = PolicyRecorder(tmp_path, policy, box_env)
     recorder.save(Progress(frames=1))
-    policy.sigma = 0.5
+    change(policy)
     recorder.save(Progress(frames=2))
     recorder.wait()
-    still, moving = (
-        load_policy(tmp_path / f"step_{frames:012d}", deterministic=False, seed=0)
+    before, now = (
+        load_policy(tmp_path / f"step_{frames:012d}", deterministic=deterministic, seed=0)(
+            np.ones((100, 4), "float32")
+        )
         for frames in (1, 2)
     )
-    observation = np.zeros((100, 4), "float32")
-    assert still(observation).std(0).max() < 1e-6
-    assert moving(observation).std(0).min() > 0.1
+    assert expected(now).all()
+    assert not expected(before).any()

@@ -30,7 +30,7 @@ from hooktrainer.policies.environment import AgentsEnvironment, decode_environme
 from hooktrainer.policies.evaluate_run import evaluate_run
 from hooktrainer.policies.play import episode_seed, evaluate_policy
 from hooktrainer.policies.policy_files import read_facts
-from hooktrainer.policies.recorder import PolicyRecorder, change_facts
+from hooktrainer.policies.recorder import change_facts
 
 sys.path.append(str(Path(__file__).parents[1] / "collect" / "agents"))
 
@@ -104,23 +104,6 @@ def test_they_act_as_in_the_collector(masks, own, save):
             limit = np.clip(expected[agent], -1, 1) if not shifted else expected[agent] + 1
             np.testing.assert_allclose(action, limit, rtol=1e-5)
             assert Leaving().action_space(agent).contains(action)
-
-
-def test_a_batch_of_environments_is_a_batch_of_each_agent(save):
-    loaded = load_policy(save(pets(), Leaving), trust=True)
-    seen = {
-        agent: np.random.default_rng(0).normal(size=(5, 2)) for agent in Leaving.possible_agents
-    }
-    actions = loaded(seen)
-    assert {agent: action.shape for agent, action in actions.items()} == {
-        "cat_0": (5,),
-        "cat_1": (5,),
-        "dog_0": (5, 1),
-    }
-    for row in range(5):
-        one = loaded({agent: values[row] for agent, values in seen.items()})
-        for agent, action in one.items():
-            np.testing.assert_allclose(action, actions[agent][row], rtol=1e-5)
 
 
 def test_a_tensordict_may_have_any_batch_and_keeps_its_other_entries(save):
@@ -238,22 +221,6 @@ def test_an_environment_of_vmas_is_a_parallel_one():
     np.testing.assert_array_equal(again["agent_1"], first["agent_1"])
     assert env.metadata["render_fps"] == pytest.approx(10)
     env.close()
-
-
-def test_weights_of_now_are_saved(tmp_path):
-    from hooktrainer.loop.cadence import Progress
-
-    policy = pets()
-    recorder = PolicyRecorder(tmp_path / "policies", policy, Leaving)
-    recorder.save(Progress(frames=1))
-    last = policy.policies["cat"].network[-1]
-    with torch.no_grad():
-        last.weight.zero_()
-        last.bias.copy_(torch.tensor([0.0, 0, 0, 1]))
-    recorder.save(Progress(frames=2))
-    recorder.wait()
-    loaded = load_policy(tmp_path / "policies/latest")
-    assert loaded({"cat_1": np.ones(2)}) == {"cat_1": 4}
 
 
 def test_groups_of_the_callers_are_kept(save):
@@ -475,16 +442,6 @@ def test_an_interface_that_cannot_be_is_damage(change, problem, save):
     change_facts(path, interface=interface)
     with pytest.raises(CheckpointError, match=problem):
         load_policy(path)
-
-
-def test_actions_for_another_number_of_agents_are_damage(save):
-    interface = load_policy(save(pets(), Leaving)).interface
-    cats, dogs = torch.zeros(1, 2), torch.zeros(1, 1, 1)
-    assert interface.check([cats, dogs]) == []
-    with pytest.raises(ValueError, match="an action for each 'dog'"):
-        interface.check([cats, torch.zeros(1, 2, 1)])
-    with pytest.raises(ValueError, match="actions for all groups"):
-        interface.check([cats])
 
 
 def test_they_are_listed_and_shown(save, capsys):

@@ -104,12 +104,6 @@ class SquashedGaussian(Gaussian):
         shape: Shape of one action.
         low: Least action, one number, or ``[*shape]``.
         high: Greatest action, likewise.
-
-    Attributes:
-        box: The bounds of the action.
-
-    Raises:
-        ConfigError: If the bounds are infinite, or ``low`` is not below ``high``.
     """
 
     entries = ()
@@ -174,15 +168,8 @@ class Beta(ActionDistribution):
     """A Beta distribution over a box, with both parameters above 1, so that it has one mode.
 
     Chou, Maturana and Scherer, 2017, Improving Stochastic Policy Gradients in Continuous Control
-    with Deep Reinforcement Learning using the Beta Distribution.
-
-    Args:
-        shape: Shape of one action.
-        low: Least action, one number, or ``[*shape]``.
-        high: Greatest action, likewise.
-
-    Raises:
-        ConfigError: If the bounds are infinite, or ``low`` is not below ``high``.
+    with Deep Reinforcement Learning using the Beta Distribution. Arguments as for
+    `SquashedGaussian`.
     """
 
     def __init__(self, shape: tuple[int, ...], low: Bound = -1.0, high: Bound = 1.0) -> None:
@@ -291,13 +278,7 @@ class StateDependentGaussian(Gaussian):
     def perturbed(
         self, parameters: Tensor, matrix: Tensor, keys: Collection[str]
     ) -> dict[str, Tensor]:
-        """The result of `sample` for given standard normal numbers, without gradient.
-
-        Args:
-            parameters: ``[*batch, features]``.
-            matrix: The numbers, ``[*batch, features, action features]``.
-            keys: The entries that are needed in the end.
-        """
+        """The result of `sample` for normal numbers ``[*batch, features, action features]``."""
         loc, log_std = self.loc_and_log_std(parameters)
         noise = (parameters.unsqueeze(-2) @ (matrix * self.log_std.exp())).squeeze(-2)
         return self._at(loc, log_std, noise * torch.exp(-log_std), keys)
@@ -306,15 +287,7 @@ class StateDependentGaussian(Gaussian):
 class SquashedStateDependentGaussian(StateDependentGaussian, SquashedGaussian):
     """`StateDependentGaussian`, squashed into a box by tanh; its entropy is estimated.
 
-    Args:
-        features: Size of the network's output.
-        shape: Shape of one action.
-        low: Least action, one number, or ``[*shape]``.
-        high: Greatest action, likewise.
-        log_std: Logarithm of the initial deviation of W.
-
-    Raises:
-        ConfigError: If the bounds are infinite, or ``low`` is not below ``high``.
+    Arguments as for `StateDependentGaussian` and `SquashedGaussian`.
     """
 
     largest_mean = 2.0  # before squashing; beyond, tanh has no slope to learn by

@@ -32,10 +32,6 @@ def distribution_for(
 
     Raises:
         ConfigError: If the space is of another kind or empty, or lacks necessary bounds.
-
-    Examples:
-        >>> distribution_for(spaces.MultiDiscrete([3, 4])).parameter_features
-        7
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts = [distribution_for(part, continuous, log_std) for _, part in parts_of(space)]
