@@ -102,7 +102,8 @@ class Policy(Head):
     def draws(self, outputs: Mapping[str, Tensor]) -> Draws | None:
         """A fast equivalent of `sample` for a plain network of one entry.
 
-        See `ActionDistribution.draws`. ``None`` if there is no such equivalent, or the policy has not been called yet.
+        See `ActionDistribution.draws`. ``None`` if there is no such equivalent, or the policy has
+        not been called yet.
         """
         is_plain = self.trunk is None and self.action_mask_key is None and len(self.in_keys) == 1
         kind, family = type(self), type(self.distribution)

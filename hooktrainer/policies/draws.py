@@ -26,7 +26,9 @@ _KINDS: Final = {
     "aten.normal_functional.default": _NORMAL,
     "aten.rand.default": _UNIFORM,
     "aten.rand_like.default": _UNIFORM,
+    "aten.uniform.default": _UNIFORM,
     "aten.uniform_.default": _UNIFORM,
+    "aten.exponential.default": _EXPONENTIAL,
     "aten.exponential_.default": _EXPONENTIAL,
     "aten.randint_like.default": _INTEGERS,
 }
@@ -96,16 +98,13 @@ def take_draws(graph: torch.fx.Graph) -> list[Any]:
     nodes = list(graph.nodes)
     first = next(node for node in nodes if node.op != "placeholder")
     found: list[Any] = []
-    for place, node in enumerate(nodes):
+    for node in nodes:
         kind = _kind(node)
         if kind is None:
             continue
         value = node.meta["val"]
         with graph.inserting_before(first):
             new = graph.placeholder(f"draw_{len(found)}")
-        if node.target._schema.is_mutable:
-            after = set(nodes[place + 1 :])
-            node.args[0].replace_all_uses_with(new, delete_user_cb=after.__contains__)
         node.replace_all_uses_with(new)
         graph.erase_node(node)
         high = int(node.args[1]) if kind == _INTEGERS else 0

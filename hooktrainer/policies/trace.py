@@ -339,6 +339,8 @@ def record_calls(module: LivePolicy, inputs: Sequence[Tensor]) -> Recorded:
         try:
             table = {**_plainer(), **(FROM_STANDARD if module.random else {})}
             graph = make_fx(function, decomposition_table=table)(weights, *inputs)
+            functional = torch.func.functionalize(graph, remove="mutations")
+            graph = make_fx(functional)(weights, *inputs)
         except ConfigError:
             raise
         except Exception as error:
@@ -346,7 +348,6 @@ def record_calls(module: LivePolicy, inputs: Sequence[Tensor]) -> Recorded:
                 f"{type(module.policy).__name__} could not be run to be saved: {error}"
             ) from error
     draws = take_draws(graph.graph) if module.random else []
-    _without_mutation(graph.graph)
     graph.graph.eliminate_dead_code()
     placeholders = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
     names = dict(zip(placeholders, tensors, strict=False))
@@ -436,39 +437,6 @@ def _as_view(
     if offset or not tensor.is_contiguous() or plain.stride() != tuple(stride):
         return NotImplemented
     return tensor.view(size) if plain.numel() == tensor.numel() else NotImplemented
-
-
-def _without_mutation(graph: torch.fx.Graph) -> None:
-    """Replace in-place operators by functional ones.
-
-    Other views of the argument are not updated; the program is compared with the policy later.
-    """
-    nodes = list(graph.nodes)
-    for place, node in enumerate(nodes):
-        schema = getattr(node.target, "_schema", None)
-        if schema is None or not schema.is_mutable:
-            continue
-        pure = _pure(schema)
-        if pure is None:
-            continue  # it is refused later
-        with graph.inserting_before(node):
-            new = graph.call_function(pure, node.args, node.kwargs)
-        after = set(nodes[place + 1 :])
-        node.replace_all_uses_with(new)
-        node.args[0].replace_all_uses_with(new, delete_user_cb=after.__contains__)
-        graph.erase_node(node)
-
-
-def _pure(schema: Any) -> Any:
-    """The functional operator for an in-place one."""
-    packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::").removesuffix("_"), None)
-    types = [str(argument.type) for argument in schema.arguments]
-    for name in packet.overloads() if packet is not None else ():
-        found = getattr(packet, name)
-        own = found._schema
-        if not own.is_mutable and [str(argument.type) for argument in own.arguments] == types:
-            return found
-    return None
 
 
 def _target(policy: nn.Module, target: Any) -> str:

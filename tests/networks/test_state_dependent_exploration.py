@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import pairwise
 
 import pytest
 import torch
-from any_env import AnyEnv
 from gymnasium import spaces
 from tensordict import TensorDict
 from tensordict.nn import InteractionType
 from tensordict.nn.probabilistic import set_interaction_type
 from torch import nn
 
-from hooktrainer import VectorCollector
 from hooktrainer.errors import ConfigError
 from hooktrainer.networks import (
     DiagonalGaussianPolicy,
-    GRUMemory,
-    MemoryTrunk,
     Policy,
     SquashedStateDependentGaussian,
     StateDependentExploration,
@@ -141,19 +136,6 @@ def test_log_probability_and_entropy_are_those_of_a_normal_distribution():
     assert KINDS["squashed"]().estimates_entropy
 
 
-def test_a_memory_is_carried_as_well():
-    torch.manual_seed(0)
-    trunk = MemoryTrunk(nn.Identity(), GRUMemory(3, 5))
-    policy = Policy(nn.Sequential(), KINDS["squashed"](), trunk.in_keys, trunk=trunk)
-    explores = StateDependentExploration(policy, 4)
-    env = partial(AnyEnv, spaces.Box(-1, 1, (3,)), BOX)
-    batch = VectorCollector(env, explores, num_envs=2, frames_per_batch=40).collect()
-    assert batch["is_init"][:, 1:].any()
-    assert batch["memory", "h"][:, 1].abs().sum() > 0
-    log_prob, _ = policy.log_prob_and_entropy(policy.inputs(batch), batch["action"])
-    torch.testing.assert_close(log_prob, batch["action_log_prob"], atol=1e-4, rtol=1e-4)
-
-
 def test_the_best_action_has_no_noise():
     policy, explores = make()
     observation = torch.randn(4, 3)
@@ -169,25 +151,6 @@ def test_the_deviation_is_learned_and_its_features_are_not_by_way_of_it():
     log_std.sum().backward()
     assert policy.distribution.log_std.grad.abs().sum() > 0
     assert policy.network[0].weight.grad is None or not policy.network[0].weight.grad.any()
-
-
-def test_a_collector_goes_on_with_the_noise_it_held():
-    def collector():
-        _, explores = make(interval=7)
-        env = partial(AnyEnv, spaces.Box(-1, 1, (3,)), BOX)
-        return VectorCollector(env, explores, num_envs=2, frames_per_batch=8)
-
-    whole = collector()
-    torch.manual_seed(1)
-    whole.collect()
-    state, random = whole.state_dict(), torch.get_rng_state()
-    second = whole.collect()
-    resumed = collector()
-    resumed.load_state_dict(state)
-    torch.set_rng_state(random)
-    assert torch.equal(resumed.collect()["action"], second["action"])
-    matrices = second["exploration", "matrix"]
-    assert torch.equal(matrices[:, 1], matrices[:, 2])
 
 
 def test_another_distribution_is_refused():
