@@ -7,14 +7,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..base.words import listed, printable
 from ..errors import ConfigError, DamagedCheckpointError
 from .actions import Action, JointAction, decode, decode_action, single
-from .interface import MASK, Answer, Array, Interface, Observation, one_size
+from .interface import MASK, Answer, Interface, Observation, one_size
 
 PRESENCE = "mask"
 
@@ -56,10 +55,10 @@ class GroupInput:
         """Whether it marks the agents that act."""
         return self.part.key == PRESENCE and not self.part.path
 
-    def blank(self, batch: int) -> Array:
+    def blank(self, batch: int) -> Tensor:
         """Padding for an absent agent, ``[batch, *shape]``."""
         allows_all = self.part.key == MASK
-        return np.full((batch, *self.part.shape), allows_all, self.part.dtype)
+        return torch.full((batch, *self.part.shape), allows_all, dtype=self.part.torch_dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,50 +132,40 @@ class AgentsInterface:
     ) -> tuple[list[Tensor], Answer]:
         """Return the policies' inputs, and a function from their outputs to actions.
 
-        Args:
-            observation: A dict by agent of what `Interface.read` takes, without agents that do not
-                act; or a TensorDict ``[*batch]`` with one for each group, of entries ``[*batch,
-                agents, ...]``.
-            action_mask: A dict of masks by agent; a TensorDict holds them itself.
-            state: The global state, if the policies read it; a TensorDict holds it itself.
-
-        Returns:
-            The inputs, and a function that returns a dict of the given agents' actions for the
-            environment; or the TensorDict with ``(group, "action")``, discrete ones counting from
-            0.
+        Observations, masks and actions are dicts by agent of what `Interface.read` takes, without
+        agents that do not act; or a TensorDict ``[*batch]`` with one for each group, of entries
+        ``[*batch, agents, ...]``, which holds masks and state itself, and gets ``(group,
+        "action")``, where discrete ones count from 0.
         """
         if hasattr(observation, "batch_size"):
             return self._read_groups(observation)
         self._check_names(observation)
         masks = action_mask or {}
-        taken = {
-            (number, agent): entry.part.take(seen, masks.get(agent), f" of {agent}")
-            for number, entry in enumerate(self.entries)
-            if not entry.is_presence
-            for agent, seen in observation.items()
-            if agent in self._members(entry)
-        }
-        told = {
-            f"{self.entries[number].part.key} of {agent}": one
-            for (number, agent), one in taken.items()
-        }
-        told |= {e.part.key: _whole(e, state) for e in self.entries if e.group is None}
-        batched = bool(told) and one_size(told)
-        size = len(next(iter(told.values()))[0]) if told else 1
-        inputs = []
-        for number, entry in enumerate(self.entries):
+        taken: dict[str, tuple[Tensor, bool]] = {}
+        for entry in self.entries:
             if entry.group is None:
-                inputs.append(told[entry.part.key][0])
-                continue
-            rows = []
-            for agent in self._members(entry):
-                if entry.is_presence:
-                    rows.append(np.full(size, agent in observation))
-                elif agent in observation:
-                    rows.append(taken[number, agent][0].numpy())
-                else:
-                    rows.append(entry.blank(size))
-            inputs.append(torch.from_numpy(np.stack(rows, 1)))
+                taken[entry.part.key] = _whole(entry, state)
+            elif not entry.is_presence:
+                for agent in filter(observation.__contains__, self._members(entry)):
+                    taken[f"{entry.part.key} of {agent}"] = entry.part.take(
+                        observation[agent], masks.get(agent), f" of {agent}"
+                    )
+        batched = bool(taken) and one_size(taken)
+        size = len(next(iter(taken.values()))[0]) if taken else 1
+
+        def row(entry: GroupInput, agent: str) -> Tensor:
+            if entry.is_presence:
+                return torch.full((size,), agent in observation)
+            if agent in observation:
+                return taken[f"{entry.part.key} of {agent}"][0]
+            return entry.blank(size)
+
+        inputs = [
+            taken[entry.part.key][0]
+            if entry.group is None
+            else torch.stack([row(entry, agent) for agent in self._members(entry)], 1)
+            for entry in self.entries
+        ]
 
         def answer(outputs: Sequence[Tensor]) -> dict[str, Any]:
             actions = {}

@@ -41,19 +41,13 @@ class Batch(int):
 
 
 class Call:
-    """One call: its constant arguments, and the places of the others.
+    """One call: its constant arguments, and the places of the others; see `Program`.
 
     Values, lists and words are given only where the operator's schema has them. PyTorch checks the
     types of numbers, first on the device ``meta``.
 
-    Args:
-        target: The operator's name, or ``getitem``.
-        args: Its arguments; see `Program`.
-        kwargs: Its keyword arguments.
-        index: Numbers of the known values, by name.
-
     Attributes:
-        target: The operator's name.
+        target: The operator's name, or ``getitem``.
         reads: The numbers of the values that it uses.
         needs_batch: Whether an argument depends on the batch size.
         result: The number of its result.

@@ -11,8 +11,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from itertools import chain
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ..base.child_program import ChildProgram, end_with_parent
@@ -100,11 +99,9 @@ class Environment:
             return self._code_of_id()
         if self.factory is None:  # so nothing can be made of it in any case
             return None
+        place = f"the module {self.module}" + (f" in {self.file}" if self.file else "")
         if self.module == "__main__":
             place = f"the script {self.file}"
-        else:
-            place = f"the module {self.module}"
-            place += f" in {self.file}" if self.file else ""
         return printable(f"{self.factory} of {place}")
 
     def _is_known(self) -> bool:
@@ -137,10 +134,13 @@ class Environment:
                 "then say --trust (in Python: trust=True), or make the environment yourself and "
                 "pass it as env=."
             )
-        options = chain(
-            *(each.values() for each in (self.kwargs, *(each for _, each in self.wrappers)))
+        given = [self.kwargs, *(options for _, options in self.wrappers)]
+        has_sizes = any(
+            not isinstance(value, (bool, str, type(None)))
+            for options in given
+            for value in options.values()
         )
-        if not trust and not all(one is None or isinstance(one, (bool, str)) for one in options):
+        if has_sizes and not trust:
             renders = kwargs.get("render_mode") is not None
             coded = json.dumps([self.encode(), renders], sort_keys=True)
             if why := _too_large(coded, MOST_BYTES, MOST_SECONDS):
@@ -161,7 +161,10 @@ class Environment:
                 "it as env=."
             )
         try:
-            return self._make_by_id(kwargs) if self.id else self._make_by_factory(kwargs)
+            if self.id:
+                return self._make_by_id(kwargs)
+            factory = find_callable(str(self.factory), str(self.module), self.file)
+            return self._make_by_factory(factory, kwargs)
         except gym.error.DependencyNotInstalled:
             from ..collect.env_errors import explain_env_errors
 
@@ -206,21 +209,21 @@ class Environment:
             **self.registered,
         )
 
-    def _make_by_factory(self, kwargs: Mapping[str, Any]) -> Env:
+    def _make_by_factory(self, factory: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         import gymnasium as gym
 
-        assert self.factory is not None
-        self._only_render_mode(kwargs)
-        env = find_callable(self.factory, str(self.module), self.file)()
+        env = factory()
         if not isinstance(env, gym.Env):
             raise ConfigError(f"{self.name} made a {type(env).__name__}, not a gymnasium.Env.")
-        if kwargs:  # drawn by the innermost environment, which only looks at this
-            env.unwrapped.render_mode = kwargs["render_mode"]
-        return env
+        return self._rendered(env, kwargs)
 
-    def _only_render_mode(self, kwargs: Mapping[str, Any]) -> None:
+    def _rendered(self, env: Any, kwargs: Mapping[str, Any]) -> Any:
+        """The environment, which draws itself as requested; no other argument is possible."""
         if more := sorted(kwargs.keys() - {"render_mode"}):
             raise ConfigError(f"{self.name} takes no arguments, so {', '.join(more)} cannot be.")
+        if kwargs:  # drawn by the innermost environment, which only looks at this
+            getattr(env, "unwrapped", env).render_mode = kwargs["render_mode"]
+        return env
 
 
 @functools.lru_cache(maxsize=64)
@@ -282,29 +285,23 @@ class AgentsEnvironment(Environment):
 
         name = str(self.id)
         if name.startswith(VMAS):
-            return _vmas(name.removeprefix(VMAS), self.kwargs, kwargs)
+            return self._vmas(name.removeprefix(VMAS), kwargs)
         if not name.startswith(PETTINGZOO):
             raise ConfigError(f"{self.name} is no environment of several agents.")
         return pettingzoo_factory(name.removeprefix(PETTINGZOO), {**self.kwargs, **kwargs})()
 
-    def _make_by_factory(self, kwargs: Mapping[str, Any]) -> Any:
+    def _make_by_factory(self, factory: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         from ..collect.agents.parallel_world import checked_env
         from ..collect.agents.worlds import is_scenario
 
-        factory = find_callable(str(self.factory), str(self.module), self.file)
         if is_scenario(factory):
-            return _vmas(factory, self.kwargs, kwargs)
-        env = checked_env(factory(**self.kwargs), self.name)
-        self._only_render_mode(kwargs)
-        if kwargs:
-            getattr(env, "unwrapped", env).render_mode = kwargs["render_mode"]
-        return env
+            return self._vmas(factory, kwargs)
+        return self._rendered(checked_env(factory(**self.kwargs), self.name), kwargs)
 
+    def _vmas(self, scenario: Any, kwargs: Mapping[str, Any]) -> Any:
+        from ..collect.agents.vmas import VmasParallel
 
-def _vmas(scenario: Any, own: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Any:
-    from ..collect.agents.vmas import VmasParallel
-
-    return VmasParallel(scenario, **{**own, **kwargs})
+        return VmasParallel(scenario, **{**self.kwargs, **kwargs})
 
 
 def decode_environment(data: Mapping[str, Any]) -> Environment:

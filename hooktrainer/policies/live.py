@@ -23,8 +23,7 @@ class LivePolicy(nn.Module):
     """A policy as a function of tensors, from its inputs to the actions of all groups.
 
     Args:
-        policy: A policy with ``act`` and ``in_keys``, a TensorDict module, or a module that maps
-            observations to actions.
+        policy: As for `trace`.
         keys: Its inputs, in this order.
         hidden: The hidden states, which are further inputs.
         random: Whether actions are sampled instead of the best ones.
@@ -50,8 +49,8 @@ class LivePolicy(nn.Module):
         self._never: dict[int, Tensor] = {}
 
     def prepare(self, batch: int) -> None:
-        """Make constants for this batch size; call it before recording."""
-        self._never[batch] = _never(batch)
+        """Make constants for this batch size, before recording."""
+        self._never[batch] = _known(torch.zeros(batch, 1, dtype=torch.bool), False)
 
     def on(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Prepare and call it."""
@@ -152,9 +151,8 @@ def parts(key: NestedKey) -> tuple[str, ...]:
 class _Known(Tensor):
     """A constant boolean tensor for ``is_init``: no episode begins while a saved policy plays.
 
-    A module may branch on it and select by it. Results that follow from the constant stay constant.
-    Others have values of this batch alone, which recording refuses. Players reset the hidden
-    states.
+    A module may branch on it, negate it and select by it. What it is combined with otherwise has
+    values of this batch alone, which recording refuses. Players reset the hidden states.
     """
 
     value: bool
@@ -177,11 +175,6 @@ class _Known(Tensor):
             return _known(out, first.value)
         if name in _NOT and isinstance(first, cls):
             return _known(out, not first.value)
-        if name in (*_OR, *_AND) and len(args) == 2:
-            known, other = args if isinstance(first, cls) else reversed(args)
-            if known.value == (name in _OR):
-                return _known(out, known.value)
-            return other.expand(out.shape)
         return out
 
 
@@ -191,18 +184,12 @@ _VIEWS = {
     *("clone", "contiguous", "detach", "to", "bool"),
 }
 _NOT = ("invert", "logical_not", "bitwise_not")
-_OR = ("or", "ror", "logical_or", "bitwise_or")
-_AND = ("and", "rand", "logical_and", "bitwise_and")
 
 
 def _known(tensor: Tensor, value: bool) -> Tensor:
     known = tensor.as_subclass(_Known)
     known.value = value
     return known
-
-
-def _never(batch: int) -> Tensor:
-    return _known(torch.zeros(batch, 1, dtype=torch.bool), False)
 
 
 def _parameters(function: Any) -> Any:

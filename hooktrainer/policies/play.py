@@ -276,18 +276,11 @@ def _fits(action: Any, space: gym.Space[Any]) -> bool:
     if isinstance(space, Box):
         return getattr(action, "shape", None) == space.shape
     if isinstance(space, Dict):
-        keys = space.spaces.keys()
-        return (
-            isinstance(action, dict)
-            and action.keys() == keys
-            and all(_fits(action[key], space[key]) for key in keys)
-        )
+        same = isinstance(action, dict) and action.keys() == space.spaces.keys()
+        return same and all(_fits(action[key], part) for key, part in space.spaces.items())
     if isinstance(space, Tuple):
-        return (
-            isinstance(action, tuple)
-            and len(action) == len(space)
-            and all(map(_fits, action, space.spaces))
-        )
+        same = isinstance(action, tuple) and len(action) == len(space)
+        return same and all(map(_fits, action, space.spaces))
     return bool(space.contains(action))
 
 

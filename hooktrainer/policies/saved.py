@@ -99,11 +99,11 @@ class SavedPolicy:
                 evaluation=None if evaluation is None else Evaluation.decode(evaluation),
                 nbytes=file_record(facts)[0],
                 versions={
-                    _text(name): None if version is None else _text(version)
+                    str(_text(name)): _text(version)
                     for name, version in dict(facts.get("versions") or {}).items()
                 },
-                git_commit=None if facts.get("git_commit") is None else _text(facts["git_commit"]),
-                run_id=None if facts.get("run_id") is None else _text(facts["run_id"]),
+                git_commit=_text(facts.get("git_commit")),
+                run_id=_text(facts.get("run_id")),
             )
         except _WRONG as error:
             reason = printable(repr(error))[:200]
@@ -117,15 +117,15 @@ def _count(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e11:
+    if type(value) not in (int, float) or not 0 <= value < 1e11:
         raise ValueError(f"{value!r:.40} is no number of seconds")
     return float(value)
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > 200:
+def _text(value: Any) -> str | None:
+    if value is not None and (not isinstance(value, str) or len(value) > 200):
         raise ValueError(f"{value!r:.40} is no short text")
-    return printable(value)
+    return None if value is None else printable(value)
 
 
 def policy_directory(run: str | os.PathLike[str]) -> Path:
@@ -191,7 +191,9 @@ def find_policy(spec: str | os.PathLike[str]) -> SavedPolicy:
 
         raise CheckpointError(no_run(path))
     directory = policy_directory(path)
-    if not directory.is_dir() and not _holds_run(path):
+    from ..store.run_dir import RunDir
+
+    if not directory.is_dir() and not RunDir(path).holds_run:
         raise CheckpointError(f"{path} holds no run: no run.json, no policies.")
     return _find_in(directory, word)
 
@@ -203,12 +205,6 @@ def _behind(path: Path) -> Path:
     if inside and path.is_symlink() and found.parent != path.parent.resolve():
         raise DamagedCheckpointError(f"{path} is damaged: it is a link that leads to {found}.")
     return found
-
-
-def _holds_run(path: Path) -> bool:
-    from ..store.run_dir import RunDir
-
-    return RunDir(path).holds_run
 
 
 def _find_in(directory: Path, word: str) -> SavedPolicy:
@@ -273,13 +269,14 @@ class Evaluation:
 
     @property
     def mean(self) -> float:
-        """Mean of the returns."""
+        """Mean of the returns; NaN if it is not finite."""
         return _mean(self.returns)
 
     @property
     def std(self) -> float:
         """Standard deviation of the returns (no Bessel correction)."""
-        return _std(self.returns)
+        mean = self.mean
+        return math.sqrt(_mean([(value - mean) * (value - mean) for value in self.returns]))
 
     @property
     def mean_length(self) -> float:
@@ -304,14 +301,11 @@ class Evaluation:
         returns, lengths = tuple(data["returns"]), tuple(data["lengths"])
         if not returns or len(returns) != len(lengths):
             raise ValueError(f"{len(returns)} returns and {len(lengths)} lengths")
-        seconds = data.get("seconds", 0.0)
-        if not all(type(n) is int and 0 <= n < 1 << 63 for n in (data["seed"], *lengths)):
-            raise ValueError("a seed and lengths are whole numbers")
         if not all(type(x) is float or (type(x) is int and abs(x) < 1 << 53) for x in returns):
             raise ValueError("returns are numbers")
-        if not isinstance(seconds, (int, float)) or not 0 <= seconds < 1e11:
-            raise ValueError(f"{seconds!r:.40} is no number of seconds")
-        return cls(data["seed"], tuple(map(float, returns)), lengths, float(seconds))
+        seed, *lengths = map(_count, (data["seed"], *lengths))
+        seconds = _number(data.get("seconds", 0.0))
+        return cls(seed, tuple(map(float, returns)), tuple(lengths), seconds)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -319,8 +313,3 @@ def _mean(values: Sequence[float]) -> float:
         return math.fsum(values) / len(values)
     except (ValueError, OverflowError):  # of infinities, or nearly
         return math.nan
-
-
-def _std(values: Sequence[float]) -> float:
-    mean = _mean(values)
-    return math.sqrt(_mean([(value - mean) * (value - mean) for value in values]))

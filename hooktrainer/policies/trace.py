@@ -191,8 +191,8 @@ def still_holds(
 ) -> bool:
     """Whether a traced policy, with current weights, still computes what the policy does.
 
-    It does not if something other than a tensor has changed, such as a Python number. The arguments
-    are those of `trace`; a copy of the policy is run.
+    It does not if something other than a tensor has changed, such as a Python number. Arguments
+    are those of `trace`.
     """
     with torch.random.fork_rng(devices=[]):
         own = _Copy.of(policy, keys, examples, actions)
@@ -321,12 +321,7 @@ class Recorded:
 
 
 def record_calls(module: LivePolicy, inputs: Sequence[Tensor]) -> Recorded:
-    """Run a policy on one batch, and record every operator that it calls.
-
-    Args:
-        module: The policy, as a function of tensors.
-        inputs: Tensors ``[batch, ...]``.
-    """
+    """Run a policy on one batch ``[batch, ...]``, and record every operator that it calls."""
     tensors = named_tensors(module)
     module.prepare(len(inputs[0]))
 

@@ -110,12 +110,14 @@ def _is_plain(name: str, value: Any, depth: int) -> bool:
     if isinstance(value, str):
         return _WORD.fullmatch(value) is not None and _PLACE.search(name) is None
     if isinstance(value, (list, tuple)):
-        return depth > 0 and all(_is_plain(name, item, depth - 1) for item in value)
-    if isinstance(value, Mapping):
-        return depth > 0 and all(_is_plain(key, item, depth - 1) for key, item in value.items())
-    if isinstance(value, float):
+        value = [(name, item) for item in value]
+    elif isinstance(value, Mapping):
+        value = list(value.items())
+    elif isinstance(value, float):
         return math.isfinite(value)
-    return value is None or isinstance(value, (bool, int))
+    else:
+        return value is None or isinstance(value, (bool, int))
+    return depth > 0 and all(_is_plain(key, item, depth - 1) for key, item in value)
 
 
 # -- Code that a saved policy names: imported or run only if the user trusts it.

@@ -40,7 +40,6 @@ from hooktrainer.networks import (
     DeterministicPolicy,
     DiagonalGaussianPolicy,
     EpsilonGreedy,
-    NetworkFactory,
     Policy,
     QNetwork,
     RunningNorm,
@@ -424,9 +423,8 @@ class Since(TensorDictModuleBase):
 
     def forward(self, data):
         begins = data["is_init"]
-        goes_on = (~begins | begins) & ~(begins & ~begins) & (data["steps"] > -1)
         assert (~begins).all()
-        steps = torch.where(goes_on, data["steps"] + 1, torch.ones_like(data["steps"]))
+        steps = torch.where(~begins, data["steps"] + 1, torch.ones_like(data["steps"]))
         data["action"] = steps.expand(-1, 2) / 10 + 0 * data["observation"][..., :2]
         return data.set(("next", "steps"), steps)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -109,29 +109,15 @@ def forbid(logits: Tensor, mask: Tensor) -> Tensor:
 Array = npt.NDArray[Any]
 
 
-class Draws(Protocol):
-    """Draws actions as `sample` does, bit for bit, without allocating memory.
-
-    Attributes:
-        parameters: For each step, where the distribution's parameters are written before its action
-            is drawn, ``[*batch, parameter_features]``.
-    """
-
-    parameters: Sequence[Array]
-
-    def begin(self, deterministic: bool) -> None:
-        """Begin a rollout: draw the random numbers of all steps, unless modes are taken."""
-
-    def __call__(self, t: int) -> Array:
-        """The actions of step ``t``, ``[*batch, *shape]``."""
-
-
-class CategoricalDraws:
-    """Draws one of n actions.
+class Draws:
+    """Draws one of n actions as `Categorical.sample` does, bit for bit, without allocating memory.
 
     Args:
         outputs: Where ``"action"`` ``[time, *batch]`` and ``"logits"`` ``[time, *batch, n]`` are
             written.
+
+    Attributes:
+        parameters: For each step, where the logits are written before its action is drawn.
     """
 
     def __init__(self, outputs: Mapping[str, Tensor]) -> None:
@@ -145,6 +131,7 @@ class CategoricalDraws:
         self._scores = np.empty_like(self.parameters[0])
 
     def begin(self, deterministic: bool) -> None:
+        """Begin a rollout: draw the random numbers of all steps, unless modes are taken."""
         if deterministic:
             self._noise.zero_()
             return
@@ -152,5 +139,6 @@ class CategoricalDraws:
             noise.exponential_().log_()
 
     def __call__(self, t: int) -> Array:
+        """The actions of step ``t``, ``[*batch]``."""
         np.subtract(self.parameters[t], self._clocks[t], out=self._scores)
         return self._scores.argmax(-1, out=self._actions[t])

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from ...base.tensordicts import uniform_like
-from .action_distribution import ActionDistribution, CategoricalDraws, Draws, forbid
+from .action_distribution import ActionDistribution, Draws, forbid
 
 
 class Discrete(ActionDistribution):
@@ -51,7 +51,7 @@ class Categorical(Discrete):
         return {"action": _choose(parameters, deterministic), "logits": parameters}
 
     def draws(self, outputs: Mapping[str, Tensor]) -> Draws:
-        return CategoricalDraws(outputs)
+        return Draws(outputs)
 
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = parameters.log_softmax(-1)
