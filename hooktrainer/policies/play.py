@@ -7,7 +7,7 @@ import os
 import reprlib
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -54,24 +54,6 @@ class Step:
     return_: float
 
 
-class Plays(Protocol):
-    """A `LoadedPolicy`, or an object with its methods."""
-
-    saved: SavedPolicy
-
-    def __call__(self, observation: Any, action_mask: Any = None) -> Any:
-        """Return the action."""
-
-    def reset(self) -> None:
-        """Reset the hidden states."""
-
-    def seed(self, seed: int | None) -> None:
-        """Seed the samples; called only if ``deterministic`` is false."""
-
-    def make_env(self, **kwargs: Any) -> Any:
-        """Make an environment."""
-
-
 def episode_seed(seed: int, episode: int) -> int:
     """The seed of an episode, which depends on these two numbers alone; below 2³¹."""
     check_not_negative("seed", seed)
@@ -80,7 +62,7 @@ def episode_seed(seed: int, episode: int) -> int:
 
 
 def play_episodes(
-    policy: Plays,
+    policy: LoadedPolicy,
     seed: int = SEED,
     episodes: int = EPISODES,
     on_step: Callable[[Step], None] | None = None,
@@ -115,7 +97,7 @@ def play_episodes(
 
 
 def _play(
-    policy: Plays, env: Any, seed: int, episode: int, on_step: Callable[[Step], None] | None
+    policy: LoadedPolicy, env: Any, seed: int, episode: int, on_step: Callable[[Step], None] | None
 ) -> Episode:
     policy.reset()
     if not getattr(policy, "deterministic", True):

@@ -210,23 +210,21 @@ def _behind(path: Path) -> Path:
 def _find_in(directory: Path, word: str) -> SavedPolicy:
     policies, damaged = scan_policies(directory)
     if word == "best":
-        found = best_policy(policies)
-        if found is None and policies:
+        if (best := best_policy(policies)) is not None:
+            return best
+        if policies:
             raise CheckpointError(
                 f"no policy in {directory} has been evaluated, so none is the best: run "
                 f"hooktrainer policies evaluate {shell_word(directory.parent)}."
             )
-    elif word == "latest":
-        found = policies[-1] if policies else None
     else:
-        found = next((saved for saved in policies if saved.frames == int(word)), None)
-    if found is None and damaged and (word == "latest" or word.isdecimal()):
+        for saved in reversed(policies):
+            if word == "latest" or saved.frames == int(word):
+                return saved
         for path, reason in damaged.items():
             if word == "latest" or int(path.name.removeprefix("step_")) == int(word):
                 raise DamagedCheckpointError(reason)
-    if found is None:
-        raise CheckpointError(f"there is no policy {word!r}. {_what_there_is(directory)}")
-    return found
+    raise CheckpointError(f"there is no policy {word!r}. {_what_there_is(directory)}")
 
 
 def _what_there_is(directory: Path) -> str:
@@ -303,9 +301,9 @@ class Evaluation:
             raise ValueError(f"{len(returns)} returns and {len(lengths)} lengths")
         if not all(type(x) is float or (type(x) is int and abs(x) < 1 << 53) for x in returns):
             raise ValueError("returns are numbers")
-        seed, *lengths = map(_count, (data["seed"], *lengths))
         seconds = _number(data.get("seconds", 0.0))
-        return cls(seed, tuple(map(float, returns)), tuple(lengths), seconds)
+        counts = tuple(map(_count, lengths))
+        return cls(_count(data["seed"]), tuple(map(float, returns)), counts, seconds)
 
 
 def _mean(values: Sequence[float]) -> float:

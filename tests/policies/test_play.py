@@ -221,17 +221,6 @@ def test_every_form_that_a_collector_takes_is_made_again(env, reload):
     made.close()
 
 
-def test_the_environment_of_an_algorithm_is_made_again(reload):
-    from hooktrainer.algorithms.task import _clipped
-    from hooktrainer.networks import DiagonalGaussianPolicy
-
-    loaded = reload(DiagonalGaussianPolicy(mlp(3, 1, (8,)), 1), _clipped("Pendulum-v1", {"g": 9.0}))
-    env = loaded.make_env()
-    assert isinstance(env, gym.wrappers.ClipAction)
-    assert env.unwrapped.g == 9.0
-    env.close()
-
-
 def test_a_function_that_nobody_can_import_is_said(reload):
     env = gym.wrappers.TransformReward(gym.make("CartPole-v1"), lambda reward: 2 * reward)
     loaded = reload(policy(4, 2), lambda: env)

@@ -40,6 +40,7 @@ from hooktrainer.networks import (
     DeterministicPolicy,
     DiagonalGaussianPolicy,
     EpsilonGreedy,
+    NetworkFactory,
     Policy,
     QNetwork,
     RunningNorm,

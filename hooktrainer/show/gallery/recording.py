@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from ...errors import ConfigError
 from ...log.media import DEFAULT_FPS
-from ...policies import Step, play_episodes
-from ...policies.play import Plays
+from ...policies import LoadedPolicy, Step, play_episodes
 from ...policies.saved import SEED
 
 Frame = NDArray[np.uint8]
@@ -93,7 +92,7 @@ class Recording:
 
 
 def record_episodes(
-    policy: Plays, *, seed: int = SEED, episodes: int = 1, view: View | None = None
+    policy: LoadedPolicy, *, seed: int = SEED, episodes: int = 1, view: View | None = None
 ) -> list[Recording]:
     """Play episodes in a new environment and record them.
 
@@ -129,7 +128,7 @@ def record_episodes(
     ]
 
 
-def _open(policy: Plays) -> tuple[Any, str | None]:
+def _open(policy: LoadedPolicy) -> tuple[Any, str | None]:
     """Make an environment that renders, or one that does not and the reason."""
     draw_off_screen()
     plain = policy.make_env()
