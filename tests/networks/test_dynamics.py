@@ -15,23 +15,17 @@ def transitions(number: int) -> tuple[torch.Tensor, ...]:
     return observation, action, following, -observation.abs().sum(-1, keepdim=True)
 
 
-def fitted(steps: int = 400) -> DynamicsEnsemble:
+def test_it_learns_to_predict_the_next_observation_and_the_reward():
     torch.manual_seed(0)
     model = DynamicsEnsemble(2, 1, num_models=3, num_cells=(32, 32))
     data = transitions(1_000)
     model.update(*data)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(steps):
+    for _ in range(400):
         rows = torch.randint(1_000, (3, 128))
-        loss = model.loss(*(entry[rows] for entry in data))
-        loss.backward()
+        model.loss(*(entry[rows] for entry in data)).backward()
         optimizer.step()
         optimizer.zero_grad()
-    return model
-
-
-def test_it_predicts_the_next_observation_and_the_reward():
-    model = fitted()
     observation, action, following, reward = transitions(500)
     predicted, predicted_reward = model.sample(observation, action)
     assert predicted.shape == following.shape

@@ -73,29 +73,21 @@ def test_an_onlooker_sees_every_moment_and_the_end(reload):
     assert steps[0].env.render_mode == "rgb_array"
 
 
-def test_an_environment_of_the_callers_stays_open(reload):
-    class Closes(Toy):
-        closed = 0
-
-        def close(self):
-            self.closed += 1
-
-    env = Closes()
-    play_episodes(reload(policy()), episodes=1, env=env)
-    assert env.closed == 0
-
-
-def test_actions_are_repeated_as_in_training(reload):
+def test_actions_are_repeated_as_in_training_and_the_callers_environment_stays_open(reload):
     class Steps(Toy):
-        taken = 0
+        taken = closed = 0
 
         def step(self, action):
             self.taken += 1
             return super().step(action)
 
+        def close(self):
+            self.closed += 1
+
     env = Steps()
     (episode,) = play_episodes(reload(policy(), frame_skip=2), episodes=1, env=env)
     assert episode.length == -(-env.taken // 2)
+    assert env.closed == 0
 
 
 def test_a_recurrent_policy_forgets_between_episodes(reload):
