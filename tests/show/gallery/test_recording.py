@@ -13,11 +13,11 @@ import torch
 from saved_runs import Drawing, Failing, Still
 from toy_parallel import Leaving
 
+from hooktrainer.collect.agents import make_world
 from hooktrainer.errors import ConfigError
 from hooktrainer.loop.cadence import Progress
 from hooktrainer.networks import AgentsPolicy, Policy, distribution_for, mlp
 from hooktrainer.policies import load_policy, play_episodes
-from hooktrainer.policies.describe_environment import describe
 from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.show.gallery import View, record_episodes
 from hooktrainer.show.gallery.recording import advice, draw_off_screen, scaled
@@ -80,7 +80,8 @@ def test_invalid_views_are_refused(wrong):
 
 
 def still_agents(env: str) -> AgentsPolicy:
-    groups = describe(env).groups
+    world = make_world(env, 1)
+    world.close()
     return AgentsPolicy(
         {
             group.name: Policy(
@@ -88,7 +89,7 @@ def still_agents(env: str) -> AgentsPolicy:
                 distribution_for(group.action_space),
                 [(group.name, "observation")],
             )
-            for group in groups
+            for group in world.groups
             for width in [distribution_for(group.action_space).parameter_features]
         }
     )
