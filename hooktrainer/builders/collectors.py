@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
+from tensordict.nn import InteractionType
 
 from ..collect import VectorCollector
 from ..collect.episodes_collector import device_of
@@ -28,19 +28,18 @@ def sync_sync_collector(
     num_collectors: int | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Build collectors that wait for each other, whose environments do too.
+    """Build TorchRL collectors that wait for each other.
 
     Args:
         env_fns: Builds an environment, or several such functions, one for each.
         env_kwargs: Keyword arguments of those functions, the same for all or one for each.
         num_env_per_collector: Environments of one collector. May be left out if ``env_fns`` is a
             list and ``num_collectors`` is given.
-        num_collectors: Number of collectors, each a process; likewise. One collector lives in this
-            process.
+        num_collectors: Number of collectors, each a process; likewise.
         **kwargs: For TorchRL's collector: ``policy``, ``frames_per_batch``, ``total_frames``, ….
 
     Returns:
-        A ``torchrl.collectors.Collector``, or a ``MultiSyncCollector`` of several.
+        A ``torchrl.collectors.Collector`` in this process, or a ``MultiSyncCollector`` of several.
 
     Raises:
         ConfigError: If the numbers do not fit together.
@@ -61,20 +60,9 @@ def sync_async_collector(
     num_collectors: int | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Build collectors that do not wait for each other, whose environments do.
+    """Build a ``MultiAsyncCollector`` of TorchRL, whose collectors do not wait for each other.
 
-    Args:
-        env_fns: As for `sync_sync_collector`, like the other arguments.
-        env_kwargs: Keyword arguments of those functions.
-        num_env_per_collector: Environments of one collector.
-        num_collectors: Number of collectors, each a process.
-        **kwargs: For TorchRL's collector.
-
-    Returns:
-        A ``torchrl.collectors.MultiAsyncCollector``.
-
-    Raises:
-        ConfigError: If the numbers do not fit together.
+    Arguments and errors are those of `sync_sync_collector`.
     """
     groups = _grouped(env_fns, env_kwargs, num_env_per_collector, num_collectors)
     from torchrl.collectors import MultiAsyncCollector
@@ -91,10 +79,9 @@ def make_collector_onpolicy(
     """Build a collector for training on what the present policy collects.
 
     Args:
-        make_env: A Gymnasium environment id, a function that builds a Gymnasium environment, or one
-            that builds a TorchRL environment. The first two make a `VectorCollector` of
-            ``cfg.num_workers`` environments, several times as fast as the TorchRL collector that
-            the third makes. What `parallel_env_constructor` returns will do as well.
+        make_env: A Gymnasium id, or a function that builds a Gymnasium environment: these make a
+            `VectorCollector` of ``cfg.num_workers`` environments. Or a function that builds a
+            TorchRL environment, or the result of `parallel_env_constructor`.
         actor_model_explore: The policy.
         cfg: An `OnPolicyCollectorConfig`, or an object with its attributes; of an `EnvConfig`
             ``max_frames_per_traj`` is read, and ``frame_skip`` with an id.
@@ -116,16 +103,8 @@ def make_collector_offpolicy(
 ) -> Any:
     """Build a collector for training from a replay buffer.
 
-    Args:
-        make_env: As for `make_collector_onpolicy`. Multi-step rewards and asynchronous collection
-            need a TorchRL environment.
-        actor_model_explore: The policy, with its exploration.
-        cfg: An `OffPolicyCollectorConfig`, or an object with its attributes; and as for
-            `make_collector_onpolicy`.
-        make_env_kwargs: Keyword arguments of ``make_env``, or of the environment with an id.
-
-    Raises:
-        ConfigError: If the configuration cannot work.
+    Multi-step rewards and asynchronous collection need a TorchRL environment. Arguments and errors
+    are those of `make_collector_onpolicy`, with an `OffPolicyCollectorConfig`.
     """
     read = Reader(cfg, "make_collector_offpolicy")
     return _make_collector(make_env, actor_model_explore, read, make_env_kwargs, off_policy=True)
@@ -139,18 +118,24 @@ def _make_collector(
     *,
     off_policy: bool,
 ) -> Any:
+    exploration = read("exploration_type")
+    if not isinstance(exploration, InteractionType):
+        known = {kind.name.lower(): kind for kind in InteractionType}
+        exploration = known[read.one_of("exploration_type", tuple(known))]
     options: dict[str, Any] = {
         "policy": policy,
         "frames_per_batch": read("frames_per_batch"),
         "total_frames": read("total_frames"),
-        "exploration_type": _exploration_type(read("exploration_type")),
+        "exploration_type": exploration,
     }
     if off_policy:
         options["init_random_frames"] = read("init_random_frames")
+    in_each: int | None = read("env_per_collector", None)
+    if in_each is not None and in_each < 1:
+        raise read.refusal("env_per_collector", "has to be 1 or more, or None.")
     looked_at = look_at(make_env, env_kwargs)
-    if looked_at.is_gymnasium:
-        return _gymnasium_collector(make_env, read, env_kwargs, looked_at, options)
-    return _torchrl_collector(make_env, read, env_kwargs, looked_at, options)
+    collector = _gymnasium_collector if looked_at.is_gymnasium else _torchrl_collector
+    return collector(make_env, read, env_kwargs, looked_at, in_each, options)
 
 
 def _gymnasium_collector(
@@ -158,7 +143,8 @@ def _gymnasium_collector(
     read: Reader,
     env_kwargs: Mapping[str, Any] | None,
     looked_at: LookedAt,
-    options: Mapping[str, Any],
+    in_each: int | None,
+    options: dict[str, Any],
 ) -> VectorCollector:
     _refuse_torchrl_options(
         read, "needs a TorchRL environment: let make_env build one, GymEnv for instance."
@@ -173,12 +159,21 @@ def _gymnasium_collector(
         raise read.refusal(
             "pin_memory", f"is for a policy on a CUDA device, not on {computes}: set it to False."
         )
-    number, in_each = read("num_workers"), _envs_per_collector(read)
+    number, is_id = read("num_workers"), isinstance(make_env, str)
     # A function repeats actions itself, as one that builds a TorchRL environment does.
-    frame_skip = read("frame_skip", 1) if isinstance(make_env, str) else 1
-    limit = read("max_frames_per_traj", 0) * frame_skip
+    frame_skip = read("frame_skip", 1) if is_id else 1
+    limit, own = read("max_frames_per_traj", 0) * frame_skip, looked_at.max_steps
+    if limit <= 0 or (own is not None and own <= limit):
+        limit = None
+    kwargs = dict(env_kwargs or {})
+    env: Any = partial(_build_limited, make_env, kwargs, limit)
+    if is_id:
+        env = copy.deepcopy(find_spec(make_env))
+        kwargs.pop(_LIMIT, None)
+        env.kwargs |= kwargs
+        env.max_episode_steps = limit or own
     return VectorCollector(
-        limited(make_env, env_kwargs, looked_at, limit),
+        env,
         num_envs=number,
         seed=read("seed"),
         frame_skip=frame_skip,
@@ -193,19 +188,19 @@ def _torchrl_collector(
     read: Reader,
     env_kwargs: Mapping[str, Any] | None,
     looked_at: LookedAt,
-    options: Mapping[str, Any],
+    in_each: int | None,
+    options: dict[str, Any],
 ) -> Any:
-    options = dict(options)
     if read("multi_step", False):
         from torchrl.data import MultiStep
 
         options["postproc"] = MultiStep(gamma=read("gamma"), n_steps=read("n_steps_return"))
-    number = -(-read("num_workers") // (_envs_per_collector(read) or 1))
+    number = -(-read("num_workers") // (in_each or 1))
     if looked_at.is_built and number > 1:
         raise ConfigError(
             f"make_env={make_env} is built already, but cfg.num_workers={read('num_workers')} with "
-            f"cfg.env_per_collector={read('env_per_collector', None)} are {number} collectors, "
-            "each with environments of its own: give a function that builds them."
+            f"cfg.env_per_collector={in_each} are {number} collectors: give a function that builds "
+            "the environments of each."
         )
     devices = read.devices("collector_device")
     # An environment that counts its steps, as the builders make it, has its limit itself.
@@ -214,7 +209,7 @@ def _torchrl_collector(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "split_trajs=True")  # which multi-step rewards need
         collector = kind(
-            make_env if not looked_at.is_built else [make_env],
+            [make_env] if looked_at.is_built else make_env,
             env_kwargs,
             num_env_per_collector=1,  # make_env builds all environments of a collector
             num_collectors=number,
@@ -235,24 +230,6 @@ def _refuse_torchrl_options(read: Reader, why: str) -> None:
             raise read.refusal(option, why)
 
 
-def _envs_per_collector(read: Reader) -> int | None:
-    number: int | None = read("env_per_collector", None)
-    if number is not None and number < 1:
-        raise read.refusal("env_per_collector", "has to be 1 or more, or None.")
-    return number
-
-
-def _exploration_type(name: Any) -> Any:
-    from torchrl.envs import ExplorationType
-
-    if isinstance(name, ExplorationType):
-        return name
-    known = {kind.name.lower(): kind for kind in ExplorationType}
-    if str(name).lower() not in known:
-        raise ConfigError(f"cfg.exploration_type={name!r} is not one of {', '.join(known)}.")
-    return known[str(name).lower()]
-
-
 def _grouped(
     env_fns: EnvFns,
     env_kwargs: EnvKwargs,
@@ -271,8 +248,7 @@ def _grouped(
     if num_env_per_collector is None and num_collectors is None:
         raise ConfigError("pass num_env_per_collector or num_collectors.")
     size = num_env_per_collector or -(-number // (num_collectors or 1))
-    groups = -(-number // size)
-    if num_collectors is not None and groups != num_collectors:
+    if num_collectors not in (None, groups := -(-number // size)):
         raise ConfigError(
             f"{number} environments, {size} to a collector, make {groups} collectors, but "
             f"num_collectors={num_collectors}."
@@ -281,32 +257,21 @@ def _grouped(
         env_kwargs = [dict(env_kwargs or {})] * number
     if len(env_kwargs) != number:
         raise ConfigError(f"env_kwargs has {len(env_kwargs)} entries for {number} environments.")
-    pairs = list(zip(env_fns, env_kwargs, strict=True))
-    return [_Envs(pairs[start : start + size]) for start in range(0, number, size)]
+    starts = range(0, number, size)
+    return [partial(_build, env_fns[i : i + size], env_kwargs[i : i + size]) for i in starts]
 
 
-class _Envs:
-    """Builds the environments of one collector: one as it is, several in processes of their own."""
+def _build(env_fns: Sequence[Callable[..., Any]], kwargs: Sequence[Mapping[str, Any]]) -> Any:
+    """Build the environments of one collector: one unchanged, several in processes."""
+    if len(env_fns) == 1:
+        return env_fns[0] if _is_built(env_fns[0]) else env_fns[0](**kwargs[0])
+    from torchrl.envs import ParallelEnv
 
-    def __init__(self, pairs: Sequence[tuple[Callable[..., Any], Mapping[str, Any]]]) -> None:
-        self._pairs = list(pairs)
-
-    def __call__(self) -> Any:
-        if len(self._pairs) == 1:
-            env_fn, kwargs = self._pairs[0]
-            return build(env_fn, kwargs)
-        from torchrl.envs import ParallelEnv
-
-        env_fns, kwargs_of_all = zip(*self._pairs, strict=True)
-        return ParallelEnv(len(env_fns), list(env_fns), create_env_kwargs=list(kwargs_of_all))
+    return ParallelEnv(len(env_fns), list(env_fns), create_env_kwargs=list(kwargs))
 
 
-# -- What ``make_env`` may be, and what it builds.
-
-
-@dataclass(frozen=True)
-class LookedAt:
-    """What is known of the environments that ``make_env`` builds.
+class LookedAt(NamedTuple):
+    """The environments that ``make_env`` builds.
 
     Attributes:
         is_gymnasium: Whether they are Gymnasium's, not TorchRL's.
@@ -322,57 +287,28 @@ class LookedAt:
 
 
 def look_at(make_env: Any, env_kwargs: Mapping[str, Any] | None) -> LookedAt:
-    """What ``make_env`` builds; unless it is an id, one is built to see, and closed."""
+    """Describe what ``make_env`` builds; unless it is an id, one is built, and closed."""
     if isinstance(make_env, str):
-        spec = find_spec(make_env)
-        own = (env_kwargs or {}).get(_LIMIT, spec.max_episode_steps)
+        own = (env_kwargs or {}).get(_LIMIT, find_spec(make_env).max_episode_steps)
         return LookedAt(True, max_steps=None if own == -1 else own)  # -1 switches it off
     is_built = _is_built(make_env)
-    env = build(make_env, env_kwargs)
+    env = _build([make_env], [env_kwargs or {}])
     try:
         if isinstance(env, gym.Env):
             return LookedAt(True, max_steps=env.spec.max_episode_steps if env.spec else None)
-        counts_steps = "step_count" in env.observation_spec.keys(True, True)
-        return LookedAt(False, is_built, counts_steps)
+        return LookedAt(False, is_built, "step_count" in env.observation_spec.keys(True, True))
     finally:
         if not is_built:
             env.close()
-
-
-def build(make_env: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
-    """Call ``make_env``, unless it is a TorchRL environment itself."""
-    return make_env if _is_built(make_env) else make_env(**(env_kwargs or {}))
-
-
-def limited(
-    make_env: str | Callable[..., gym.Env[Any, Any]],
-    env_kwargs: Mapping[str, Any] | None,
-    looked_at: LookedAt,
-    limit: int,
-) -> Any:
-    """What builds the same Gymnasium environments, their episodes limited to ``limit`` steps.
-
-    A limit of 0 or less is none; a lower one of the environment itself stays.
-    """
-    own = looked_at.max_steps
-    needs_limit = limit > 0 and (own is None or own > limit)
-    if not isinstance(make_env, str):
-        return partial(_build_limited, make_env, env_kwargs, limit if needs_limit else None)
-    spec = copy.deepcopy(find_spec(make_env))
-    spec.kwargs |= {k: v for k, v in (env_kwargs or {}).items() if k != _LIMIT}
-    spec.max_episode_steps = limit if needs_limit else own
-    return spec
 
 
 _LIMIT = "max_episode_steps"
 
 
 def _build_limited(
-    make_env: Callable[..., gym.Env[Any, Any]],
-    env_kwargs: Mapping[str, Any] | None,
-    limit: int | None,
+    make_env: Callable[..., gym.Env[Any, Any]], kwargs: Mapping[str, Any], limit: int | None
 ) -> gym.Env[Any, Any]:
-    env = make_env(**(env_kwargs or {}))
+    env = make_env(**kwargs)
     return env if limit is None else gym.wrappers.TimeLimit(env, limit)
 
 

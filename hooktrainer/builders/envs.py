@@ -72,9 +72,9 @@ def transformed_env_constructor(
         cfg: An `EnvConfig`, or an object with its attributes and ``collector_device``.
         video_tag: If given, episodes are filmed for ``logger`` under this name.
         logger: Where the films go.
-        stats: ``"loc"`` and ``"scale"`` to normalize observations by, as
-            `get_stats_random_rollout` returns them. Without them, and without ``vecnorm``, call
-            ``init_stats`` of the environment's ``ObservationNorm``.
+        stats: ``"loc"`` and ``"scale"`` to normalize observations by, from
+            `get_stats_random_rollout`. Without them, and without ``vecnorm``, call ``init_stats``
+            of the environment's ``ObservationNorm``.
         norm_obs_only: Whether rewards are left alone.
         use_env_creator: Whether to return an ``EnvCreator``, which shares running statistics
             between processes.
@@ -83,8 +83,8 @@ def transformed_env_constructor(
         return_transformed_envs: Whether to apply the transforms.
         action_dim_gsde: Size of the action, for state-dependent noise (``cfg.gSDE``).
         state_dim_gsde: Size of the state, likewise.
-        batch_dims: Batch dimensions of the environment. Not needed: the transforms see them.
-        obs_norm_state_dict: ``"loc"`` and ``"scale"``, used where ``stats`` is not given.
+        batch_dims: Ignored: the transforms see the batch dimensions.
+        obs_norm_state_dict: ``"loc"`` and ``"scale"``, used if ``stats`` is not given.
 
     Raises:
         ConfigError: If two environments are given, or the configuration cannot work.
@@ -190,12 +190,15 @@ def get_stats_random_rollout(
 
 
 def _only_observation(env: Any) -> Any:
-    own = {"step_count", "is_init"}  # written by transforms
-    state = set(env.state_spec.keys(True, True))
-    keys = [k for k in env.observation_spec.keys(True, True) if k not in own | state]
+    keys = _observations(env, {"step_count", "is_init"})  # written by transforms
     if len(keys) != 1:
         raise ConfigError(f"get_stats_random_rollout: pass key=, one of {sorted(map(str, keys))}.")
     return keys[0]
+
+
+def _observations(env: Any, others: set[str]) -> list[Any]:
+    others = others | set(env.state_spec.keys(True, True))
+    return [key for key in env.observation_spec.keys(True, True) if key not in others]
 
 
 def _library_env(read: Reader, film: bool, **kwargs: Any) -> Any:
@@ -223,18 +226,6 @@ def _library_env(read: Reader, film: bool, **kwargs: Any) -> Any:
     return DMControlEnv(read("env_name"), read("env_task"), **arguments | kwargs)
 
 
-def _check_normalization(read: Reader, pixels: bool, vecnorm: bool, scaling: float | None) -> None:
-    """Refuse what would be left out."""
-    if vecnorm and pixels:
-        raise read.refusal("vecnorm", "is for vectors, not for pictures (cfg.from_pixels=True).")
-    if read("norm_rewards", False) and not vecnorm:
-        raise read.refusal("norm_rewards", "needs cfg.vecnorm=True.")
-    if read("norm_rewards", False) and scaling is not None:
-        raise read.refusal("norm_rewards", f"excludes cfg.reward_scaling={scaling}: leave one out.")
-    if read("reward_loc", 0.0) and scaling is None:
-        raise read.refusal("reward_loc", "needs cfg.reward_scaling: 1.0 leaves the scale alone.")
-
-
 def _transformed(
     env: Any,
     read: Reader,
@@ -248,46 +239,53 @@ def _transformed(
     from torchrl.envs import transforms as t
 
     env = t.TransformedEnv(env, auto_unwrap=False)
+    add = env.append_transform
     pixels, vecnorm, frames = read("from_pixels", False), read("vecnorm"), read("catframes", 0)
     scaling = read("reward_scaling", None)
-    _check_normalization(read, pixels, vecnorm, scaling)
-    norm_rewards = read("norm_rewards", False) and not norm_obs_only
+    norm_rewards = read("norm_rewards", False)
+    for field, is_wrong, why in (
+        ("vecnorm", vecnorm and pixels, "is for vectors, not for pictures (cfg.from_pixels=True)."),
+        ("norm_rewards", norm_rewards and not vecnorm, "needs cfg.vecnorm=True."),
+        ("norm_rewards", norm_rewards and scaling is not None, "excludes cfg.reward_scaling."),
+        ("reward_loc", read("reward_loc", 0.0) and scaling is None, "needs cfg.reward_scaling."),
+    ):
+        if is_wrong:
+            raise read.refusal(field, why)
+    norm_rewards = norm_rewards and not norm_obs_only
     norm = {**(stats or {}), "standard_normal": True}
     if video_tag:
         from torchrl.record import VideoRecorder
 
         tag = f"{video_tag}_{read('env_name', 'env')}_video"
-        env.append_transform(VideoRecorder(logger=logger, tag=tag))
+        add(VideoRecorder(logger=logger, tag=tag))
     if pixels:
-        env.append_transform(t.ToTensorImage())
+        add(t.ToTensorImage())
         if crop := read("center_crop", ()):
-            env.append_transform(t.CenterCrop(*crop))
+            add(t.CenterCrop(*crop))
         size = read("image_size")
-        env.append_transform(t.Resize(size, size))
+        add(t.Resize(size, size))
         if read("grayscale"):
-            env.append_transform(t.GrayScale())
-        env.append_transform(t.FlattenObservation(0, -3, allow_positive_dim=True))
+            add(t.GrayScale())
+        add(t.FlattenObservation(0, -3, allow_positive_dim=True))
         if frames > 1:
-            env.append_transform(t.CatFrames(N=frames, in_keys=["pixels"], dim=-3))
-        env.append_transform(t.ObservationNorm(**norm, in_keys=["pixels"]))
+            add(t.CatFrames(N=frames, in_keys=["pixels"], dim=-3))
+        add(t.ObservationNorm(**norm, in_keys=["pixels"]))
     if scaling is not None and not norm_obs_only:
-        env.append_transform(t.RewardScaling(read("reward_loc", 0.0), scaling))
+        add(t.RewardScaling(read("reward_loc", 0.0), scaling))
     if not pixels:
-        state = set(env.state_spec.keys(True, True))
-        keys = [k for k in env.observation_spec.keys(True, True) if k != "pixels"]
-        keys = [k for k in keys if k not in state]
-        env.append_transform(t.CatTensors(in_keys=keys, out_key=OBSERVATION_KEY))
+        keys = _observations(env, {"pixels"})
+        add(t.CatTensors(in_keys=keys, out_key=OBSERVATION_KEY))
         if vecnorm:
             normalized = [OBSERVATION_KEY, "reward"] if norm_rewards else [OBSERVATION_KEY]
-            env.append_transform(t.VecNormV2(in_keys=normalized, decay=0.9999))
+            add(t.VecNormV2(in_keys=normalized, decay=0.9999))
         else:
-            env.append_transform(t.ObservationNorm(**norm, in_keys=[OBSERVATION_KEY]))
-    env.append_transform(t.DoubleToFloat())
+            add(t.ObservationNorm(**norm, in_keys=[OBSERVATION_KEY]))
+    add(t.DoubleToFloat())
     if not pixels and frames > 1:
-        env.append_transform(t.CatFrames(N=frames, in_keys=[OBSERVATION_KEY], dim=-1))
+        add(t.CatFrames(N=frames, in_keys=[OBSERVATION_KEY], dim=-1))
     if gsde is not None:
-        env.append_transform(t.gSDENoise(action_dim=gsde[0], state_dim=gsde[1]))
+        add(t.gSDENoise(action_dim=gsde[0], state_dim=gsde[1]))
     limit = read("max_frames_per_traj", 0)
-    env.append_transform(t.StepCounter(max_steps=limit if limit > 0 else None))
-    env.append_transform(t.InitTracker())
+    add(t.StepCounter(max_steps=limit if limit > 0 else None))
+    add(t.InitTracker())
     return env

@@ -6,7 +6,6 @@ import warnings
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
 
 from ..errors import ConfigError
 from ..hooks import (
@@ -79,7 +78,10 @@ def make_trainer(
         cfg = TrainerConfig()
     read = Reader(cfg, "make_trainer")
     frame_skip, batch_size = read("frame_skip"), read("batch_size")
-    optimizer = _make_optimizer(loss_module, read)
+    optimizer_options = {"lr": read("lr"), "weight_decay": read("weight_decay")}
+    if (kind := read.one_of("optimizer", tuple(_OPTIMIZERS))) == "adam":
+        optimizer_options["betas"] = tuple(read("betas", TrainerConfig.betas))
+    optimizer = _OPTIMIZERS[kind](loss_module.parameters(), **optimizer_options)
     device = next(loss_module.parameters()).device
     if read("record_video", False) and not _films(recorder):
         raise read.refusal(
@@ -87,10 +89,11 @@ def make_trainer(
             "needs a recorder that films: build it with transformed_env_constructor(cfg, "
             "video_tag=..., logger=...).",
         )
-    if logger is None:
-        logger = _make_logger(loss_module, read)
-    if logger is not None:
-        for each in logger if isinstance(logger, (list, tuple)) else [logger]:
+    if logger is None:  # what the fields of a LoggerConfig name, if they are there
+        name = generate_exp_name(read("exp_name", "") or "run", type(loss_module).__name__)
+        logger = get_logger(read("logger", None), "runs", name)
+    for each in logger if isinstance(logger, (list, tuple)) else [logger]:
+        if each is not None:
             each.log_hparams(cfg)
     trainer = Trainer(
         collector=collector,
@@ -119,7 +122,9 @@ def make_trainer(
     else:
         BatchSubSampler(batch_size, read("sub_traj_len")).register(trainer)
         if device.type != "cpu":
-            trainer.register_op("process_optim_batch", _to(device), priority=AFTER)
+            trainer.register_op(
+                "process_optim_batch", lambda batch: batch.to(device), priority=AFTER
+            )
     if read.one_of("lr_scheduler", ("cosine", "")) == "cosine":
         Schedule.cosine(optimizer, "lr", read("lr"), 0.0).register(trainer)
     else:
@@ -137,17 +142,27 @@ def make_trainer(
         frames = read("frames_per_batch")
         trainer.register_op("post_steps", policy_exploration.step, frames=frames)
     if recorder is not None:
-        _register_recorders(trainer, recorder, policy_exploration, read)
+        from torchrl.envs import ExplorationType
+
+        shared = {
+            "record_interval": read("record_interval"),
+            "record_frames": read("record_frames"),
+            "frame_skip": frame_skip,
+            "policy_exploration": policy_exploration,
+            "environment": recorder,
+        }
+        keys = read("recorder_log_keys", None)
+        LogValidationReward(log_keys=keys, **shared).register(trainer)
+        LogValidationReward(
+            exploration_type=ExplorationType.RANDOM,
+            suffix="exploration",
+            out_keys={("next", "reward"): "r_evaluation_exploration"},
+            **shared,
+        ).register(trainer, "log_validation_reward_exploration")
     UpdateWeights(trainer.source, 1).register(trainer)
     LogScalar().register(trainer)
     CountFramesLog(frame_skip=frame_skip).register(trainer)
     return trainer
-
-
-def _make_logger(loss_module: Any, read: Reader) -> Any:
-    """What the fields of a `LoggerConfig` name, if they are there."""
-    name = generate_exp_name(read("exp_name", "") or "run", type(loss_module).__name__)
-    return get_logger(read("logger", None), "runs", name)
 
 
 def _films(recorder: Any) -> bool:
@@ -155,42 +170,6 @@ def _films(recorder: Any) -> bool:
 
     transform = getattr(recorder, "transform", None)
     return transform is not None and any(isinstance(m, VideoRecorder) for m in transform.modules())
-
-
-def _make_optimizer(loss_module: Any, read: Reader) -> torch.optim.Optimizer:
-    name = read.one_of("optimizer", tuple(_OPTIMIZERS))
-    options = {"lr": read("lr"), "weight_decay": read("weight_decay")}
-    if name == "adam":
-        options["betas"] = tuple(read("betas", TrainerConfig.betas))
-    return _OPTIMIZERS[name](loss_module.parameters(), **options)
-
-
-def _register_recorders(trainer: Trainer, recorder: Any, policy: Any, read: Reader) -> None:
-    """Evaluate as the policy is, and as it explores."""
-    from torchrl.envs import ExplorationType
-
-    shared = {
-        "record_interval": read("record_interval"),
-        "record_frames": read("record_frames"),
-        "frame_skip": read("frame_skip"),
-        "policy_exploration": policy,
-        "environment": recorder,
-    }
-    keys = read("recorder_log_keys", None)
-    LogValidationReward(log_keys=keys, **shared).register(trainer)
-    LogValidationReward(
-        exploration_type=ExplorationType.RANDOM,
-        suffix="exploration",
-        out_keys={("next", "reward"): "r_evaluation_exploration"},
-        **shared,
-    ).register(trainer, "log_validation_reward_exploration")
-
-
-def _to(device: torch.device) -> Any:
-    def to_device(batch: TensorDictBase) -> TensorDictBase:
-        return batch.to(device)
-
-    return to_device
 
 
 def make_dqn_loss(model: Any, cfg: Any) -> tuple[Any, Any]:
@@ -218,26 +197,23 @@ def make_dqn_loss(model: Any, cfg: Any) -> tuple[Any, Any]:
                 "torchrl.modules.DistributionalQValueActor; a QNetwork has single values."
             )
         loss_module = DQNLoss(
-            model,
-            gamma=read("gamma"),
-            loss_function=read("loss_function"),
-            delay_value=delay,
+            model, gamma=read("gamma"), loss_function=read("loss_function"), delay_value=delay
+        )
+        return loss_module, make_target_updater(cfg, loss_module)
+    from torchrl import objectives
+
+    if distributional:
+        loss_module = objectives.DistributionalDQNLoss(
+            model, gamma=read("gamma"), delay_value=delay
         )
     else:
-        from torchrl import objectives
-
-        if distributional:
-            loss_module = objectives.DistributionalDQNLoss(
-                model, gamma=read("gamma"), delay_value=delay
-            )
-        else:
-            loss_module = objectives.DQNLoss(
-                model,
-                loss_function=read("loss_function"),
-                delay_value=delay,
-                action_space=getattr(model, "action_space", None),
-            )
-            loss_module.make_value_estimator(gamma=read("gamma"))
+        loss_module = objectives.DQNLoss(
+            model,
+            loss_function=read("loss_function"),
+            delay_value=delay,
+            action_space=getattr(model, "action_space", None),
+        )
+        loss_module.make_value_estimator(gamma=read("gamma"))
     return loss_module, make_target_updater(cfg, loss_module)
 
 
@@ -265,12 +241,11 @@ def make_target_updater(cfg: Any, loss_module: Any) -> Any:
             )
         return None
     if type(loss_module).__module__.startswith("torchrl."):
-        from torchrl.objectives import HardUpdate as TorchRLHardUpdate
-        from torchrl.objectives import SoftUpdate as TorchRLSoftUpdate
+        from torchrl import objectives
 
         if hard:
-            return TorchRLHardUpdate(loss_module, value_network_update_interval=interval)
-        return TorchRLSoftUpdate(loss_module, eps=1 - 1 / interval)
+            return objectives.HardUpdate(loss_module, value_network_update_interval=interval)
+        return objectives.SoftUpdate(loss_module, eps=1 - 1 / interval)
     if hard:
         return HardUpdate(loss_module, value_network_update_interval=interval)
     return SoftUpdate(loss_module, tau=1 / interval)

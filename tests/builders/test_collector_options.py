@@ -13,7 +13,7 @@ import pytest
 import torch
 from builder_configs import Config, config, value_net
 
-from hooktrainer import ConfigError, VectorCollector, builders
+from hooktrainer import ConfigError, builders
 from hooktrainer.networks import QNetwork, mlp
 
 SOURCES = Path(builders.__file__).parent
@@ -191,9 +191,3 @@ def test_every_field_is_read_somewhere():
                     read |= {n.value for n in node.args[:1] if isinstance(n, ast.Constant)}
     kinds = (Config, builders.LoggerConfig)
     assert {f.name for kind in kinds for f in dataclasses.fields(kind)} <= read
-
-
-def test_gymnasium_environments_make_a_vector_collector():
-    collector = builders.make_collector_onpolicy(Endless, None, config())
-    assert isinstance(collector, VectorCollector)
-    collector.shutdown()

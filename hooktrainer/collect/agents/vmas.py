@@ -257,14 +257,7 @@ class VmasWorld:
 
 
 def import_vmas(name: str) -> Any:
-    """Import VMAS without the deprecation notices of ``gym``.
-
-    Args:
-        name: The feature that needs it, for the message.
-
-    Raises:
-        MissingPackageError: If it is not installed.
-    """
+    """Import VMAS; ``name`` is the feature that needs it, for the MissingPackageError."""
     try:
         with warnings.catch_warnings(), redirect_stderr(StringIO()):
             warnings.simplefilter("ignore")
@@ -499,27 +492,39 @@ class ObjectState:
 
         Returns whether only rows of tensors changed; if not, nothing is restored.
         """
-        found: list[tuple[torch.Tensor, torch.Tensor]] = []
-        if not self._changed_rows(before, rows, found):
-            return False
-        if any(0 in tensor.stride() for _, tensor in found):  # expanded: its rows are one
+        found = self._changed_rows(before, rows)
+        if found and any(0 in tensor.stride() for _, tensor in found):  # expanded: its rows are one
             self.write(copied(self.read()))
-            self._changed_rows(before, rows, found := [])
-        for old_tensor, tensor in found:
+            found = self._changed_rows(before, rows)
+        for old_tensor, tensor in found or ():
             kept = rows.view(-1, *[1] * (tensor.ndim - 1))
             tensor.copy_(torch.where(kept, old_tensor, tensor))
-        return True
+        return found is not None
 
     def _changed_rows(
-        self, before: State, rows: torch.Tensor, found: list[tuple[torch.Tensor, torch.Tensor]]
-    ) -> bool:
-        """Collect the tensors with rows, old and new; returns whether nothing else changed."""
-        # A new attribute has no rows to keep; a removed one had.
-        return all(
-            name in new and _pairs(code, new[name], rows, found)
-            for old, new in zip(before, self.read(), strict=True)
-            for name, code in old.items()
-        )
+        self, before: State, rows: torch.Tensor
+    ) -> list[tuple[torch.Tensor, torch.Tensor]] | None:
+        """The tensors with rows, old and new; ``None`` if anything else changed."""
+        now = self.read()
+        if any(old.keys() - new.keys() for old, new in zip(before, now, strict=True)):
+            return None
+        # A new attribute has no rows to keep.
+        now = [{name: new[name] for name in old} for old, new in zip(before, now, strict=True)]
+        (olds, of_old), (news, of_new) = pytree.tree_flatten(before), pytree.tree_flatten(now)
+        if of_old != of_new:
+            return None
+        found = []
+        for old, new in zip(olds, news, strict=True):
+            if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
+                if old.shape != new.shape or old.dtype != new.dtype:
+                    return None
+                if old.ndim and len(old) == len(rows):
+                    found.append((old, new))
+                elif not torch.equal(old, new):
+                    return None
+            elif type(old) is not type(new) or (old is not new and not np.array_equal(old, new)):
+                return None
+        return found
 
     def _find(self, value: Any) -> None:
         if isinstance(value, (list, tuple)):
@@ -582,28 +587,6 @@ def copied(state: Any, copy: Callable[[torch.Tensor], torch.Tensor] = torch.clon
         return value.copy() if isinstance(value, np.ndarray) else value
 
     return pytree.tree_map(one, state)
-
-
-def _pairs(
-    old: Any, new: Any, rows: torch.Tensor, found: list[tuple[torch.Tensor, torch.Tensor]]
-) -> bool:
-    """Whether two codes differ at most in rows of tensors, which are added to ``found``."""
-    (olds, of_old), (news, of_new) = pytree.tree_flatten(old), pytree.tree_flatten(new)
-    if of_old != of_new:
-        return False
-    for one, other in zip(olds, news, strict=True):
-        if type(one) is not type(other):
-            return False
-        if isinstance(one, torch.Tensor):
-            if one.shape != other.shape or one.dtype != other.dtype:
-                return False
-            if one.ndim and len(one) == len(rows):
-                found.append((one, other))
-            elif not torch.equal(one, other):
-                return False
-        elif one is not other and not np.array_equal(one, other):
-            return False
-    return True
 
 
 def _is_object(value: Any) -> bool:

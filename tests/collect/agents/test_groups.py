@@ -24,14 +24,26 @@ def test_agents_with_equal_spaces_are_a_group_called_as_their_names_begin():
     assert groups[0].leaves[0].shape == (3,)
 
 
-def test_a_single_group_is_called_agents():
-    (group,) = group_agents({"left": (BOX, TWO), "right": (BOX, TWO)})
-    assert (group.name, group.agents) == ("agents", ("left", "right"))
-
-
-def test_names_that_are_taken_get_a_number():
-    agents = {"a_0": (BOX, TWO), "a_1": (BOX, FIVE), "state_0": (FIVE, FIVE)}
-    assert [group.name for group in group_agents(agents)] == ["a", "a_2", "state_2"]
+@pytest.mark.parametrize(
+    ("agents", "given", "wanted"),
+    [
+        ({"left": (BOX, TWO), "right": (BOX, TWO)}, None, {"agents": ("left", "right")}),
+        (
+            {"a_0": (BOX, TWO), "a_1": (BOX, FIVE), "state_0": (FIVE, FIVE)},
+            None,
+            {"a": ("a_0",), "a_2": ("a_1",), "state_2": ("state_0",)},
+        ),
+        (
+            {"a": (BOX, TWO), "b": (BOX, TWO), "c": (BOX, TWO)},
+            {"last": ["c"], "rest": ["b", "a"]},
+            {"last": ("c",), "rest": ("b", "a")},
+        ),
+    ],
+    ids=["one", "taken names", "given"],
+)
+def test_names_and_order(agents, given, wanted):
+    groups = group_agents(agents, given)
+    assert [(group.name, group.agents) for group in groups] == list(wanted.items())
 
 
 def test_a_mask_in_the_observation_is_not_part_of_it():
@@ -43,15 +55,6 @@ def test_a_mask_in_the_observation_is_not_part_of_it():
     masked = spaces.Dict({"x": BOX, "y": BOX, "action_mask": spaces.MultiBinary(2)})
     (group,) = group_agents({"a": (masked, TWO)})
     assert [leaf.key for leaf in group.leaves] == [("x",), ("y",)]
-
-
-def test_given_groups_are_taken_in_their_order():
-    agents = {"a": (BOX, TWO), "b": (BOX, TWO), "c": (BOX, TWO)}
-    groups = group_agents(agents, {"last": ["c"], "rest": ["b", "a"]})
-    assert [(group.name, group.agents) for group in groups] == [
-        ("last", ("c",)),
-        ("rest", ("b", "a")),
-    ]
 
 
 @pytest.mark.parametrize(
