@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -133,7 +133,19 @@ class LossConfig:
 
 
 @dataclass(kw_only=True)
-class TrainerConfig:
+class _RecorderConfig:
+    """Evaluations."""
+
+    record_interval: int = 1_000
+    """batches between two evaluations"""
+    record_frames: int = 1_000
+    """steps of an evaluation"""
+    recorder_log_keys: Sequence[Any] | None = None
+    """entries to log from evaluations; None for the reward"""
+
+
+@dataclass(kw_only=True)
+class TrainerConfig(_RecorderConfig):
     """The loop; for `make_trainer`."""
 
     total_frames: int = 1_000_000
@@ -177,16 +189,10 @@ class TrainerConfig:
 
     log_interval: int = 10_000
     """frames in a log window"""
-    record_interval: int = 1_000
-    """batches between two evaluations"""
-    record_frames: int = 1_000
-    """steps of an evaluation"""
-    recorder_log_keys: Sequence[Any] | None = None
-    """entries to log from evaluations; None for the reward"""
 
 
 @dataclass(kw_only=True)
-class LoggerConfig:
+class LoggerConfig(_RecorderConfig):
     """Where metrics go, and what of evaluations; for `make_trainer`."""
 
     logger: str | Sequence[str] = "csv"
@@ -195,36 +201,20 @@ class LoggerConfig:
     """name of the experiment, with which that of its directory begins"""
     record_video: bool = False
     """whether evaluations are filmed, by a recorder that can"""
-    record_interval: int = 1_000
-    """batches between two evaluations"""
-    record_frames: int = 1_000
-    """steps of an evaluation"""
-    recorder_log_keys: Sequence[Any] | None = field(default=None)
-    """entries to log from evaluations; None for the reward"""
 
 
 class Reader:
-    """Reads the fields of a configuration.
-
-    Args:
-        cfg: Any object.
-        who: The function that reads, for messages.
-    """
+    """Reads the fields of the configuration ``cfg``; ``who`` reads it, for messages."""
 
     def __init__(self, cfg: Any, who: str) -> None:
-        self._cfg = cfg
-        self._who = who
+        self._cfg, self._who = cfg, who
 
     def __call__(self, name: str, default: Any = _REQUIRED) -> Any:
-        """The field ``name``.
-
-        Raises:
-            ConfigError: If there is none, and no default.
-        """
+        """The field ``name``; raises ConfigError if there is none, and no default."""
         value = getattr(self._cfg, name, default)
         # An OmegaConf configuration without the field gives None for it.
         if value is None and default is not _REQUIRED:
-            value = default
+            return default
         if value is _REQUIRED:
             raise ConfigError(
                 f"{self._who} reads cfg.{name}, which {type(self._cfg).__name__} does not have. "
@@ -233,34 +223,22 @@ class Reader:
         return value
 
     def refusal(self, name: str, why: str) -> ConfigError:
-        """The error that the field ``name`` cannot be what it is."""
+        """The error for a value of the field ``name`` that cannot work."""
         return ConfigError(f"{self._who}: cfg.{name}={self(name)!r} {why}")
 
     def devices(self, name: str) -> list[torch.device]:
-        """The field ``name``, one device or several; the CPU where there is none.
-
-        Raises:
-            ConfigError: If it is none of these.
-        """
+        """The field ``name``, one device or several; the CPU if there is none."""
         value = self(name, "cpu")
         names = [value] if isinstance(value, (str, torch.device)) else value
         try:
-            devices = [torch.device(each) for each in names]
+            if devices := [torch.device(each) for each in names]:
+                return devices
         except (TypeError, RuntimeError):
-            devices = []
-        if not devices:
-            raise self.refusal(name, "is no device and no list of devices.")
-        return devices
+            pass
+        raise self.refusal(name, "is no device and no list of devices.")
 
     def one_of(self, name: str, choices: Sequence[str]) -> str:
-        """The field ``name``, which has to be one of ``choices``.
-
-        Raises:
-            ConfigError: If it is not.
-        """
-        value = self(name)
-        if value not in choices:
-            raise ConfigError(
-                f"{self._who}: cfg.{name}={value!r} is not one of {', '.join(map(repr, choices))}."
-            )
+        """The field ``name``; raises ConfigError if it is not one of ``choices``."""
+        if (value := self(name)) not in choices:
+            raise self.refusal(name, f"is not one of {', '.join(map(repr, choices))}.")
         return str(value)

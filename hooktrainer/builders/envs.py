@@ -29,15 +29,10 @@ OBSERVATION_KEY = "observation_vector"
 
 
 def correct_for_frame_skip(cfg: Any) -> Any:
-    """Turn counts of frames into counts of steps, of ``frame_skip`` frames each.
+    """A copy of ``cfg`` with the counts of frames in `FRAME_COUNTS` divided by ``frame_skip``.
 
-    Args:
-        cfg: Any configuration with ``frame_skip``. It stays as it is: TorchRL's function changes
-            its argument, so calling it twice divides twice.
-
-    Returns:
-        A copy with every field of `FRAME_COUNTS` divided by ``frame_skip``, rounded down but not to
-        0. Numbers that are not positive, such as -1 for no limit, stay.
+    They are rounded down, but not to 0. Numbers that are not positive, such as -1 for no limit,
+    stay.
     """
     skip = Reader(cfg, "correct_for_frame_skip")("frame_skip")
     corrected = copy.deepcopy(cfg)
@@ -123,12 +118,12 @@ def parallel_env_constructor(cfg: Any, **kwargs: Any) -> Any:
     """Build the environments of one collector, each in a process of its own.
 
     Args:
-        cfg: An `EnvConfig` and `OnPolicyCollectorConfig` in one, or an object with what they have.
+        cfg: An `EnvConfig` and `OnPolicyCollectorConfig` in one, or an object with their fields.
         **kwargs: For `transformed_env_constructor`.
 
     Returns:
         With ``env_per_collector=1`` a function that builds the one environment; otherwise a
-        ``ParallelEnv``, transformed as a whole (``batch_transform``), or of environments that are.
+        ``ParallelEnv``, transformed as a whole (``batch_transform``), or of transformed ones.
     """
     read = Reader(cfg, "parallel_env_constructor")
     number = read("env_per_collector", None) or 1
@@ -153,17 +148,17 @@ def get_stats_random_rollout(
     """Measure the mean and deviation of an observation under random actions.
 
     Args:
-        cfg: An object with ``init_env_steps``, at least so many steps are taken; and with what
-            `transformed_env_constructor` reads, if there is no ``proof_environment``.
+        cfg: An object with ``init_env_steps``, the number of steps; and the fields of
+            `transformed_env_constructor`, if there is no ``proof_environment``.
         proof_environment: The environment; by default one is built, and closed.
         key: Entry to measure; may be left out if the environment has one observation only.
 
     Returns:
-        ``"loc"`` and ``"scale"``, for every element of the observation; of pixels over all. An
-        element that never changes gets 0 and 1.
+        ``"loc"`` and ``"scale"``, for every element of the observation; of pixels over all. A
+        constant element gets 0 and 1.
 
     Raises:
-        ConfigError: If ``key`` is needed, or what was measured is not finite.
+        ConfigError: If ``key`` is needed, or a result is not finite.
     """
     read = Reader(cfg, "get_stats_random_rollout")
     least = read("init_env_steps")

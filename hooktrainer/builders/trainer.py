@@ -57,15 +57,12 @@ def make_trainer(
         target_net_updater: Moves the target networks after every optimizer step.
         policy_exploration: The policy to evaluate with. If it has a method ``step``, that is called
             after every batch, with the frames in it.
-        replay_buffer: What is trained on; without one, random parts of the batch are.
-        logger: One logger or several; ``()`` for none. By default what ``cfg.logger`` names, if
-            there is such a field (`LoggerConfig`), in a new directory ``runs/<exp_name>_…``.
-        cfg: A `TrainerConfig`, or an object with its attributes; those of a `LoggerConfig` may be
-            there too. By default, its defaults.
+        replay_buffer: The training data; without one, random parts of the batch.
+        logger: One logger or several; ``()`` for none. By default those of ``cfg.logger``, if there
+            is such a field (`LoggerConfig`), in a new directory ``runs/<exp_name>_…``.
+        cfg: A `TrainerConfig`, or an object with its attributes and perhaps those of a
+            `LoggerConfig`.
         **trainer_options: Further arguments of `Trainer`: ``seed``, ``checkpoints``, ….
-
-    Returns:
-        The trainer; ``print`` it to see its hooks.
 
     Raises:
         ConfigError: If the configuration cannot work.
@@ -253,9 +250,6 @@ def make_target_updater(cfg: Any, loss_module: Any) -> Any:
 
 def make_replay_buffer(device: torch.device | str, cfg: Any) -> ReplayBuffer:
     """Build a replay buffer: uniform, prioritized or without replacement; in memory or in files.
-
-    It is always `hooktrainer.replay.ReplayBuffer`, which samples faster than TorchRL's buffers do
-    with a prefetching thread, and is restored exactly.
 
     Args:
         device: Where samples are used. The buffer lives on the CPU; give the device to

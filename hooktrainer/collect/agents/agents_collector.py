@@ -249,12 +249,12 @@ class AgentsRollout:
         if entries is None:
             entries = self._world.reset()
             self._forget(slice(None))
-        spent = dict.fromkeys(("inference", "env"), 0.0)
+        inference = stepping = 0.0
         for _ in range(self._horizon):
             start = perf_counter()
             outputs = actor.act(entries)
             middle = perf_counter()
-            spent["inference"] += middle - start
+            inference += middle - start
             step = self._world.step(
                 {group.name: outputs[group.name, "action"] for group in self._world.groups}
             )
@@ -266,9 +266,9 @@ class AgentsRollout:
             if bool(done.any()):
                 entries = _merged(done, self._world.reset(done), step.entries)
                 self._forget(done)
-            spent["env"] += perf_counter() - middle
-        for name, seconds in spent.items():
-            timing.add(f"collect/{name}", seconds)
+            stepping += perf_counter() - middle
+        timing.add("collect/inference", inference)
+        timing.add("collect/env", stepping)
         with timing.phase("collect/transfer"):
             acted = _stacked(before) | actor.complete(_stacked(written))
             batch = self._batch(acted, _stacked(after))
@@ -346,14 +346,20 @@ class AgentsRollout:
         return batch
 
     def _place(self, entries: Entries) -> TensorDict:
-        """Entries ``[num_envs, time, ...]`` as a TensorDict with one nested TensorDict a group."""
-        shape, device = next(iter(entries.values())).shape[:2], self._world.device
-        placed = TensorDict({}, shape, device=device)
-        for group in self._world.groups:
-            placed[group.name] = TensorDict({}, [*shape, len(group.agents)], device=device)
-        for key, value in entries.items():
-            placed.set(key, value)
-        return placed
+        shape = next(iter(entries.values())).shape[:2]
+        return _nested(entries, self._world.groups, shape, self._world.device)
+
+
+def _nested(
+    entries: Entries, groups: tuple[AgentGroup, ...], shape: torch.Size, device: torch.device
+) -> TensorDict:
+    """Entries as a TensorDict with one nested TensorDict a group."""
+    placed = TensorDict({}, shape, device=device)
+    for group in groups:
+        placed[group.name] = TensorDict({}, [*shape, len(group.agents)], device=device)
+    for key, value in entries.items():
+        placed.set(key, value)
+    return placed
 
 
 def _merged(envs: torch.Tensor, new: Entries, old: Entries) -> Entries:
@@ -418,11 +424,7 @@ class AgentsActor:
         return {unravel_key(key): value for key, value in self._complete(outputs).items()}
 
     def _call(self, inputs: Entries) -> Entries:
-        batch = TensorDict({}, [self._num_envs], device=self._device)
-        for group in self._groups:
-            batch[group.name] = TensorDict({}, [self._num_envs, len(group.agents)])
-        for key, value in inputs.items():
-            batch[key] = value
+        batch = _nested(inputs, self._groups, torch.Size([self._num_envs]), self._device)
         written: TensorDictBase = self._policy(batch)
         return {
             unravel_key(key): value

@@ -10,7 +10,6 @@ from toy_scenarios import Steps
 from hooktrainer import ConfigError
 from hooktrainer.algorithms import IPPO
 from hooktrainer.collect.agents import AgentsCollector
-from hooktrainer.testing import check_collector
 
 
 class Saying(Steps):
@@ -56,10 +55,6 @@ def test_they_do_not_change_what_is_collected(env):
     for _ in range(2):
         batch, more = plain.collect(), asked.collect()
         assert (more.select(*batch.keys(True, True)) == batch).all()
-
-
-def test_a_collector_with_infos_keeps_the_contract():
-    check_collector(lambda: collector(Saying, info_keys=("height",)))
 
 
 @pytest.mark.parametrize(
