@@ -18,7 +18,7 @@ RESULTS = """<testsuites><testsuite name="pytest">
 
 @pytest.mark.parametrize(
     ("module", "name", "code"),
-    [("loop.test_device_clock", "test_work_of_a_cuda_device_is_timed", 0), ("test_a", "test_b", 1)],
+    [("collect.test_envpool", "test_envpool_itself", 0), ("test_a", "test_b", 1)],
 )
 def test_a_skip_that_is_not_allowed_fails_the_build(tmp_path, module, name, code):
     results = tmp_path / "results.xml"
