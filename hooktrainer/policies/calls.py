@@ -6,7 +6,7 @@ Arguments of other types (a storage, a generator, another layout) cannot be give
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 
@@ -23,13 +23,14 @@ DTYPES: Final = {
 }
 """Types of programs, weights and observations."""
 _FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
-# By word: the type of an argument in an operator's schema, and its values by name.
-_WORDS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
-    "dtype": ("ScalarType", DTYPES),
-    "layout": ("Layout", {"strided": torch.strided}),
-    "memory_format": ("MemoryFormat", {name: getattr(torch, name) for name in _FORMATS}),
-    "float": ("", {name: float(name) for name in ("inf", "-inf", "nan")}),
+_WORDS: Final[dict[str, dict[str, Any]]] = {
+    "dtype": DTYPES,
+    "layout": {"strided": torch.strided},
+    "memory_format": {name: getattr(torch, name) for name in _FORMATS},
+    "float": {name: float(name) for name in ("inf", "-inf", "nan")},
 }
+"""By word, the arguments that are objects of torch or numbers that JSON lacks."""
+_MADE_HERE: Final = ("device", "pin_memory", "generator")
 
 
 class Value(int):
@@ -43,53 +44,61 @@ class Batch(int):
 class Call:
     """One call: its constant arguments, and the places of the others; see `Program`.
 
-    Values, lists and words are given only where the operator's schema has them. PyTorch checks the
-    types of numbers, first on the device ``meta``.
+    PyTorch checks the types of arguments, first on the device ``meta``.
 
     Attributes:
         target: The operator's name, or ``getitem``.
         reads: The numbers of the values that it uses.
-        needs_batch: Whether an argument depends on the batch size.
+        is_constant: Whether it depends on the values that it uses alone.
         result: The number of its result.
     """
 
     def __init__(
-        self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], index: Mapping[str, int]
+        self,
+        target: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        index: Mapping[str, int],
+        random: bool = False,
     ) -> None:
         self.target = target
         self.result = -1
         self.reads: set[int] = set()
-        self.needs_batch = False
-        self._defaults: dict[str, Any] = {}
         self._function: Callable[..., Any] = _item
-        types = {"of": "Tensor", "number": "int"}
-        self._places = list(types)  # names of the arguments in order
+        self._index = index
+        schema: Any = ()
         if target != "getitem":
-            self._function = operator_named(target)
-            schema: Any = self._function
-            schema = schema._schema.arguments
-            types = {one.name: str(one.real_type) for one in schema}
-            self._places = [one.name for one in schema if not one.kwarg_only]
-            self._defaults = {one.name: one.default_value for one in schema}
-        elif len(args) != 2 or not isinstance(args[0], str):
-            raise ValueError("getitem takes a value and a number")
-        arguments = [
-            self._parse(value, types[self._places[n]], index) for n, value in enumerate(args)
+            self._function = operator_named(target, random)
+            schema = cast(Any, self._function)._schema.arguments
+        self._places = [one.name for one in schema if not one.kwarg_only]
+        self._defaults = {one.name: one.default_value for one in schema}
+        lists = [
+            one.name for one in schema if "List[" in str(one.type) and "Tensor" in str(one.type)
         ]
-        self._kwargs = {name: self._parse(v, types[name], index) for name, v in kwargs.items()}
+        arguments = [self._parse(value) for value in args]
+        for name, value in zip(self._places, arguments, strict=False):
+            if name in lists and not isinstance(value, list):  # a tensor would be taken apart
+                raise TypeError(f"{target} takes a list of tensors")
+        self._kwargs = {n: self._parse(v) for n, v in kwargs.items() if n not in _MADE_HERE}
         if any(map(_varies, self._kwargs.values())):
             raise TypeError(f"a keyword argument of {target} is no constant")
-        self._kwargs.pop("pin_memory", None)
-        self._kwargs.pop("device", None)
-        self._device = "device" in types and "device" not in self._places[: len(arguments)]
+        if "device" in self._defaults:
+            self._kwargs["device"] = "cpu"
         self._args: list[Any] = [None if _varies(value) else value for value in arguments]
         self._filled = [(n, value) for n, value in enumerate(arguments) if _varies(value)]
+        varying = [one for _, value in self._filled for one in _flat(value)]
+        self.is_constant = bool(self.reads) and not any(isinstance(v, Batch) for v in varying)
+        if target.split(".")[1:2] and target.split(".")[1] in RANDOM:
+            self.is_constant = False
 
     def __call__(self, values: Sequence[Any], batch: int, device: str = "cpu") -> Any:
         """Call the operator on all values, by number; new tensors are made on the device."""
         args = self._args_of(values, batch)
-        if self._device:
-            return self._function(*args, **self._kwargs, device=device)
+        if device != "cpu":
+            if self.target in _SHAPES:  # without an implementation for the device meta
+                return torch.empty_like(args[0])
+            if "device" in self._kwargs:
+                return self._function(*args, **self._kwargs | {"device": device})
         return self._function(*args, **self._kwargs)
 
     def named(self, values: Sequence[Any], batch: int) -> dict[str, Any]:
@@ -103,39 +112,30 @@ class Call:
             args[place] = _fill(value, values, batch)
         return args
 
-    def _parse(self, value: Any, kind: str, index: Mapping[str, int]) -> Any:
-        is_list = isinstance(value, list)
-        if ("List[" in kind and "Tensor" in kind and value is not None) > is_list:
-            raise TypeError(f"{self.target} takes a list of tensors")
-        if not is_list:
-            return self._one(value, kind, index)
-        if "List[" not in kind or len(value) > MOST_ITEMS:
-            raise ValueError(f"{self.target} takes a {kind}, not a list of {len(value)}")
-        return [self._one(item, kind, index) for item in value]
+    def _parse(self, value: Any) -> Any:
+        if not isinstance(value, list):
+            return self._one(value)
+        if len(value) > MOST_ITEMS:
+            raise ValueError(f"{self.target} does not take a list of {len(value)}")
+        return [self._one(item) for item in value]
 
-    def _one(self, value: Any, kind: str, index: Mapping[str, int]) -> Any:
-        if isinstance(value, str) and "Tensor" in kind:
-            found = Value(index[value.removeprefix("%")])
-            self.reads.add(found)
-            return found
-        if isinstance(value, dict):
-            ((word, content),) = value.items()
-            if word == "batch" and kind.strip("]").endswith(("int", "Int")):
-                if type(content) is int and content.bit_length() <= 32:
-                    self.needs_batch = True
-                    return Batch(content)
-            elif word == "text" and "str" in kind:
-                if isinstance(content, str) and len(content) < 32:
-                    return content
-            elif word == "device" and "Device" in kind:
-                return torch.device("cpu")  # wherever it was
-            elif word in _WORDS and _WORDS[word][0] in kind:
-                return _WORDS[word][1][content]
-        elif value is None and "Optional[" in kind:
-            return None
-        elif isinstance(value, float) or (isinstance(value, int) and value.bit_length() < 64):
-            return value
-        raise TypeError(f"{self.target} takes a {kind}, not {value!r:.40}")
+    def _one(self, value: Any) -> Any:
+        match value:
+            case str():
+                found = Value(self._index[value.removeprefix("%")])
+                self.reads.add(found)
+                return found
+            case {"batch": int(number), **rest} if not rest and number.bit_length() <= 32:
+                return Batch(number)
+            case {"text": str(text), **rest} if not rest and len(text) < 32:
+                return text
+            case dict() if len(value) == 1 and (word := next(iter(value))) in _WORDS:
+                return _WORDS[word][value[word]]
+            case None | float() | bool():
+                return value
+            case int() if value.bit_length() < 64:
+                return value
+        raise TypeError(f"{self.target} does not take {value!r:.40}")
 
 
 def _item(of: Any, number: int) -> Any:
@@ -144,10 +144,12 @@ def _item(of: Any, number: int) -> Any:
     return of[number]
 
 
+def _flat(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 def _varies(value: Any) -> bool:
-    if isinstance(value, list):
-        return any(map(_varies, value))
-    return isinstance(value, (Value, Batch))
+    return any(isinstance(one, (Value, Batch)) for one in _flat(value))
 
 
 def _fill(value: Any, values: Sequence[Any], batch: int) -> Any:
@@ -199,6 +201,13 @@ _MAKING: Final = """
 """
 ALLOWED: Final = frozenset(" ".join((_ELEMENTWISE, _REDUCING, _LAYERS, _INDEXING, _MAKING)).split())
 """Names of allowed operators, in every overload that has no side effects."""
+_RANDOM: Final = """
+    bernoulli cauchy exponential geometric log_normal multinomial normal normal_functional rand
+    rand_like randint randint_like randn randn_like uniform _sample_dirichlet _standard_gamma
+"""
+RANDOM: Final = frozenset(_RANDOM.split())
+"""Further operators of a program that samples."""
+_SHAPES: Final = ("aten._sample_dirichlet.default",)
 INSTEAD: Final = {
     "aten.empty.memory_format": "aten.zeros.default",
     "aten.empty_like.default": "aten.zeros_like.default",
@@ -211,13 +220,13 @@ INSTEAD: Final = {
 _REFUSED: Final = ("aten.view.dtype",)
 
 
-def operator_named(target: str) -> Callable[..., Any]:
-    """Return the operator of a name such as ``aten.add.Tensor``."""
+def operator_named(target: str, random: bool = False) -> Callable[..., Any]:
+    """Return the operator of a name such as ``aten.add.Tensor``; ``random`` ones only if asked."""
     if not isinstance(target, str):
         raise ValueError(f"{target!r:.80} is no operator")
     space, _, rest = target.partition(".")
     name, _, overload = rest.partition(".")
-    if space != "aten" or name not in ALLOWED:
+    if space != "aten" or name not in ALLOWED | RANDOM:
         raise CheckpointError(f"the policy uses the operator {target!r:.80}, {_NOT_ALLOWED}.")
     packet = getattr(torch.ops.aten, name, None)
     if packet is None or overload not in packet.overloads():
@@ -226,7 +235,7 @@ def operator_named(target: str) -> Callable[..., Any]:
             "lacks: use the version that saved it."
         )
     found = getattr(packet, overload)
-    if reason := objection(found):
+    if reason := objection(found, random):
         raise CheckpointError(f"the policy uses the operator {target!r:.80}, {reason}.")
     return found
 
@@ -234,15 +243,16 @@ def operator_named(target: str) -> Callable[..., Any]:
 _NOT_ALLOWED: Final = "which is not one of those that a saved policy may use"
 
 
-def objection(op: Any) -> str | None:
+def objection(op: Any, random: bool = False) -> str | None:
     """Why an operator may not be part of a program; ``None`` if it may."""
     schema = getattr(op, "_schema", None)
     if getattr(op, "namespace", None) != "aten" or schema is None:
         return _NOT_ALLOWED
+    name = schema.name.removeprefix("aten::")
     if schema.is_mutable:
         return "which writes to its arguments"
-    if torch.Tag.nondeterministic_seeded in op.tags:
-        return "which draws random numbers"
-    if schema.name.removeprefix("aten::") not in ALLOWED or str(op) in _REFUSED:
+    if torch.Tag.nondeterministic_seeded in op.tags and not (random and name in RANDOM):
+        return _NOT_ALLOWED if random else "which draws random numbers"
+    if name not in ALLOWED | RANDOM or str(op) in _REFUSED:
         return _NOT_ALLOWED
     return None

@@ -11,6 +11,7 @@ from tensordict import NestedKey, TensorDict, unravel_key
 from tensordict.nn import InteractionType
 from tensordict.nn.probabilistic import set_interaction_type
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import ConfigError
 from ..networks.inference import Inference
@@ -26,7 +27,6 @@ class LivePolicy(nn.Module):
         policy: As for `trace`.
         keys: Its inputs, in this order.
         hidden: The hidden states, which are further inputs.
-        random: Whether actions are sampled instead of the best ones.
         actions: The keys of its actions.
     """
 
@@ -34,33 +34,25 @@ class LivePolicy(nn.Module):
         self,
         policy: nn.Module,
         keys: Sequence[NestedKey],
-        hidden: Sequence[NestedKey] = (),
-        *,
-        random: bool = False,
-        actions: Sequence[NestedKey] = ("action",),
+        hidden: Sequence[NestedKey],
+        actions: Sequence[NestedKey],
     ) -> None:
         super().__init__()
         self.policy = policy
-        self.actions = list(actions)
         self.keys = list(keys)
         self.hidden = list(hidden)
-        self.random = random
-        self._mode = InteractionType.RANDOM if random else InteractionType.DETERMINISTIC
-        self._never: dict[int, Tensor] = {}
+        self.actions = list(actions)
+        self._never = torch.zeros(0, 1, dtype=torch.bool).as_subclass(_Constant)
 
     def prepare(self, batch: int) -> None:
         """Make constants for this batch size, before recording."""
-        self._never[batch] = _known(torch.zeros(batch, 1, dtype=torch.bool), False)
-
-    def on(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Prepare and call it."""
-        self.prepare(len(inputs[0]))
-        return self.forward(*inputs)
+        self._never = torch.zeros(batch, 1, dtype=torch.bool).as_subclass(_Constant)
 
     @torch.no_grad()
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the actions and the next hidden states, ``[batch, ...]`` each."""
-        with set_interaction_type(self._mode):
+    def forward(self, *inputs: Tensor, random: bool = False) -> tuple[Tensor, ...]:
+        """Return the best or random actions and the next hidden states, ``[batch, ...]`` each."""
+        mode = InteractionType.RANDOM if random else InteractionType.DETERMINISTIC
+        with set_interaction_type(mode):
             if getattr(self.policy, "in_keys", None) is None:
                 out = self._call_on_observations(*inputs)
             elif not self.hidden and callable(act := getattr(self.policy, "act", None)):
@@ -93,7 +85,7 @@ class LivePolicy(nn.Module):
         for key, value in zip([*self.keys, *self.hidden], inputs, strict=True):
             data.set(key, value)
         if IS_INIT in list(getattr(self.policy, "in_keys", ())):
-            data.set(IS_INIT, self._never[batch])
+            data.set(IS_INIT, self._never)
         data = self.policy(data)
         following = [("next", *parts(key)) for key in self.hidden]
         return tuple(data.get(key) for key in [*self.actions, *following])
@@ -148,48 +140,28 @@ def parts(key: NestedKey) -> tuple[str, ...]:
     return (key,) if isinstance(key, str) else tuple(key)
 
 
-class _Known(Tensor):
-    """A constant boolean tensor for ``is_init``: no episode begins while a saved policy plays.
+class _Constant(Tensor):
+    """The value of ``is_init`` while recording: no episode begins while a saved policy plays.
 
-    A module may branch on it, negate it and select by it. What it is combined with otherwise has
-    values of this batch alone, which recording refuses. Players reset the hidden states.
+    What a module computes from it alone is computed at once, so that it may branch on the result.
+    Combined with other tensors it has values of this batch alone, which recording refuses. Players
+    reset the hidden states.
     """
-
-    value: bool
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.__name__.strip("_")
-        first: Any = args[0] if args else None
-        others = args[1:]
-        if name in ("any", "all") and isinstance(first, cls):
-            return first.value
-        if name == "where" and isinstance(first, cls):
-            return others[0] if first.value else others[1]
         with torch._C.DisableTorchFunctionSubclass():
-            plain = [a.as_subclass(Tensor) if isinstance(a, cls) else a for a in args]
-            out = func(*plain, **(kwargs or {}))
-        if not isinstance(out, Tensor) or out.dtype is not torch.bool:
-            return out
-        if name in _VIEWS and isinstance(first, cls):
-            return _known(out, first.value)
-        if name in _NOT and isinstance(first, cls):
-            return _known(out, not first.value)
-        return out
-
-
-_VIEWS = {
-    *("getitem", "view", "view_as", "reshape", "expand", "expand_as", "broadcast_to", "unsqueeze"),
-    *("squeeze", "flatten", "unflatten", "transpose", "permute", "movedim", "repeat"),
-    *("clone", "contiguous", "detach", "to", "bool"),
-}
-_NOT = ("invert", "logical_not", "bitwise_not")
-
-
-def _known(tensor: Tensor, value: bool) -> Tensor:
-    known = tensor.as_subclass(_Known)
-    known.value = value
-    return known
+            if func.__name__ == "where" and isinstance(args[0], cls):
+                with _disable_current_modes():
+                    return args[1] if args[0].all() else args[2]  # equal in all rows
+            if not all(isinstance(a, cls) for a in args if isinstance(a, Tensor)):
+                plain = [a.as_subclass(Tensor) if isinstance(a, cls) else a for a in args]
+                return func(*plain, **(kwargs or {}))
+            with _disable_current_modes():
+                out = func(*args, **(kwargs or {}))
+                if isinstance(out, Tensor):
+                    return out.as_subclass(cls) if out.dim() else out.item()
+                return out
 
 
 def _parameters(function: Any) -> Any:

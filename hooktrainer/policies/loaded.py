@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,9 +12,8 @@ from torch import Tensor
 from ..base.words import printable
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError
 from .agents_interface import AnyInterface, decode_interface
-from .draws import Draw, decode_draws
 from .interface import Array
-from .policy_files import PolicyContent, read_content, read_facts
+from .policy_files import read_content, read_facts
 from .program import Program
 from .saved import Evaluation, SavedPolicy, find_policy
 
@@ -81,10 +80,14 @@ class LoadedPolicy:
         content = read_content(saved.path, facts)
         try:
             self.interface: AnyInterface = decode_interface(facts.get("interface", {}))
-            self._draws: list[Draw] = []
-            description = content.program if deterministic else self._sampling_of(content)
-            self._program = Program(description, content.weights)
-            self._first = self._states_of(content)
+            description = content.program if deterministic else content.program["sampling"]
+            if not isinstance(description, dict):
+                reason = str(description).split(": use other layers")[0][:200]
+                raise ConfigError(
+                    f"it can take the best action only: no sampling was saved ({reason})."
+                )
+            self._program = Program(description, content.weights, random=not deterministic)
+            self._first = self._states_of(description["inputs"], content.state)
         except (CheckpointError, ConfigError) as error:
             raise type(error)(f"{saved.path}: {printable(error)}") from None
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -92,30 +95,13 @@ class LoadedPolicy:
             raise DamagedCheckpointError(f"{saved.path} is damaged: {reason}") from None
         self._states: list[Tensor] = []
 
-    def _sampling_of(self, content: PolicyContent) -> dict[str, Any]:
-        sampling = content.program["sampling"]
-        if not isinstance(sampling, dict):
-            reason = printable(str(sampling).split(": use other layers")[0])[:200]
-            raise ConfigError(
-                f"it can take the best action only: how it draws was not saved ({reason})."
-            )
-        self._draws = decode_draws(sampling["draws"])
-        return sampling
-
-    def _states_of(self, content: PolicyContent) -> dict[str, Tensor]:
+    def _states_of(self, inputs: list[str], first: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Check the program's memory and outputs; return the first hidden states."""
-        inputs = (content.program if self.deterministic else content.program["sampling"])["inputs"]
         given = self.interface.examples()
-        names = inputs[len(given) : len(inputs) - len(self._draws)]
-        states = {name: content.state[name] for name in names}
-        outputs = self._program.check(
-            *given,
-            *(state.to("meta")[None] for state in states.values()),
-            *(draw.example() for draw in self._draws),
-        )
-        following = self.interface.check(outputs)
-        before = [((1, *state.shape), state.dtype) for state in states.values()]
-        if [(tuple(state.shape), state.dtype) for state in following] != before:
+        states = {name: first[name] for name in inputs[len(given) :]}
+        hidden = [state.to("meta")[None] for state in states.values()]
+        following = self.interface.check(self._program.check(*given, *hidden))
+        if [(v.shape, v.dtype) for v in following] != [(v.shape, v.dtype) for v in hidden]:
             raise ValueError("its program returns other hidden states than it takes")
         return states
 
@@ -162,8 +148,13 @@ class LoadedPolicy:
         inputs, answer = self.interface.read(observation, action_mask, state)
         if self._first and (not self._states or len(self._states[0]) != len(inputs[0])):
             self._states = [v.expand(len(inputs[0]), *v.shape) for v in self._first.values()]
-        drawn = [draw.make(len(inputs[0]), self._generator) for draw in self._draws]
-        outputs = self._program(*inputs, *self._states, *drawn)
+        if self.deterministic:
+            outputs = self._program(*inputs, *self._states)
+        else:
+            with torch.random.fork_rng(devices=[]):  # PyTorch's operators draw from its generator
+                torch.set_rng_state(self._generator.get_state())
+                outputs = self._program(*inputs, *self._states)
+                self._generator.set_state(torch.get_rng_state())
         self._states = outputs[len(outputs) - len(self._first) :]
         return answer(outputs)
 

@@ -23,16 +23,20 @@ class Program:
 
     Values are referred to as ``%<name>``. An argument is a number, a boolean, ``None``, such a
     name, a list of these, or an object with one key: ``batch`` (a multiple of the batch size),
-    ``dtype``, ``device``, ``layout``, ``memory_format``, ``float`` (inf, -inf or nan) or ``text``.
+    ``dtype``, ``layout``, ``memory_format``, ``float`` (inf, -inf or nan) or ``text``. Devices are
+    ignored.
 
     Args:
         description: ``inputs``, the names of the inputs; ``steps``, each a list of the name of the
             result, the operator, its arguments and its keyword arguments; ``outputs``, the names of
             the results.
         weights: Tensors by name.
+        random: Whether it may draw random numbers, from torch's global generator.
     """
 
-    def __init__(self, description: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, description: Mapping[str, Any], weights: Mapping[str, Tensor], *, random: bool = False
+    ) -> None:
         self._index: dict[str, int] = {}
         self._weights = dict(weights)
         try:
@@ -45,7 +49,7 @@ class Program:
                 raise ValueError(f"it has {len(steps):,} steps, and {MOST_STEPS:,} are the most")
             self._calls: list[Call] = []
             for result, target, args, kwargs in steps:
-                call = Call(target, args, dict(kwargs), self._index)
+                call = Call(target, args, dict(kwargs), self._index, random)
                 call.result = self._name(result)
                 self._calls.append(call)
             self._outputs = [self._index[name.removeprefix("%")] for name in description["outputs"]]
@@ -134,7 +138,7 @@ class Program:
             known.add(self._index[name])
         rest = []
         for call in self._calls:
-            if call.reads and call.reads <= known and not call.needs_batch:
+            if call.is_constant and call.reads <= known:
                 try:
                     values[call.result] = call(values, 0)
                 except Exception as error:

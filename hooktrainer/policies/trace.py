@@ -9,7 +9,7 @@ import copy
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,7 +22,6 @@ from torch.overrides import TorchFunctionMode
 
 from ..errors import CheckpointError, ConfigError
 from .calls import INSTEAD, objection
-from .draws import FROM_STANDARD, RecordedDraws, decode_draws, take_draws
 from .live import LivePolicy, first_states, parts, read_keys, without_numpy
 from .program import Program
 
@@ -37,8 +36,7 @@ class Traced:
         reads: The observations it reads.
         program: The description of a `Program` from observations and hidden states to the best
             action and the next hidden states.
-        sampling: The same for a random action, with `draws` as inputs; or why it cannot be
-            recorded.
+        sampling: The same for a random action; or why it cannot be recorded.
         weights: Names of the policy's parameters and buffers that it uses.
         constants: Other tensors that it uses.
         state: The initial hidden states by name, without a batch dimension.
@@ -52,38 +50,6 @@ class Traced:
     constants: Mapping[str, Tensor]
     state: Mapping[str, Tensor]
     example: tuple[Tensor, ...]
-
-
-@dataclass(frozen=True)
-class _Copy:
-    """A copy of a policy on the CPU, which PyTorch evaluates, and its inputs for the examples."""
-
-    module: LivePolicy
-    drawing: LivePolicy
-    reads: list[NestedKey]
-    state: dict[str, Tensor]
-    given: list[Tensor]
-
-    @classmethod
-    def of(
-        cls,
-        policy: nn.Module,
-        keys: Sequence[NestedKey],
-        examples: Sequence[Tensor],
-        actions: Sequence[NestedKey],
-    ) -> _Copy:
-        by_key = {unravel_key(key): value for key, value in zip(keys, examples, strict=True)}
-        reads, hidden = read_keys(policy, list(by_key))
-        plain = copy.deepcopy(policy).cpu().eval()
-        without_numpy(plain)
-        state = {_name(key): value for key, value in first_states(plain, hidden).items()}
-        given = [by_key[key] for key in reads]
-        given += [value.expand(len(given[0]), *value.shape) for value in state.values()]
-        module, drawing = (
-            LivePolicy(plain, reads, hidden, random=random, actions=actions)
-            for random in (False, True)
-        )
-        return cls(module, drawing, reads, state, given)
 
 
 def trace(
@@ -105,58 +71,50 @@ def trace(
     """
     check_saveable(policy)
     with torch.random.fork_rng(devices=[]):
-        own = _Copy.of(policy, keys, examples, actions)
-        names = [*map(_name, own.reads), *own.state]
-        program, recorded = _record(own.module, own.given, names)
-        sampling, drawn = _sampling(own.drawing, own.given, names)
-        constants = dict(recorded.constants)
-        used = _used(program)
-        if isinstance(sampling, dict):
-            used |= _used(sampling)
+        own = _Copy(policy, keys, examples, actions)
+        program, constants = own.record()
+        sampling: dict[str, Any] | str
+        try:
+            sampling, drawn = own.record(random=True)
             constants |= drawn
+            used = _used(program) | _used(sampling)
+        except ConfigError as error:
+            sampling, used = str(error), _used(program)
         traced = Traced(
             tuple(own.reads),
             program,
             sampling,
-            tuple(name for name in recorded.weights if name in used),
-            {name: t for name, t in constants.items() if name in used},
+            tuple(name for name in own.tensors if name in used),
+            {name: tensor for name, tensor in constants.items() if name in used},
             own.state,
-            own.module.on(own.given)[: len(actions)],
+            own(own.given)[: len(actions)],
         )
-        if (differing := _difference(traced, own.module, own.given)) is not None:
+        reason = own.difference(traced)
+        if reason is not None:
             raise ConfigError(
-                f"{type(policy).__name__} acts differently when it is saved ({differing}): does it "
+                f"{type(policy).__name__} acts differently when it is saved ({reason}): does it "
                 "choose by Python conditions on the values of tensors?"
             )
+        if (reason := own.difference(traced, random=True)) is not None:
+            traced = replace(traced, sampling=reason)
     return traced
 
 
-def _record(
-    module: LivePolicy, given: Sequence[Tensor], names: Sequence[str]
-) -> tuple[dict[str, Any], Recorded]:
-    """Record a program with named inputs; also returns one of the recordings."""
-    recorded = [record_calls(module, [value[:size] for value in given]) for size in _SIZES]
-    program = _merge(recorded[0].description, recorded[1].description)
-    program["inputs"] = [*names, *(f"draw.{i}" for i in range(len(program["draws"])))]
-    _rename(program, dict(zip(recorded[0].inputs, program["inputs"], strict=True)))
-    return program, recorded[0]
+def still_holds(
+    traced: Traced,
+    policy: nn.Module,
+    keys: Sequence[NestedKey],
+    examples: Sequence[Tensor],
+    actions: Sequence[NestedKey] = ("action",),
+) -> bool:
+    """Whether a traced policy, with current weights, still computes what the policy does.
 
-
-def _sampling(
-    module: LivePolicy, given: Sequence[Tensor], names: Sequence[str]
-) -> tuple[dict[str, Any] | str, dict[str, Tensor]]:
-    """Record how the policy samples, or the reason why it cannot be; and its constants."""
-    try:
-        program, recorded = _record(module, given, names)
-        decode_draws(program["draws"])
-    except (ConfigError, ValueError) as error:
-        return str(error), {}
-    renamed = {name: f"sampling.{name}" for name in recorded.constants}
-    constants = {renamed[name]: tensor for name, tensor in recorded.constants.items()}
-    _rename(program, renamed)
-    weights = [name for name in recorded.weights if name in _used(program)]
-    reason = _sampling_difference(program, _tensors(module, weights, constants), module, given)
-    return (program, constants) if reason is None else (reason, {})
+    It does not if something other than a tensor has changed, such as a Python number. Arguments
+    are those of `trace`.
+    """
+    with torch.random.fork_rng(devices=[]):
+        own = _Copy(policy, keys, examples, actions)
+        return all(own.difference(traced, random=random) is None for random in (False, True))
 
 
 def check_saveable(policy: Any) -> None:
@@ -174,7 +132,7 @@ def check_saveable(policy: Any) -> None:
 
 def current_weights(policy: nn.Module, traced: Traced) -> dict[str, Tensor]:
     """Copy the tensors that a traced policy uses to the CPU."""
-    live = named_tensors(LivePolicy(policy, ()))
+    live = _tensors_of(policy)
     weights = {
         name: live[name].detach().cpu().clone(memory_format=torch.contiguous_format)
         for name in traced.weights
@@ -182,53 +140,126 @@ def current_weights(policy: nn.Module, traced: Traced) -> dict[str, Tensor]:
     return {**weights, **traced.constants}
 
 
-def still_holds(
-    traced: Traced,
-    policy: nn.Module,
-    keys: Sequence[NestedKey],
-    examples: Sequence[Tensor],
-    actions: Sequence[NestedKey] = ("action",),
-) -> bool:
-    """Whether a traced policy, with current weights, still computes what the policy does.
+class _Copy:
+    """A copy of a policy on the CPU, which PyTorch evaluates, and its inputs for the examples."""
 
-    It does not if something other than a tensor has changed, such as a Python number. Arguments
-    are those of `trace`.
-    """
-    with torch.random.fork_rng(devices=[]):
-        own = _Copy.of(policy, keys, examples, actions)
-        if _difference(traced, own.module, own.given) is not None:
-            return False
-        if isinstance(traced.sampling, str):
-            return True
-        weights = _tensors(own.drawing, traced.weights, traced.constants)
-        return _sampling_difference(traced.sampling, weights, own.drawing, own.given) is None
+    def __init__(
+        self,
+        policy: nn.Module,
+        keys: Sequence[NestedKey],
+        examples: Sequence[Tensor],
+        actions: Sequence[NestedKey],
+    ) -> None:
+        by_key = {unravel_key(key): value for key, value in zip(keys, examples, strict=True)}
+        self.reads, hidden = read_keys(policy, list(by_key))
+        self.name = type(policy).__name__
+        plain = copy.deepcopy(policy).cpu().eval()
+        without_numpy(plain)
+        states = first_states(plain, hidden)
+        self.state = {".".join(parts(key)): value for key, value in states.items()}
+        self.given = [by_key[key] for key in self.reads]
+        self.given += [value.expand(len(self.given[0]), *value.shape) for value in states.values()]
+        self.module = LivePolicy(plain, self.reads, hidden, actions)
+        self.tensors = _tensors_of(plain)
 
+    def __call__(self, inputs: Sequence[Tensor], random: bool = False) -> tuple[Tensor, ...]:
+        self.module.prepare(len(inputs[0]))
+        return self.module(*inputs, random=random)
 
-def _tensors(
-    module: nn.Module, names: Sequence[str], constants: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """Parameters and buffers of these names, and the constants."""
-    own = named_tensors(module)
-    return {**{name: own[name].detach() for name in names}, **constants}
+    def record(self, *, random: bool = False) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """The description of a program, and its constants."""
+        (one, constants), (other, _) = (self._record_calls(size, random) for size in _SIZES)
+        return _merge(one, other), constants
 
+    def _record_calls(self, size: int, random: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Run the policy on one batch, and record every operator that it calls."""
+        inputs = [value[:size] for value in self.given]
+        self.module.prepare(size)
 
-def _sampling_difference(
-    program: dict[str, Any],
-    weights: Mapping[str, Tensor],
-    module: LivePolicy,
-    given: Sequence[Tensor],
-) -> str | None:
-    """How a sampling program differs from the policy on the same random numbers."""
-    module.prepare(len(given[0]))
-    with RecordedDraws() as draws:
-        theirs = module.forward(*given)
-    try:
-        ours = Program(program, weights)(*given, *draws.values)
-    except CheckpointError as error:
-        return str(error)
-    if all(_is_close(mine, other) for mine, other in zip(ours, theirs, strict=True)):
+        def function(weights: list[Tensor], *inputs: Tensor) -> tuple[Tensor, ...]:
+            named = {f"policy.{n}": w for n, w in zip(self.tensors, weights, strict=True)}
+            call = torch.func.functional_call
+            return tuple(call(self.module, named, inputs, {"random": random}))
+
+        weights = [tensor.detach().clone() for tensor in self.tensors.values()]
+        with _plain_operators():
+            try:
+                graph = make_fx(function, decomposition_table=_plainer())(weights, *inputs)
+                functional = torch.func.functionalize(graph, remove="mutations")
+                graph = make_fx(functional)(weights, *inputs)
+            except ConfigError:
+                raise
+            except Exception as error:
+                raise ConfigError(f"{self.name} could not be run to be saved: {error}") from error
+        graph.graph.eliminate_dead_code()
+        named = [*self.tensors, *(".".join(parts(key)) for key in self.reads), *self.state]
+        placeholders = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
+        names = dict(zip(placeholders, named, strict=True))
+        constants: dict[str, Tensor] = {}
+        steps: list[Any] = []
+        outputs: list[Any] = []
+        for node in graph.graph.nodes:
+            if node.op == "get_attr":
+                names[node.name] = f"{'sampling.' * random}constant.{node.target}"
+                constants[names[node.name]] = getattr(graph, node.target).detach().cpu().clone()
+            elif node.op == "call_function":
+                args = [_plain(argument, names) for argument in node.args]
+                kwargs = {name: _plain(value, names) for name, value in node.kwargs.items()}
+                steps.append([node.name, self._target(node.target, random), args, kwargs])
+            elif node.op == "output":
+                outputs = [_plain(value, names) for value in node.args[0]]
+        return {
+            "inputs": named[len(self.tensors) :],
+            "steps": steps,
+            "outputs": outputs,
+        }, constants
+
+    def _target(self, target: Any, random: bool) -> str:
+        if target is operator.getitem:
+            return "getitem"
+        if (other := INSTEAD.get(str(target))) is not None:
+            return other
+        if reason := objection(target, random):
+            raise ConfigError(
+                f"{self.name} cannot be saved: it calls {target}, {reason}: use other layers or "
+                "functions for that (docs/policies.md, What can be saved), or keep checkpoints "
+                "instead of policies."
+            )
+        return str(target)
+
+    def difference(self, traced: Traced, *, random: bool = False) -> str | None:
+        """How a traced policy differs from this one on the same inputs and random numbers."""
+        description = traced.sampling if random else traced.program
+        if isinstance(description, str):
+            return None
+        if missing := [name for name in traced.weights if name not in self.tensors]:
+            return f"it has no {missing[0]}"
+        weights = {name: self.tensors[name].detach() for name in traced.weights}
+        try:
+            program = Program(description, {**weights, **traced.constants}, random=random)
+            for batch in (self.given, [value[:1] for value in self.given]):
+                torch.manual_seed(0)
+                ours = program(*batch)
+                torch.manual_seed(0)
+                theirs = self(batch, random)
+                if differing := [pair for pair in zip(ours, theirs, strict=True) if _differ(*pair)]:
+                    a, b = differing[0]
+                    return f"{a.dtype}{list(a.shape)}, not {b.dtype}{list(b.shape)}"
+        except CheckpointError as error:  # it would not be loaded either
+            if random:
+                return str(error)
+            raise ConfigError(f"{self.name} cannot be saved: {error}") from None
         return None
-    return "drawn with the same random numbers, its actions are others when it is saved"
+
+
+def _differ(ours: Tensor, theirs: Tensor) -> bool:
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return True
+    return not torch.allclose(ours.double(), theirs.double(), 1e-4, 1e-5, equal_nan=True)
+
+
+def _tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
 def _merge(left: Any, right: Any) -> Any:
@@ -247,21 +278,6 @@ def _merge(left: Any, right: Any) -> Any:
     )
 
 
-def _rename(program: dict[str, Any], renamed: Mapping[str, str]) -> None:
-    """Rename values in the steps and outputs of a program."""
-
-    def rename(value: Any) -> Any:
-        if isinstance(value, list):
-            return [rename(item) for item in value]
-        if isinstance(value, str):
-            return f"%{renamed.get(value[1:], value[1:])}"
-        return value
-
-    program["outputs"] = rename(program["outputs"])
-    for step in program["steps"]:
-        step[2:] = rename(step[2]), {name: rename(value) for name, value in step[3].items()}
-
-
 def _used(program: Mapping[str, Any]) -> set[str]:
     """The names of all values that steps and outputs of a program read."""
 
@@ -274,97 +290,6 @@ def _used(program: Mapping[str, Any]) -> set[str]:
 
     steps = [[args, *kwargs.values()] for _, _, args, kwargs in program["steps"]]
     return set(look([steps, program["outputs"]]))
-
-
-def _difference(traced: Traced, module: LivePolicy, inputs: Sequence[Tensor]) -> str | None:
-    """How a program differs from the policy on new inputs; None if it does not."""
-    own = named_tensors(module)
-    if missing := [name for name in traced.weights if name not in own]:
-        return f"it has no {missing[0]}"
-    program = Program(traced.program, _tensors(module, traced.weights, traced.constants))
-    for batch in (inputs, [value[:1] for value in inputs]):
-        try:
-            own_actions = program(*batch)
-        except CheckpointError as error:  # it would not be loaded either
-            raise ConfigError(f"{type(module.policy).__name__} cannot be saved: {error}") from None
-        for ours, theirs in zip(own_actions, module.on(batch), strict=True):
-            if not _is_close(ours, theirs):
-                return f"{ours.dtype}{list(ours.shape)}, not {theirs.dtype}{list(theirs.shape)}"
-    return None
-
-
-def _is_close(ours: Tensor, theirs: Tensor) -> bool:
-    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-        return False
-    return torch.allclose(ours.double(), theirs.double(), rtol=1e-4, atol=1e-5, equal_nan=True)
-
-
-def _name(key: NestedKey) -> str:
-    return ".".join(parts(key))
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """The calls that a policy made for one batch.
-
-    Attributes:
-        description: Of a `Program`, whose inputs have no names yet.
-        inputs: Placeholder names of the inputs, without the weights; random draws come last.
-        weights: Names of all parameters and buffers.
-        constants: Other tensors that it uses, by name.
-    """
-
-    description: dict[str, Any]
-    inputs: list[str]
-    weights: list[str]
-    constants: dict[str, Tensor]
-
-
-def record_calls(module: LivePolicy, inputs: Sequence[Tensor]) -> Recorded:
-    """Run a policy on one batch ``[batch, ...]``, and record every operator that it calls."""
-    tensors = named_tensors(module)
-    module.prepare(len(inputs[0]))
-
-    def function(weights: list[Tensor], *inputs: Tensor) -> tuple[Tensor, ...]:
-        named = dict(zip(tensors, weights, strict=True))
-        return tuple(torch.func.functional_call(module, named, inputs))
-
-    weights = [tensor.detach().clone() for tensor in tensors.values()]
-    with _plain_operators():
-        try:
-            table = {**_plainer(), **(FROM_STANDARD if module.random else {})}
-            graph = make_fx(function, decomposition_table=table)(weights, *inputs)
-            functional = torch.func.functionalize(graph, remove="mutations")
-            graph = make_fx(functional)(weights, *inputs)
-        except ConfigError:
-            raise
-        except Exception as error:
-            raise ConfigError(
-                f"{type(module.policy).__name__} could not be run to be saved: {error}"
-            ) from error
-    draws = take_draws(graph.graph) if module.random else []
-    graph.graph.eliminate_dead_code()
-    placeholders = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
-    names = dict(zip(placeholders, tensors, strict=False))
-    constants: dict[str, Tensor] = {}
-    steps: list[Any] = []
-    outputs: list[Any] = []
-    for node in graph.graph.nodes:
-        if node.op == "get_attr":
-            names[node.name] = f"constant.{node.target}"
-            constants[names[node.name]] = getattr(graph, node.target).detach().cpu().clone()
-        elif node.op == "call_function":
-            args = [_plain(argument, names) for argument in node.args]
-            kwargs = {name: _plain(value, names) for name, value in node.kwargs.items()}
-            steps.append([node.name, _target(module.policy, node.target), args, kwargs])
-        elif node.op == "output":
-            outputs = [_plain(value, names) for value in node.args[0]]
-    return Recorded(
-        {"inputs": [], "steps": steps, "outputs": outputs, "draws": draws},
-        placeholders[len(tensors) :],
-        list(tensors),
-        constants,
-    )
 
 
 @contextmanager
@@ -434,20 +359,6 @@ def _as_view(
     return tensor.view(size) if plain.numel() == tensor.numel() else NotImplemented
 
 
-def _target(policy: nn.Module, target: Any) -> str:
-    if target is operator.getitem:
-        return "getitem"
-    if (other := INSTEAD.get(str(target))) is not None:
-        return other
-    if reason := objection(target):
-        raise ConfigError(
-            f"{type(policy).__name__} cannot be saved: choosing the best action it calls {target}, "
-            f"{reason}: use other layers or functions for that (docs/policies.md, What can be "
-            "saved), or keep checkpoints instead of policies."
-        )
-    return str(target)
-
-
 def _plain(argument: Any, names: Mapping[str, str]) -> Any:
     """An argument of a call as plain data; see `Program`."""
     if isinstance(argument, torch.fx.Node):
@@ -466,8 +377,3 @@ def _plain(argument: Any, names: Mapping[str, str]) -> Any:
     if isinstance(argument, torch.device):
         return {"device": "cpu"}
     raise ConfigError(f"an argument of a policy's operator cannot be saved: {argument!r}")
-
-
-def named_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name."""
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}

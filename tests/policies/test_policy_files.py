@@ -143,7 +143,7 @@ def test_a_planted_pickle_does_not_run(form, save, tmp_path):
     ("operator", "reason"),
     [
         ("aten.add_.Tensor", "which is not one of those"),
-        ("aten.rand.default", "which is not one of those"),
+        ("aten.rand.default", "which draws random numbers"),
         ("aten.from_file.default", "which is not one of those"),
         ("aten.nothing.default", "which is not one of those"),
         ("aten.add.Nothing", "lacks"),
