@@ -15,7 +15,7 @@ from .arguments import Count, Flag, RunPath, SavedSpec, Seed
 
 if TYPE_CHECKING:
     from ..policies import Evaluation, SavedPolicy
-    from ..policies.agents_interface import AnyInterface
+    from ..policies.interface import Interface
 
 
 def list_(run: RunPath, /, *, json: Flag = False) -> int:
@@ -162,11 +162,11 @@ def evaluate(
     return 1 if failed else 0
 
 
-def _interface(path: Path, facts: dict[str, Any]) -> AnyInterface:
-    from ..policies.agents_interface import decode_interface
+def _interface(path: Path, facts: dict[str, Any]) -> Interface:
+    from ..policies.interface import Interface
 
     try:
-        return decode_interface(facts.get("interface", {}))
+        return Interface.decode(facts.get("interface", {}))
     except DamagedCheckpointError as error:
         raise DamagedCheckpointError(f"{path} is damaged: {error}") from None
 

@@ -57,7 +57,7 @@ class Distillation(TrainerHookBase):
                 f"Distillation({name}): pass a policy from hooktrainer.networks, or what "
                 "load_policy loaded."
             )
-        if self.loaded and not isinstance(getattr(teacher.interface, "action", None), Action):
+        if self.loaded and not isinstance(teacher.interface.action, Action):
             raise ConfigError(
                 "Distillation: the saved teacher's actions are a dict or a tuple, or those of "
                 "several agents: pass the policy itself."

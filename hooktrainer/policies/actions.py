@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from torch import Tensor
 from ..errors import ConfigError
 
 Array = npt.NDArray[Any]
+Path = tuple[str | int, ...]
 _MOST_PARTS = 1 << 12
 
 
@@ -108,16 +108,6 @@ def single(converted: Any) -> Any:
     return tuple(map(single, converted)) if isinstance(converted, tuple) else converted[0]
 
 
-def decode_action(data: Mapping[str, Any]) -> Action | JointAction:
-    """Read an action from plain data."""
-    if "parts" not in data:
-        return decode(Action, data)
-    parts = data["parts"]
-    if not isinstance(parts, (list, tuple)) or len(parts) > _MOST_PARTS:
-        raise ValueError(f"{parts!r:.80} is no list of parts")
-    return JointAction(tuple((path_of(path), decode(Action, part)) for path, part in parts))
-
-
 def _tree(parts: list[tuple[Path, Any]]) -> Any:
     """A dict of parts by path, or a tuple where the keys are integers."""
     if any(not path for path, _ in parts):
@@ -135,42 +125,10 @@ def _tree(parts: list[tuple[Path, Any]]) -> Any:
     return made
 
 
-Path = tuple[str | int, ...]
 _KINDS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}
 DTYPES = frozenset({"bool", *(f"{kind}{n}" for kind, bits in _KINDS.items() for n in bits)})
 """The types of observations and actions."""
 _MOST_DIMS = 16
-
-
-def decode(cls: type[Any], data: Mapping[str, Any]) -> Any:
-    """Make a dataclass from its fields as plain data."""
-    values = {name: data[name] for name in (field.name for field in dataclasses.fields(cls))}
-    for name in ("shape", "sizes"):
-        if name in values:
-            values[name] = sizes_of(values[name])
-    if "path" in values:
-        values["path"] = path_of(values["path"])
-    if not isinstance(values.get("key", ""), str):
-        raise ValueError(f"{values['key']!r:.80} is no name")
-    return cls(**values)
-
-
-def sizes_of(values: Any) -> tuple[int, ...]:
-    """A validated list of sizes."""
-    if not isinstance(values, (list, tuple)) or len(values) > 1 << 20:
-        raise ValueError(f"{values!r:.80} is not a list")
-    if not all(type(value) is int and 0 <= value < 1 << 40 for value in values):
-        raise ValueError(f"{values!r:.80} is not a list of sizes")
-    return tuple(values)
-
-
-def path_of(values: Any) -> Path:
-    """A validated list of keys and indices."""
-    if not isinstance(values, (list, tuple)) or len(values) > 99:
-        raise ValueError(f"{values!r:.80} is not a list")
-    if not all(type(v) is str or (type(v) is int and 0 <= v < 1 << 20) for v in values):
-        raise ValueError(f"{values!r:.80} is not a list of keys")
-    return tuple(values)
 
 
 def check_start(start: Any, shape: tuple[int, ...]) -> None:

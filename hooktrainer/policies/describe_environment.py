@@ -28,9 +28,8 @@ from ..collect.make_group import Envs, find_spec
 from ..collect.spaces import ObservationLayout
 from ..errors import ConfigError
 from .actions import Action, JointAction
-from .agents_interface import PRESENCE, AgentsInterface, AnyInterface, GroupInput, SavedGroup
-from .environment import AgentsEnvironment, Environment
-from .interface import Interface, Observation
+from .environment import Environment
+from .interface import PRESENCE, Group, Interface, Observation
 
 EXAMPLES = 12
 _NOT_OF_ONE = ("num_envs", "vectorization_mode", "vector_kwargs")
@@ -54,7 +53,7 @@ class Described:
     keys: list[NestedKey]
     examples: list[Tensor]
     actions: list[NestedKey]
-    interface: Callable[[Sequence[NestedKey]], AnyInterface]
+    interface: Callable[[Sequence[NestedKey]], Interface]
     check: Callable[[Sequence[Tensor]], None]
 
 
@@ -83,7 +82,7 @@ def describe_environment(
     leaves = {unravel_key(leaf.key): leaf for leaf in layout.leaves}
 
     def interface(reads: Sequence[NestedKey]) -> Interface:
-        return Interface(tuple(observation_of(leaves[key]) for key in reads), action)
+        return Interface(tuple(observation_of(leaves[key]) for key in reads), (Group(action),))
 
     def check(actions: Sequence[Tensor]) -> None:
         action_format.check(actions[0].numpy(), len(actions[0]))
@@ -302,7 +301,7 @@ def describe_agents(
         seen = world.reset()
     finally:
         world.close()
-    entries: dict[NestedKey, GroupInput] = {}
+    entries: dict[NestedKey, Observation] = {}
     examples: list[Tensor] = []
     for group in world.groups:
         for entry, example in _entries(group, seen):
@@ -311,15 +310,15 @@ def describe_agents(
     if (space := world.state_space) is not None:
         layout = ObservationLayout(space)
         examples += _examples(space, layout, EXAMPLES, {})
-        part = dataclasses.replace(observation_of(layout.leaves[0]), key="state")
-        entries["state"] = GroupInput(None, ("state",), part)
+        state = observation_of(layout.leaves[0])
+        entries["state"] = dataclasses.replace(state, key="state", keys=("state",))
 
-    def interface(reads: Sequence[NestedKey]) -> AgentsInterface:
+    def interface(reads: Sequence[NestedKey]) -> Interface:
         groups = tuple(
-            SavedGroup(one.name, one.agents, action_of(one.action_space, True, one.action_space))
+            Group(action_of(one.action_space, True, one.action_space), one.name, one.agents)
             for one in world.groups
         )
-        return AgentsInterface(groups, tuple(entries[key] for key in reads))
+        return Interface(tuple(entries[key] for key in reads), groups)
 
     def check(actions: Sequence[Tensor]) -> None:
         for group, action in zip(world.groups, actions, strict=True):
@@ -348,35 +347,39 @@ def _makes_several(env: Any, env_kwargs: Mapping[str, Any] | None) -> bool:
     return hasattr(made, "possible_agents")
 
 
-def _entries(group: AgentGroup, seen: Entries) -> list[tuple[GroupInput, Tensor]]:
+def _entries(group: AgentGroup, seen: Entries) -> list[tuple[Observation, Tensor]]:
     """The observations of a group, with examples ``[12, agents, ...]``."""
     agents = len(group.agents)
     layout = ObservationLayout(group.observation_space)
     drawn = _examples(group.observation_space, layout, EXAMPLES * agents, {})
     found = []
     for leaf, values in zip(layout.leaves, drawn, strict=True):
-        entry = GroupInput(group.name, leaf.key, observation_of(leaf, group.path))
+        entry = dataclasses.replace(
+            observation_of(leaf, group.path), group=group.name, keys=tuple(leaf.key)
+        )
         found.append((entry, values.reshape(EXAMPLES, agents, *leaf.shape)))
     for name, path in ((MASK, group.mask_path or ()), (PRESENCE, ())):
         if (value := seen.get((group.name, name))) is not None:
-            part = Observation(name, path, tuple(value.shape[2:]), "bool")
-            found.append(
-                (GroupInput(group.name, (name,), part), value.cpu().repeat_interleave(EXAMPLES, 0))
+            entry = Observation(
+                name, path, tuple(value.shape[2:]), "bool", group=group.name, keys=(name,)
             )
+            found.append((entry, value.cpu().repeat_interleave(EXAMPLES, 0)))
     return found
 
 
-def _recorded_agents(env: Any, env_kwargs: Mapping[str, Any]) -> AgentsEnvironment:
+def _recorded_agents(env: Any, env_kwargs: Mapping[str, Any]) -> Environment:
     given = dict(env_kwargs)
     if isinstance(env, functools.partial) and not env.args:
         env, given = env.func, {**env.keywords, **given}
     try:
         kwargs = _plain(given)
     except (TypeError, ValueError) as error:
-        return AgentsEnvironment(reason=f"its keyword arguments are not plain data ({error})")
+        return Environment(
+            several=True, reason=f"its keyword arguments are not plain data ({error})"
+        )
     if isinstance(env, str):
-        return AgentsEnvironment(id=env, kwargs=kwargs)
+        return Environment(several=True, id=env, kwargs=kwargs)
     place = place_of(env)
     if place is None:
-        return AgentsEnvironment(reason="other processes cannot import what makes it")
-    return AgentsEnvironment(kwargs=kwargs, **place)
+        return Environment(several=True, reason="other processes cannot import what makes it")
+    return Environment(several=True, kwargs=kwargs, **place)

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib
-import json
-import os
-import resource
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ..base.child_program import ChildProgram, end_with_parent
 from ..base.untrusted import one_line
 from ..base.words import printable
 from ..errors import ConfigError
+from .policy_files import decode_data
 from .trust import code_of, code_of_agents, find_callable
 
 if TYPE_CHECKING:
@@ -25,15 +18,7 @@ if TYPE_CHECKING:
 
     Env = gym.Env[Any, Any]
 
-MOST_BYTES: Final = 2 << 30
-"""Memory for making an untrusted environment and taking its first step."""
-MOST_SECONDS: Final = 60
-"""CPU time for the same."""
-
-_TRY: Final = "hooktrainer.policies.environment"
 _MOST_WRAPPERS: Final = 100
-_OUT_OF_MEMORY: Final = 3  # exit code of that
-_GYMNASIUMS = ("id", "disable_env_checker")  # arguments of gymnasium.make that are not the file's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +35,9 @@ class Environment:
         file: The module's file: a script, or where to look if the module cannot be imported.
         registered: With an id and a factory, the other arguments of the registration.
         reason: Without id and factory, why it cannot be made again.
+        several: Whether it is a parallel environment of several agents. Its ``id`` is
+            ``"vmas/<scenario>"`` or ``"pettingzoo/<family>/<name>"``; its ``factory`` is a VMAS
+            scenario class, or a function that makes a parallel environment. Both take ``kwargs``.
     """
 
     id: str | None = None
@@ -60,6 +48,7 @@ class Environment:
     file: str | None = None
     registered: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     reason: str | None = None
+    several: bool = False
 
     @property
     def name(self) -> str:
@@ -73,19 +62,10 @@ class Environment:
     @classmethod
     def decode(cls, data: Mapping[str, Any]) -> Environment:
         """Return what `encode` wrote."""
-        fields = {field.name for field in dataclasses.fields(cls)}
-        given = {name: value for name, value in data.items() if name in fields}
-        wrappers = tuple((name, kwargs) for name, kwargs in given.pop("wrappers", ()))
-        if len(wrappers) > _MOST_WRAPPERS:
-            raise ValueError(f"there are {len(wrappers):,} wrappers")
-        found = cls(**given, wrappers=wrappers)
-        texts = (found.id, found.factory, found.module, found.file, found.reason)
-        names = [text for text in texts if text is not None] + [name for name, _ in wrappers]
-        options = [found.kwargs, found.registered, *(each for _, each in wrappers)]
-        for kind, values in ((str, names), (dict, options)):
-            if wrong := [value for value in values if not isinstance(value, kind)]:
-                raise TypeError(f"{wrong[0]!r:.80} is in the place of something else")
-        if more := set(_GYMNASIUMS) & found.kwargs.keys():
+        found = decode_data(cls, data)
+        if len(found.wrappers) > _MOST_WRAPPERS:
+            raise ValueError(f"there are {len(found.wrappers):,} wrappers")
+        if more := {"id", "disable_env_checker"} & found.kwargs.keys():  # gymnasium.make's own
             raise ValueError(f"{more.pop()} is no argument of an environment")
         return found
 
@@ -95,26 +75,22 @@ class Environment:
 
         `trust` has the rule. Only Gymnasium is imported to find out.
         """
-        if self.id is not None and self._is_known():
-            return self._code_of_id()
+        if self.id is not None and self.several:
+            return code_of_agents(self.id, self.kwargs)
+        if self.id is not None:
+            import gymnasium as gym
+
+            from ..base.env_packages import register_known
+
+            register_known(self.id)
+            if ":" in self.id or self.id in gym.registry:
+                return code_of(self.id, self.kwargs, self.wrappers)
         if self.factory is None:  # so nothing can be made of it in any case
             return None
         place = f"the module {self.module}" + (f" in {self.file}" if self.file else "")
         if self.module == "__main__":
             place = f"the script {self.file}"
         return printable(f"{self.factory} of {place}")
-
-    def _is_known(self) -> bool:
-        """Whether the id is registered here, or names a module."""
-        import gymnasium as gym
-
-        from ..base.env_packages import register_known
-
-        register_known(str(self.id))
-        return ":" in str(self.id) or self.id in gym.registry
-
-    def _code_of_id(self) -> str | None:
-        return code_of(str(self.id), self.kwargs, self.wrappers)
 
     def make(self, *, trust: bool = False, **kwargs: Any) -> Any:
         """Make the environment.
@@ -134,24 +110,6 @@ class Environment:
                 "then say --trust (in Python: trust=True), or make the environment yourself and "
                 "pass it as env=."
             )
-        given = [self.kwargs, *(options for _, options in self.wrappers)]
-        has_sizes = any(
-            not isinstance(value, (bool, str, type(None)))
-            for options in given
-            for value in options.values()
-        )
-        if has_sizes and not trust:
-            renders = kwargs.get("render_mode") is not None
-            coded = json.dumps([self.encode(), renders], sort_keys=True)
-            if why := _too_large(coded, MOST_BYTES, MOST_SECONDS):
-                raise ConfigError(
-                    f"the environment {self.name} was tried in another process, and {why}: look at "
-                    "its arguments in policy.json, then say --trust (in Python: trust=True)."
-                )
-        return self.made(**kwargs)
-
-    def made(self, **kwargs: Any) -> Any:
-        """Make the environment without checking trust; see `make`."""
         import gymnasium as gym
 
         if self.id is None and self.factory is None:
@@ -161,10 +119,7 @@ class Environment:
                 "it as env=."
             )
         try:
-            if self.id:
-                return self._make_by_id(kwargs)
-            factory = find_callable(str(self.factory), str(self.module), self.file)
-            return self._make_by_factory(factory, kwargs)
+            return self._made_for_several(kwargs) if self.several else self._made_for_one(kwargs)
         except gym.error.DependencyNotInstalled:
             from ..collect.env_errors import explain_env_errors
 
@@ -176,13 +131,39 @@ class Environment:
             reason = printable(" ".join(f"{type(error).__name__}: {error}".split())[:300])
             raise ConfigError(f"the environment {self.name} could not be made: {reason}") from error
 
-    def _make_by_id(self, kwargs: Mapping[str, Any]) -> Env:
+    def _made_for_one(self, kwargs: Mapping[str, Any]) -> Env:
         import gymnasium as gym
 
-        env: Env = gym.make(self._spec(), disable_env_checker=True, **{**self.kwargs, **kwargs})
+        if self.id is None:
+            env = self._factory()()
+            if not isinstance(env, gym.Env):
+                raise ConfigError(f"{self.name} made a {type(env).__name__}, not a gymnasium.Env.")
+            return self._rendered(env, kwargs)
+        env = gym.make(self._spec(), disable_env_checker=True, **{**self.kwargs, **kwargs})
         for name, options in self.wrappers:
             env = _wrapper(name)(env, **options)
         return env
+
+    def _made_for_several(self, kwargs: Mapping[str, Any]) -> Any:
+        from ..collect.agents.parallel_world import checked_env, pettingzoo_factory
+        from ..collect.agents.vmas import VmasParallel
+        from ..collect.agents.worlds import is_scenario
+
+        given = {**self.kwargs, **kwargs}
+        if self.id is None:
+            factory = self._factory()
+            if is_scenario(factory):
+                return VmasParallel(factory, **given)
+            return self._rendered(checked_env(factory(**self.kwargs), self.name), kwargs)
+        package, _, name = self.id.partition("/")
+        if package == "vmas":
+            return VmasParallel(name, **given)
+        if package != "pettingzoo":
+            raise ConfigError(f"{self.name} is no environment of several agents.")
+        return pettingzoo_factory(name, given)()
+
+    def _factory(self) -> Any:
+        return find_callable(str(self.factory), str(self.module), self.file)
 
     def _spec(self) -> Any:
         """What is registered under the id, here or where the policy was saved."""
@@ -205,17 +186,9 @@ class Environment:
         # The id was registered by a module imported in training, which is not imported here.
         return gym.envs.registration.EnvSpec(
             name,
-            entry_point=find_callable(self.factory, str(self.module), self.file),
+            entry_point=self._factory(),
             **self.registered,
         )
-
-    def _make_by_factory(self, factory: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
-        import gymnasium as gym
-
-        env = factory()
-        if not isinstance(env, gym.Env):
-            raise ConfigError(f"{self.name} made a {type(env).__name__}, not a gymnasium.Env.")
-        return self._rendered(env, kwargs)
 
     def _rendered(self, env: Any, kwargs: Mapping[str, Any]) -> Any:
         """The environment, which draws itself as requested; no other argument is possible."""
@@ -226,28 +199,6 @@ class Environment:
         return env
 
 
-@functools.lru_cache(maxsize=64)
-def _too_large(coded: str, memory: int, seconds: int) -> str | None:
-    """Make an environment in a child process; describe the bound that it exceeded."""
-    try:
-        child = ChildProgram(
-            *(_TRY, coded, str(memory), str(seconds)),
-            environ={"OMP_NUM_THREADS": "1"},
-            stderr=subprocess.DEVNULL,
-        )
-    except OSError as error:  # of arguments that are too long for a process
-        return f"could not be: {error.strerror}"
-    try:
-        code = child.wait(10 * seconds)
-    finally:
-        child.kill()
-    if code is None or -code in (signal.SIGXCPU, signal.SIGKILL):
-        return f"took more than {seconds} s"
-    if code == _OUT_OF_MEMORY:
-        return f"takes more than {memory >> 20:,} MiB of memory"
-    return f"ended that with exit code {code}" if code else None
-
-
 def _wrapper(place: str) -> Any:
     import gymnasium as gym
 
@@ -256,101 +207,3 @@ def _wrapper(place: str) -> Any:
     if not (isinstance(wrapper, type) and issubclass(wrapper, gym.Wrapper)):
         raise ConfigError(f"{printable(place)} is not a wrapper of environments.")
     return wrapper
-
-
-# -- Environments of several agents.
-
-VMAS, PETTINGZOO = "vmas/", "pettingzoo/"
-
-
-class AgentsEnvironment(Environment):
-    """How to make a parallel environment of several agents again.
-
-    Its ``id`` is ``"vmas/<scenario>"`` or ``"pettingzoo/<family>/<name>"``; its ``factory`` is a
-    VMAS scenario class, or a function that makes a parallel environment. Both take ``kwargs``.
-    """
-
-    def encode(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {**super().encode(), "several": True}
-
-    def _is_known(self) -> bool:
-        return True
-
-    def _code_of_id(self) -> str | None:
-        return code_of_agents(str(self.id), self.kwargs)
-
-    def _make_by_id(self, kwargs: Mapping[str, Any]) -> Any:
-        from ..collect.agents.parallel_world import pettingzoo_factory
-
-        name = str(self.id)
-        if name.startswith(VMAS):
-            return self._vmas(name.removeprefix(VMAS), kwargs)
-        if not name.startswith(PETTINGZOO):
-            raise ConfigError(f"{self.name} is no environment of several agents.")
-        return pettingzoo_factory(name.removeprefix(PETTINGZOO), {**self.kwargs, **kwargs})()
-
-    def _make_by_factory(self, factory: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
-        from ..collect.agents.parallel_world import checked_env
-        from ..collect.agents.worlds import is_scenario
-
-        if is_scenario(factory):
-            return self._vmas(factory, kwargs)
-        return self._rendered(checked_env(factory(**self.kwargs), self.name), kwargs)
-
-    def _vmas(self, scenario: Any, kwargs: Mapping[str, Any]) -> Any:
-        from ..collect.agents.vmas import VmasParallel
-
-        return VmasParallel(scenario, **{**self.kwargs, **kwargs})
-
-
-def decode_environment(data: Mapping[str, Any]) -> Environment:
-    """Return what ``encode`` wrote, with the errors of `Environment.decode`."""
-    return (AgentsEnvironment if data.get("several") is True else Environment).decode(data)
-
-
-# -- The child process that tries an untrusted environment: ``python -m … JSON BYTES SECONDS``.
-
-
-def _try(env: Any, *, renders: bool) -> None:
-    env.reset(seed=0)
-    if renders:
-        env.render()
-    if hasattr(env, "possible_agents"):
-        env.step({name: env.action_space(name).sample() for name in env.agents})
-    else:
-        env.step(env.action_space.sample())
-
-
-def _is_out_of_memory(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, MemoryError) or "allocat" in str(error):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def main() -> int:
-    """Make the environment of the command line and take one step, within bounds of memory and time.
-
-    The exit code is 0 within the bounds, also if the environment raises another error.
-    """
-    end_with_parent()
-    coded, memory, seconds = sys.argv[1:]
-    environment, renders = json.loads(coded)
-    for kind, bound in (
-        (resource.RLIMIT_DATA, int(memory)),
-        (resource.RLIMIT_CPU, int(seconds)),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        resource.setrlimit(kind, (bound, bound))
-    try:
-        kwargs = {"render_mode": "rgb_array"} if renders else {}
-        _try(decode_environment(environment).made(**kwargs), renders=renders)
-    except Exception as error:  # reported when it is made outside of the trial
-        return _OUT_OF_MEMORY if _is_out_of_memory(error) else 0
-    return 0
-
-
-if __name__ == "__main__":
-    os._exit(main())  # whatever an environment does at its end

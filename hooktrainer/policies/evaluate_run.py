@@ -19,7 +19,7 @@ import torch
 from ..base.child_program import end_with_parent
 from ..base.text_file import open_to_lock
 from ..base.untrusted import one_line
-from .environment import Environment, decode_environment
+from .environment import Environment
 from .play import evaluate_policy
 from .saved import EPISODES, SEED, SavedPolicy, list_policies, policy_directory
 
@@ -98,7 +98,7 @@ def main() -> int:
     code = 0
     with alone(args.run) as free:
         if free:
-            trust = False if own is None else decode_environment(own)
+            trust = False if own is None else Environment.decode(own)
             for saved, error in evaluate_run(args.run, **options, trust=trust):
                 if error is not None:
                     code = 1

@@ -1,4 +1,7 @@
-"""A policy's observations and actions as plain data, so that loading needs no Gymnasium."""
+"""A policy's observations and actions as plain data, so that loading needs no Gymnasium.
+
+One agent is a single group, whose tensors have no agent dimension.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +15,32 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..errors import ConfigError
-from .actions import DTYPES, Action, JointAction, Path, check_start, decode, decode_action, single
+from ..base.words import listed, printable
+from ..errors import ConfigError, DamagedCheckpointError
+from .actions import DTYPES, Action, JointAction, Path, check_start, single
+from .policy_files import decode_data
 
 Array = npt.NDArray[Any]
 Answer = Callable[[Sequence[Tensor]], Any]
 MASK = "action_mask"
+PRESENCE = "mask"
 
-MOST_NUMBERS = 1 << 30
-"""Largest number of elements of an observation."""
+_MOST_NUMBERS = 1 << 30  # elements of an observation
+_MOST_AGENTS = 1 << 12
 
 
 @dataclasses.dataclass(frozen=True)
 class Observation:
-    """One array that a policy reads.
+    """One tensor that a policy reads.
 
     Attributes:
         key: The policy's name for it, with dots between the parts.
         path: The keys, or tuple indices, that lead to it in the observation.
-        shape: Its shape for one environment.
+        shape: Its shape for one environment and agent.
         dtype: The type it is converted to.
         start: Subtracted, so that discrete values count from 0.
+        group: The group whose agents observe it; ``None`` for one agent or the global state.
+        keys: With several agents, the keys that lead to it in the group's TensorDict.
     """
 
     key: str
@@ -40,16 +48,18 @@ class Observation:
     shape: tuple[int, ...]
     dtype: str
     start: Any = None
+    group: str | None = None
+    keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise ValueError(f"{self.key} has the type {self.dtype!r:.40}")
         check_start(self.start, self.shape)
 
-    def example(self, *agents: int) -> Tensor:
+    def example(self, agents: tuple[int, ...]) -> Tensor:
         """Return an empty tensor ``[1, *agents, *shape]`` on the device ``meta``."""
         shape = (*agents, *self.shape)
-        if math.prod(shape) > MOST_NUMBERS:
+        if math.prod(shape) > _MOST_NUMBERS:
             raise ValueError(f"{self.key} has {math.prod(shape):,} numbers")
         return torch.empty((1, *shape), dtype=self.torch_dtype, device="meta")
 
@@ -59,15 +69,19 @@ class Observation:
         return torch.from_numpy(np.empty(0, self.dtype)).dtype
 
     @property
-    def is_mask(self) -> bool:
-        """Whether it is the action mask, which is not part of the observation."""
-        return self.key == MASK and not self.path
+    def is_presence(self) -> bool:
+        """Whether it marks the agents that act."""
+        return self.group is not None and self.key == PRESENCE and not self.path
+
+    def blank(self, batch: int) -> Tensor:
+        """Padding for an absent agent, ``[batch, *shape]``."""
+        return torch.full((batch, *self.shape), self.key == MASK, dtype=self.torch_dtype)
 
     def take(
         self, observation: Any, action_mask: Any = None, whose: str = ""
     ) -> tuple[Tensor, bool]:
         """Find it in an observation, or take the mask; see `convert`. ``whose`` is for messages."""
-        if self.is_mask:
+        if self.key == MASK and not self.path:
             if action_mask is None:
                 raise ConfigError(f"this policy needs the keyword action_mask{whose}.")
             return self.convert(action_mask, whose)
@@ -96,10 +110,10 @@ class Observation:
             )
         batched = array.ndim == len(self.shape) + 1
         if array.shape[batched:] != self.shape or array.ndim > len(self.shape) + 1:
-            expected = list(self.shape)
+            expected = ", ".join(map(str, self.shape))
             raise ConfigError(
-                f"{name} has shape {list(array.shape)}; the policy needs {expected}, or "
-                f"[batch{''.join(f', {size}' for size in expected)}]."
+                f"{name} has shape {list(array.shape)}; the policy needs [{expected}], or "
+                f"[{', '.join(filter(None, ('batch', expected)))}]."
             )
         if self.start is not None:
             array = array - np.asarray(self.start)
@@ -107,71 +121,205 @@ class Observation:
         return torch.from_numpy(array), batched
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.dtype}{list(self.shape)}"
+        name = self.key if self.group is None else f"{self.group}.{self.key}"
+        return f"{name}: {self.dtype}{list(self.shape)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Agents that have the same observations and actions.
+
+    Attributes:
+        action: The action of one agent.
+        name: The key of its entries in a TensorDict.
+        agents: The names of its agents, in their order along the agent dimension; empty for one
+            agent, without that dimension.
+    """
+
+    action: Action | JointAction
+    name: str = ""
+    agents: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Interface:
-    """Everything that a policy reads, in the order of its inputs, and its action."""
+    """Everything that policies read, in the order of the inputs, and their actions.
 
-    observations: tuple[Observation, ...]
-    action: Action | JointAction
+    Actions are ``[batch, ...]``, for each group of several agents ``[batch, agents, ...]``.
+    """
 
-    def encode(self) -> dict[str, Any]:
-        """Return plain data, which `decode_interface` reads."""
-        return dataclasses.asdict(self)
+    inputs: tuple[Observation, ...]
+    groups: tuple[Group, ...]
+
+    def __post_init__(self) -> None:
+        agents, names = self.agents, [group.name for group in self.groups]
+        lonely = len(names) != 1 and not all(group.agents for group in self.groups)
+        if not names or lonely or len(agents) > _MOST_AGENTS:
+            raise ValueError(f"there are {len(agents)} agents in {len(names)} groups")
+        if not self.inputs:
+            raise ValueError("nothing is read")
+        if len(set(agents)) < len(agents) or len(set(names)) < len(names):
+            raise ValueError("two agents, or two groups, have one name")
+        known = names if agents else []
+        if unknown := {one.group for one in self.inputs if one.group is not None}.difference(known):
+            raise ValueError(f"{min(unknown)!r:.80} is no group")
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Interface:
-        """Return what `encode` wrote."""
-        return cls(
-            tuple(decode(Observation, part) for part in data["observations"]),
-            decode_action(data["action"]),
-        )
+    def decode(cls, data: Mapping[str, Any]) -> Interface:
+        """Read plain data, which `dataclasses.asdict` made."""
+        try:
+            return decode_data(cls, data)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            reason = printable(f"{type(error).__name__}: {error}")[:200]
+            raise DamagedCheckpointError(f"its interface cannot be: {reason}") from None
 
-    def examples(self) -> list[Tensor]:
-        """Empty examples of the policy's inputs."""
-        return [part.example() for part in self.observations]
+    @property
+    def agents(self) -> list[str]:
+        """The names of all agents; empty for one agent."""
+        return [agent for group in self.groups for agent in group.agents]
 
-    def check(self, outputs: Sequence[Tensor]) -> list[Tensor]:
-        """Check a policy's outputs for one observation; return those after the action."""
-        if not outputs[0].dim() or len(outputs[0]) != 1:
-            raise ValueError("its program does not return an action for each observation")
-        return list(outputs[1:])
+    @property
+    def action(self) -> Action | JointAction | None:
+        """The action of one agent; ``None`` for several."""
+        return None if self.agents else self.groups[0].action
 
-    reads_state = False  # of a whole, as those of several agents may
-
-    def read(
-        self, observation: Any, action_mask: Any = None, state: Any = None
-    ) -> tuple[list[Tensor], Answer]:
-        """Return the policy's inputs, ``[batch, ...]``, and a function from its outputs to actions.
-
-        Args:
-            observation: An array, or a dict of them, of one environment or a batch.
-            action_mask: Boolean ``[actions]`` or ``[batch, actions]``, if the policy reads a mask.
-            state: Not used; for several agents.
-        """
-        taken = {part.key: part.take(observation, action_mask) for part in self.observations}
-        batched = one_size(taken)
-
-        def answer(outputs: Sequence[Tensor]) -> Any:
-            actions = self.action.convert(outputs[0])
-            return actions if batched else single(actions)
-
-        return [tensor for tensor, _ in taken.values()], answer
+    @property
+    def reads_state(self) -> bool:
+        """Whether several agents' policies read the global state."""
+        return bool(self.agents) and any(one.group is None for one in self.inputs)
 
     @property
     def reads(self) -> str:
         """The inputs, for people."""
-        return ", ".join(map(str, self.observations))
+        return ", ".join(map(str, self.inputs))
 
     @property
     def acts(self) -> str:
-        """The action, for people."""
-        return str(self.action)
+        """The actions, for people."""
+        if not self.agents:
+            return str(self.groups[0].action)
+        return ", ".join(f"{one.name} ({len(one.agents)}): {one.action}" for one in self.groups)
+
+    def examples(self) -> list[Tensor]:
+        """Empty examples of the inputs."""
+        return [one.example(self._agent_dimension(one)) for one in self.inputs]
+
+    def check(self, outputs: Sequence[Tensor]) -> list[Tensor]:
+        """Check a program's outputs for one observation; return those after the actions."""
+        if len(outputs) < len(self.groups):
+            raise ValueError("its program does not return actions for all groups")
+        for group, action in zip(self.groups, outputs, strict=False):
+            wanted = (1, len(group.agents)) if group.agents else (1,)
+            if tuple(action.shape[: len(wanted)]) != wanted:
+                raise ValueError(f"its program does not return an action for each {group.name!r}")
+        return list(outputs[len(self.groups) :])
+
+    def read(
+        self, observation: Any, action_mask: Any = None, state: Any = None
+    ) -> tuple[list[Tensor], Answer]:
+        """Return the inputs, ``[batch, ...]``, and a function from the outputs to actions.
+
+        Arguments and actions are those of `LoadedPolicy.__call__`.
+        """
+        if self.agents:
+            if hasattr(observation, "batch_size"):
+                return self._read_groups(observation)
+            return self._read_agents(observation, action_mask or {}, state)
+        taken = {one.key: one.take(observation, action_mask) for one in self.inputs}
+        batched = _is_batch(taken)
+
+        def answer(outputs: Sequence[Tensor]) -> Any:
+            actions = self.groups[0].action.convert(outputs[0])
+            return actions if batched else single(actions)
+
+        return [tensor for tensor, _ in taken.values()], answer
+
+    def _read_agents(
+        self, observation: Any, masks: Mapping[str, Any], state: Any
+    ) -> tuple[list[Tensor], Answer]:
+        """Read dicts by agent of what one agent observes, without those that do not act."""
+        known = self.agents
+        told = printable(listed(known))
+        if not isinstance(observation, Mapping) or not observation:
+            raise ConfigError(
+                f"the observation is {observation!r:.80}; these policies act for several agents: "
+                f"pass a dict of what each of {told} observes, or a TensorDict by group."
+            )
+        if unknown := [agent for agent in observation if agent not in known]:
+            raise ConfigError(f"the policies know no agent {unknown[0]!r:.80}; theirs are {told}.")
+        if state is None and self.reads_state:
+            raise ConfigError(
+                "these policies read the state of the whole environment: pass state=, which a "
+                "parallel environment of PettingZoo gives with env.state()."
+            )
+        taken: dict[str, tuple[Tensor, bool]] = {}
+        for one in self.inputs:
+            if one.group is None:
+                taken[one.key] = one.convert(state)
+            elif not one.is_presence:
+                for agent in filter(observation.__contains__, self._members(one)):
+                    taken[f"{one.key} of {agent}"] = one.take(
+                        observation[agent], masks.get(agent), f" of {agent}"
+                    )
+        batched = bool(taken) and _is_batch(taken)
+        size = len(next(iter(taken.values()))[0]) if taken else 1
+
+        def row(one: Observation, agent: str) -> Tensor:
+            if one.is_presence:
+                return torch.full((size,), agent in observation)
+            found = taken.get(f"{one.key} of {agent}")
+            return one.blank(size) if found is None else found[0]
+
+        inputs = [
+            taken[one.key][0]
+            if one.group is None
+            else torch.stack([row(one, agent) for agent in self._members(one)], 1)
+            for one in self.inputs
+        ]
+
+        def answer(outputs: Sequence[Tensor]) -> dict[str, Any]:
+            actions = {}
+            for group, output in zip(self.groups, outputs, strict=False):
+                for place, agent in enumerate(group.agents):
+                    if agent in observation:
+                        own = group.action.convert(output[:, place])
+                        actions[agent] = own if batched else single(own)
+            return actions
+
+        return inputs, answer
+
+    def _read_groups(self, data: Any) -> tuple[list[Tensor], Answer]:
+        """Read a TensorDict ``[*batch]`` with one for each group, which gets the actions."""
+        batch = tuple(data.batch_size)
+        inputs = []
+        for one in self.inputs:
+            key = one.keys if one.group is None else (one.group, *one.keys)
+            own = (*self._agent_dimension(one), *one.shape)
+            value = data.get(key, None)
+            if value is None:
+                raise ConfigError(f"the TensorDict lacks {key}, which the policies read.")
+            if tuple(value.shape) != (*batch, *own):
+                raise ConfigError(
+                    f"{key} has shape {list(value.shape)}; the policies need {[*batch, *own]}."
+                )
+            value = value.detach().to("cpu", one.torch_dtype)
+            inputs.append(value.reshape(math.prod(batch), *own))
+
+        def answer(outputs: Sequence[Tensor]) -> Any:
+            for group, action in zip(self.groups, outputs, strict=False):
+                data.set((group.name, "action"), action.reshape(*batch, *action.shape[1:]))
+            return data
+
+        return inputs, answer
+
+    def _members(self, one: Observation) -> tuple[str, ...]:
+        return next((group.agents for group in self.groups if group.name == one.group), ())
+
+    def _agent_dimension(self, one: Observation) -> tuple[int, ...]:
+        return () if one.group is None else (len(self._members(one)),)
 
 
-def one_size(taken: Mapping[str, tuple[Tensor, bool]]) -> bool:
+def _is_batch(taken: Mapping[str, tuple[Tensor, bool]]) -> bool:
     """Whether all parts are batches, which must have one size; otherwise all are single."""
     sizes = {
         name: f"a batch of {len(tensor)}" if batched else "a single one"

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from ..base.words import printable
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError
-from .agents_interface import AnyInterface, decode_interface
-from .interface import Array
+from .interface import Array, Interface
 from .policy_files import read_content, read_facts
 from .program import Program
 from .saved import Evaluation, SavedPolicy, find_policy
@@ -79,7 +78,7 @@ class LoadedPolicy:
         facts = read_facts(saved.path)
         content = read_content(saved.path, facts)
         try:
-            self.interface: AnyInterface = decode_interface(facts.get("interface", {}))
+            self.interface = Interface.decode(facts.get("interface", {}))
             description = content.program if deterministic else content.program["sampling"]
             if not isinstance(description, dict):
                 reason = str(description).split(": use other layers")[0][:200]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import secrets
@@ -102,7 +103,7 @@ class PolicyRecorder:
             "env": self._described.environment.encode(),
             "frame_skip": self._frame_skip,
             "recurrent": bool(state),
-            "interface": self._described.interface(traced.reads).encode(),
+            "interface": dataclasses.asdict(self._described.interface(traced.reads)),
             "evaluation": None,
             **self._provenance,
         }

@@ -13,11 +13,12 @@ from typing import Any
 from ..base.checks import EVALUATION_SEED
 from ..base.words import listed, printable, shell_word, which
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError
-from .environment import Environment, decode_environment
-from .policy_files import DIRECTORY, FACTS, LATEST, file_record, read_facts
+from .environment import Environment
+from .policy_files import DIRECTORY, FACTS, LATEST, decode_data, file_record, read_facts
 
 METRIC = "eval/return"
 """The metric of a policy's evaluation."""
+_MOST_SECONDS = 1e11
 NAME = re.compile(r"step_(\d{12,})")
 _WRONG = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
@@ -86,46 +87,20 @@ class SavedPolicy:
         """Read the ``policy.json`` of a directory."""
         facts = read_facts(path)
         try:
-            evaluation = facts.get("evaluation")
-            return cls(
-                path=path,
-                frames=_count(facts["frames"]),
-                optim_steps=_count(facts["optim_steps"]),
-                seconds=_number(facts["seconds"]),
-                time=_number(facts["time"]),
-                environment=decode_environment(facts["env"]),
-                frame_skip=max(_count(facts["frame_skip"]), 1),
-                recurrent=bool(facts["recurrent"]),
-                evaluation=None if evaluation is None else Evaluation.decode(evaluation),
-                nbytes=file_record(facts)[0],
-                versions={
-                    str(_text(name)): _text(version)
-                    for name, version in dict(facts.get("versions") or {}).items()
-                },
-                git_commit=_text(facts.get("git_commit")),
-                run_id=_text(facts.get("run_id")),
-            )
+            given = {
+                **facts,
+                "path": path,
+                "environment": Environment.decode(facts["env"]),
+                "nbytes": file_record(facts)[0],
+                "versions": facts.get("versions") or {},
+            }
+            found = decode_data(cls, given)
+            if not max(found.seconds, found.time, 0) < _MOST_SECONDS or found.frame_skip < 1:
+                raise ValueError(f"{found.seconds:.3g} s, {found.frame_skip} frames a step")
+            return found
         except _WRONG as error:
             reason = printable(repr(error))[:200]
             raise DamagedCheckpointError(f"{path} is damaged: {FACTS}: {reason}") from None
-
-
-def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"{value!r:.40} is no count")
-    return value
-
-
-def _number(value: Any) -> float:
-    if type(value) not in (int, float) or not 0 <= value < 1e11:
-        raise ValueError(f"{value!r:.40} is no number of seconds")
-    return float(value)
-
-
-def _text(value: Any) -> str | None:
-    if value is not None and (not isinstance(value, str) or len(value) > 200):
-        raise ValueError(f"{value!r:.40} is no short text")
-    return None if value is None else printable(value)
 
 
 def policy_directory(run: str | os.PathLike[str]) -> Path:
@@ -293,17 +268,9 @@ class Evaluation:
             "seconds": self.seconds,
         }
 
-    @classmethod
-    def decode(cls, data: Mapping[str, Any]) -> Evaluation:
-        """Return what `encode` wrote; a KeyError or ValueError if it cannot be."""
-        returns, lengths = tuple(data["returns"]), tuple(data["lengths"])
-        if not returns or len(returns) != len(lengths):
-            raise ValueError(f"{len(returns)} returns and {len(lengths)} lengths")
-        if not all(type(x) is float or (type(x) is int and abs(x) < 1 << 53) for x in returns):
-            raise ValueError("returns are numbers")
-        seconds = _number(data.get("seconds", 0.0))
-        counts = tuple(map(_count, lengths))
-        return cls(_count(data["seed"]), tuple(map(float, returns)), counts, seconds)
+    def __post_init__(self) -> None:
+        if not self.returns or len(self.returns) != len(self.lengths):
+            raise ValueError(f"{len(self.returns)} returns and {len(self.lengths)} lengths")
 
 
 def _mean(values: Sequence[float]) -> float:

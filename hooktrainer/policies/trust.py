@@ -8,7 +8,8 @@ Without trust, nothing that a file names is imported, run or read. So an environ
   PettingZoo's;
 - its wrappers are in `WRAPPERS` (Gymnasium's) or `OTHERS`, which only compute;
 - its keyword arguments are plain: numbers, booleans, ``None``, words, and lists and dicts of these.
-  A word has letters, digits, ``_``, ``+`` and ``-``: no path, file, address or ``module:name``.
+  A word has letters, digits, ``_``, ``+`` and ``-``: no path, file, address or ``module:name``. A
+  number, which may be a size, is at most 10,000, and ``max_episode_steps`` a million.
 
 Everything else is reported, and made if the user trusts it.
 """
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import math
 import re
 import reprlib
 import sys
@@ -58,6 +58,8 @@ _VERSIONED = re.compile(r"[a-z0-9_]+_v\d+")
 _WORD = re.compile(r"[A-Za-z0-9_+-]{0,100}")
 _PLACE = re.compile(r"file|path|dir|folder|url|module|entry|import|command", re.IGNORECASE)
 _MOST_DEPTH = 8
+_LARGEST = 10_000
+_MOST_STEPS = 1_000_000
 
 
 def code_of(
@@ -113,10 +115,10 @@ def _is_plain(name: str, value: Any, depth: int) -> bool:
         value = [(name, item) for item in value]
     elif isinstance(value, Mapping):
         value = list(value.items())
-    elif isinstance(value, float):
-        return math.isfinite(value)
+    elif isinstance(value, (int, float)):
+        return abs(value) <= (_MOST_STEPS if name == "max_episode_steps" else _LARGEST)
     else:
-        return value is None or isinstance(value, (bool, int))
+        return value is None
     return depth > 0 and all(_is_plain(key, item, depth - 1) for key, item in value)
 
 

@@ -304,7 +304,7 @@ def test_facts_that_cannot_be_are_damage(field, value, save):
 def test_observations_that_cannot_be_are_damage(change, save, capsys):
     path = save(policy())
     interface = read_facts(path)["interface"]
-    interface["observations"][0] |= change
+    interface["inputs"][0] |= change
     change_facts(path, interface=interface)
     with pytest.raises(DamagedCheckpointError, match=rf"{path}"):
         load_policy(path)

@@ -26,7 +26,7 @@ from hooktrainer.networks import (
     distribution_for,
     mlp,
 )
-from hooktrainer.policies.environment import AgentsEnvironment, decode_environment
+from hooktrainer.policies.environment import Environment
 from hooktrainer.policies.evaluate_run import evaluate_run
 from hooktrainer.policies.play import episode_seed, evaluate_policy
 from hooktrainer.policies.policy_files import read_facts
@@ -209,7 +209,7 @@ def test_they_play_vmas_as_it_is_collected(continuous, save):
 
 @pytest.mark.slow
 def test_an_environment_of_vmas_is_a_parallel_one():
-    env = AgentsEnvironment(id="vmas/balance", kwargs={"n_agents": 2}).make()
+    env = Environment(several=True, id="vmas/balance", kwargs={"n_agents": 2}).make()
     first, _ = env.reset(seed=3)
     assert env.agents == env.possible_agents == ["agent_0", "agent_1"]
     assert env.observation_space("agent_0").contains(first["agent_0"])
@@ -395,7 +395,7 @@ def test_a_function_that_nobody_can_import_is_said(save):
 )
 def test_what_needs_code_needs_trust(environment, needs, save):
     path = save(pets(), Leaving)
-    empty = AgentsEnvironment().encode()
+    empty = Environment(several=True).encode()
     change_facts(path, env={**empty, **environment})
     with pytest.raises(ConfigError, match=f"needs {needs}.* which may do anything"):
         load_policy(path).make_env()
@@ -406,16 +406,16 @@ def test_what_needs_code_needs_trust(environment, needs, save):
 @pytest.mark.parametrize("name", ["pettingzoo/mpe/simple_sprad_v3", "vmas/balanse"])
 def test_one_that_there_is_not_is_one_line(name, save):
     path = save(pets(), Leaving)
-    change_facts(path, env={**AgentsEnvironment().encode(), "id": name})
+    change_facts(path, env={**Environment(several=True).encode(), "id": name})
     with pytest.raises(ConfigError, match=r"there is no (environment|scenario)"):
         load_policy(path).make_env()
 
 
 def test_ids_of_installed_environments_need_no_trust():
     for name in (SPREAD, "vmas/balance"):
-        assert AgentsEnvironment(id=name, kwargs={"max_steps": 3}).code is None
-    known = AgentsEnvironment(id=SPREAD)
-    assert decode_environment(known.encode()) == known
+        assert Environment(several=True, id=name, kwargs={"max_steps": 3}).code is None
+    known = Environment(several=True, id=SPREAD)
+    assert Environment.decode(known.encode()) == known
 
 
 @pytest.mark.parametrize(
@@ -427,10 +427,10 @@ def test_ids_of_installed_environments_need_no_trust():
             lambda i: i["groups"][0]["agents"].append("cat_9"),
             "does not fit|cannot be calculated|for each",
         ),
-        (lambda i: i["entries"][0].update(group="fish"), "'fish' is no group"),
-        (lambda i: i["entries"].clear(), "nothing is read"),
-        (lambda i: i["entries"][0].update(keys="observation"), "no list of names"),
-        (lambda i: i["groups"][0].update(name=3), "is no name"),
+        (lambda i: i["inputs"][0].update(group="fish"), "'fish' is no group"),
+        (lambda i: i["inputs"].clear(), "nothing is read"),
+        (lambda i: i["inputs"][0].update(keys="observation"), "is no tuple"),
+        (lambda i: i["groups"][0].update(name=3), "is no str"),
     ],
 )
 def test_an_interface_that_cannot_be_is_damage(change, problem, save):

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
-from marks import slow_except
 from policy_envs import Toy
 
 from hooktrainer import ConfigError, find_policy, load_policy
 from hooktrainer.cli import main
 from hooktrainer.networks import CategoricalPolicy, mlp
-from hooktrainer.policies import environment as environments
-from hooktrainer.policies.environment import Environment, decode_environment
+from hooktrainer.policies.environment import Environment
 from hooktrainer.policies.evaluate_run import evaluate_run
 from hooktrainer.policies.play import evaluate_policy, play_episodes
 from hooktrainer.policies.policy_files import read_facts
@@ -145,6 +143,11 @@ def test_every_command_that_plays_takes_trust(option, save, capsys, tmp_path):
         ({"nested": {"file": "word"}}, False),
         ({"nested": {"a": [{"b": "os:system"}]}}, False),
         ({"a b": 1}, False),
+        ({"max_episode_steps": 50_000, "size": 10_000}, True),
+        ({"size": 10_001}, False),
+        ({"max_episode_steps": 10**12}, False),
+        ({"sizes": [1, -1e9]}, False),
+        ({"share": float("nan")}, False),
     ],
 )
 def test_arguments_that_are_plain(argument, is_plain):
@@ -239,53 +242,3 @@ def test_an_environment_that_cannot_be_made_is_one_line(save):
 def test_the_rule_needs_nothing_but_json():
     saved = Environment("CartPole-v1", {"a": 1}, wrappers=((CLIP_REWARD, {"b": [1]}),))
     assert Environment.decode(json.loads(json.dumps(saved.encode()))) == saved
-
-
-@pytest.mark.parametrize(
-    ("environment", "beyond"),
-    slow_except([
-        ({"id": "FrozenLake-v1", "kwargs": {"desc": ["S" * 100] * 5}, "wrappers": []}, None),
-        (
-            {
-                "id": "CartPole-v1",
-                "wrappers": [
-                    ("gymnasium.wrappers.stateful_observation:FrameStackObservation", {
-                        "stack_size": 300_000_000
-                    })
-                ],
-            },
-            "MiB of memory",
-        ),
-        (
-            {
-                "id": "Pendulum-v1",
-                "kwargs": {"max_episode_steps": 10**12},
-                "wrappers": [
-                    ("gymnasium.wrappers.stateful_action:RepeatAction", {"num_repeats": 10**12})
-                ],
-            },
-            "more than 20 s",
-        ),
-    ], 0, 1),
-)  # fmt: skip
-def test_an_environment_is_tried_within_bounds_before_it_is_made(environment, beyond, monkeypatch):
-    found = decode_environment(environment)
-    monkeypatch.setattr(environments, "MOST_SECONDS", 20)
-    made = []
-    monkeypatch.setattr(type(found), "made", lambda self, **kwargs: made.append(kwargs))
-    if beyond is None:
-        found.make(render_mode="rgb_array")
-        assert made == [{"render_mode": "rgb_array"}]
-        return
-    with pytest.raises(ConfigError, match=f"was tried in another process, .*{beyond}") as caught:
-        found.make()
-    assert str(caught.value).isprintable()
-    assert not made
-    found.make(trust=True)
-    assert made
-
-
-def test_an_environment_without_sizes_is_made_at_once(monkeypatch):
-    monkeypatch.setattr(environments, "ChildProgram", None)
-    kwargs = {"render_mode": "rgb_array", "is_slippery": False, "map_name": "4x4"}
-    decode_environment({"id": "FrozenLake-v1", "kwargs": kwargs}).make().close()
