@@ -1,7 +1,7 @@
 """`adapt` makes a `Collector` of anything that yields batches.
 
 This is the only place that asks an object whether it has some method or attribute of a collector;
-everything else uses the protocol.
+everything else uses the contract.
 """
 
 from __future__ import annotations
@@ -20,19 +20,16 @@ from ..loop.check_trainer import not_a_tensordict
 from ..loop.closing import close_methods
 from ..loop.stateful import has_state
 from ..loop.timing import Timing
-from .collector import TIMEOUT, Collector, CollectorBase, Resumes, lost_at_resume, no_shard
-
-_MEMBERS = [name for name in vars(Collector) if not name.startswith("_")] + ["timing", "__iter__"]
+from .collector import TIMEOUT, Collector, Resumes, lost_at_resume, no_shard
 
 
 def adapt(collector: Any) -> Collector:
     """Make a `Collector` of anything that yields batches.
 
-    What fulfils the protocol is returned as it is. A list or another sequence is gone through once,
-    and a resumed run goes on where it stood. Of anything else, such as a collector of TorchRL, a
-    generator or a simulator, the methods and attributes of the protocol that it has are used; what
-    it lacks is as in `CollectorBase`. It has to have one of the methods ``__iter__`` and
-    ``collect``.
+    A `Collector` is returned unchanged. A list or another sequence is gone through once, and a
+    resumed run goes on where it stood. Anything else, such as a collector of TorchRL, a generator
+    or a simulator, has to have ``__iter__`` or ``collect``; what it lacks of the rest is as in
+    `Collector`.
 
     Args:
         collector: A collector, an iterable of TensorDicts, or an object with ``collect()``.
@@ -42,7 +39,7 @@ def adapt(collector: Any) -> Collector:
             method ``register`` that does not take a trainer.
     """
     found: Collector
-    if isinstance(collector, CollectorBase) or all(hasattr(collector, name) for name in _MEMBERS):
+    if isinstance(collector, Collector):
         found = collector
     elif isinstance(collector, Sequence) and not has_state(collector):
         found = SequenceCollector(collector)
@@ -77,16 +74,16 @@ def weight_schemes(collector: Any) -> Mapping[str, Any]:
 
 
 def _said(name: str) -> Any:
-    """An attribute as the adapted collector has it; if it says nothing, as in `CollectorBase`."""
+    """An attribute as the adapted collector has it; if it says nothing, as in `Collector`."""
 
     def read(self: AdaptedCollector) -> Any:
         value = getattr(self.wrapped, name, None)
-        return getattr(CollectorBase, name) if value is None else value
+        return getattr(Collector, name) if value is None else value
 
     return property(read, doc=f"See `Collector.{name}`.")
 
 
-class AdaptedCollector(CollectorBase):
+class AdaptedCollector(Collector):
     """Something that yields batches, as a `Collector`; made by `adapt`.
 
     Args:
@@ -313,7 +310,7 @@ def _check_register(collector: Any) -> None:
         ) from None
 
 
-class SequenceCollector(CollectorBase):
+class SequenceCollector(Collector):
     """Hands out batches one after another, once.
 
     Its state is where it stands. A share of it is the rows of each batch that belong to the share.

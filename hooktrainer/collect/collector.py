@@ -1,19 +1,15 @@
-"""What collects: the `Collector` protocol, and `CollectorBase`, which fulfils most of it.
+"""`Collector`: the contract between a source of batches and everything that uses it.
 
-A collector is a source of batches. Whatever fulfils the protocol can be given to a trainer, can
-collect ahead of the learner (`OverlappedCollector`), can be divided among the processes of a Ray
-cluster (`RayCollector`) or among ranks, and is timed and resumed. Derive from `CollectorBase` and
-write `collect`; each further ability is a method or two. `hooktrainer.testing.check_collector` says
-whether a collector keeps what is promised here. What does not derive from it, such as a list or
-another library's collector, is made into one by `hooktrainer.collect.adapt`.
+`hooktrainer.testing.check_collector` checks it. Objects that do not derive from `Collector`, such
+as a list or another library's collector, are adapted by `hooktrainer.collect.adapt`.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -28,219 +24,59 @@ Resumes = Literal["exactly", "partly", "anew"]
 """What becomes of a collector in a run that is resumed; see `Collector.resumes`."""
 TIMEOUT: Final = 600.0
 """Seconds to wait for the answer of another process, unless another number is given."""
-_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
-class Collector(Protocol):
-    """A source of batches.
+def _optional(method: Any) -> Any:
+    """Mark a method that counts as missing unless a subclass writes it; see `has_state`."""
+    method.__isabstractmethod__ = True
+    return method
 
-    **Batches.** A batch is a TensorDict of any batch size, usually ``[num_envs, time]``. What
-    environments give is in TorchRL's layout: per transition the observation and the action at the
-    root, and under ``"next"`` the observation that the action led to, ``"reward"`` (float32
-    ``[..., 1]``), ``"done"``, ``"terminated"`` and ``"truncated"`` (bool ``[..., 1]``). Where an
-    episode ends, the observation in ``"next"`` is the **true final one**, not the first of the next
-    episode. Rows that were padded in time say so in ``("collector", "mask")``. A batch stays as it
-    is for as long as it is held: the collector does not write into it again.
+
+class Collector:
+    """A source of batches: derive from it, write `collect`, and replace what you can do better.
+
+    Without more, a collector can be trained on, timed, and made to collect ahead. Add
+    ``state_dict`` and ``load_state_dict``, and it is resumed: exactly, unless you set
+    ``resumes = "partly"``. Add ``shard``, and it is divided among ranks and the processes of a Ray
+    cluster. Set the attributes that you know. If you set ``total_frames``, add to ``frames`` in
+    ``collect``.
+
+    **Batches.** A batch is a TensorDict of any batch size, usually ``[num_envs, time]``, in
+    TorchRL's layout: per transition the observation and the action at the root, and under
+    ``"next"`` the observation that the action led to, ``"reward"`` (float32 ``[..., 1]``),
+    ``"done"``, ``"terminated"`` and ``"truncated"`` (bool ``[..., 1]``). Where an episode ends, the
+    observation in ``"next"`` is the **true final one**, not the first of the next episode. Padding
+    is marked in ``("collector", "mask")``. The collector does not write into a batch again.
 
     **Counts** are of transitions; each is ``frame_skip`` frames of the environment.
 
     **Order of calls.** `set_seed`, `load_state_dict`, `shard` and `use_workers` may come before
     `start`, `start` before the first `collect`; `shutdown` is last. Before its first batch a
     collector can be pickled or copied, if it is to work in another process or thread.
-    """
 
-    # -- what it says of itself ------------------------------------------------------------------
-
-    @property
-    def policy(self) -> Any:
-        """What acts: the object whose weights the learner trains; ``None`` if there is none.
-
-        Its ``state_dict`` and ``load_state_dict`` are how a copy of it follows the learner.
-        """
-
-    @property
-    def num_envs(self) -> int | None:
-        """Number of environments: the first dimension of a batch; ``None`` if it is not known."""
-
-    @property
-    def frames_per_batch(self) -> int | None:
-        """Transitions of a batch; ``None`` if it is not known before."""
-
-    @property
-    def total_frames(self) -> int:
-        """Transitions after which iteration ends, those of earlier runs included; -1: no end."""
-
-    @property
-    def init_random_frames(self) -> int:
-        """So many transitions are collected with random actions first; nothing is trained then."""
-
-    @property
-    def frame_skip(self) -> int | None:
-        """How often the environment repeats each action; ``None``, unknown, is taken for once."""
-
-    @property
-    def device(self) -> torch.device | None:
-        """Where batches are; ``None`` if it does not say."""
-
-    @property
-    def seed(self) -> int | None:
-        """The seed it collects with; ``None`` if it has none."""
-
-    @property
-    def frames(self) -> int:
-        """Transitions collected so far, those of earlier runs included."""
-
-    @property
-    def processes(self) -> int:
-        """How many processes collect a share of the batch each; 0 if only this one collects."""
-
-    @property
-    def replay_buffer(self) -> Any:
-        """The replay buffer into which it has written every batch already; usually ``None``."""
-
-    @property
-    def resumes(self) -> Resumes:
-        """What a resumed run is, as far as the collector is concerned.
-
-        ``"exactly"``: bit for bit the run that was never interrupted, as `check_collector` tests.
-        ``"partly"``: its state is saved and restored, but is not all. ``"anew"``: it has no state.
-        """
-
-    @property
-    def unsaved(self) -> str | None:
-        """What a user is to be warned of when checkpoints are made; ``None`` for nothing."""
-
-    # -- collecting ------------------------------------------------------------------------------
-
-    timing: Timing
-    """The clock that is told how long its work takes, as ``collect/<part>`` or ``worker/<part>``.
-
-    The trainer sets its own before `start`.
-    """
-
-    def register(self, trainer: Any) -> None:
-        """Register ops of its own, if it has any, as hooks do."""
-
-    def start(self) -> None:
-        """Start what the first batch would have to wait for, such as processes."""
-
-    def collect(self) -> TensorDictBase:
-        """Collect the next batch, whatever `total_frames` says.
-
-        Raises:
-            StopIteration: If there is none, now and ever.
-            RuntimeError: If the collector is shut down.
-        """
-
-    def __iter__(self) -> Iterator[TensorDictBase]:
-        """Yield batches until `total_frames` are collected, or there are no more."""
-
-    def set_seed(self, seed: int) -> Any:
-        """Start over with this seed: the same seed gives the same batches."""
-
-    def reset(self) -> None:
-        """Abandon the running episodes: the next batch begins with new ones."""
-
-    def shutdown(self) -> None:
-        """Close everything; safe to call again, and in the middle of a batch."""
-
-    # -- weights in ------------------------------------------------------------------------------
-
-    def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
-        """Bring the policy up to date.
-
-        Args:
-            policy_or_weights: A module, a TensorDict of parameters or a state dict to copy from.
-                ``None``: `policy` itself was trained, and copies of it are to follow.
-        """
-
-    # -- state out and in ------------------------------------------------------------------------
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that a resumed run needs, as plain values, arrays and tensors.
-
-        The policy's parameters and the global random generators are not the collector's to save.
-        """
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned, here or in another process.
-
-        Raises:
-            StateMismatchError: If it is that of another collector.
-        """
-
-    # -- shared among processes ------------------------------------------------------------------
-
-    def check_shares(self, number: int) -> None:
-        """Refuse to be shared among so many processes, if that cannot be done; changes nothing.
-
-        Raises:
-            ConfigError: Saying why.
-        """
-
-    def shard(self, rank: int, world_size: int) -> None:
-        """Keep one of ``world_size`` equal shares; before the first batch.
-
-        The shares together are the whole: each environment is in one of them, and plays the
-        episodes it would play in the whole. Batches, `num_envs`, `frames_per_batch` and
-        `total_frames` become that much smaller.
-
-        Raises:
-            ConfigError: As `check_shares` does.
-        """
-
-    def position(self) -> dict[str, Any]:
-        """As much of the state as `reshard` needs; small, since it is asked for with every batch.
-
-        When a process dies, another goes on with the share after the last position.
-        """
-
-    def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """A state to go on with when the environments are shared out otherwise than before.
-
-        Args:
-            states: What `state_dict` or `position` of every former share returned, in order.
-
-        Returns:
-            A state for `load_state_dict`: nothing is collected again that was collected before.
-        """
-
-    def use_workers(
-        self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
-    ) -> None:
-        """Step the environments in processes of its own; before the first batch.
-
-        Args:
-            workers: How many processes.
-            stages: In how many parts the environments take turns with the policy.
-            at_once: Whether they start now; else with `start` or the first batch.
-            timeout: Seconds after which a process that does not answer ends the run.
-
-        Raises:
-            ConfigError: If that cannot be done.
-        """
-
-
-def _left_out(method: _Method) -> _Method:
-    """Mark a method that counts as missing unless a subclass writes it; see `has_state`."""
-    method.__isabstractmethod__ = True  # type: ignore[attr-defined]
-    return method
-
-
-class CollectorBase:
-    """All of a `Collector` but `collect`: derive from it, and replace what you can do better.
-
-    Without more, a collector can be trained on, timed, and made to collect ahead. Add
-    ``state_dict`` and ``load_state_dict``, and it is resumed: exactly, unless you set
-    ``resumes = "partly"``. Add ``shard``, and it is divided among ranks and the processes of a Ray
-    cluster; a ``num_envs`` that is no multiple of their number is refused, what else cannot be
-    divided you refuse in ``check_shares``. Set as attributes what you know of ``num_envs``,
-    ``frames_per_batch``, ``frame_skip``, ``policy`` and so on. If you set ``total_frames``, add to
-    ``frames`` in ``collect``.
+    Attributes:
+        policy: The object whose weights the learner trains. A copy of it follows the learner by
+            ``state_dict`` and ``load_state_dict``.
+        num_envs: Number of environments: the first dimension of a batch; ``None`` if unknown.
+        frames_per_batch: Transitions of a batch; ``None`` if unknown before.
+        total_frames: Transitions after which iteration ends, those of earlier runs included;
+            -1 for no end.
+        init_random_frames: Number of transitions collected with random actions first; nothing is
+            trained on them.
+        frame_skip: How often the environment repeats each action; ``None``, unknown, counts as 1.
+        device: Where batches are; ``None`` if unknown.
+        seed: The seed it collects with, if any.
+        frames: Transitions collected so far, those of earlier runs included.
+        processes: Number of processes that each collect a share of a batch; 0 for none but this.
+        replay_buffer: The replay buffer into which it has written every batch, if any.
+        resumes: ``"exactly"``: a resumed run is bit for bit the uninterrupted one. ``"partly"``:
+            its state is saved and restored, but is not all. ``"anew"``: it has no state.
+        steps_exploration: Whether iterating steps the policy's exploration schedule; a trainer does
+            it itself.
 
     Examples:
         >>> from tensordict import TensorDict
-        >>> class Noise(CollectorBase):
+        >>> class Noise(Collector):
         ...     def collect(self):
         ...         return TensorDict({"observation": torch.randn(4, 8, 2)}, [4, 8])
         >>> [tuple(batch.shape) for batch, _ in zip(Noise(), range(2))]
@@ -260,45 +96,53 @@ class CollectorBase:
     replay_buffer: Any = None
     resumes: Resumes = "anew"
     steps_exploration: bool = True
-    """Whether iterating steps the policy's exploration schedule; a trainer does it itself."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "state_dict" in vars(cls) and "resumes" not in vars(cls):
-            cls.resumes = "exactly"  # who saves its state says so if it is not all
+            cls.resumes = "exactly"
 
     @property
     def unsaved(self) -> str | None:
-        """What is lost at a resume, in a sentence."""
+        """A warning about what a resumed run lacks; ``None`` for nothing."""
         return lost_at_resume(type(self), self.resumes)
 
     @property
     def timing(self) -> Timing:
-        """Its own until the trainer gives it another."""
-        timing: Timing | None = self.__dict__.get("_timing")
-        if timing is None:
-            timing = self.__dict__["_timing"] = Timing()
+        """Receives the times of its work, as ``collect/<part>`` or ``worker/<part>``.
+
+        The trainer sets its own before `start`.
+        """
+        if "_timing" not in self.__dict__:
+            self.__dict__["_timing"] = Timing()
+        timing: Timing = self.__dict__["_timing"]
         return timing
 
     @timing.setter
     def timing(self, timing: Timing) -> None:
         self.__dict__["_timing"] = timing
 
+    # -- collecting ------------------------------------------------------------------------------
+
     def register(self, trainer: Any) -> None:
-        """Register nothing."""
+        """Register ops of its own, as hooks do."""
 
     def start(self) -> None:
-        """Start nothing."""
+        """Start what the first batch would have to wait for, such as processes."""
 
     def collect(self) -> TensorDictBase:
-        """To be written; see `Collector.collect`."""
+        """Collect the next batch, regardless of `total_frames`.
+
+        Raises:
+            StopIteration: If there is none, now and ever.
+            RuntimeError: If the collector is shut down.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no collect()")
 
     def __iter__(self) -> Iterator[TensorDictBase]:
         """Yield batches until `total_frames` are collected, or there are no more.
 
-        Between two batches the schedule of the policy's exploration is stepped, unless whoever
-        iterates has done so.
+        With `steps_exploration`, exploration schedules of the policy are stepped between batches.
         """
         schedules = schedules_of(self.policy) if self.steps_exploration else []
         while self.total_frames < 0 or self.frames < self.total_frames:
@@ -311,58 +155,106 @@ class CollectorBase:
                 schedule.follow(batch.numel())
 
     def set_seed(self, seed: int, static_seed: bool = False) -> Any:
-        """Do nothing: there is nothing to seed."""
+        """Start over with this seed: the same seed gives the same batches."""
 
     def reset(self) -> None:
-        """Do nothing: there are no episodes."""
+        """Abandon the running episodes: the next batch begins with new ones."""
 
     def shutdown(self) -> None:
-        """Close nothing."""
+        """Close everything; safe to call again, and in the middle of a batch."""
 
     def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
-        """Copy weights into `policy`; with ``None``, and for `policy` itself, do nothing."""
+        """Update the policy.
+
+        Args:
+            policy_or_weights: A module, a TensorDict of parameters or a state dict to copy from.
+                ``None``: `policy` itself was trained, and copies of it are to follow.
+        """
         update_policy(self.policy, policy_or_weights)
 
-    @_left_out
+    # -- state -----------------------------------------------------------------------------------
+
+    @_optional
     def state_dict(self) -> dict[str, Any]:
-        """Return no state."""
+        """Everything that a resumed run needs, as plain values, arrays and tensors.
+
+        Not the policy's parameters, nor the global random generators.
+        """
         return {}
 
-    @_left_out
+    @_optional
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore nothing."""
+        """Restore what `state_dict` returned, here or in another process.
+
+        Raises:
+            StateMismatchError: If it is that of another collector.
+        """
+
+    # -- shared among processes ------------------------------------------------------------------
 
     def check_shares(self, number: int) -> None:
-        """Refuse a collector without ``shard``, and environments that are no multiple."""
-        if type(self).shard is CollectorBase.shard:
+        """Refuse to be shared among ``number`` processes if that cannot be done; changes nothing.
+
+        Raises:
+            ConfigError: If there is no ``shard``, or `num_envs` is no multiple.
+        """
+        if type(self).shard is Collector.shard:
             raise no_shard(type(self).__name__, number)
         if self.num_envs is not None:
             share_equally(self.num_envs, number, "num_envs")
 
     def shard(self, rank: int, world_size: int) -> None:
-        """Refuse: one share is not known from another."""
+        """Keep one of ``world_size`` equal shares; before the first batch.
+
+        The shares together are the whole: each environment is in one of them, and plays the
+        episodes it would play in the whole. Batches, `num_envs`, `frames_per_batch` and
+        `total_frames` become that much smaller.
+
+        Raises:
+            ConfigError: As `check_shares` does.
+        """
         raise no_shard(type(self).__name__, world_size)
 
     def position(self) -> dict[str, Any]:
-        """Return the whole state."""
+        """As much of the state as `reshard` needs; small, since it is taken with every batch.
+
+        When a process dies, another goes on with the share after the last position.
+        """
         return self.state_dict()
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the state as it is: what cannot be shared out anew begins anew."""
+        """A state to go on with when the environments are divided otherwise than before.
+
+        Args:
+            states: What `state_dict` or `position` of every former share returned, in order.
+
+        Returns:
+            A state for `load_state_dict`: nothing is collected again that was collected before. By
+            default the present one, so that the collector starts over.
+        """
         return self.state_dict()
 
     def use_workers(
         self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
     ) -> None:
-        """Refuse: it steps no environments that processes could step."""
+        """Step the environments in processes; before the first batch.
+
+        Args:
+            workers: How many processes.
+            stages: In how many parts the environments take turns with the policy.
+            at_once: Whether they start now; else with `start` or the first batch.
+            timeout: Seconds after which a process that does not answer ends the run.
+
+        Raises:
+            ConfigError: If that cannot be done.
+        """
         raise ConfigError(
             f"workers={workers}, stages={stages}: {type(self).__name__} has no environments to "
             "step in processes; leave these out."
         )
 
 
-if TYPE_CHECKING:
-    _FULFILS: type[Collector] = CollectorBase  # as the type checker sees
+CollectorBase = Collector  # another public name
 
 
 def no_shard(name: str, number: int) -> ConfigError:

@@ -37,7 +37,7 @@ from ..errors import (
 )
 from ..loop.hook import TrainerHookBase
 from ..loop.metrics import Latest
-from .collector import CollectorBase
+from .collector import Collector
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
@@ -314,7 +314,7 @@ class RecordDataset(TrainerHookBase):
         trainer.register_op("pre_steps_log", self)
 
 
-class DatasetCollector(CollectorBase):
+class DatasetCollector(Collector):
     """Hands a data set to `Trainer`, as batches of transitions drawn at random.
 
     Each batch is one optimizer step's, so use it with ``optim_steps_per_batch=1``. What the trainer

@@ -15,7 +15,7 @@ from ..base.checks import check_count
 from ..base.words import listed, ranges
 from ..errors import ConfigError, StateMismatchError, as_failure
 from ..loop.timing import Timing
-from .collector import TIMEOUT, CollectorBase, Resumes
+from .collector import TIMEOUT, Collector, Resumes
 from .restore import NOT_ASKED, Restore
 
 
@@ -52,7 +52,7 @@ class AnyRollout(Protocol):
         """Restore a checked state. Return the environments that have begun a new episode."""
 
 
-class EpisodesCollector(CollectorBase):
+class EpisodesCollector(Collector):
     """A collector whose environments play numbered episodes.
 
     An episode is a function of the run's seed, the environment's index among all of the run, and

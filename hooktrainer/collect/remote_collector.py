@@ -10,7 +10,7 @@ from tensordict import TensorDictBase
 
 from ..loop.timing import Timing
 from .adapt import adapt
-from .collector import CollectorBase
+from .collector import Collector
 
 VERSION = ("collector", "policy_version")
 """Where a batch says how many batches the learner had trained on when its weights were taken."""
@@ -27,7 +27,7 @@ def version_of(batch: TensorDictBase) -> int:
     return int(batch.get(VERSION).flatten()[0])
 
 
-class RemoteCollector(CollectorBase):
+class RemoteCollector(Collector):
     """Has copies of a collector collect elsewhere: in a thread, a process, on other machines.
 
     The policy stays the learner's, and the copies follow it. Every batch says with which version of

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
-from hooktrainer.collect import CollectorBase
+from hooktrainer.collect import Collector
 
 
 class Walker(nn.Module):
@@ -23,7 +23,7 @@ class Walker(nn.Module):
         return torch.rand(len(observation)) < self.logit.detach().sigmoid()
 
 
-class Walks(CollectorBase):
+class Walks(Collector):
     """Random walks from a place that depends on the seed, the environment and the episode."""
 
     num_envs: int

@@ -15,7 +15,7 @@ from toy_envs import Counter
 
 import hooktrainer
 from hooktrainer import ConfigError, OverlappedCollector, VectorCollector
-from hooktrainer.collect import Collector, CollectorBase, adapt
+from hooktrainer.collect import Collector, adapt
 from hooktrainer.collect.adapt import AdaptedCollector, SequenceCollector
 from hooktrainer.collect.agents import AgentsCollector
 from hooktrainer.collect.datasets import Dataset, DatasetCollector
@@ -91,10 +91,9 @@ MADE: dict[str, list[Callable[[], Any]]] = {
 ELSEWHERE = {
     "RayCollector": "tests/run/ranks/test_ray.py, which has a cluster",
     "RemoteCollector": "those that derive from it",
-    "CollectorBase": "those that derive from it",
     "EpisodesCollector": "those that derive from it",
     "WorldsCollector": "those that derive from it",
-    "Collector": "the protocol",
+    "Collector": "those that derive from it",
 }
 
 
@@ -116,7 +115,7 @@ def found() -> set[str]:
             if inspect.isclass(value)
             and value.__module__ == module.name
             and not value.__name__.startswith("_")
-            and (issubclass(value, CollectorBase) or value.__name__.endswith("Collector"))
+            and (issubclass(value, Collector) or value.__name__.endswith("Collector"))
         }
     return names
 
@@ -340,27 +339,6 @@ def test_the_trainer_keeps_what_it_was_given_and_closes_it_once():
 # -- adapt ---------------------------------------------------------------------------------------
 
 
-def test_the_base_has_every_member_of_the_protocol():
-    members = {name for name in vars(Collector) if not name.startswith("_")}
-    assert {"collect", "shard", "state_dict", "frame_skip"} < members
-    assert [name for name in members if not hasattr(CollectorBase, name)] == []
-
-
-def test_an_object_with_every_member_is_a_collector_whatever_it_derives_from():
-    class Own:
-        def __init__(self) -> None:
-            self._walks = Walks()
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._walks, name)
-
-        def __iter__(self) -> Any:
-            return iter(self._walks)
-
-    own = Own()
-    assert adapt(own) is own
-
-
 def test_what_an_object_lacks_is_as_in_the_base():
     collector = adapt(OnlySome())
     assert isinstance(collector, AdaptedCollector)
@@ -393,7 +371,7 @@ def test_a_list_goes_on_with_the_same_batches_only():
 
 
 def test_a_base_without_collect_says_so():
-    class Empty(CollectorBase):
+    class Empty(Collector):
         pass
 
     with pytest.raises(NotImplementedError, match=r"Empty has no collect\(\)"):
