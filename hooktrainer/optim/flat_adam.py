@@ -221,11 +221,6 @@ class FlatGroup:
         return [piece.view(p.shape) for piece, p in zip(pieces, self.views, strict=True)]
 
     @property
-    def grads(self) -> tuple[Tensor, Sequence[Tensor]]:
-        """The flat tensor into which `gather` copies the gradients, and its views."""
-        return self._grad, self._grads
-
-    @property
     def has_grad(self) -> bool:
         """Whether any parameter has a gradient."""
         return self.views[0].grad is not None or any(p.grad is not None for p in self.views)

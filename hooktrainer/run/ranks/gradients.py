@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,10 +24,9 @@ class AverageGradients:
     With equal shares on every rank that is the gradient of the loss's mean over all of them.
 
     Gradients are put together in buckets, the last layers' first, and a bucket is sent as soon as
-    backward has computed what belongs to it, while it goes on with the layers before. Buckets go in
-    the same order on every rank. What backward did not tell of, such as gradients that a compiled
-    graph computed, or those of a step that updates only some parameters, is sent at the end; so it
-    does for any loss and any number of optimizers, provided that they are the same on every rank.
+    backward has computed what belongs to it. Buckets go in the same order on every rank. Gradients
+    that backward does not announce, such as those of a compiled graph, are sent at the end. So any
+    loss and any number of optimizers will do, if they are the same on every rank.
 
     Args:
         ranks: The ranks.
@@ -34,12 +34,13 @@ class AverageGradients:
     """
 
     def __init__(self, ranks: Ranks, optimizer: torch.optim.Optimizer) -> None:
-        self._ranks = ranks
-        self._buckets = list(_buckets_of(optimizer))
+        # A DTensor's gradient is averaged by fully_shard.
+        own = [p for p in parameters_of(optimizer) if not is_dtensor(p)]
+        self._buckets = [_Bucket(parameters, ranks) for parameters in _cut(own)]
         self._next = 0  # the first bucket that was not sent
         self._handles = [
             parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-                self._noting(bucket)
+                partial(self._note, bucket)
             )
             for bucket in self._buckets
             for parameter in bucket.parameters
@@ -47,117 +48,59 @@ class AverageGradients:
 
     def __call__(self, optimizer: torch.optim.Optimizer) -> None:
         """Average the gradients of ``optimizer``: send what is left, and wait for all."""
-        with torch.no_grad():
-            for bucket in self._buckets[self._next :]:
-                bucket.send(self._ranks)
-            self._next = 0
-            for bucket in self._buckets:
-                bucket.receive()
+        for bucket in self._buckets[self._next :]:
+            bucket.send()
+        for bucket in self._buckets:
+            for parameter, mean in bucket.receive():
+                parameter.grad = mean
+        self._next = 0
 
     def close(self) -> None:
-        """Have backward tell nothing more."""
+        """Remove the hooks of backward."""
         for handle in self._handles:
             handle.remove()
 
-    def _noting(self, bucket: _Bucket) -> Callable[[torch.Tensor], None]:
-        def note(parameter: torch.Tensor) -> None:
-            if id(parameter) in bucket.known:
-                self._begin_anew()  # that was another backward, whose step was not taken
-            bucket.known.add(id(parameter))
-            while self._next < len(self._buckets):
-                following = self._buckets[self._next]
-                if len(following.known) < len(following.parameters):
-                    return
-                with torch.no_grad():
-                    following.send(self._ranks)
-                self._next += 1
-
-        return note
-
-    def _begin_anew(self) -> None:
-        for bucket in self._buckets:
-            bucket.drop()
-        self._next = 0
+    def _note(self, bucket: _Bucket, parameter: torch.Tensor) -> None:
+        if id(parameter) in bucket.known:  # this is another backward, before a step
+            for other in self._buckets:
+                other.receive()
+            self._next = 0
+        bucket.known.add(id(parameter))
+        for following in self._buckets[self._next :]:
+            if len(following.known) < len(following.parameters):
+                return
+            following.send()
+            self._next += 1
 
 
 class _Bucket:
-    """Gradients of one kind, sent together as views of one flat tensor."""
+    """Gradients of one kind that are sent together."""
 
-    def __init__(
-        self,
-        parameters: Sequence[nn.Parameter],
-        flat: torch.Tensor,
-        views: Sequence[torch.Tensor],
-    ) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], ranks: Ranks) -> None:
         self.parameters = parameters
         self.known: set[int] = set()  # whose gradients backward has computed
-        self._flat = flat
-        self._views = views
+        self._ranks = ranks
         self._sent: list[nn.Parameter] = []
-        self._results: Sequence[torch.Tensor] = ()
+        self._flat = torch.empty(0)
         self._arrive: Callable[[], None] | None = None
 
-    def send(self, ranks: Ranks) -> None:
+    def send(self) -> None:
         """Send the gradients there are."""
-        there = [
-            (parameter, view)
-            for parameter, view in zip(self.parameters, self._views, strict=True)
-            if parameter.grad is not None
-        ]
-        if not there:
-            return
-        self._sent = [parameter for parameter, _ in there]
-        if len(there) < len(self.parameters):
-            sent = torch.cat([p.grad.reshape(-1) for p in self._sent])  # type: ignore[union-attr]
-            pieces = torch.split(sent, [parameter.numel() for parameter in self._sent])
-            self._results = [
-                piece.view(p.shape) for piece, p in zip(pieces, self._sent, strict=True)
-            ]
-        else:
-            sent, self._results = self._flat, self._views
-            for parameter, view in there:
-                if parameter.grad is not view:
-                    view.copy_(parameter.grad)  # type: ignore[arg-type]
-        self._arrive = ranks.send_mean(sent)
+        grads = [p.grad.detach().reshape(-1) for p in self.parameters if p.grad is not None]
+        if grads:
+            self._sent = [p for p in self.parameters if p.grad is not None]
+            self._flat = torch.cat(grads)
+            self._arrive = self._ranks.send_mean(self._flat)
 
-    def receive(self) -> None:
-        """Wait for the means, and put them in the gradients' place."""
-        if self._arrive is not None:
-            self._arrive()
-            for parameter, result in zip(self._sent, self._results, strict=True):
-                parameter.grad = result
+    def receive(self) -> list[tuple[nn.Parameter, torch.Tensor]]:
+        """Wait for the means of what was sent."""
         self.known.clear()
+        if self._arrive is None:
+            return []
+        self._arrive()
         self._arrive = None
-
-    def drop(self) -> None:
-        """Forget what was sent."""
-        if self._arrive is not None:
-            self._arrive()
-        self.known.clear()
-        self._arrive = None
-
-
-def _buckets_of(optimizer: torch.optim.Optimizer) -> Iterator[_Bucket]:
-    """The buckets of an optimizer's gradients, those that backward computes first at first."""
-    groups = getattr(optimizer, "flat_groups", None)
-    if groups is not None:  # FlatAdam has memory for them, side by side
-        for group in reversed(groups):
-            flat, views = group.grads
-            end = len(views)
-            for parameters in _cut(group.views):
-                begin = end - len(parameters)
-                own = views[begin:end]
-                first = own[0].storage_offset()
-                size = sum(view.numel() for view in own)
-                yield _Bucket(parameters, flat[first : first + size], own)
-                end = begin
-        return
-    # A DTensor's gradient is averaged by fully_shard.
-    for parameters in _cut([p for p in parameters_of(optimizer) if not is_dtensor(p)]):
-        flat = parameters[0].new_empty(sum(parameter.numel() for parameter in parameters))
-        pieces = torch.split(flat, [parameter.numel() for parameter in parameters])
-        views = [piece.view(own.shape) for piece, own in zip(pieces, parameters, strict=True)]
-        yield _Bucket(parameters, flat, views)
+        pieces = self._flat.split([p.numel() for p in self._sent])
+        return [(p, piece.view(p.shape)) for p, piece in zip(self._sent, pieces, strict=True)]
 
 
 def _cut(parameters: Sequence[Any]) -> Iterator[list[nn.Parameter]]:
@@ -165,7 +108,8 @@ def _cut(parameters: Sequence[Any]) -> Iterator[list[nn.Parameter]]:
     bucket: list[nn.Parameter] = []
     size, most = 0, _FIRST
     for parameter in reversed(parameters):
-        alike = not bucket or _kind(parameter) == _kind(bucket[0])
+        kind = parameter.dtype, parameter.device
+        alike = not bucket or kind == (bucket[0].dtype, bucket[0].device)
         if bucket and (not alike or size + parameter.nbytes > most):
             yield bucket[::-1]
             bucket, size, most = [], 0, _BUCKET
@@ -173,10 +117,6 @@ def _cut(parameters: Sequence[Any]) -> Iterator[list[nn.Parameter]]:
         size += parameter.nbytes
     if bucket:
         yield bucket[::-1]
-
-
-def _kind(parameter: torch.Tensor) -> tuple[torch.dtype, torch.device]:
-    return parameter.dtype, parameter.device
 
 
 def tensors_of(module: nn.Module) -> list[torch.Tensor]:
