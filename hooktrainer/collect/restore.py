@@ -7,7 +7,6 @@ import copy
 import enum
 import itertools
 import json
-import math
 import re
 import types
 import warnings
@@ -375,9 +374,6 @@ def _check(name: str, value: Any) -> None:
 
 
 Array = npt.NDArray[Any]
-_KINDS = frozenset(
-    ("same", "scalar", "tuple", "list", "deque", "dict", "array", "view", "generator", "moments")
-)
 
 
 class NotPlainError(TypeError):
@@ -385,7 +381,7 @@ class NotPlainError(TypeError):
 
 
 # Plain values as JSON and back, exactly, with what they share: that two names are one list or
-# that an array is a view of another, is kept, since an environment may rely on it.
+# that two arrays have one memory is kept, since an environment may rely on it.
 def dumps(value: Any) -> str:
     """``value`` as text.
 
@@ -405,7 +401,7 @@ def loads(text: str, current: Any = None) -> Any:
     Args:
         text: What `dumps` returned.
         current: A value of like structure. Its generators and running moments are set to the saved
-            state and used in the result, so that whoever else holds them goes on with them.
+            state and used in the result, since others may hold them too.
 
     Raises:
         MalformedError: If it is not what `dumps` returns.
@@ -415,11 +411,12 @@ def loads(text: str, current: Any = None) -> Any:
 
 
 class _Encoder:
-    """Scalars as they are, everything else as ``{kind: content}``; known objects as numbers."""
+    """Scalars unchanged, everything else as ``{kind: content}``; known objects as numbers."""
 
     def __init__(self) -> None:
-        self._numbers: dict[int, int] = {}
-        self._alive: list[Any] = []  # an id is used again once its object is gone
+        # With the objects themselves: an id is reused once its object is gone.
+        self._objects: dict[int, tuple[int, Any]] = {}
+        self._memories: dict[int, tuple[int, Any]] = {}
 
     def code(self, value: Any) -> Any:
         if isinstance(value, np.generic):  # first: np.float64 is a float
@@ -428,12 +425,11 @@ class _Encoder:
             return value
         if type(value) is tuple:
             return {"tuple": [self.code(item) for item in value]}
-        if id(value) in self._numbers:
-            return {"same": self._numbers[id(value)]}
-        self._numbers[id(value)] = len(self._numbers)
-        self._alive.append(value)
+        if id(value) in self._objects:
+            return {"same": self._objects[id(value)][0]}
+        self._objects[id(value)] = (len(self._objects), value)
         if isinstance(value, np.ndarray):
-            return self._array(value)
+            return {"array": self._array(value)}
         if type(value) is list:
             return {"list": [self.code(item) for item in value]}
         if type(value) is deque:
@@ -444,25 +440,25 @@ class _Encoder:
             return {"generator": _Encoder().code(value.bit_generator.state)}
         if isinstance(value, RunningMeanStd):
             return {"moments": self.code(vars(value))}
-        raise NotPlainError(f"a {type(value).__module__}.{type(value).__qualname__}")
+        raise NotPlainError(f"a {_type_name(value)}")
 
-    def _array(self, array: Array) -> Any:
+    def _array(self, array: Array) -> list[Any]:
+        """An array as a window on the memory of the array that owns it."""
         if array.dtype.hasobject:
             raise NotPlainError("an array of objects")
-        root = array
-        while isinstance(root.base, np.ndarray):
-            root = root.base
-        if root.base is not None:
-            raise NotPlainError(f"an array in the memory of a {type(root.base).__qualname__}")
-        if root is array:
-            strides = None
-            if not array.flags.c_contiguous:
-                strides = list(array.strides)
-                array = array.transpose(np.argsort(strides)[::-1])  # as it lies in memory
-            return {"array": [root.dtype.str, list(root.shape), strides, _text(array)]}
-        offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-        place = [array.dtype.str, list(array.shape), offset, list(array.strides)]
-        return {"view": [*place, self.code(root)]}
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        if owner.base is not None:
+            raise NotPlainError(f"an array in the memory of a {type(owner.base).__qualname__}")
+        offset = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+        memory: Any
+        if id(owner) in self._memories:
+            memory = self._memories[id(owner)][0]
+        else:
+            self._memories[id(owner)] = (len(self._memories), owner)
+            memory = _text(owner.ravel("K"))  # as it lies in memory
+        return [array.dtype.str, list(array.shape), offset, list(array.strides), memory]
 
 
 class _Decoder:
@@ -470,86 +466,63 @@ class _Decoder:
 
     def __init__(self) -> None:
         self._objects: list[Any] = []
+        self._memories: list[Array] = []
 
     def value(self, code: Any, current: Any = None) -> Any:
         if not isinstance(code, dict):
             return code
         ((kind, content),) = code.items()
-        if kind not in _KINDS:
-            raise MalformedError(f"{shown(kind)} is no kind of value")
         if kind == "same":
             return self._objects[content]
         if kind == "scalar":
-            return _flat(*content)[0]
+            dtype, text = content
+            return _memory(text).view(plain_dtype(dtype))[0]
         if kind == "tuple":
-            return tuple(self.value(item) for item in content)
+            return tuple(map(self.value, content))
         number = len(self._objects)
         self._objects.append(None)
-        self._objects[number] = getattr(self, f"_{kind}")(content, current, number)
-        return self._objects[number]
-
-    def _list(self, content: Any, current: Any, number: int) -> list[Any]:
-        known = current if isinstance(current, list) else []
-        found = self._objects[number] = []
-        for item, old in itertools.zip_longest(content, known[: len(content)]):
-            found.append(self.value(item, old))
+        self._objects[number] = found = self._object(kind, content, current)
         return found
 
-    def _deque(self, content: Any, current: Any, number: int) -> deque[Any]:
-        found = self._objects[number] = deque(maxlen=content[0])
-        found.extend(self.value(item) for item in content[1:])
-        return found
+    def _object(self, kind: str, content: Any, current: Any) -> Any:
+        if kind == "array":
+            return self._array(*content)
+        if kind == "list":
+            known = current if isinstance(current, list) else []
+            pairs = itertools.zip_longest(content, known[: len(content)])
+            return [self.value(item, old) for item, old in pairs]
+        if kind == "deque":
+            return deque(map(self.value, content[1:]), content[0])
+        if kind == "dict":
+            old = current if isinstance(current, dict) else {}
+            return {(k := self.value(key)): self.value(item, old.get(k)) for key, item in content}
+        if kind == "generator":
+            state = check_bit_generator(_Decoder().value(content))
+            if not isinstance(current, np.random.Generator):
+                current = np.random.Generator(getattr(np.random, state["bit_generator"])())
+            current.bit_generator.state = state
+            return current
+        if kind == "moments":
+            if not isinstance(current, RunningMeanStd):
+                current = RunningMeanStd()  # type: ignore[no-untyped-call]
+            moments = self.value(content, vars(current))
+            if type(moments) is not dict or moments.keys() != vars(current).keys():
+                raise MalformedError("running moments are a mean, a variance and a count")
+            vars(current).update(moments)
+            return current
+        raise MalformedError(f"{shown(kind)} is no kind of value")
 
-    def _dict(self, content: Any, current: Any, number: int) -> dict[Any, Any]:
-        known = current if isinstance(current, dict) else {}
-        found = self._objects[number] = {}
-        for key_code, code in content:
-            key = self.value(key_code)
-            found[key] = self.value(code, known.get(key))
-        return found
-
-    def _array(self, content: Any, current: Any, number: int) -> Array:
-        dtype, shape, strides, text = content
-        flat = _flat(dtype, text)
+    def _array(self, dtype: str, shape: Any, offset: int, strides: Any, memory: Any) -> Array:
         check_shape(shape)
-        if math.prod(shape) != len(flat):
-            raise MalformedError(f"an array {shape} has {len(flat)} numbers")
-        if strides is not None:
-            return np.ndarray(shape, dtype, flat, strides=strides)
-        found = np.empty(shape, dtype)  # of its own memory, as the saved one was
-        found.reshape(-1)[...] = flat
-        return found
-
-    def _view(self, content: Any, current: Any, number: int) -> Array:
-        dtype, shape, offset, strides, root_code = content
-        check_shape(shape)
-        root = self.value(root_code)
-        while isinstance(root.base, np.ndarray):
-            root = root.base
-        return np.ndarray(shape, plain_dtype(dtype), root, offset, strides)
-
-    def _generator(self, content: Any, current: Any, number: int) -> np.random.Generator:
-        state = check_bit_generator(_Decoder().value(content))
-        found = current
-        if not isinstance(found, np.random.Generator):
-            found = np.random.Generator(getattr(np.random, state["bit_generator"])())
-        found.bit_generator.state = state
-        return found
-
-    def _moments(self, content: Any, current: Any, number: int) -> RunningMeanStd:
-        found = current
-        if not isinstance(found, RunningMeanStd):
-            found = RunningMeanStd()  # type: ignore[no-untyped-call]
-        moments = self.value(content, vars(found))
-        if type(moments) is not dict or moments.keys() != vars(found).keys():
-            raise MalformedError("running moments are a mean, a variance and a count")
-        vars(found).update(moments)
-        return found
+        if isinstance(memory, str):
+            self._memories.append(_memory(memory))
+            memory = -1
+        return np.ndarray(shape, plain_dtype(dtype), self._memories[memory], offset, strides)
 
 
 def _text(array: Array) -> str:
     return base64.b85encode(array.tobytes()).decode()
 
 
-def _flat(dtype: str, text: str) -> Array:
-    return np.frombuffer(base64.b85decode(text), plain_dtype(dtype)).copy()
+def _memory(text: str) -> Array:
+    return np.frombuffer(base64.b85decode(text), np.uint8).copy()

@@ -99,7 +99,7 @@ class _Bucket:
             return []
         self._arrive()
         self._arrive = None
-        pieces = self._flat.split([p.numel() for p in self._sent])
+        pieces = torch.split(self._flat, [p.numel() for p in self._sent])
         return [(p, piece.view(p.shape)) for p, piece in zip(self._sent, pieces, strict=True)]
 
 
