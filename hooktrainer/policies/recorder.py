@@ -8,6 +8,7 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ import xxhash
 from ..collect.agents.world import Grouping
 from ..loop.cadence import Progress
 from ..store import Retention, fs
-from ..store.background_job import BackgroundJob
 from ..store.manifest import seal
 from ..store.provenance import origin
 from ..store.retention import best_of
@@ -71,7 +71,8 @@ class PolicyRecorder:
         self._frame_skip = frame_skip
         self._provenance = origin()
         self._traced: Traced | None = None
-        self._job = BackgroundJob("policy")
+        self._pool = ThreadPoolExecutor(1, "policy")
+        self._job: Future[None] | None = None
         fs.make_directories(directory)
         sweep(directory, UNFINISHED, TRASH)
 
@@ -114,11 +115,12 @@ class PolicyRecorder:
             if keep is not None:
                 self.thin(keep)
 
-        self._job.start(commit)
+        self._job = self._pool.submit(commit)
 
     def wait(self) -> None:
         """Wait for the save in progress."""
-        if (error := self._job.wait()) is not None:
+        job, self._job = self._job, None
+        if job is not None and (error := job.exception()) is not None:
             _log.warning("a policy could not be saved; training goes on: %s", error)
 
     def thin(self, keep: Retention) -> None:
@@ -169,19 +171,13 @@ def write_policy(path: Path, facts: Mapping[str, Any], content: PolicyContent) -
     """
     data = encode(content)
     files = {POLICY: {"size": len(data), "xxh3_128": xxhash.xxh3_128_hexdigest(data)}}
-    work = path.with_name(f".tmp-{path.name}-{secrets.token_hex(4)}")
     fs.make_directories(path.parent)
-    try:
-        fs.make_directory(work)
+    former = None
+    with fs.new_directory(path) as work:
         fs.write_file(work / POLICY, data)
         fs.write_file(work / FACTS, seal(SEAL, {"schema": SCHEMA, **facts, "files": files}))
-        fs.flush_to_disk(work / POLICY, work / FACTS, work)
-        former = move_away(path, ".trash") if os.path.lexists(path) else None
-        fs.rename(work, path)
-    except BaseException:
-        with suppress(OSError):
-            fs.remove_tree(work)
-        raise
+        if os.path.lexists(path):
+            former = move_away(path, ".trash")
     point_latest_at(path)
     fs.flush_to_disk(path.parent)
     if former is not None:

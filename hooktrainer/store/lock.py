@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ..base.text_file import open_to_lock
 from ..base.untrusted import MalformedError, one_line, open_file, parse_json, read_file
 from ..errors import CheckpointError
 
@@ -36,12 +37,7 @@ class RunLock:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._fd: int | None = os.open(
-            # Not through a link: what is locked is written to.
-            directory / FILE,
-            os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW,
-            0o666,
-        )
+        self._fd: int | None = open_to_lock(directory / FILE)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -77,16 +73,21 @@ class RunLock:
 
 def holder(directory: Path) -> str:
     """Who holds the lock of a directory, in words: ``process 17 on a.host``."""
-    try:
+    found = _recorded(directory)
+    return one_line(f"process {found.get('pid', '?')} on {found.get('host', '?')}", 80)
+
+
+def _recorded(directory: Path) -> dict[str, Any]:
+    """The process and the host that a lock file names; empty while it is written."""
+    with suppress(OSError, ValueError):
         content = parse_json(read_file(directory / FILE, directory, 4096))
-        return one_line(f"process {content['pid']} on {content['host']}", 80)
-    except (OSError, ValueError, KeyError, TypeError):  # it is just being written
-        return "unknown"
+        return content if isinstance(content, dict) else {}
+    return {}
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Hold off `try_exclusive` on a file while the block runs."""
+    """Hold off `not_reading` on a file while the block runs."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with suppress(OSError):  # a file system without locks: deletion is not held off
@@ -104,10 +105,10 @@ def not_reading(path: Path) -> Iterator[bool]:
     except FileNotFoundError:
         yield True
         return
+    free = True
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            free = True
         except OSError as error:
             free = not isinstance(error, BlockingIOError)
         yield free
@@ -134,58 +135,36 @@ def is_alive(checkpoints: Path, state: Mapping[str, Any]) -> bool | None:
     if state.get("host", socket.gethostname()) != socket.gethostname():
         return None
     pid = state.get("pid")
-    if pid is not None and not _exists(int(pid)):
+    try:
+        os.kill(pid or os.getpid(), 0)
+    except ProcessLookupError:
         return False
-    updated = _seconds(state.get("updated"))
-    if updated is not None and abs(time.time() - updated) < _FRESH_SECONDS:
-        return True
+    except (OSError, OverflowError):  # it is another user's, or no number of a process
+        pass
+    with suppress(TypeError, ValueError, KeyError):
+        updated = datetime.fromisoformat(state["updated"]).timestamp()
+        if abs(time.time() - updated) < _FRESH_SECONDS:
+            return True
     # The number may be another process's by now; a lock is let go of when its holder ends.
     locked = is_locked(checkpoints)
     return locked if locked is not None or pid is None else True
 
 
-def is_locked(checkpoints: Path) -> bool | None:
-    """Whether a process holds the lock of a run's checkpoints; ``None`` if there is no lock."""
-    try:
-        file = open_file(checkpoints / ".lock", checkpoints)
-    except (OSError, MalformedError):
+def is_locked(directory: Path) -> bool | None:
+    """Whether a process holds the lock of a directory; ``None`` if there is no lock to be asked."""
+    if _recorded(directory).get("host", socket.gethostname()) != socket.gethostname():
         return None
-    fd = file.fileno()
     try:
-        host = parse_json(os.read(fd, 4096) or b"{}").get("host", socket.gethostname())
-        if host != socket.gethostname():
-            return None
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with open_file(directory / FILE, directory) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return False
     except BlockingIOError:
         return True
-    except (OSError, ValueError, AttributeError):  # no locks here, or not a lock file of ours
+    except (OSError, MalformedError):
         return None
-    finally:
-        file.close()
 
 
-def is_locked_here(checkpoints: Path) -> bool:
-    """Whether it is this process that holds the lock of a run's checkpoints."""
-    try:
-        holder = parse_json(read_file(checkpoints / ".lock", checkpoints))
-        here = (holder["pid"], holder["host"]) == (os.getpid(), socket.gethostname())
-    except (OSError, ValueError, KeyError, TypeError, MalformedError):
-        return False
-    return here and is_locked(checkpoints) is True
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):  # it is another user's, or no number of a process
-        return True
-    return True
-
-
-def _seconds(stamp: Any) -> float | None:
-    with suppress(TypeError, ValueError):
-        return datetime.fromisoformat(stamp).timestamp()
-    return None
+def is_locked_here(directory: Path) -> bool:
+    """Whether it is this process that holds the lock of a directory."""
+    me = {"pid": os.getpid(), "host": socket.gethostname()}
+    return _recorded(directory) == me and is_locked(directory) is True

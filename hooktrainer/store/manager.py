@@ -6,7 +6,8 @@ import gc
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,17 +17,15 @@ from ..base.words import listed, which
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError, WriteFailedError
 from . import fs, lock
 from .backends import backend_name, get_backend
-from .background_job import BackgroundJob
-from .blocks import Arena
 from .lookup import find, list_checkpoints
 from .manifest import Manifest
 from .provenance import new_run_id, origin
 from .retention import Best, Last, Retention, as_retention, best_of
 from .stored import (
+    TENSORS,
     TRASH,
     UNFINISHED,
     Checkpoint,
-    Reusable,
     delete,
     encode_state,
     free_path,
@@ -101,9 +100,10 @@ class CheckpointManager:
         self._background = background
         self._on_failure = on_failure
         self._provenance = origin()
-        self._arena = Arena()
-        self._job = BackgroundJob("checkpoint")
-        self._previous: Reusable | None = None
+        self._copies: dict[str, torch.Tensor] = {}
+        self._pool = ThreadPoolExecutor(1, "checkpoint")
+        self._job: Future[None] | None = None
+        self._previous: tuple[Checkpoint, dict[str, tuple[int, ...]]] | None = None
         self._loaded: Checkpoint | None = None
         self._listed: dict[Path, Checkpoint] = {}
         fs.make_directories(self.directory)
@@ -167,11 +167,9 @@ class CheckpointManager:
             specs = {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
             state = encode_state(skeleton, specs)
             if self._background:
-                tensors = self._arena.capture(tensors, specs)
-        if self._background:
-            self._job.start(lambda: self._commit(manifest, state, tensors))
-        else:
-            self._job.run(lambda: self._commit(manifest, state, tensors))
+                tensors = self._copy(tensors, specs)
+        self._job = self._pool.submit(self._commit, manifest, state, tensors)
+        if not self._background:
             self.wait()
 
     def check(self) -> None:
@@ -182,12 +180,13 @@ class CheckpointManager:
         Raises:
             WriteFailedError: If a write failed and ``on_failure`` is ``"stop"``.
         """
-        if not self._job.running:
+        if self._job is not None and self._job.done():
             self.wait()
 
     def wait(self) -> None:
         """Wait until the state given to the last `save` is on the disk; then as `check`."""
-        error = self._job.wait()
+        job, self._job = self._job, None
+        error = None if job is None else job.exception()
         if error is None:
             return
         if not isinstance(error, Exception):
@@ -200,18 +199,35 @@ class CheckpointManager:
     def _commit(
         self, manifest: Manifest, state: bytes, tensors: Mapping[str, torch.Tensor]
     ) -> None:
-        previous = self._previous
-        if previous is not None and not (
-            previous.checkpoint.manifest.backend == manifest.backend and previous.is_intact()
-        ):
-            previous = None
-        path = free_path(self.directory, manifest.frames)
+        path, previous = free_path(self.directory, manifest.frames), self._unchanged()
         committed = write_checkpoint(path, manifest, state, tensors, self._backend, previous)
-        self._previous = Reusable(committed)
+        self._previous = committed, committed.stats()
         try:
             self._prune()
         except OSError as error:  # the state is safe; older ones are deleted another time
             _log.warning("%s could not be tidied up: %s", self.directory, error)
+
+    def _copy(
+        self, tensors: Mapping[str, torch.Tensor], specs: Mapping[str, TensorSpec]
+    ) -> dict[str, torch.Tensor]:
+        """Copy tensors to the CPU, to memory that is used again while names and shapes stay."""
+        copies = self._copies
+        if list(specs.items()) != [(name, TensorSpec.of(copy)) for name, copy in copies.items()]:
+            copies.clear()  # before allocating: two copies at once would double the memory
+            copies |= {name: torch.empty(s.shape, dtype=s.dtype) for name, s in specs.items()}
+        if copies:
+            torch._foreach_copy_(list(copies.values()), list(tensors.values()))
+        return copies
+
+    def _unchanged(self) -> Path | None:
+        """The tensors of the last checkpoint known to be intact, if no file of it was touched."""
+        if self._previous is None:
+            return None
+        checkpoint, stats = self._previous
+        with suppress(OSError):
+            if checkpoint.manifest.backend == self._backend_name and checkpoint.stats() == stats:
+                return checkpoint.path / TENSORS
+        return None
 
     # --- keeping -------------------------------------------------------------------------------
 
@@ -249,20 +265,33 @@ class CheckpointManager:
         target = Checkpoint.open(find(spec, self.directory, self.best, self._run_id)[0])
         self._check_own(target)
         target.verify()
-        for checkpoint in self._later_than(target):
-            if not discard:
-                self._set_aside(checkpoint)
-            elif not delete(checkpoint.path):
-                raise CheckpointError(f"{checkpoint.path} could not be deleted; nothing older was.")
+        self._drop_later(target, discard=discard)
         self._previous = None
         return target
+
+    def _drop_later(self, target: Checkpoint, *, discard: bool) -> list[Path]:
+        """Delete or set aside what was committed later, the last first: a crash leaves no gap."""
+        moved = []
+        for checkpoint in reversed(self.checkpoints()):
+            if checkpoint.manifest.sequence <= target.manifest.sequence:
+                break
+            try:
+                if not discard:
+                    moved.append(move_away(checkpoint.path, "aside"))
+                elif not delete(checkpoint.path):
+                    raise OSError("it is in use")
+            except OSError as error:
+                raise CheckpointError(
+                    f"{checkpoint.path} could not be moved away ({error}); nothing older was."
+                ) from error
+        return moved
 
     def go_on(self) -> None:
         """Make the checkpoint that `load` returned last the latest one, if it is not.
 
         A trainer calls it when it begins to train, since its loggers are taken back then: killed
-        from now on, the run must go on from what was loaded. Later ones, of a course that is given
-        up, are set aside as by `rollback`; a checkpoint that lies elsewhere is saved here as well.
+        from now on, the run must go on from what was loaded. Later ones are set aside as by
+        `rollback`; a checkpoint that lies elsewhere is saved here as well.
 
         Raises:
             CheckpointError: If a later one cannot be moved, or the state cannot be written.
@@ -273,31 +302,13 @@ class CheckpointManager:
         if not any(loaded.path.samefile(checkpoint.path) for checkpoint in self.checkpoints()):
             self._save_again(loaded, loaded.load())
             return
-        for checkpoint in self._later_than(loaded):
-            moved = self._set_aside(checkpoint)
-            _log.warning(
-                "%s is set aside as %s: the run goes on from an earlier one.",
-                checkpoint.path,
-                moved.name,
-            )
+        for moved in self._drop_later(loaded, discard=False):
+            _log.warning("%s is set aside: the run goes on from an earlier one.", moved)
 
     def _save_again(self, source: Checkpoint, tree: Any) -> None:
         known = source.manifest
         self.save(tree, frames=known.frames, optim_steps=known.optim_steps, metrics=known.metrics)
         self.wait()
-
-    def _later_than(self, target: Checkpoint) -> list[Checkpoint]:
-        """The checkpoints committed after another one, the last first: a crash leaves no gap."""
-        sequence = target.manifest.sequence
-        return [c for c in reversed(self.checkpoints()) if c.manifest.sequence > sequence]
-
-    def _set_aside(self, checkpoint: Checkpoint) -> Path:
-        try:
-            return move_away(checkpoint.path, "aside")
-        except OSError as error:
-            raise CheckpointError(
-                f"{checkpoint.path} could not be set aside ({error}); nothing older was."
-            ) from error
 
     # --- restoring -----------------------------------------------------------------------------
 
@@ -322,7 +333,6 @@ class CheckpointManager:
                 self._check_own(checkpoint)
         choices = find(spec, self.directory, self.best, self._run_id)
         failures: dict[Path, str] = {}
-
         for path in choices:
             try:
                 with _no_garbage_collection():
@@ -346,7 +356,7 @@ class CheckpointManager:
         if failures:
             _log.warning("%s is taken instead.", path)
         if self._lies_here(path):
-            self._previous = Reusable(checkpoint)
+            self._previous = checkpoint, checkpoint.stats()
         self._loaded = checkpoint
         return checkpoint, tree
 

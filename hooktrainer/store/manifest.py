@@ -158,7 +158,7 @@ def damages(checkpoint: Path, manifest: Manifest) -> Iterator[str]:
                 size = os.fstat(file.fileno()).st_size
                 if size != record.size:
                     yield f"{name} has {size} bytes instead of {record.size}"
-                elif fs.hash_open_file(file) != record.xxh3_128:
+                elif fs.hash_file(file) != record.xxh3_128:
                     yield f"{name} does not match its hash"
         except FileNotFoundError:
             yield f"{name} is missing"

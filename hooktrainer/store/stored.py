@@ -10,7 +10,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,11 @@ class Checkpoint:
         files = self.manifest.files.items()
         return {f"{name} {record.xxh3_128}": record.size for name, record in files}
 
+    def stats(self) -> dict[str, tuple[int, ...]]:
+        """Inode, size and time of change of each file: equal as long as none was touched."""
+        found = {name: (self.path / name).stat() for name in self.manifest.files}
+        return {name: (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for name, s in found.items()}
+
     def as_parent(self) -> dict[str, Any]:
         """What a run that branches off here records: ``run_id``, ``path`` and ``frames``."""
         return {
@@ -94,11 +99,11 @@ class Checkpoint:
         """
         with self._reading():
             self._verify_files()
-            from .tree import Blank, unflatten
+            from .tree import blank, unflatten
 
             skeleton, specs, backend = self._describe()
             backend.check(self.path / TENSORS, specs)
-            unflatten(skeleton, Blank(specs))
+            unflatten(skeleton, blank(specs))
 
     def load(self) -> Any:
         """Verify the checkpoint, and return the state tree in it.
@@ -114,6 +119,7 @@ class Checkpoint:
             from .tree import unflatten
 
             skeleton, specs, backend = self._describe()
+            backend.check(self.path / TENSORS, specs)
             return unflatten(skeleton, backend.read(self.path / TENSORS, specs))
 
     def describe(self) -> tuple[Json, dict[str, TensorSpec]]:
@@ -162,37 +168,6 @@ class Checkpoint:
             ) from error
 
 
-class Reusable:
-    """A checkpoint known to be intact, whose files the next one may share.
-
-    Known, because this process has just written or verified it, and none of its files was changed
-    since.
-    """
-
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self.checkpoint = checkpoint
-        self._stats = self._stat()
-
-    def is_intact(self) -> bool:
-        """Whether its files are still those that were known."""
-        try:
-            return self._stat() == self._stats
-        except OSError:
-            return False
-
-    def records(self) -> dict[tuple[int, int], FileRecord]:
-        """Return what is known of its files, by device and inode."""
-        files = self.checkpoint.manifest.files
-        return {self._stats[name][:2]: record for name, record in files.items()}
-
-    def _stat(self) -> dict[str, tuple[int, int, int, int]]:
-        stats = {}
-        for name in self.checkpoint.manifest.files:
-            stat = (self.checkpoint.path / name).stat()
-            stats[name] = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
-        return stats
-
-
 def encode_state(skeleton: Json, specs: Mapping[str, TensorSpec]) -> bytes:
     """Return the content of ``state.json``: the JSON of a state, and the specs of its tensors."""
     texts = {spec: str(spec) for spec in set(specs.values())}  # most tensors are like others
@@ -219,12 +194,9 @@ def write_checkpoint(
     state: bytes,
     tensors: Mapping[str, torch.Tensor],
     backend: Backend,
-    previous: Reusable | None = None,
+    previous: Path | None = None,
 ) -> Checkpoint:
     """Write a checkpoint that appears under ``path`` complete and durable, or not at all.
-
-    All files are written to a directory beside, the manifest last; all are flushed; the directory
-    is renamed; its parent is flushed.
 
     Args:
         path: Where it shall be; the name must be free.
@@ -232,37 +204,23 @@ def write_checkpoint(
         state: What `encode_state` returned for the state.
         tensors: The tensors of the state. They must not change meanwhile.
         backend: What stores the tensors.
-        previous: A checkpoint of the same back end to share unchanged files with.
+        previous: Tensors that this back end wrote before, to share unchanged files with.
 
     Raises:
-        OSError: As the disk gives it. Nothing is left, unless that cannot be deleted either.
+        OSError: As the disk gives it.
     """
-    work = path.with_name(f".tmp-{path.name}-{secrets.token_hex(4)}")
-    known = previous.records() if previous else {}
-    try:
-        fs.make_directory(work)
+    with fs.new_directory(path) as work:
         fs.make_directory(work / TENSORS)
-        old = previous.checkpoint.path / TENSORS if previous else None
-        written = backend.write(work / TENSORS, tensors, old)
-        hashes = {f"{TENSORS}/{name}": digest for name, digest in written.items()}
+        hashes = backend.write(work / TENSORS, tensors, previous)
         fs.write_file(work / STATE, state)
-        files, new = {}, []
+        files = {}
         for file in fs.files_under(work):
-            name, stat = file.relative_to(work).as_posix(), file.stat()
-            record = known.get((stat.st_dev, stat.st_ino))
-            if record is None:
-                record = FileRecord(stat.st_size, hashes.get(name) or fs.hash_file(file))
-                new.append(file)
-            files[name] = record
+            name = file.relative_to(work).as_posix()
+            with open(file, "rb", buffering=0) as opened:
+                digest = hashes.get(name.removeprefix(f"{TENSORS}/")) or fs.hash_file(opened)
+            files[name] = FileRecord(file.stat().st_size, digest)
         manifest = dataclasses.replace(manifest, files=files)
         fs.write_file(work / MANIFEST, manifest.encode())
-        fs.flush_to_disk(*new, work / MANIFEST, *fs.directories_under(work))
-        fs.rename(work, path)
-    except BaseException:
-        with suppress(OSError):
-            fs.remove_tree(work)
-        raise
-    fs.flush_to_disk(path.parent)
     return Checkpoint(path, manifest)
 
 

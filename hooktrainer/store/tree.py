@@ -17,7 +17,7 @@ import dataclasses
 import enum
 import math
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -83,28 +83,10 @@ def unflatten(skeleton: Json, tensors: Mapping[str, torch.Tensor]) -> Any:
         return _Decoder(tensors).node(skeleton)
 
 
-class Blank(Mapping[str, torch.Tensor]):
-    """Tensors of zeros, to try out a skeleton: the system gives no memory for them until used.
-
-    Args:
-        specs: Dtype and shape of each, by name.
-    """
-
-    def __init__(self, specs: Mapping[str, TensorSpec]) -> None:
-        self._specs = specs
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        spec = self._specs[name]
-        if not spec.nbytes:
-            return torch.empty(spec.shape, dtype=spec.dtype)
-        zeros = torch.from_numpy(np.zeros(spec.nbytes, np.uint8))
-        return zeros.view(spec.dtype).reshape(spec.shape)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._specs)
-
-    def __len__(self) -> int:
-        return len(self._specs)
+def blank(specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
+    """Tensors of zeros, to try out a skeleton: the system gives no memory for them until used."""
+    zeros = {name: torch.from_numpy(np.zeros(s.nbytes, np.uint8)) for name, s in specs.items()}
+    return {name: zeros[name].view(s.dtype).reshape(s.shape) for name, s in specs.items()}
 
 
 def join(path: str, key: Any) -> str:

@@ -50,7 +50,7 @@ def _saved(policy: Any, env: str) -> Files:
     with tempfile.TemporaryDirectory() as place:
         recorder = PolicyRecorder(Path(place), policy, env)
         recorder.save(Progress(frames=10, optim_steps=1, seconds=1.5))
-        recorder._job.wait()
+        recorder._job.result()
         files = read(Path(place) / "step_000000000010")
     facts = json.loads(files[FACTS])[SEAL]  # type: ignore[arg-type]
     facts |= {"time": 1.0, "versions": {"torch": "2"}, "run_id": "0" * 16}

@@ -32,7 +32,7 @@ def save(tmp_path: Path) -> Callable[..., Path]:
     ) -> Path:
         recorder = PolicyRecorder(tmp_path / run / "policies", policy, env, **options)
         recorder.save(Progress(frames=frames, optim_steps=frames // 10, seconds=1.5), keep)
-        assert recorder._job.wait() is None
+        recorder._job.result()
         return tmp_path / run / "policies" / f"step_{frames:012d}"
 
     return save

@@ -24,8 +24,7 @@ FULL = bool(os.environ.get("HOOKTRAINER_FAULTS"))
 """Whether to run the large counts, with ``HOOKTRAINER_FAULTS=1``."""
 
 CALLS = {
-    "open", "write", "fsync", "posix_fallocate", "ftruncate", "rename", "replace", "link", "mkdir",
-    "unlink", "rmdir",
+    "open", "write", "fsync", "rename", "replace", "link", "mkdir", "unlink", "rmdir",
 }  # fmt: skip
 
 
@@ -72,11 +71,10 @@ class FaultyOS:
                     if name == "write":
                         function(args[0], args[1][: len(args[1]) // 2])
                 raise self._error
-            if self._space is not None and name in ("write", "posix_fallocate"):
-                size = len(args[1]) if name == "write" else args[2]
-                if size > self._space:
+            if self._space is not None and name == "write":
+                if len(args[1]) > self._space:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                self._space -= size if name == "write" else 0
+                self._space -= len(args[1])
             result = function(*args, **kwargs)
             self._done(name, args, result)
             return result
@@ -161,6 +159,8 @@ def installed(faulty: Any) -> Iterator[None]:
             return done
 
     def mkdir(self: Path, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        if parents and not self.parent.is_dir():
+            mkdir(self.parent, parents=True, exist_ok=True)
         if not (exist_ok and self.is_dir()):
             faulty.mkdir(self)
 

@@ -92,13 +92,12 @@ def test_every_part_of_the_state_was_changed(tmp_path):
     assert changed == set(state)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_memory_for_the_copy_is_used_again(backend, tmp_path):
+def test_memory_for_the_copy_is_used_again(tmp_path):
     state = {"x": torch.rand(1000), "y": torch.rand(3, 3)}
-    with CheckpointManager(tmp_path / "c", backend=backend) as manager:
+    with CheckpointManager(tmp_path / "c") as manager:
         copies = []
         for frames in (1, 2):
             manager.save(state, frames=frames)
             manager.wait()
-            copies.append([tensor.data_ptr() for tensor in manager._arena._copies.values()])
+            copies.append([tensor.data_ptr() for tensor in manager._copies.values()])
         assert copies[0] == copies[1]

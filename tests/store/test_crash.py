@@ -21,12 +21,6 @@ from hooktrainer.errors import CheckpointError
 from hooktrainer.store import All, CheckpointManager, Last, fs, list_checkpoints
 from hooktrainer.store.diff import compare_trees
 
-
-@pytest.fixture(autouse=True)
-def small_files_are_sent_early(monkeypatch):
-    monkeypatch.setattr(fs, "_SEND_BYTES", 10_000)
-
-
 FROZEN = torch.arange(5000.0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import random
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -106,9 +107,10 @@ def test_a_pickle_planted_in_any_file_does_not_run(checkpoint, forge_hashes, tal
             path.write_bytes(content)
             if forge_hashes and path != manifest:
                 forge(checkpoint)
+            unread = forge_hashes and path.name == ".snapshot_metadata"
             with (
                 tally("pickle planted in a file", backend),
-                pytest.raises(CheckpointError),
+                nullcontext() if unread else pytest.raises(CheckpointError),
             ):
                 Checkpoint.open(checkpoint).load()
             path.write_bytes(data)

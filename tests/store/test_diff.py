@@ -56,7 +56,7 @@ def change(path, value):
         (change(["optimizer", "betas"], (0.9, 0.99)), "optimizer/betas/1"),
         (change(["td", "x"], torch.zeros(3, 2)), "td/x"),
         (change(["td"], TensorDict({"x": torch.ones(3, 2)}, [3, 2])), "td/.batch_size/1"),
-        (change(["array"], np.arange(3, dtype=np.int32)), "array/.dtype"),
+        (change(["array"], np.arange(3, dtype=np.int32)), "array"),
         (change(["array"], np.array([0, 1, 3])), "array"),
         (change(["misc", 2], 0.0), "misc/2"),
         (change(["misc", 3], 0.0), "misc/3"),

@@ -3,19 +3,72 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
 from pkgutil import resolve_name
-from typing import cast
+from typing import Protocol, cast
+
+import torch
 
 from ...base.untrusted import shown
 from ...errors import CheckpointError
-from .base import Backend
-
-__all__ = ["Backend", "backend_name", "get_backend", "known_backends", "register_backend"]
+from ..tensor_spec import TensorSpec
 
 VARIABLE = "CKPT_BACKEND"
 ENTRY_POINTS = "hooktrainer.backends"
+
+
+class Backend(Protocol):
+    """Stores tensors in files. It need not flush, hash or commit: `write_checkpoint` does.
+
+    A back end never pickles, and never reads anything but what it wrote itself. The files may have
+    been made by someone else, with hashes that match.
+    """
+
+    def write(
+        self, directory: Path, tensors: Mapping[str, torch.Tensor], previous: Path | None
+    ) -> Mapping[str, str]:
+        """Write tensors to an empty directory.
+
+        Args:
+            directory: Where to write; it exists and is empty.
+            tensors: Tensors by name, on any device, with any strides. They do not change meanwhile.
+            previous: A directory this back end wrote before, intact and not to be changed, whose
+                files may be hard-linked where their content did not change.
+
+        Returns:
+            The xxh3-128 hashes of files whose content was hashed while it was written, by their
+            path in ``directory``; the others are read again to hash them.
+
+        Raises:
+            OSError: As the disk gives it.
+        """
+        ...
+
+    def check(self, directory: Path, specs: Mapping[str, TensorSpec]) -> None:
+        """Compare what the files say with each other and with their sizes.
+
+        It takes no memory for the tensors.
+
+        Args:
+            directory: What `write` wrote to; its files have the sizes and hashes of the manifest.
+            specs: The dtype and shape of every tensor written, in the order they were written.
+
+        Raises:
+            MalformedError: If the files cannot hold just these tensors, or there is no memory for
+                them.
+            OSError: As the disk gives it.
+        """
+        ...
+
+    def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
+        """Read all tensors from a directory that `check` has accepted; arguments as there.
+
+        Returns:
+            New contiguous CPU tensors by name, each with its own memory.
+        """
+        ...
 
 
 _FACTORIES: dict[str, str | Callable[[], Backend]] = {
@@ -62,24 +115,18 @@ def get_backend(name: str) -> Backend:
     factory = _FACTORIES.get(name)
     if isinstance(factory, str):
         factory = cast("Callable[[], Backend]", resolve_name(f"{__name__}.{factory}"))
-    if factory is None:
-        for point in entry_points(group=ENTRY_POINTS, name=name):
-            factory = _load(point)
+    for point in () if factory else entry_points(group=ENTRY_POINTS, name=name):
+        try:
+            factory = cast("Callable[[], Backend]", point.load())
+        except Exception as error:  # whatever importing a package raises
+            package = f" of {point.dist.name}" if point.dist else ""
+            raise CheckpointError(
+                f"The checkpoint back end {point.name!r}, {point.value}{package}, cannot be "
+                f"imported: {type(error).__name__}: {error}."
+            ) from error
     if factory is None:
         raise CheckpointError(
             f"There is no checkpoint back end {shown(name)} here: {VARIABLE} must be one of "
             f"{', '.join(known_backends())}, and a checkpoint is read with the one that wrote it."
         )
     return factory()
-
-
-def _load(point: EntryPoint) -> Callable[[], Backend]:
-    try:
-        factory: Callable[[], Backend] = point.load()
-    except Exception as error:  # whatever importing a package raises
-        package = f" of {point.dist.name}" if point.dist else ""
-        raise CheckpointError(
-            f"The checkpoint back end {point.name!r}, {point.value}{package}, cannot be imported: "
-            f"{type(error).__name__}: {error}."
-        ) from error
-    return factory
