@@ -117,25 +117,25 @@ class _AlreadyStored(Adapter):
         pass
 
 
-class _UpdateWeights(Adapter):
-    """Updates a collector's weights unless its processes have ended."""
+class _OfTrainer(Adapter):
+    """Wraps an op of TorchRL's that needs the trainer."""
 
     def __init__(self, func: Callable[..., Any], trainer: Loop) -> None:
         super().__init__(func)
         self._trainer = trainer
+
+
+class _UpdateWeights(_OfTrainer):
+    """Updates a collector's weights unless its processes have ended."""
 
     def __call__(self) -> None:
         self._trainer.bridge.send(getattr(self.func, "collector", None), self.func)
 
 
-class _Stepper(Adapter):
+class _Stepper(_OfTrainer):
     """Calls a TorchRL stepper at ``optimizer``."""
 
     computes_loss = True
-
-    def __init__(self, func: Callable[..., Any], trainer: Loop) -> None:
-        super().__init__(func)
-        self._trainer = trainer
 
     def __call__(self, sub_batch: Any, *_: Any) -> Any:
         return self.func(self._trainer, sub_batch)
@@ -148,21 +148,16 @@ class _UpdaterCount:
         self._updater = hook.target_params_updater
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the count, if the updater has one; the parameters belong to the loss."""
         counter = getattr(self._updater, "counter", None)
         return {} if counter is None else {"counter": counter}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the count."""
         if "counter" in state_dict:
             self._updater.counter = state_dict["counter"]
 
 
 def _is(thing: Any, name: str) -> bool:
-    """Return whether ``thing`` is of a class of ``torchrl.trainers``, without importing it.
-
-    The import takes seconds.
-    """
+    """Return whether ``thing`` is of a class of ``torchrl.trainers``, which are slow to import."""
     theirs = sys.modules.get("torchrl.trainers.trainers")
     kind = getattr(theirs, name, None)
     return kind is not None and isinstance(thing, kind)
@@ -176,7 +171,6 @@ class _CollectorProcesses:
         self._control = control
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the collector's state; empty if its processes have ended."""
         try:
             return self._collector.state_dict()
         except Exception:
@@ -185,13 +179,12 @@ class _CollectorProcesses:
             return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state, and send the weights."""
         if state_dict:
             self._collector.load_state_dict(state_dict)
         else:
             warnings.warn(
-                "the state of the collector is not in what is loaded, since a signal had ended its "
-                "processes when it was saved: its environments and their transforms begin anew.",
+                "the loaded state has none of the collector, whose processes a signal had ended "
+                "when it was saved: its environments and transforms start from the beginning.",
                 stacklevel=5,
             )
         self._collector.update_policy_weights_()
@@ -340,57 +333,67 @@ State = Mapping[str, Any]
 
 def to_ours(hook: Any, state: State, progress: Progress) -> dict[str, Any]:
     """Convert the state of TorchRL's hook to that of ours of the same name."""
-    from ..hooks import EarlyStopping, LogValidationReward, RewardNormalizer, UpdateWeights
-
-    match hook:
-        case RewardNormalizer():
-            return _reward_normalizer(state)
-        case EarlyStopping():
-            return _early_stopping(state)
-        case LogValidationReward():
-            return {"count": state["_count"], "environment": state["recorder_state_dict"]}
-        case UpdateWeights(interval_unit="optim_steps"):
+    keys = set(hook.state_dict())
+    if keys == _REWARD_NORMALIZER:
+        stats = state["_reward_stats"]
+        return {
+            "decay": stats["decay"],
+            "sum": torch.as_tensor(stats.get("sum", 0.0)).double(),
+            "sum_of_squares": torch.as_tensor(stats.get("ssq", 0.0)).double(),
+            "count": float(stats.get("count", 0.0)),
+        }
+    if keys == _EARLY_STOPPING:
+        return {
+            "best_score": state["best_score"],
+            "stop_reason": state["stop_reason"],
+            "improved_at": state["_last_improvement_frame"] or 0,
+        }
+    if keys == _VALIDATION:
+        return {"count": state["_count"], "environment": state["recorder_state_dict"]}
+    if keys == _UPDATE_WEIGHTS:
+        if getattr(hook, "interval_unit", None) == "optim_steps":
             return {"counter": progress.optim_steps - state.get("last_update_count", 0)}
-        case UpdateWeights():
-            return {"counter": state["counter"]}
+        return {"counter": state["counter"]}
     return dict(state)
 
 
 def to_theirs(state: State, optim_steps: int) -> dict[str, Any]:
-    """Convert the state of one of our hooks, recognized by its keys, to TorchRL's."""
-    translate = _TO_THEIRS.get(frozenset(state))
-    return dict(state) if translate is None else translate(state, optim_steps)
+    """Convert the state of one of our hooks to that of TorchRL's of the same name."""
+    keys = set(state)
+    if keys == _REWARD_NORMALIZER:
+        return _their_reward_normalizer(state)
+    if keys == _EARLY_STOPPING:
+        seen = state["best_score"] is not None
+        return {
+            "best_score": state["best_score"],
+            "stop_reason": state["stop_reason"],
+            "_last_improvement_frame": state["improved_at"] if seen else None,
+        }
+    if keys == _VALIDATION:
+        return {"_count": state["count"], "recorder_state_dict": state["environment"]}
+    if keys == _UPDATE_WEIGHTS:
+        return {"counter": state["counter"], "last_update_count": optim_steps}
+    return dict(state)
 
 
-def _reward_normalizer(state: State) -> dict[str, Any]:
-    stats = state["_reward_stats"]
-    return {
-        "decay": stats["decay"],
-        "sum": torch.as_tensor(stats.get("sum", 0.0)).double(),
-        "sum_of_squares": torch.as_tensor(stats.get("ssq", 0.0)).double(),
-        "count": float(stats.get("count", 0.0)),
-    }
+# The keys by which our hooks' states are recognized.
+_REWARD_NORMALIZER = {"decay", "sum", "sum_of_squares", "count"}
+_EARLY_STOPPING = {"best_score", "stop_reason", "improved_at"}
+_VALIDATION = {"count", "environment"}
+_UPDATE_WEIGHTS = {"counter"}
 
 
-def _early_stopping(state: State) -> dict[str, Any]:
-    return {
-        "best_score": state["best_score"],
-        "stop_reason": state["stop_reason"],
-        "improved_at": state["_last_improvement_frame"] or 0,
-    }
-
-
-def _their_reward_normalizer(state: State, optim_steps: int) -> dict[str, Any]:
-    total, squares = (
-        torch.as_tensor(state[key], dtype=torch.float64) for key in ("sum", "sum_of_squares")
+def _their_reward_normalizer(state: State) -> dict[str, Any]:
+    total, squares, count = (
+        torch.as_tensor(state[key], dtype=torch.float64)
+        for key in ("sum", "sum_of_squares", "count")
     )
-    count = torch.tensor(state["count"], dtype=torch.float64)
     stats: dict[str, Any] = {"decay": state["decay"]}
     if count:
         variance = (squares - total.square() / count) / (count - 1).clamp_min(1)
         eps = torch.finfo(torch.get_default_dtype()).eps
         spread = {"var": variance, "std": variance.clamp_min(eps).sqrt()}
-        sums = {"sum": total, "ssq": squares, "count": count, "mean": total / count}
+        sums = {"sum": total, "ssq": squares, "mean": total / count}
         stats |= {key: value.float() for key, value in (sums | spread).items()}
         stats["count"] = state["count"]
     return {
@@ -398,28 +401,3 @@ def _their_reward_normalizer(state: State, optim_steps: int) -> dict[str, Any]:
         "_normalize_has_been_called": bool(count),
         "_update_has_been_called": bool(count),
     }
-
-
-def _their_early_stopping(state: State, optim_steps: int) -> dict[str, Any]:
-    seen = state["best_score"] is not None
-    return {
-        "best_score": state["best_score"],
-        "stop_reason": state["stop_reason"],
-        "_last_improvement_frame": state["improved_at"] if seen else None,
-    }
-
-
-def _their_validation(state: State, optim_steps: int) -> dict[str, Any]:
-    return {"_count": state["count"], "recorder_state_dict": state["environment"]}
-
-
-def _their_update_weights(state: State, optim_steps: int) -> dict[str, Any]:
-    return {"counter": state["counter"], "last_update_count": optim_steps}
-
-
-_TO_THEIRS: dict[frozenset[str], Callable[[State, int], dict[str, Any]]] = {
-    frozenset({"decay", "sum", "sum_of_squares", "count"}): _their_reward_normalizer,
-    frozenset({"best_score", "stop_reason", "improved_at"}): _their_early_stopping,
-    frozenset({"count", "environment"}): _their_validation,
-    frozenset({"counter"}): _their_update_weights,
-}

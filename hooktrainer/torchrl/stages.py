@@ -76,8 +76,7 @@ def place(
         return trainer.register_op(point, adapter, priority=rank)
 
     if stage in ("setup", "shutdown"):
-        run_op = _AtStart(call) if stage == "setup" else _AtEnd(call)
-        return [trainer.registry.add_run_op(run_op)]
+        return [trainer.registry.add_run_op(_RunOp(call, stage))]
     if stage in _BEGINNINGS:
         begin = _EpochBegins(trainer, stage, call)
         return [at("process_optim_batch", begin, EARLY + _BEGINNINGS[stage] + within)]
@@ -116,24 +115,24 @@ class _Method(Adapter):
         return self._method(*args)
 
 
-class _AtStart(Adapter):
-    """An op of the stage ``setup``."""
+class _RunOp(Adapter):
+    """An op of the stage ``setup`` or ``shutdown``."""
+
+    def __init__(self, func: Callable[..., Any], stage: HookPoint) -> None:
+        super().__init__(func)
+        self._stage = stage
 
     def on_train_start(self, trainer: Loop) -> None:
-        """Call the op."""
-        self.func()
-
-
-class _AtEnd(Adapter):
-    """An op of the stage ``shutdown``."""
+        if self._stage == "setup":
+            self.func()
 
     def on_train_end(self, trainer: Loop) -> None:
-        """Call the op."""
-        self.func()
+        if self._stage == "shutdown":
+            self.func()
 
 
-class _EpochBegins(Adapter):
-    """At ``process_optim_batch``: calls its op at the first step of an epoch."""
+class _EpochOp(Adapter):
+    """Detects at ``process_optim_batch`` that another epoch begins."""
 
     def __init__(self, trainer: Loop, stage: HookPoint, func: Callable[..., Any]) -> None:
         super().__init__(func)
@@ -142,11 +141,22 @@ class _EpochBegins(Adapter):
         self._epoch: tuple[int, int] | None = None
         self._batch: TensorDictBase | None = None
 
+    def begins(self) -> bool:
+        """Return whether this is the first call in an epoch."""
+        epoch = self._trainer.progress.batches, self._trainer.epoch
+        before, self._epoch = self._epoch, epoch
+        return epoch != before
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_epoch": None, "_batch": None}
+
+
+class _EpochBegins(_EpochOp):
+    """Calls its op at the first step of an epoch."""
+
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
         """Return the batch, or the result of a ``pre_epoch`` op for this epoch."""
-        epoch = _epoch(self._trainer)
-        if epoch != self._epoch:
-            self._epoch = epoch
+        if self.begins():
             out = self.func(batch)
             if self._stage.kind == "transform":
                 self._batch = out
@@ -154,51 +164,32 @@ class _EpochBegins(Adapter):
                 _log(self._trainer, self._stage, out)
         return batch if self._batch is None else self._batch
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_epoch": None, "_batch": None}
 
-
-class _EpochEnds(Adapter):
-    """At ``process_optim_batch`` and ``post_steps``: calls its op after an epoch."""
-
-    def __init__(self, trainer: Loop, stage: HookPoint, func: Callable[..., Any]) -> None:
-        super().__init__(func)
-        self._trainer = trainer
-        self._stage = stage
-        self._epoch: tuple[int, int] | None = None
-        self._batch: TensorDictBase | None = None
+class _EpochEnds(_EpochOp):
+    """Calls its op after an epoch: when the next one begins, or at ``post_steps``."""
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
-        """End the previous epoch if this is another one; return the batch."""
-        epoch = _epoch(self._trainer)
-        if epoch != self._epoch:
+        if self.begins():
             self.end()
-            self._epoch, self._batch = epoch, batch
+            self._batch = batch
         return batch
 
     def end(self) -> None:
         """Call the op if an epoch has begun."""
-        if self._epoch is not None:
-            batch, self._epoch, self._batch = self._batch, None, None
+        batch, self._batch = self._batch, None
+        if batch is not None:
             _log(self._trainer, self._stage, self.func(*([batch] * len(self._stage.receives))))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_epoch": None, "_batch": None}
 
 
 class _ProcessLoss(Adapter):
     """At ``post_loss`` and ``optimizer``: passes its op the sub-batch and the losses."""
 
-    def __init__(self, func: Callable[..., Any]) -> None:
-        super().__init__(func)
-        self._sub_batch: TensorDictBase | None = None
+    _sub_batch: TensorDictBase | None = None
 
     def remember(self, sub_batch: TensorDictBase) -> None:
-        """Store the sub-batch for ``optimizer``."""
         self._sub_batch = sub_batch
 
     def __call__(self, losses: TensorDictBase, *_: Any) -> Any:
-        """Return the result of the op."""
         sub_batch, self._sub_batch = self._sub_batch, None
         return self.func(sub_batch, losses)
 
@@ -216,7 +207,6 @@ class _MeanLosses(Adapter):
         self._counts: dict[str, int] = {}
 
     def __call__(self, losses: TensorDictBase, *_: Any) -> None:
-        """Add the losses of a step."""
         for key, loss in losses.items():
             value = loss.detach().clone()  # a CUDA graph overwrites its outputs
             self._sums[key] = self._sums[key] + value if key in self._sums else value
@@ -229,11 +219,6 @@ class _MeanLosses(Adapter):
             self._sums, self._counts = {}, {}
             stage = STAGES["post_optim_complete_log"]
             _log(self._trainer, stage, self.func(self._trainer.optim_count, means))
-
-
-def _epoch(trainer: Loop) -> tuple[int, int]:
-    """Identify the current epoch."""
-    return trainer.progress.batches, trainer.epoch
 
 
 def _log(trainer: Loop, stage: HookPoint, out: Any) -> None:

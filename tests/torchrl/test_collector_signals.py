@@ -115,7 +115,7 @@ def test_wherever_the_signal_comes_the_batch_is_finished_and_saved(point, tmp_pa
     end_by_signal(trainer)
     assert trainer.collector.closed == 1
     other = mortal()
-    with pytest.warns(UserWarning, match="its environments and their transforms begin anew"):
+    with pytest.warns(UserWarning, match="the loaded state has none of the collector"):
         other.load_from_file(tmp_path / "state.pt")
     assert (other.collected_frames, other.optim_count) == (30, 6)
     assert other.loss_module.parameter.equal(trainer.loss_module.parameter)
@@ -143,27 +143,6 @@ def test_a_signal_interrupts_a_weight_update(tmp_path):
     end_by_signal(trainer)
     assert trainer.collected_frames == 20
     assert (tmp_path / "state.pt").exists()
-
-
-def test_while_the_first_batch_is_collected(tmp_path):
-    trainer = mortal(save_trainer_file=tmp_path / "state.pt")
-
-    class Late:
-        def on_train_start(self, trainer):
-            trainer.control.receive(signal.SIGTERM, 30)
-
-    trainer.register_module("late", Late())
-    end_by_signal(trainer)
-    assert trainer.collected_frames == 0
-
-
-def test_without_a_signal_a_dead_collector_is_an_error():
-    class Dies(FakeCollector):
-        def _batch(self):
-            raise RuntimeError("At least one process failed")
-
-    with pytest.raises(RuntimeError, match="At least one process failed"):
-        tiny_trainer(collector=Dies()).train()
 
 
 def test_without_a_signal_a_state_that_cannot_be_had_is_an_error():

@@ -7,6 +7,8 @@ import warnings
 import pytest
 import torch
 import torchrl.trainers as theirs
+from saved_there import same
+from tensordict import TensorDict
 from torch import nn
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.envs import GymEnv, StepCounter, TransformedEnv
@@ -185,16 +187,6 @@ def train(trainer):
     return trainer
 
 
-def same(one, other) -> bool:
-    if isinstance(one, torch.Tensor):
-        return one.equal(other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(same, one, other))
-    return one == other
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_a_resumed_run_is_the_run_that_was_never_interrupted(name, tmp_path):
     torch.manual_seed(1)
@@ -272,3 +264,48 @@ def test_register_hook_and_log_have_torchrls_names(logger):
     assert trainer._log_dict["value"][-1] == 3.0
     assert "other" not in trainer._log_dict
     assert trainer._modules is trainer.registry.modules
+
+
+class Third(theirs.TrainerHookBase):
+    """A hook as torchrl's documentation writes one."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.seen = []
+
+    def register(self, trainer, name="third"):
+        trainer.register_module(name, self)
+        trainer.register_op("post_optim_log", self)
+
+    def state_dict(self):
+        return {"n": self.n}
+
+    def load_state_dict(self, state_dict):
+        self.n = state_dict["n"]
+
+    def __call__(self, batch):
+        self.n += 1
+        if self.n % 3 == 0:
+            self.seen.append(self.n)
+            return {"third": float(self.n), "log_pbar": False}
+        return None
+
+
+def test_a_subclass_of_torchrls_base_class(logger):
+    trainer, hook = tiny_trainer(logger=logger), Third()
+    hook.register(trainer)
+    trainer.train()
+    assert hook.seen == [3, 6, 9]
+    assert logger.column("third") == {50: 6.0}
+    assert trainer.state_dict()["components"]["hook/third"] == {"n": 10}
+
+
+def test_mask_batch():
+    batch = TensorDict(
+        {"x": torch.arange(4), "collector": {"mask": torch.tensor([1, 0, 1, 1]).bool()}}, [4]
+    )
+    seen, trainer = [], tiny_trainer(collector=[batch])
+    trainer.register_op("batch_process", theirs.mask_batch)
+    trainer.register_op("post_steps_log", lambda td: seen.append(td["x"].tolist()))
+    trainer.train()
+    assert seen == [[0, 2, 3]]

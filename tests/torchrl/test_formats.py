@@ -194,13 +194,6 @@ def test_a_state_of_every_type(container, payload, tmp_path):
         assert equal if isinstance(equal, bool) else equal.all()
 
 
-def test_a_compressed_archive(tmp_path):
-    Checkpoint(archive_compression="deflate", thing=torch.nn.Linear(9, 9)).save(
-        tmp_path / "a", format="archive"
-    )
-    assert formats.read(tmp_path / "a")["thing"]["weight"].shape == (9, 9)
-
-
 def test_a_packed_state_is_skipped_with_a_warning(tmp_path):
     checkpoint = Checkpoint(trainer_state=CountersOf(10, 1))
     checkpoint.register(
@@ -221,13 +214,6 @@ def test_infinite_numbers_are_read(memmap):
     meta["data"] = -float("inf")
     (memmap / "early_stopping/best_score/meta.json").write_text(json.dumps(meta))
     assert formats.read(memmap)["early_stopping"]["best_score"] == -float("inf")
-
-
-def test_what_is_read_is_a_copy(saved):
-    content = formats.read(saved["memmap"][0])
-    content["loss_module"]["value_network_params.module.0.module.bias"].fill_(9.0)
-    again = formats.read(saved["memmap"][0])
-    assert not (again["loss_module"]["value_network_params.module.0.module.bias"] == 9.0).any()
 
 
 def test_a_hook_with_another_state_is_unchanged_with_a_warning(memmap):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 import torchrl.trainers
-from tensordict import TensorDict
 
 from hooktrainer import ConfigError, HookError, NonFiniteError, TrainerHookBase
 from hooktrainer.testing import ScriptedLoss, tiny_trainer
@@ -77,14 +76,6 @@ def test_post_loss_is_called_when_the_losses_are_there():
     ]
 
 
-def test_hooks_behind_it_see_the_losses():
-    seen = []
-    trainer, _ = halving(ScriptedLoss(), total_frames=10)
-    trainer.register_op("optimizer", lambda td, *_: seen.append(set(td.keys())), priority=-1)
-    trainer.train()
-    assert seen == [{"loss"}, {"loss"}]
-
-
 def test_it_must_return_the_losses():
     class Forgets(Halves):
         def __call__(self, *args):
@@ -98,12 +89,6 @@ def test_it_must_return_the_losses():
     assert "in hook 'halves'" in caught.value.__notes__[0]
 
 
-def test_a_second_one_is_refused():
-    trainer, _ = halving(ScriptedLoss())
-    with pytest.raises(ConfigError, match="computes the losses itself, as another hook"):
-        Halves(None).register(trainer, "more")
-
-
 def test_computing_the_loss_next_to_an_optimizer_is_an_error():
     loss = ScriptedLoss()
     trainer = tiny_trainer(loss_module=loss)
@@ -111,13 +96,6 @@ def test_computing_the_loss_next_to_an_optimizer_is_an_error():
     with pytest.raises(ConfigError, match=r"'halves' computes the losses and .* no optimizer="):
         trainer.train()
     assert loss.calls == 0
-
-
-def test_without_such_a_hook_compute_loss_is_the_loss_module():
-    trainer = tiny_trainer()
-    trainer.register_op("post_loss", lambda td: pytest.fail("it has nothing to do with the loop"))
-    assert trainer.compute_loss(TensorDict({}, []))["loss"].item() == 1.0
-    assert trainer.compute_loss(TensorDict({}, []), "forward")["loss"].item() == 1.0
 
 
 def test_once_it_is_removed_the_loop_computes_the_loss_again():
@@ -167,19 +145,6 @@ def test_a_stepper_of_torchrls(logger):
     again.register(other)
     other.load_state_dict(trainer.state_dict(), strict=False)
     assert again.steps == 10
-
-
-def test_torchrls_default_stepper_uses_the_trainers_optimizer(logger):
-    loss = ScriptedLoss()
-    adam = torch.optim.Adam(loss.parameters(), lr=0.1)
-    trainer = tiny_trainer(loss_module=loss, optimizer=adam, logger=logger, clip_norm=1.0)
-    torchrl.trainers.DefaultOptimizationStepper().register(trainer)
-    trainer.train()
-    assert loss.calls == 10
-    assert loss.parameter.item() == pytest.approx(-1.0, abs=1e-3)
-    assert logger.column("train/grad_norm")[50] == pytest.approx(1.0)
-    state = trainer.state_dict()["components"]["hook/optimizer"]
-    assert state["state"][0]["step"].item() == 10
 
 
 def test_torchrls_mixed_precision_stepper_goes_on_after_a_resume():

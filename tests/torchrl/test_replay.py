@@ -21,7 +21,7 @@ from torchrl.data.replay_buffers import samplers as s
 
 from hooktrainer import CheckpointError, ReplayBufferTrainer
 from hooktrainer.store import load_file, save_file
-from hooktrainer.store.tree import EXTENSION, flatten, segment_leaves, segment_tree, unflatten
+from hooktrainer.store.tree import EXTENSION, segment_leaves
 from hooktrainer.testing import ScriptedLoss, tiny_trainer
 
 pytestmark = pytest.mark.usefixtures("trees")
@@ -70,39 +70,12 @@ def test_a_run_with_a_prioritized_buffer_goes_on_exactly(hook, storage, tmp_path
         assert segment_leaves(getattr(buffer.sampler, tree)).equal(saved)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_tree_is_itself_again(dtype):
-    sampler = s.PrioritizedSampler(5, alpha=1.0, beta=1.0, dtype=dtype)
-    sampler.update_priority(torch.tensor([1, 3]), torch.tensor([0.25, 4.0], dtype=dtype))
-    skeleton, tensors = flatten({"tree": sampler._sum_tree, "least": sampler._min_tree})
-    back = unflatten(skeleton, tensors)
-    assert type(back["tree"]) is type(sampler._sum_tree)
-    assert back["tree"].query(0, 5) == sampler._sum_tree.query(0, 5)
-    assert back["least"].query(0, 5) == sampler._min_tree.query(0, 5)
-    assert back["tree"][3] == pytest.approx(4.0)
-    back["tree"][3] = 1.0
-    assert sampler._sum_tree[3] == pytest.approx(4.0)
-
-
 def test_where_the_extension_does_not_load_that_is_said(monkeypatch, tmp_path):
     sampler = s.PrioritizedSampler(5, alpha=1.0, beta=1.0)
     save_file(tmp_path / "state.pt", sampler.state_dict())
     monkeypatch.setitem(sys.modules, EXTENSION, None)
     with pytest.raises(CheckpointError, match="C\\+\\+ extension does not load with torch"):
         load_file(tmp_path / "state.pt")
-
-
-@pytest.mark.parametrize(
-    ("kind", "values"),
-    [
-        ("system", torch.zeros(2)),
-        ("SumSegmentTreeFp64", torch.zeros(2)),
-        ("SumSegmentTreeFp32", torch.zeros(2, 2)),
-    ],
-)
-def test_a_tree_that_is_none_is_refused(kind, values):
-    with pytest.raises(CheckpointError, match="which TorchRL does not have"):
-        segment_tree(kind, values)
 
 
 BUFFERS = {

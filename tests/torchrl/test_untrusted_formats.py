@@ -50,12 +50,6 @@ def test_nor_is_one_within_a_storage(memmap, capsys):
     assert "it ran" not in capsys.readouterr().out
 
 
-def test_a_storage_smaller_than_it_says_is_refused(memmap):
-    data = pickle.dumps({"x": torch.arange(1000.0)})
-    (memmap / "optimizer/state/other.pickle").write_bytes(data[:-2100] + data[-100:])
-    refuse(memmap, "pickle")
-
-
 def test_nor_is_one_that_counts_its_numbers_twice(memmap):
     data = pickle.dumps({"x": torch.arange(3.0)})
     numbers = torch.arange(3.0).numpy().tobytes()
@@ -101,13 +95,6 @@ def test_nor_by_way_of_a_link(memmap, tmp_path):
     refuse(memmap, "is a link out of its directory")
 
 
-def test_a_component_elsewhere_is_refused(directory):
-    manifest = json.loads((directory / "manifest.json").read_text())
-    manifest["components"]["optimizer"]["path"] = "../../etc"
-    (directory / "manifest.json").write_text(json.dumps(manifest))
-    refuse(directory, "does not lie in its directory")
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -118,6 +105,7 @@ def test_a_component_elsewhere_is_refused(directory):
         lambda m: m["components"].update(again=m["components"]["optimizer"]),
         lambda m: m.update(format_version=2),
         lambda m: m["components"]["optimizer"].update(path="nowhere"),
+        lambda m: m["components"]["optimizer"].update(path="../../etc"),
         lambda m: m["components"]["optimizer"].update(path="a" * 300),
     ],
 )
@@ -150,13 +138,6 @@ def test_a_schema_that_is_none_is_refused(node, directory):
         json.dumps({"kind": "dict", "items": [[{"kind": "value", "value": "x"}, node]]})
     )
     refuse(directory, "directory: ")
-
-
-def test_deep_nesting_is_refused(directory):
-    (schema,) = directory.glob("components/*-optimizer/state.json")
-    depth = 100_000
-    schema.write_text('{"kind":"list","items":[' * depth + "]}" * depth)
-    refuse(directory, "nested too deep")
 
 
 WEIGHT = "0/loss_module/value_network_params.module.0.module.weight"
@@ -195,12 +176,6 @@ def test_nor_is_a_pickle_in_a_snapshot_run(snapshot, capsys):
     assert "it ran" not in capsys.readouterr().out
 
 
-def test_a_snapshot_of_several_processes_is_refused(snapshot):
-    file = snapshot / ".snapshot_metadata"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "world_size": 2}))
-    refuse(snapshot, "of 2 processes")
-
-
 def test_an_archive_whose_member_is_larger_than_it_says_is_refused(directory, tmp_path):
     archive = tmp_path / "bomb"
     (weight, *_) = sorted(directory.glob("components/*-loss_module/state/*.memmap"))
@@ -212,22 +187,11 @@ def test_an_archive_whose_member_is_larger_than_it_says_is_refused(directory, tm
     refuse(archive, "has 1,048,576 bytes in place of 32")
 
 
-@pytest.mark.parametrize("spoil", ["overlap", "bzip2", "more than it can be"])
-def test_an_archive_that_stands_for_more_than_it_holds_is_refused(spoil, tmp_path):
-    kind = zipfile.ZIP_BZIP2 if spoil == "bzip2" else zipfile.ZIP_DEFLATED
-    with zipfile.ZipFile(tmp_path / "bomb", "w", kind) as file:
+def test_an_archive_that_stands_for_more_than_it_can_hold_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "bomb", "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("manifest.json", "0" * 100_000)
-        if spoil == "overlap":
-            for i in range(99):
-                file.writestr(f"{i}", "")
-            first = file.infolist()[0]
-            for entry in file.infolist():
-                entry.header_offset, entry.CRC = first.header_offset, first.CRC
-                entry.compress_size, entry.file_size = first.compress_size, first.file_size
-        if spoil == "more than it can be":
-            file.infolist()[0].file_size = 200 * 1032
-    match = {"overlap": "overlap", "bzip2": "packed as TorchRL never does"}
-    refuse(tmp_path / "bomb", match.get(spoil, "to be larger than it can be"))
+        file.infolist()[0].file_size = 1 << 30
+    refuse(tmp_path / "bomb", "to be larger than they can be")
 
 
 def test_a_cut_archive_is_refused(saved, tmp_path):

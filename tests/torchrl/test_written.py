@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 import torchrl.trainers as theirs
-from tensordict import TensorDict
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, TensorDictMaxValueWriter, TensorDictReplayBuffer
 from torchrl.envs import GymEnv, SerialEnv
@@ -99,24 +98,8 @@ def test_a_buffer_too_small_for_a_batch_is_refused():
         trainer.train()
 
 
-def test_a_collector_that_writes_nothing_is_refused():
-    class Idle(Writing):
-        def __iter__(self):
-            self.replay_buffer.extend(TensorDict({"x": torch.zeros(3)}, [3]))
-            yield None
-            yield None
-
-    with pytest.raises(ConfigError, match="wrote 0 entries"):
-        tiny_trainer(collector=Idle(make_buffer())).train()
-
-
 def test_a_writer_that_keeps_no_order_is_refused():
     writer = TensorDictMaxValueWriter(rank_key="number")
     trainer = tiny_trainer(collector=Writing(make_buffer(writer=writer)))
     with pytest.raises(ConfigError, match="TensorDictMaxValueWriter does not keep the order"):
         trainer.train()
-
-
-def test_none_of_a_collector_without_a_buffer_is_no_batch():
-    with pytest.raises(ConfigError, match="the collector's batch is a NoneType"):
-        tiny_trainer(collector=iter([None])).train()
