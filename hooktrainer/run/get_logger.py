@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import glob
+import itertools
 import os
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final
 
 from ..errors import ConfigError
 from ..log.background import BackgroundSink
@@ -68,11 +70,11 @@ def get_logger(
         return None
     if isinstance(logger_name, RunDir):
         path = logger_name.path.absolute()
-        run: LoggedRun = KeptRun(logger_name)
+        run = LoggedRun(logger_name)
         store, experiment = path.parents[path.parent.name == experiment_name], experiment_name
     else:
         store = Path(logger_name)
-        run = OwnRun(store, experiment_name)
+        run = _OwnRun(store, experiment_name)
         experiment = store.absolute().name or "runs"
     kwargs = {"mlflow": dict(mlflow_kwargs or {}), "wandb": dict(wandb_kwargs or {})}
     check_kinds(kinds)
@@ -91,28 +93,25 @@ def _sinks(
     return make_sinks(kinds, LogPlace(run.path, experiment, store, run.run_id), kwargs)
 
 
-# -- The run that a logger logs: one that others keep, or one that the logger begins by itself.
-
-_SECONDS = 1.0
-"""How often `run.json` is brought up to date."""
+_SECONDS: Final = 1.0  # between two updates of run.json
 
 
-class KeptRun:
-    """A run that others begin and keep, as a `LoggedRun` (see `hooktrainer.run.get_logger`).
-
-    Args:
-        run: Its directory.
+class LoggedRun:
+    """The run that a `RunLogger` logs; others begin it and keep its ``run.json``.
 
     Attributes:
-        path: Its directory; until it is settled which run it is, the one that was asked for.
+        is_settled: Whether it is known which run it is.
     """
 
-    is_settled: bool = True
-    """Whether it is known which run it is."""
+    is_settled = True
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
-        self.path = run.path
+
+    @property
+    def path(self) -> Path:
+        """Its directory; the one that was asked for until it is settled which run it is."""
+        return self._run.path
 
     @property
     def run_id(self) -> str | None:
@@ -123,9 +122,8 @@ class KeptRun:
         """Settle it: it is a new run."""
 
     def resume(self, run_id: str | None) -> bool:
-        """Settle it: it is the run with this id. Whether that is so, as far as it is known."""
-        own = self.run_id
-        return own is None or run_id in (None, own)
+        """Settle it: it is the run with this id. Returns whether that is so, as far as known."""
+        return self.run_id is None or run_id in (None, self.run_id)
 
     def note_config(self, config: Mapping[str, Any]) -> None:
         """Keep the options of the run."""
@@ -140,119 +138,95 @@ class KeptRun:
         """End the run of a logger that nobody closed."""
 
 
-class OwnRun(KeptRun):
+class _OwnRun(LoggedRun):
     """A run that is nothing but what a logger logs; the logger keeps its ``run.json``.
 
     It has the directory ``<root>/<name>``; where another run is, ``<name>_2``, and so on. What the
     disk refuses is reported once, and does not end the program.
-
-    Args:
-        root: Directory of runs.
-        name: Name of the run.
     """
+
+    is_settled = False
 
     def __init__(self, root: Path, name: str) -> None:
         super().__init__(RunDir(root / name))
-        self.is_settled = False
         self._root, self._name = root, name
         self._step = 0
         self._metrics: dict[str, float] = {}
         self._begun = time.time()
         self._next = 0.0
         self._status = "running"
-        self._reason: str | None = None
         self._failed = False
         self._pid = os.getpid()
 
     @property
     def run_id(self) -> str | None:
-        """The run's id, once it has begun."""
         return self._run.run_id if self.is_settled else None
 
     def begin(self) -> None:
         """Take the first directory that holds no other run."""
         if self.is_settled:
             return
-        for path in self._names():
+        wished = path = self._root / self._name
+        for number in itertools.count(2):
             try:
-                taken = not _claim(path)
+                if _claim(path):
+                    break
             except OSError as error:
                 self._report(error)
-                taken = False
-            if not taken:
                 break
+            path = wished.with_name(f"{self._name}_{number}")
         self._settle(path)
-        if path != self._root / self._name:
-            log.warning("%s holds another run: this one is %s.", self._root / self._name, path)
+        if path != wished:
+            log.warning("%s holds another run: this one is %s.", wished, path)
 
     def resume(self, run_id: str | None) -> bool:
-        """Go on in the directory of the run with this id, whichever number is behind its name."""
-        if not self.is_settled:
-            path = None if run_id is None else self._find(run_id)
-            if path is None:
-                self.begin()
-                return False
-            self._settle(path, run_id)
+        """Continue in the directory of the run with this id, whatever number its name has."""
+        if not self.is_settled and run_id is not None:
+            others = sorted(self._root.glob(f"{glob.escape(self._name)}_*"))
+            for path in (self._root / self._name, *others):
+                if (path / RUN_FILE).is_file() and RunDir(path).run_id == run_id:
+                    self._settle(path)
+                    break
+        self.begin()
         return self.run_id == run_id
 
     def note_config(self, config: Mapping[str, Any]) -> None:
-        """Write ``config.yaml``."""
         self._attempt(lambda: self._run.write_config(config))
 
     def note(self, step: int, values: Mapping[str, float]) -> None:
-        """Write how far the run is, about once a second."""
         self._step = max(self._step, step)
         self._metrics.update(values)
         if self._status != "running" or time.monotonic() >= self._next:
-            self._status, self._reason = "running", None
-            self._write()
+            self._write("running")
 
     def end(self, status: str, step: int | None = None, reason: str | None = None) -> None:
-        """Write how the run ended, at how many frames, and why."""
         if self.is_settled:
-            self._status, self._reason = status, reason
             self._step = max(self._step, step or 0)
-            self._write()
+            self._write(status, reason)
 
     def leave(self) -> None:
-        """End the run as its program ended; one that is only forked leaves it alone."""
-        if self.is_settled and self._status == "running" and os.getpid() == self._pid:
+        """End the run as its program ended; a fork of the program leaves it alone."""
+        if self._status == "running" and os.getpid() == self._pid:
             error = getattr(sys, "last_value", None)  # an exception that nobody caught
             if error is None:
                 self.end("finished")
             else:
                 self.end("failed", reason=f"{type(error).__name__}: {error}".rstrip(": "))
 
-    def _names(self) -> Iterator[Path]:
-        yield self._root / self._name
-        number = 1
-        while number := number + 1:
-            yield self._root / f"{self._name}_{number}"
-
-    def _find(self, run_id: str) -> Path | None:
-        wished = self._root / self._name
-        others = self._root.glob(f"{glob.escape(self._name)}_*")
-        places = [path for path in (wished, *sorted(others)) if (path / RUN_FILE).is_file()]
-        found = (path for path in places if RunDir(path).run_id == run_id)
-        torn = (path for path in places if _is_torn(RunDir(path)))
-        return next(found, None) or next(torn, None)
-
-    def _settle(self, path: Path, run_id: str | None = None) -> None:
-        self.path = path
-        self._run = RunDir(path, run_id=run_id or RunDir(path).run_id or new_run_id())
+    def _settle(self, path: Path) -> None:
+        self._run = RunDir(path, run_id=RunDir(path).run_id or new_run_id())
         self.is_settled = True
         self._attempt(lambda: self._run.begin(experiment=self._name))
-        self._attempt(self._go_on_counting)
+        with contextlib.suppress(OSError, ConfigError):
+            self._begun -= self._run.read().get("seconds", 0.0)
         self._next = time.monotonic() + _SECONDS
 
-    def _go_on_counting(self) -> None:
-        self._begun -= self._run.read().get("seconds", 0.0)
-
-    def _write(self) -> None:
+    def _write(self, status: str, reason: str | None = None) -> None:
+        self._status = status
         self._next = time.monotonic() + _SECONDS
         fields = {
-            "status": self._status,
-            "reason": self._reason,
+            "status": status,
+            "reason": reason,
             "frames": self._step,
             "optim_steps": int(self._metrics.get("train/optim_steps", 0)),
             "seconds": round(max(0.0, time.time() - self._begun), 3),
@@ -287,56 +261,8 @@ def _claim(path: Path) -> bool:
     return True
 
 
-def _is_torn(run: RunDir) -> bool:
-    """Whether the power failed while its ``run.json`` was written, and nothing says its id."""
-    try:
-        run.read()
-    except ConfigError:
-        return run.run_id is None
-    return False
-
-
-# -- `RunLogger`: the logger of one run, which never mixes its logs with another's.
-
-
-class LoggedRun(Protocol):
-    """The run that a `RunLogger` logs: which one it is, and what the logger tells it.
-
-    Attributes:
-        path: Its directory; until it is settled which run it is, the one that was asked for.
-    """
-
-    path: Path
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether it is known which run it is."""
-
-    @property
-    def run_id(self) -> str | None:
-        """The run's id; ``None`` if it has not begun."""
-
-    def begin(self) -> None:
-        """Settle it: it is a new run."""
-
-    def resume(self, run_id: str | None) -> bool:
-        """Settle it: it is the run with this id. Whether that is so, as far as it is known."""
-
-    def note_config(self, config: Mapping[str, Any]) -> None:
-        """Take note of the options of the run."""
-
-    def note(self, step: int, values: Mapping[str, float]) -> None:
-        """Take note of how far the run is, and of its last metrics."""
-
-    def end(self, status: str, step: int | None = None, reason: str | None = None) -> None:
-        """Take note of how the run ended, at how many frames, and why."""
-
-    def leave(self) -> None:
-        """End the run of a logger that nobody closed."""
-
-
 class RunLogger(Logger):
-    """A logger that knows which run it logs, and says so in its state.
+    """A logger whose state includes the id of the run that it logs.
 
     Where the run is the logger's own, its directory is settled at the first use: by a position that
     is loaded, or by the first value. A configuration waits for either.

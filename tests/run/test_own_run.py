@@ -136,21 +136,6 @@ def test_a_state_goes_on_in_the_logs_of_its_run_whichever_number_they_have(tmp_p
     assert len(find_runs(tmp_path)) == 3
 
 
-@pytest.mark.parametrize("content", ["", "{"])
-def test_a_run_json_lost_with_the_power_does_not_part_a_run_from_its_logs(tmp_path, content):
-    logger = get_logger("csv", tmp_path, "first")
-    logger.log_scalar("a", 1.0, 1)
-    state = logger.state_dict()
-    logger.close()
-    (tmp_path / "first" / "run.json").write_text(content)
-    again = get_logger("csv", tmp_path, "first")
-    again.load_state_dict(state)
-    again.log_scalar("a", 2.0, 2)
-    again.close()
-    assert read_csv(tmp_path / "first") == {"a": [(1, 1.0), (2, 2.0)]}
-    assert RunDir(tmp_path / "first").run_id == state["run_id"]
-
-
 @pytest.mark.parametrize("case", ["gone", "already logged", "another run's directory"])
 def test_a_state_of_logs_that_are_not_here_is_reported_and_mixes_nothing(tmp_path, caplog, case):
     first = get_logger("csv", tmp_path / "a", "first")
@@ -263,18 +248,6 @@ def test_of_programs_that_begin_at_once_each_has_a_directory(tmp_path):
     found = [read_csv(run.path) for run in find_runs(tmp_path)]
     assert sorted(rows["a"][0][1] for rows in found) == [0.0, 1.0, 2.0, 3.0]
     assert all(len(rows["a"]) == 1 for rows in found)
-
-
-def test_another_that_is_a_moment_earlier_has_the_directory(tmp_path, monkeypatch):
-    def is_taken_just_then(run: RunDir) -> bool:
-        monkeypatch.undo()
-        run.run_file.write_text("{}")
-        return False
-
-    (tmp_path / "first").mkdir()
-    monkeypatch.setattr(RunDir, "holds_run", property(is_taken_just_then))
-    assert run_once(tmp_path) == str(tmp_path / "first_2")
-    assert (tmp_path / "first" / "run.json").read_text() == "{}"
 
 
 def test_a_disk_that_refuses_ends_no_program(tmp_path, caplog):
