@@ -63,25 +63,16 @@ FreeAmongSeeds = Annotated[T, Mark.AMONG_SEEDS]
 """A field in which runs may differ and still be seeds of one experiment."""
 
 
+@dataclass(frozen=True)
 class Range:
-    """The values that a field can have.
+    """The values that a field can have: ``check(name, value)`` refuses any other."""
 
-    Args:
-        check: Refuses any other; is called with the field's name and the value.
-    """
-
-    def __init__(self, check: Callable[[str, Any], Any]) -> None:
-        self.check = check
+    check: Callable[[str, Any], Any]
 
 
 @dataclass(frozen=True)
 class Between:
-    """The values of a number that are worth trying: all from ``low`` to ``high``, both included.
-
-    Args:
-        low: The smallest.
-        high: The largest.
-        log: Whether what counts is the ratio of two values, not their difference.
+    """The numbers that are worth trying: from ``low`` to ``high``, on a ``log`` scale or not.
 
     Raises:
         ConfigError: If there is nothing between them, or a logarithm of what is not positive.
@@ -100,10 +91,7 @@ class Between:
 
 @dataclass(frozen=True)
 class OneOf:
-    """The values that are worth trying.
-
-    Args:
-        values: At least two.
+    """The values that are worth trying, at least two.
 
     Raises:
         ConfigError: If there are fewer.
@@ -138,28 +126,17 @@ def marked(kind: type[Any], *marks: Mark) -> frozenset[str]:
 
 
 def worth_trying(kind: type[Any]) -> dict[str, Candidates]:
-    """By field of a dataclass, the values that are worth trying, where it says so.
-
-    What a class says goes before what those say that it is derived from.
-    """
-    found: dict[str, Candidates] = {}
-    for name, said in _said(kind).items():
-        for one in said:
-            if isinstance(one, (Between, OneOf)):
-                found.setdefault(name, one)
-    return found
+    """By field of a dataclass, the values worth trying; those of a subclass take precedence."""
+    return {
+        name: one
+        for name, said in _said(kind).items()
+        for one in reversed(said)
+        if isinstance(one, (Between, OneOf))
+    }
 
 
 def check_ranges(subject: str, described: Any) -> None:
-    """Refuse a value out of the range of its field, and NaN in any field.
-
-    Args:
-        subject: What the message begins with.
-        described: An instance of a dataclass.
-
-    Raises:
-        ConfigError: If there is one; it names the field.
-    """
+    """Raise ConfigError for a dataclass's value out of its field's range, and for NaN."""
     for name, said in _said(type(described)).items():
         given = getattr(described, name)
         for value in given if isinstance(given, tuple) else (given,):
@@ -285,14 +262,7 @@ class RunConfig:
 
     @classmethod
     def code_in(cls, values: Mapping[str, Any]) -> str | None:
-        """Say what an environment and its arguments would import, run or read; see `code_of`.
-
-        Args:
-            values: Values that a file of unknown origin gives, by field.
-
-        Returns:
-            That, in words; ``None`` if it is nothing.
-        """
+        """Say what the values of an untrusted file would import, run or read, if anything."""
         return code_of(str(values.get("env", "")), values.get("env_kwargs") or {}, ())
 
     def as_dict(self) -> dict[str, Any]:
@@ -323,12 +293,7 @@ _REPEATED: Final = ("logger", "allow_change")
 
 
 def read_named(file: Path) -> dict[str, Any]:
-    """Read a configuration that somebody names; of a run's directory its ``config.yaml``.
-
-    Raises:
-        ConfigError: If it is no configuration.
-        FileNotFoundError: If there is no such file.
-    """
+    """Read a configuration; of a run's directory its ``config.yaml``."""
     try:
         return read_config(file / "config.yaml", file) if file.is_dir() else read_config(file)
     except FileNotFoundError:
@@ -336,11 +301,7 @@ def read_named(file: Path) -> dict[str, Any]:
 
 
 def take_config(words: Sequence[str]) -> tuple[Path | None, bool, list[str]]:
-    """The file that ``--config`` names, whether ``--trust`` goes with it, and the other words.
-
-    Raises:
-        ConfigError: If no file follows it.
-    """
+    """The file that ``--config`` names, whether ``--trust`` goes with it, and the other words."""
     file, rest, remaining = None, [], iter(words)
     for word in remaining:
         if word == "--":
@@ -396,12 +357,9 @@ def parse_run(
 
 
 def filled(kind: type[Any], values: Mapping[str, Any], known: Mapping[str, Any] = {}) -> Any:
-    """A run with these values; fields that need one and have none are left to the command line.
+    """A run with these values; the command line has to give the other required fields.
 
-    Args:
-        kind: The class of the run.
-        values: Values of fields.
-        known: Further fields that have a value.
+    Fields in ``known`` are not required either.
     """
     missing = {
         one.name: tyro.MISSING
@@ -412,15 +370,10 @@ def filled(kind: type[Any], values: Mapping[str, Any], known: Mapping[str, Any] 
 
 
 def from_plain(kind: type[Any], plain: Mapping[str, Any], subject: str) -> dict[str, Any]:
-    """Values of fields from plain values: lists become tuples, and words numbers.
-
-    Args:
-        kind: The class that has the fields.
-        plain: Plain values by name of a field.
-        subject: What a message begins with.
+    """Convert plain values to those of the fields: lists to tuples, texts to numbers.
 
     Raises:
-        ConfigError: If there is no such option, or a value is not one of it.
+        ConfigError: If a field does not exist, or does not take its value; begins with ``subject``.
     """
     hints = hints_of(kind)
     names = {one.name for one in fields(kind)}
@@ -440,16 +393,11 @@ def from_plain(kind: type[Any], plain: Mapping[str, Any], subject: str) -> dict[
 def values_in(
     kind: type[Any], file: Path, given: Collection[str] = (), *, trust: bool = False
 ) -> dict[str, Any]:
-    """The values of fields out of a file.
-
-    Args:
-        kind: The class that has the fields.
-        file: The file; of a run's directory its ``config.yaml``.
-        given: Fields whose values are left out, since they are given otherwise.
-        trust: Whether it may name what is imported and run.
+    """The values of fields in a file, but for those that are ``given`` otherwise.
 
     Raises:
-        ConfigError: If it is no configuration of ``kind``, or needs trust.
+        ConfigError: If it is no configuration of ``kind``, or imports or runs something that needs
+            ``trust``.
         FileNotFoundError: If there is no such file.
     """
     subject = printable(file)
@@ -465,48 +413,47 @@ def values_in(
 
 
 def _value(value: Any, hint: Any) -> Any:
-    """Convert a value to a field's annotated type, or raise TypeError or ValueError."""
-    hint = _bare(hint)
-    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    if value is None and (type(None) in members or hint is Any):
-        return None
-    for member in members[:-1]:
-        with suppress(TypeError, ValueError):
-            return _of_type(value, _bare(member))
-    return _of_type(value, _bare(members[-1]))
-
-
-def _bare(hint: Any) -> Any:
-    """An annotation without what is said beside the type."""
-    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
-
-
-def _of_type(value: Any, kind: Any) -> Any:
-    origin = get_origin(kind)
-    if origin is Literal and isinstance(value, str) and value in get_args(kind):
+    """Convert a plain value to an annotated type; raise TypeError or ValueError if it is none."""
+    kind, arguments = get_origin(hint), get_args(hint)
+    if kind is Annotated:
+        return _value(value, arguments[0])
+    if kind in (Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        for member in arguments[:-1]:
+            with suppress(TypeError, ValueError):
+                return _value(value, member)
+        return _value(value, arguments[-1])
+    if kind is tuple:
+        return tuple(_item(item, arguments[0]) for item in _as_list(value))
+    if kind is Literal and isinstance(value, str) and value in arguments:
         return value
-    if origin is tuple:
-        items = value if isinstance(value, (list, tuple)) else [value]
-        return tuple(_item(item, get_args(kind)[0]) for item in items)
-    if origin is not None and issubclass(origin, Mapping) and isinstance(value, dict):
+    if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, Mapping):
         return json.loads(json.dumps(value))  # what JSON can say, as the command line has it
-    if isinstance(value, str):
-        if kind in (str, Any) and "\0" not in value:
-            return value
-        if kind in (int, float, Path):
-            return (whole_number if kind is int else kind)(value)
-    if type(value) in (int, float) and kind in (int, float):
-        return whole_number(repr(value)) if kind is int else float(value)
-    if type(value) is kind is bool or (kind is Any and type(value) is int):
+    if hint is Any and (value is None or type(value) is int):
+        return value
+    if isinstance(value, str) and hint in (str, Any) and "\0" not in value:
+        return value
+    if isinstance(value, str) and hint in (float, Path):
+        return hint(value)
+    if hint is int and type(value) in (str, int, float):
+        return whole_number(value if isinstance(value, str) else repr(value))
+    if hint is float and type(value) in (int, float):
+        return float(value)
+    if type(value) is hint is bool:
         return value
     raise TypeError
 
 
-def _item(value: Any, kind: Any) -> Any:
+def _as_list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else [value]
+
+
+def _item(value: Any, hint: Any) -> Any:
     """One of several values; none of a command line begins with a dash either."""
     if isinstance(value, str) and value.startswith("-"):
         raise ValueError
-    return _value(value, kind)
+    return _value(value, hint)
 
 
 def as_words(config: Mapping[str, Any]) -> list[str]:
