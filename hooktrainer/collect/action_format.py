@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -10,13 +11,29 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
+from tensordict import NestedKey
 
 from ..base.space_parts import DTYPES, Path, parts_of
 from ..errors import ConfigError
+from .restore import dumps, loads
 from .spaces import Array
 
 
-class ActionFormat:
+class _AnyFormat:
+    """What a format says of a policy whose actions are one array.
+
+    Attributes:
+        keys: The keys of a policy's outputs that hold actions.
+    """
+
+    keys: tuple[NestedKey, ...] = ("action",)
+
+    def find(self, outputs: Mapping[NestedKey, Any]) -> Any:
+        """The actions among a policy's outputs."""
+        return outputs["action"]
+
+
+class ActionFormat(_AnyFormat):
     """The format of one action, or of several of a kind: Discrete, MultiDiscrete, MultiBinary, Box.
 
     Args:
@@ -140,7 +157,7 @@ class ActionFormat:
         return chosen if self._start is None else chosen + self._start
 
 
-class JointActionFormat:
+class JointActionFormat(_AnyFormat):
     """The format of a Dict or Tuple of actions: one vector, in which its parts stand side by side.
 
     The vector is int64 if all parts are, else float32, which holds every index exactly. The masks
@@ -240,33 +257,42 @@ def action_format_of(space: spaces.Space[Any], categorical: bool = True) -> AnyA
 
 
 class RandomActions:
-    """Draws actions for all environments at once, from a generator of its own.
+    """A `Sampler` of actions for all environments at once, with generators of its own.
 
     Args:
         action_format: The format to draw in.
         num_envs: How many environments.
-        seed: Seed of the generator.
+        seed: Seed of the generators.
+        masks: The allowed actions by step of a rollout, bool ``[time, num_envs, mask_size]``.
     """
 
-    def __init__(self, action_format: AnyActionFormat, num_envs: int, seed: int) -> None:
+    def __init__(
+        self,
+        action_format: AnyActionFormat,
+        num_envs: int,
+        seed: int,
+        masks: Any = None,
+    ) -> None:
         self._format = action_format
         self._space = gym.vector.utils.batch_space(action_format.space, num_envs)
-        self.seed(seed)
-
-    def seed(self, seed: int) -> None:
-        """Start the generators anew."""
+        self._masks = masks
         self._space.seed(seed)
-        self.generators = [part.np_random for _, part in parts_of(self._space)]
+        self._generators = [part.np_random for _, part in parts_of(self._space)]
 
-    def draw(self, mask: Array | None = None) -> Array:
-        """Actions ``[num_envs, *shape]``, uniform among those allowed.
+    def __call__(self, t: int, step: int) -> dict[NestedKey, Array]:
+        """Actions ``[num_envs, *shape]``, uniform among those allowed."""
+        return {"action": self._draw(None if self._masks is None else self._masks[t])}
 
-        Args:
-            mask: Boolean, ``[num_envs, mask_size]``; see `ActionFormat`.
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the generators."""
+        return {"generators": [dumps(each) for each in self._generators]}
 
-        Raises:
-            ConfigError: If there is nothing to choose from, or the mask has another size.
-        """
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the state of the generators."""
+        for saved, own in zip(state_dict["generators"], self._generators, strict=True):
+            loads(saved, own)
+
+    def _draw(self, mask: Array | None) -> Array:
         if mask is None:
             return self._format.from_env(self._space.sample())
         size = self._format.mask_size
@@ -279,7 +305,7 @@ class RandomActions:
                 f"The action mask has shape {list(mask.shape[1:])}; {self._format.space} needs "
                 f"[{size}]."
             )
-        return self._format.from_env(self._format.draw(self.generators[0], mask))
+        return self._format.from_env(self._format.draw(self._generators[0], mask))
 
 
 def _wrong_shape(

@@ -18,10 +18,8 @@ from ..networks.inference import ArrayNetwork, Inference
 from ..networks.inputs import is_deterministic
 from ..networks.policy import Policy as NetworkPolicy
 from ..store.rng import rng_state, set_rng_state
-from .action_format import AnyActionFormat, RandomActions
-from .buffers import ObservationRows, OutputBuffers, StepBuffers
-from .group import random_action_seed
-from .restore import dumps, loads
+from .action_format import AnyActionFormat
+from .buffers import ObservationRows, OutputBuffers
 from .spaces import Array
 
 
@@ -46,7 +44,7 @@ class Actor(Protocol):
     def is_laid_out(self) -> bool:
         """Whether the policy has been called, so that its outputs are known."""
 
-    def act(self, t: int) -> torch.Tensor | Array:
+    def act(self, t: int) -> Any:
         """Actions for the observations of step ``t``, recorded with all other outputs."""
 
     def skip(self, t: int) -> None:
@@ -89,14 +87,34 @@ def learn_outputs(actor: Actor, device: torch.device) -> None:
 class PartActor(Actor, Protocol):
     """An `Actor` that can be asked for some of the environments at a time."""
 
-    def act_for(self, t: int, envs: slice) -> torch.Tensor | Array:
+    def act_for(self, t: int, envs: slice) -> Any:
         """What `act` returns and records for some of the environments.
 
         The parts of a step follow one another, from the first environment to the last.
         """
 
 
-class FunctionActor:
+class Stateless:
+    """The part of an `Actor` that carries nothing from step to step."""
+
+    def skip(self, t: int) -> None:
+        """Do nothing."""
+
+    def begin(self, envs: SomeEnvs) -> None:
+        """Do nothing."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return no state."""
+        return {}
+
+    def check(self, state_dict: dict[str, Any]) -> None:
+        """Do nothing."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Do nothing."""
+
+
+class FunctionActor(Stateless):
     """An `Actor` for a function of the observations.
 
     Args:
@@ -159,7 +177,7 @@ class FunctionActor:
         """Whether the policy has been called, so that its outputs are known."""
         return bool(self._outputs)
 
-    def act(self, t: int) -> torch.Tensor | Array:
+    def act(self, t: int) -> Any:
         """Actions for the observations of step ``t``, recorded with all other outputs."""
         if t == 0:
             steps = self.array_steps()
@@ -168,15 +186,13 @@ class FunctionActor:
             return self._steps(t)
         outputs = self._call(self._arguments[t])
         self._outputs.write(t, outputs)
-        actions: torch.Tensor | Array = outputs["action"]
-        return actions
+        return self._format.find(outputs)
 
-    def act_for(self, t: int, envs: slice) -> torch.Tensor | Array:
+    def act_for(self, t: int, envs: slice) -> Any:
         """What `act` returns and records for some of the environments."""
         outputs = self._staged(t, envs)
         self._outputs.write_part(t, envs, outputs)
-        actions: torch.Tensor | Array = outputs["action"]
-        return actions
+        return self._format.find(outputs)
 
     def rows(self, span: slice) -> dict[NestedKey, torch.Tensor]:
         """Where what the function returns in some steps is recorded, by whoever calls it."""
@@ -189,12 +205,6 @@ class FunctionActor:
             self._in_full = self._steps is not None
         return self._steps
 
-    def skip(self, t: int) -> None:
-        """Nothing is carried from step to step."""
-
-    def begin(self, envs: SomeEnvs) -> None:
-        """Nothing is carried from step to step."""
-
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
         """What the function returned in this rollout, ``[num_envs, time, ...]`` each."""
         outputs = self._outputs.tensors(blank)
@@ -202,16 +212,6 @@ class FunctionActor:
             return outputs
         completed = self._complete(outputs)
         return {k: v.zero_() for k, v in completed.items()} if blank else completed
-
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing is carried from rollout to rollout."""
-        return {}
-
-    def check(self, state_dict: dict[str, Any]) -> None:
-        """Nothing to check."""
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Nothing to restore."""
 
     def _call_all(self, t: int, envs: slice) -> Mapping[NestedKey, Any]:
         """Call the function for all, of which only ``envs`` have landed in step ``t``."""
@@ -236,15 +236,17 @@ class FunctionActor:
         return outputs
 
     def _check(self, outputs: Mapping[NestedKey, Any]) -> None:
-        if "action" not in outputs:
-            raise ConfigError(f"The policy returned {list(outputs)}; one key has to be 'action'.")
-        action = outputs["action"]
-        if not hasattr(action, "shape"):
-            raise ConfigError(
-                f"The policy returned {type(action).__name__}; it has to return the actions as a "
-                "tensor or an array, or a dict of these."
-            )
-        self._format.check(action, self._num_envs)
+        for key in self._format.keys:
+            if key not in outputs:
+                raise ConfigError(
+                    f"The policy returned {list(outputs)}; one key has to be {key!r}."
+                )
+            if not hasattr(outputs[key], "shape"):
+                raise ConfigError(
+                    f"The policy returned {type(outputs[key]).__name__}; return actions as a "
+                    "tensor or an array, or a dict of these."
+                )
+        self._format.check(self._format.find(outputs), self._num_envs)
         self._outputs.allocate(outputs)
 
 
@@ -481,66 +483,60 @@ def _same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-class RandomActor:
+class Sampler(Protocol):
+    """Draws random actions, of which a mask may allow only some."""
+
+    def __call__(self, t: int, step: int) -> Outputs:
+        """The outputs of a policy that acts at random, in row ``t`` of a rollout.
+
+        Args:
+            t: The row.
+            step: How many steps each environment made before.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the generators."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the state of the generators."""
+
+
+class RandomActor(Stateless):
     """An `Actor` without a policy.
 
     Args:
-        buffers: Where the observations are; of interest is only an action mask among them.
-        action_format: The format of the actions.
+        sampler: Draws the actions.
+        action_format: Finds them in what it returns.
         num_envs: Number of environments.
         horizon: Steps of a rollout.
-        seed: The run's seed.
-        first_env: Index of the first environment among all those of the run.
+
+    Attributes:
+        steps: How many steps each environment made before the rollout.
     """
 
+    is_laid_out = True
+
     def __init__(
-        self,
-        buffers: StepBuffers,
-        action_format: AnyActionFormat,
-        num_envs: int,
-        horizon: int,
-        seed: int,
-        first_env: int = 0,
+        self, sampler: Sampler, action_format: AnyActionFormat, num_envs: int, horizon: int
     ) -> None:
-        self._actions = RandomActions(action_format, num_envs, random_action_seed(seed, first_env))
+        self.steps = 0
+        self._sampler = sampler
+        self._format = action_format
         self._outputs = OutputBuffers(num_envs, horizon)
-        dtype = action_format.dtype
-        self._outputs.allocate({"action": np.zeros((num_envs, *action_format.shape), dtype)})
-        keys = [leaf.key for leaf in buffers.leaves]
-        self._masks = buffers.observation[keys.index((MASK,))] if (MASK,) in keys else None
+        self.state_dict = sampler.state_dict  # type: ignore[method-assign]
+        self.load_state_dict = sampler.load_state_dict  # type: ignore[method-assign]
 
-    @property
-    def is_laid_out(self) -> bool:
-        """Always: the outputs are the actions."""
-        return True
-
-    def act(self, t: int) -> Array:
+    def act(self, t: int) -> Any:
         """Actions drawn from the action space, among those the mask allows."""
-        actions = self._actions.draw(None if self._masks is None else self._masks[t])
-        self._outputs.write(t, {"action": actions})
-        return actions
-
-    def skip(self, t: int) -> None:
-        """Nothing is carried from step to step."""
-
-    def begin(self, envs: SomeEnvs) -> None:
-        """Nothing is carried from step to step."""
+        outputs = self._sampler(t, self.steps + t)
+        if not self._outputs:
+            self._outputs.allocate(outputs)
+        self._outputs.write(t, outputs)
+        return self._format.find(outputs)
 
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
         """The actions of this rollout, ``[num_envs, time, ...]``."""
         return self._outputs.tensors(blank)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state of the generators."""
-        return {"generators": [dumps(each) for each in self._actions.generators]}
-
-    def check(self, state_dict: dict[str, Any]) -> None:
-        """Nothing to check: a generator is a generator."""
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state of the generator."""
-        for saved, own in zip(state_dict["generators"], self._actions.generators, strict=True):
-            loads(saved, own)
 
 
 class WarmUp:
@@ -558,7 +554,7 @@ class WarmUp:
         self._policy = policy
         self._random = random
 
-    def act(self, t: int) -> torch.Tensor | Array:
+    def act(self, t: int) -> Any:
         """Actions drawn from the action space."""
         self._policy.skip(t)
         return self._random.act(t)
@@ -570,5 +566,6 @@ class WarmUp:
     def tensors(self) -> dict[NestedKey, torch.Tensor]:
         """The random actions, and zeros for what the policy would have written."""
         tensors = self._policy.tensors(blank=True)
-        tensors["action"].copy_(self._random.tensors()["action"])
+        for key, action in self._random.tensors().items():
+            tensors[key].copy_(action)
         return tensors

@@ -18,9 +18,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import DTypeLike
-from tensordict import NestedKey
+from tensordict import NestedKey, TensorDict, unravel_key
 
 from ..base.space_parts import Leaf
+from ..base.tensordicts import tensordict_of
 from ..errors import ConfigError, add_note
 from .spaces import Array
 
@@ -179,6 +180,19 @@ class StepBuffers:
         for array in self.observation:
             array[0] = array[-1]
 
+    def arrays(self) -> dict[NestedKey, Array]:
+        """What a batch's ``"next"`` has beside observations, ``[num_envs, time, 1]`` each."""
+        terminated, truncated = env_first_array(self.terminated), env_first_array(self.truncated)
+        arrays = {
+            "reward": env_first_array(self.reward),
+            "done": terminated | truncated,
+            "terminated": terminated,
+            "truncated": truncated,
+            "episode_reward": env_first_array(self.episode_reward, np.float32),
+            "step_count": env_first_array(self.step_count),
+        }
+        return {key: array[..., None] for key, array in arrays.items()}
+
 
 class OutputBuffers:
     """What the policy writes in a rollout; laid out by its first output.
@@ -243,6 +257,52 @@ class OutputBuffers:
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
         """Fresh tensors ``[num_envs, time, ...]`` of the rollout; zeros if ``blank``."""
         return {key: env_first(buffer, blank) for key, buffer in self._buffers.items()}
+
+
+Entries = dict[NestedKey, Any]
+
+
+def place_outputs(
+    outputs: Mapping[NestedKey, torch.Tensor], device: torch.device
+) -> tuple[Entries, Entries]:
+    """What a policy wrote, on a batch's device: the entries of the batch and of its ``"next"``."""
+    root: Entries = {}
+    following: Entries = {}
+    for key, tensor in outputs.items():
+        placed = tensor if tensor.device == device else tensor.to(device)
+        if isinstance(key, tuple) and key[0] == "next":
+            following[unravel_key(key[1:])] = placed
+        else:
+            root[key] = placed
+    return root, following
+
+
+def as_batch(
+    root: Entries, following: Entries, given: Entries, device: torch.device | None = None
+) -> TensorDict:
+    """Build a batch.
+
+    Args:
+        root: Its entries.
+        following: Those of its ``"next"``.
+        given: Further ones, which the environments gave beside observations.
+        device: Its device, if it is to say one.
+
+    Raises:
+        ConfigError: If the policy and the environments write the same entry.
+    """
+    if taken := sorted(map(str, following.keys() & given.keys())):
+        raise ConfigError(
+            f"info_keys: the policy writes ('next', {taken[0]!r}) already. Let the environment, or "
+            "a wrapper around it, call it otherwise in its info."
+        )
+    following |= given
+    done = following["done"]
+    for name in ("done", "terminated", "truncated"):
+        root[name] = torch.zeros_like(done)
+    size = done.shape[:2]
+    root["next"] = tensordict_of(following, size, device)
+    return tensordict_of(root, size, device)
 
 
 def env_first(buffer: torch.Tensor, blank: bool = False) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from tensordict import TensorDict
@@ -17,6 +17,7 @@ from ..errors import ConfigError, StateMismatchError, as_failure
 from ..loop.timing import Timing
 from .collector import TIMEOUT, Collector, Resumes
 from .restore import NOT_ASKED, Restore
+from .rollout import AnyRollout
 
 
 class Workers(NamedTuple):
@@ -25,31 +26,6 @@ class Workers(NamedTuple):
     number: int = 0
     stages: int = 1
     timeout: float = TIMEOUT
-
-
-class AnyRollout(Protocol):
-    """Steps environments with a policy, and makes batches of the transitions."""
-
-    def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
-        """Collect one batch. If that fails, the running episodes are abandoned.
-
-        Args:
-            timing: Where the time goes.
-            steps: How many steps each environment made before.
-            warm_up: Whether random actions take the place of the policy's.
-        """
-
-    def abandon(self) -> None:
-        """Begin the next batch with new episodes."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything the next batch depends on, the policy's parameters aside."""
-
-    def check(self, state_dict: dict[str, Any]) -> None:
-        """Raise a `StateMismatchError` if the state comes from other environments or policies."""
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> Sequence[int]:
-        """Restore a checked state. Return the environments that have begun a new episode."""
 
 
 class EpisodesCollector(Collector):

@@ -15,7 +15,6 @@ from .actors import Actor, FunctionActor, Policy, RngRewind, SomeEnvs
 from .buffers import ObservationRows, OutputBuffers
 
 Key = tuple[str, ...]
-_ACTION: Key = ("action",)
 _INIT: Key = ("is_init",)
 
 
@@ -56,7 +55,8 @@ class ModuleActor:
         reads, writes = _as_keys(policy.in_keys), _as_keys(policy.out_keys)
         observed = [leaf.key for leaf in buffers.leaves]
         hidden = [key for key in reads if ("next", *key) in writes]
-        _check_keys(policy, reads, writes, [*observed, *hidden, _INIT])
+        actions = _as_keys(action_format.keys)
+        _check_keys(reads, writes, [*observed, *hidden, _INIT], actions)
         self._policy = policy
         self._format = action_format
         self._num_envs = num_envs
@@ -89,7 +89,7 @@ class ModuleActor:
         """Whether the policy has been called, so that its outputs are known."""
         return bool(self._outputs)
 
-    def act(self, t: int) -> torch.Tensor:
+    def act(self, t: int) -> Any:
         """Actions for the observations of step ``t``, recorded with all other outputs."""
         data = self._data
         for tensor, rows in self._observations:
@@ -103,9 +103,9 @@ class ModuleActor:
         for tensor, following in self._following:
             tensor.copy_(outputs[following])
         self._clear_init()
-        return outputs["action"]
+        return self._format.find(outputs)
 
-    def act_for(self, t: int, envs: slice) -> torch.Tensor:
+    def act_for(self, t: int, envs: slice) -> Any:
         """What `act` returns and records for some of the environments.
 
         The module is called for all of them, as `StagedPolicy` does.
@@ -127,7 +127,7 @@ class ModuleActor:
             tensor[envs] = outputs[following]
         self._own.end(envs, data, self._private())
         self._is_init[envs] = False
-        return outputs["action"]
+        return self._format.find(outputs)
 
     def skip(self, t: int) -> None:
         """Note that the policy is not asked in step ``t``; its hidden states stay as they are."""
@@ -195,33 +195,39 @@ class ModuleActor:
         found = [key for key in _as_keys(self._data.keys(True, True)) if key not in self._given]
         private = self._private()
         self._recorded = [unravel_key(key) for key in found if key not in private]
-        self._format.check(self._data.get("action"), self._num_envs)
-        self._outputs.allocate({key: self._data.get(key) for key in self._recorded})
+        outputs = {key: self._data.get(key) for key in self._recorded}
+        self._format.check(self._format.find(outputs), self._num_envs)
+        self._outputs.allocate(outputs)
 
 
 def _as_keys(keys: Iterable[NestedKey]) -> list[Key]:
     return [(key,) if isinstance(key, str) else tuple(key) for key in keys]
 
 
-def _check_keys(
-    policy: TensorDictModuleBase, reads: list[Key], writes: list[Key], given: list[Key]
-) -> None:
-    names = [unravel_key(key) for key in given]
-    if missing := [unravel_key(key) for key in reads if key not in given]:
+def _check_keys(reads: list[Key], writes: list[Key], given: list[Key], actions: list[Key]) -> None:
+    if missing := [key for key in reads if key not in given]:
+        raise unknown_keys(missing, given)
+    if [key for key in actions if key not in writes]:
         raise ConfigError(
-            f"The policy reads {missing}, which the environments do not give; they give {names}. "
-            "Name its in_keys after these."
+            f"The policy writes {_names(writes)}; its out_keys have to hold {_names(actions)}."
         )
-    if _ACTION not in writes:
+    if taken := [key for key in writes if key in given]:
         raise ConfigError(
-            f"The policy writes {[unravel_key(key) for key in writes]}; one of its out_keys has to "
-            "be 'action'."
+            f"The policy writes {_names(taken)}, which the environments write too: give these "
+            "out_keys another name."
         )
-    if taken := [unravel_key(key) for key in writes if key in given]:
-        raise ConfigError(
-            f"The policy writes {taken}, which the environments write too: give these out_keys "
-            "another name."
-        )
+
+
+def _names(keys: Iterable[NestedKey]) -> list[NestedKey]:
+    return [unravel_key(key) for key in keys]
+
+
+def unknown_keys(missing: Iterable[NestedKey], given: Iterable[NestedKey]) -> ConfigError:
+    """The error of a policy that reads what the environments do not give."""
+    return ConfigError(
+        f"The policy reads {_names(missing)}, and the environments give {_names(given)}: name its "
+        "in_keys after these."
+    )
 
 
 class _OwnEntries:
@@ -314,12 +320,13 @@ def actor_of(
     act, complete = getattr(policy, "act", None), getattr(policy, "complete", None)
     if callable(complete):
         act = getattr(policy, "sample", act)
-    keys = [unravel_key(key) for key in getattr(policy, "in_keys", ())]
-    missing = set(keys) - {unravel_key(leaf.key) for leaf in buffers.leaves}
+    keys = _names(getattr(policy, "in_keys", ()))
+    given = _names(leaf.key for leaf in buffers.leaves)
+    missing = [key for key in keys if key not in given]
     if callable(act) and not missing:
         return FunctionActor(act, *rest, keys=keys or None, complete=complete, in_full=in_full)
     if isinstance(policy, TensorDictModuleBase):
         return ModuleActor(policy, *rest)
-    if callable(policy):
+    if callable(policy) and not missing:
         return FunctionActor(policy, *rest)
-    raise ConfigError(f"The policy reads {sorted(map(str, missing))}, which no environment gives.")
+    raise unknown_keys(missing, given)

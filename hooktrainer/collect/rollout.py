@@ -1,9 +1,10 @@
-"""One rollout after another: a policy, a group of environments, and the batches they make."""
+"""One rollout after another: a policy, environments, and the batches they make."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -12,22 +13,153 @@ import torch
 from tensordict import NestedKey, TensorDict, unravel_key
 
 from ..base.space_parts import MASK
-from ..base.tensordicts import tensordict_of
 from ..base.untrusted import one_line
 from ..base.words import listed
 from ..errors import ConfigError, StateMismatchError
 from ..loop.timing import Timing
-from .action_format import AnyActionFormat
-from .actors import Actor, PartActor, Policy, RandomActor, WarmUp, as_array, learn_outputs
-from .buffers import StepBuffers, env_first_array
+from .action_format import AnyActionFormat, RandomActions
+from .actors import Actor, PartActor, Policy, RandomActor, Sampler, WarmUp, as_array, learn_outputs
+from .buffers import as_batch, env_first_array, place_outputs
 from .device_rows import DeviceRows, SendingActor, crosses_once, to_device
-from .group import EnvGroup
+from .group import EnvGroup, random_action_seed
 from .module_actor import actor_of
 from .spaces import Array, ObservationLayout
-from .worker_group import WorkerGroup
 
 
-class Rollout:
+class AnyRollout(ABC):
+    """Steps environments with a policy, and makes batches of the transitions.
+
+    A subclass makes buffers and actors, steps the environments once (`_advance`) and makes a batch.
+    """
+
+    _is_running = False  # whether the next batch continues the running episodes
+    _in_full = True  # whether every step of a rollout is made, and by all environments at once
+    _horizon: int
+    _buffers: Any
+    _take: Callable[[Any], Any]  # turns the policy's actions into those of the environments
+
+    def _set_actors(
+        self,
+        policy: Policy | None,
+        rows: Any,
+        action_format: Any,
+        num_envs: int,
+        device: torch.device,
+        sampler: Sampler,
+    ) -> None:
+        """Make what acts on the observations of ``rows``: the policy, if any, or a sampler."""
+        self._policy_device = device
+        self._random = RandomActor(sampler, action_format, num_envs, self._horizon)
+        self._actor: Actor = self._random
+        if policy is not None:
+            sizes = (action_format, num_envs, self._horizon)
+            self._actor = actor_of(policy, rows, *sizes, device, self._in_full)
+            if isinstance(rows, DeviceRows):
+                self._actor = SendingActor(self._actor, rows)
+        self._warm_up = WarmUp(self._actor, self._random)
+
+    def abandon(self) -> None:
+        """Begin the next batch with new episodes."""
+        self._is_running = False
+
+    def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
+        """Collect one batch. If that fails, the running episodes are abandoned.
+
+        Args:
+            timing: Where the time goes: ``collect/env``, ``collect/inference`` and, for putting the
+                batch together where it belongs, ``collect/transfer``. On a GPU the times are those
+                of launching the work.
+            steps: How many steps each environment made before.
+            warm_up: Whether random actions take the place of the policy's.
+        """
+        is_running, self._is_running = self._is_running, False
+        if not is_running:
+            self._begin()
+        self._buffers.carry()
+        self._random.steps = steps
+        if warm_up and not self._actor.is_laid_out:
+            learn_outputs(self._actor, self._policy_device)
+        batch = self._collect(timing, self._warm_up if warm_up else self._actor)
+        self._is_running = True
+        return batch
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Begin the next episode of every environment."""
+
+    @abstractmethod
+    def _collect(self, timing: Timing, actor: Any) -> TensorDict:
+        """Make the steps of a rollout, and a batch of them."""
+
+    @abstractmethod
+    def _advance(self, t: int, actions: Any, actor: Any) -> object:
+        """Make step ``t``; return whether it was the last one that is needed."""
+
+    def _step(self, timing: Timing, actor: Any) -> int:
+        """Make all steps of a rollout; return how many there were."""
+        act = timing.traced("collect/inference", actor.act)
+        step = timing.traced("collect/env", self._advance)
+        take = self._take
+        inference = stepping = 0.0
+        now = perf_counter()
+        for t in range(self._horizon):
+            actions = take(act(t))
+            acted = perf_counter()
+            is_last = step(t, actions, actor)
+            inference += acted - now
+            now = perf_counter()
+            stepping += now - acted
+            if is_last:
+                break
+        timing.add("collect/inference", inference)
+        timing.add("collect/env", stepping)
+        return t + 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything the next rollout depends on, the policy's parameters aside."""
+        return {
+            "policy": self._actor.state_dict(),
+            "random": self._random.state_dict(),
+            "running": self._running() if self._is_running else None,
+        }
+
+    @abstractmethod
+    def _running(self) -> dict[str, Any]:
+        """The running episodes; ``"observations"`` are those to act on next."""
+
+    def check(self, state_dict: dict[str, Any]) -> None:
+        """Raise a `StateMismatchError` if the state comes from other environments or policies."""
+        self._actor.check(state_dict["policy"])
+        if (saved := state_dict["running"]) is not None:
+            shapes = [list(observation.shape[1:]) for observation in saved["observations"]]
+            own = [list(leaf.shape) for leaf in self._buffers.leaves]
+            if shapes != own:
+                raise StateMismatchError(
+                    f"The saved observations have the shapes {shapes}, those of this collector "
+                    f"{own}."
+                )
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Sequence[int]:
+        """Restore what `state_dict` returned and `check` has seen.
+
+        Returns:
+            The environments that could not be restored and have begun a new episode.
+
+        Raises:
+            StateMismatchError: If an episode that was played again took another course.
+        """
+        self._is_running = False
+        self._actor.load_state_dict(state_dict["policy"])
+        self._random.load_state_dict(state_dict["random"])
+        saved = state_dict["running"]
+        return [] if saved is None else self._restore(saved)
+
+    @abstractmethod
+    def _restore(self, saved: dict[str, Any]) -> Sequence[int]:
+        """Restore what `_running` returned; see `load_state_dict`."""
+
+
+class Rollout(AnyRollout):
     """Steps a group of environments with a policy and makes batches of the transitions.
 
     Args:
@@ -40,8 +172,7 @@ class Rollout:
         device: Where batches live.
     """
 
-    _is_running = False  # whether the next batch continues the running episodes
-    _in_full = True  # whether every step of a rollout is made, and by all environments at once
+    _take = staticmethod(as_array)
 
     def __init__(
         self,
@@ -55,25 +186,29 @@ class Rollout:
         device: torch.device,
     ) -> None:
         self._group = group
+        self._horizon = horizon
         self._traj_ids = traj_ids
-        self._policy_device = policy_device
         self._device = device
         # Compared once: a comparison of devices costs as much as making a small tensor.
-        self._moves_outputs = policy_device.type != "cpu" or device.type != "cpu"
         self._moves_arrays = device.type != "cpu"
-        self._envs = range(group.num_envs)
-        num_envs = group.num_envs
+        num_envs, seeds = group.num_envs, group.seeds
         mask = group.first_info().get(MASK)
         layout = ObservationLayout(group.observation_space, mask, action_format.mask_size)
         group.bind(layout, action_format)
-        self._policy = policy
         self._action_format = action_format
         self._names = [unravel_key(leaf.key) for leaf in layout.leaves]
-        self._lay_out(group.make_buffers(horizon, pin=policy_device.type == "cuda"))
+        self._buffers = buffers = group.make_buffers(horizon, pin=policy_device.type == "cuda")
+        crosses = policy is not None and crosses_once(policy_device, device)
+        self._on_device = DeviceRows(buffers, device) if crosses else None
+        masks = buffers.observation[self._names.index(MASK)] if MASK in self._names else None
+        self._masks = masks if action_format.mask_size else None  # [time + 1, num_envs, mask_size]
+        seed = random_action_seed(seeds.seed, seeds.first_env)
+        sampler = RandomActions(action_format, num_envs, seed, masks)
+        rows = self._on_device or buffers
+        self._set_actors(policy, rows, action_format, num_envs, policy_device, sampler)
         self._rewards = np.zeros(num_envs)
         self._counts = np.zeros(num_envs, np.int64)
         self._finals: list[tuple[int, int, list[Array]]] = []
-        self._timing = Timing()
         # Of the environments whose running episodes would have to be played again.
         self._played = {
             i: ActionLog(action_format.shape)
@@ -81,82 +216,29 @@ class Rollout:
             if restore.method == "replay"
         }
 
-    def _lay_out(self, buffers: StepBuffers) -> None:
-        """Have the environments write there, and actors that read it."""
-        self._buffers = buffers
-        self._masks: Array | None = None  # [time + 1, num_envs, mask_size]
-        if MASK in self._names and self._action_format.mask_size:
-            self._masks = buffers.observation[self._names.index(MASK)]
-        group, seeds = self._group, self._group.seeds
-        sizes = (self._action_format, group.num_envs, len(buffers.rows))
-        self._random = RandomActor(buffers, *sizes, seeds.seed, seeds.first_env)
-        self._actor: Actor = self._random
-        self._on_device: DeviceRows | None = None
-        if self._policy is not None and crosses_once(self._policy_device, self._device):
-            self._on_device = DeviceRows(buffers, self._device)
-            actor = actor_of(self._policy, self._on_device, *sizes, self._policy_device)
-            self._actor = SendingActor(actor, self._on_device)
-        elif self._policy is not None:
-            device = self._policy_device
-            self._actor = actor_of(self._policy, buffers, *sizes, device, self._in_full)
-        self._warm_up = WarmUp(self._actor, self._random)
-
-    def begin_episodes(self) -> None:
-        """Begin the next episode of every environment."""
+    def _begin(self) -> None:
         self._group.reset(self._buffers.rows[-1])
-        self._forget(self._envs)
+        self._forget(range(self._group.num_envs))
 
-    def abandon(self) -> None:
-        """Begin the next batch with new episodes."""
-        self._is_running = False
-
-    def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
-        """Step all environments ``horizon`` times and return the transitions.
-
-        If it fails, the running episodes are abandoned.
-
-        Args:
-            timing: Where the time goes: ``collect/env``, ``collect/inference`` and, for putting the
-                batch together where it belongs, ``collect/transfer``.
-            steps: How many steps each environment made before; of no interest here.
-            warm_up: Whether random actions take the place of the policy's.
-        """
-        is_running, self._is_running = self._is_running, False
-        if not is_running:
-            self.begin_episodes()
-        self._timing = timing
-        self._buffers.carry()
+    def _collect(self, timing: Timing, actor: Any) -> TensorDict:
         if self._on_device is not None:
             self._on_device.begin()
-        if warm_up and not self._actor.is_laid_out:
-            learn_outputs(self._actor, self._policy_device)
         first_episodes = list(self._group.episodes)
         self._check_masks(slice(0, 1))
-        self._step(self._acting(warm_up))
+        self._finals.clear()
+        self._add_up(self._step(timing, actor))
         self._check_masks(slice(1, -1))
         with timing.phase("collect/transfer"):
-            batch = self._batch(self._acting(warm_up).tensors(), first_episodes, warm_up)
+            wait = actor is not self._actor
+            batch = self._batch(actor.tensors(), first_episodes, wait)
             if self._played:
                 self._log_actions(as_array(batch.get("action")))
-        self._is_running = True
         return batch
-
-    def _acting(self, warm_up: bool) -> Actor | WarmUp:
-        return self._warm_up if warm_up else self._actor
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything the next rollout depends on, the policy's parameters aside."""
-        return {
-            "policy": self._actor.state_dict(),
-            "random": self._random.state_dict(),
-            "running": self._running() if self._is_running else None,
-        }
 
     def check(self, state_dict: dict[str, Any]) -> None:
         """Raise a `StateMismatchError` if the state comes from other environments or policies."""
-        self._actor.check(state_dict["policy"])
-        saved = state_dict["running"]
-        if saved is None:
+        super().check(state_dict)
+        if (saved := state_dict["running"]) is None:
             return
         if saved["kind"] != self._group.kind:
             raise StateMismatchError(
@@ -171,27 +253,8 @@ class Rollout:
                 f"The saved environments are restored by {before}, these by "
                 f"{listed(sorted({*methods}))}: they are not the same."
             )
-        shapes = [list(observation.shape[1:]) for observation in saved["observations"]]
-        own = [list(leaf.shape) for leaf in self._buffers.leaves]
-        if shapes != own:
-            raise StateMismatchError(
-                f"The saved observations have the shapes {shapes}, those of this collector {own}."
-            )
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> list[int]:
-        """Restore what `state_dict` returned and `check` has seen.
-
-        Returns:
-            The environments that could not be restored and have begun a new episode.
-
-        Raises:
-            StateMismatchError: If an episode that was played again took another course.
-        """
-        self._actor.load_state_dict(state_dict["policy"])
-        self._random.load_state_dict(state_dict["random"])
-        saved = state_dict["running"]
-        if saved is None:
-            return []
+    def _restore(self, saved: dict[str, Any]) -> list[int]:
         row = self._buffers.rows[-1]
         for array, observation in zip(row.observation, saved["observations"], strict=True):
             array[...] = observation.numpy()
@@ -200,7 +263,10 @@ class Rollout:
         for i, log in self._played.items():
             log.clear()
             log.extend(saved["actions"][str(i)].numpy())
-        actions = [self._played[i].actions if i in self._played else None for i in self._envs]
+        actions = [
+            self._played[i].actions if i in self._played else None
+            for i in range(self._group.num_envs)
+        ]
         episodes = list(self._group.episodes)
         lost = self._group.restore(episodes, saved["snapshots"], actions, row)
         self._forget(lost)
@@ -220,25 +286,11 @@ class Rollout:
             "actions": {str(i): torch.from_numpy(p.actions) for i, p in self._played.items()},
         }
 
-    def _step(self, actor: Actor | WarmUp) -> None:
-        act = self._timing.traced("collect/inference", actor.act)
-        step = self._timing.traced("collect/env", self._group.step)
-        self._finals.clear()
-        inference = stepping = 0.0
-        now = perf_counter()
-        for t, row in enumerate(self._buffers.rows):
-            actions = as_array(act(t))
-            acted = perf_counter()
-            finished = step(actions, row)
-            if finished:
-                actor.begin([i for i, _ in finished])
-                self._finals += [(i, t, values) for i, values in finished]
-            inference += acted - now
-            now = perf_counter()
-            stepping += now - acted
-        self._add_up(len(self._buffers.rows))
-        self._timing.add("collect/inference", inference)
-        self._timing.add("collect/env", stepping)
+    def _advance(self, t: int, actions: Array, actor: Any) -> object:
+        if finished := self._group.step(actions, self._buffers.rows[t]):
+            actor.begin([i for i, _ in finished])
+            self._finals += [(i, t, values) for i, values in finished]
+        return False
 
     def _add_up(self, steps: int, begun: Sequence[tuple[int, int]] = ()) -> None:
         """Add up the rewards and steps of each episode.
@@ -263,66 +315,34 @@ class Rollout:
             self._rewards[ended[t]] = self._counts[ended[t]] = 0
 
     def _batch(
-        self, outputs: dict[NestedKey, torch.Tensor], first_episodes: list[int], warm_up: bool
+        self, outputs: dict[NestedKey, torch.Tensor], first_episodes: list[int], wait: bool
     ) -> TensorDict:
-        root: dict[NestedKey, Any] = {}
-        following: dict[NestedKey, Any] = {}
-        for key, tensor in outputs.items():
-            placed = tensor.to(self._device) if self._moves_outputs else tensor
-            if isinstance(key, tuple) and key[0] == "next":
-                following[unravel_key(key[1:])] = placed
-            else:
-                root[key] = placed
-        arrays = self._arrays(following)
+        root, following = place_outputs(outputs, self._device)
+        arrays = self._buffers.arrays()
+        infos = zip(self._group.info_keys, self._buffers.info, strict=True)
+        arrays |= {key: env_first_array(array)[..., None] for key, array in infos}
         if self._on_device is not None:
-            seen = self._on_device.observations(self._finals, wait=warm_up)
-            for name, (before, after) in zip(self._names, seen, strict=True):
-                root[name], following[name] = before, after
-            following |= to_device(arrays, self._device)
+            seen = self._on_device.observations(self._finals, wait)
+            ready = to_device(arrays, self._device)
         else:
-            self._observe(root, following)
-            following |= {key: self._tensor(array) for key, array in arrays.items()}
-        done = following["done"]
-        for name in ("done", "terminated", "truncated"):
-            root[name] = torch.zeros_like(done)
-        size = done.shape[:2]
+            seen = self._observations()
+            ready = {key: self._tensor(array) for key, array in arrays.items()}
+        for name, (before, after) in zip(self._names, seen, strict=True):
+            root[name], following[name] = before, after
         if self._traj_ids:
-            ids = self._trajectories(arrays["done"][..., 0], first_episodes)
-            root["collector", "traj_ids"] = ids
-        root["next"] = tensordict_of(following, size)
-        return tensordict_of(root, size)
+            done = arrays["done"][..., 0]
+            root["collector", "traj_ids"] = self._trajectories(done, first_episodes)
+        return as_batch(root, following, ready)
 
-    def _observe(self, root: dict[NestedKey, Any], following: dict[NestedKey, Any]) -> None:
-        """Put what was observed into a batch, and what that led to."""
-        for k, (name, array) in enumerate(zip(self._names, self._buffers.observation, strict=True)):
+    def _observations(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """For each leaf what was observed, and what that led to."""
+        found = []
+        for k, array in enumerate(self._buffers.observation):
             after = env_first_array(array[1:])
             for i, t, values in self._finals:
                 after[i, t] = values[k]
-            root[name] = self._tensor(env_first_array(array[:-1]))
-            following[name] = self._tensor(after)
-
-    def _arrays(self, taken: Mapping[NestedKey, Any]) -> dict[NestedKey, Array]:
-        """What the environments gave beside observations, ``[num_envs, time, 1]`` each."""
-        buffers = self._buffers
-        terminated = env_first_array(buffers.terminated)[..., None]
-        truncated = env_first_array(buffers.truncated)[..., None]
-        episode_reward = env_first_array(buffers.episode_reward, np.float32)
-        arrays: dict[NestedKey, Array] = {
-            "reward": env_first_array(buffers.reward)[..., None],
-            "done": terminated | truncated,
-            "terminated": terminated,
-            "truncated": truncated,
-            "episode_reward": episode_reward[..., None],
-            "step_count": env_first_array(buffers.step_count)[..., None],
-        }
-        for key, array in zip(self._group.info_keys, buffers.info, strict=True):
-            if key in arrays or key in taken or key in self._names:
-                raise ConfigError(
-                    f"info_keys: the policy writes ('next', {key!r}) already. Let the environment, "
-                    "or a wrapper around it, call it otherwise in its info."
-                )
-            arrays[key] = env_first_array(array)[..., None]
-        return arrays
+            found.append((self._tensor(env_first_array(array[:-1])), self._tensor(after)))
+        return found
 
     def _trajectories(self, done: Array, first_episodes: list[int]) -> torch.Tensor:
         """``episode * num_envs + environment``, where the episode counts on after each end."""
@@ -372,17 +392,15 @@ class StagedRollout(Rollout):
     """
 
     _in_full = False
-    _group: WorkerGroup
+    _group: Any  # a `WorkerGroup`
 
-    def _step(self, actor: Actor | WarmUp) -> None:
+    def _step(self, timing: Timing, actor: Any) -> int:
         if not isinstance(actor, PartActor):  # random actions wait for nothing
-            super()._step(actor)
-            return
+            return super()._step(timing, actor)
         stages, rows = self._group.stages, self._buffers.rows
         send = self._group.send
-        act_for = self._timing.traced("collect/inference", actor.act_for)
-        receive = self._timing.traced("collect/env", self._group.receive)
-        self._finals.clear()
+        act_for = timing.traced("collect/inference", actor.act_for)
+        receive = timing.traced("collect/env", self._group.receive)
         inference = waited = 0.0
         now = perf_counter()
         for t in range(len(rows) + 1):
@@ -400,9 +418,9 @@ class StagedRollout(Rollout):
                     acted = perf_counter()
                     inference += acted - now
                     now = acted
-        self._add_up(len(rows))
-        self._timing.add("collect/inference", inference)
-        self._timing.add("collect/env", waited)
+        timing.add("collect/inference", inference)
+        timing.add("collect/env", waited)
+        return len(rows)
 
 
 class GappedRollout(Rollout):
@@ -411,12 +429,6 @@ class GappedRollout(Rollout):
     It steps until every environment has its transitions. Of those that have more by then, since
     fewer of their episodes ended, the last ones are left out: in a batch the transitions of an
     environment follow one another, and between two batches some may be missing.
-
-    Args:
-        group: The environments, whose ``began`` says who only began an episode.
-        policy: What `VectorCollector` takes.
-        horizon: Transitions of each environment in a batch.
-        **rest: As for `Rollout`.
     """
 
     _in_full = False
@@ -424,49 +436,34 @@ class GappedRollout(Rollout):
     def __init__(self, group: EnvGroup, policy: Policy | None, horizon: int, **rest: Any) -> None:
         # Even if every second step is none there are enough.
         super().__init__(group, policy, 2 * horizon, **rest)
-        self._horizon = horizon
-        self._is_transition = np.zeros((2 * horizon, group.num_envs), bool)
+        self._wanted = horizon
+        self._began = np.ones((2 * horizon, group.num_envs), bool)
 
     def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
         """Collect the transitions of a batch, ``[num_envs, horizon]``."""
+        self._began[...] = True
+        self._left = np.full(self._group.num_envs, self._wanted)
         made = super().collect(timing, steps, warm_up)
-        order = np.argsort(~self._is_transition, axis=0, kind="stable")[: self._horizon]
+        order = np.argsort(self._began, axis=0, kind="stable")[: self._wanted]
         taken = torch.from_numpy(order.T.copy()).to(made.device or "cpu")
         rows = torch.arange(self._group.num_envs, device=taken.device)[:, None]
         return made[rows, taken]
 
-    def _step(self, actor: Actor | WarmUp) -> None:
-        act = self._timing.traced("collect/inference", actor.act)
-        step = self._timing.traced("collect/env", self._group.step)
-        self._finals.clear()
-        self._is_transition[...] = False
-        inference = stepping = 0.0
-        now = perf_counter()
-        begun: list[tuple[int, int]] = []
-        left = np.full(self._group.num_envs, self._horizon)
-        for t, row in enumerate(self._buffers.rows):
-            actions = as_array(act(t))
-            acted = perf_counter()
-            self._finals += [(i, t, values) for i, values in step(actions, row)]
-            began = self._group.began
-            if began.any():
-                actor.begin(np.flatnonzero(began).tolist())
-                begun += [(i, t) for i in np.flatnonzero(began).tolist()]
-            self._is_transition[t] = ~began
-            left -= ~began
-            inference += acted - now
-            now = perf_counter()
-            stepping += now - acted
-            if left.max() <= 0:
-                break
+    def _advance(self, t: int, actions: Array, actor: Any) -> object:
+        finished = self._group.step(actions, self._buffers.rows[t])
+        self._finals += [(i, t, values) for i, values in finished]
+        began = self._group.began
+        if began.any():
+            actor.begin(np.flatnonzero(began).tolist())
+        self._began[t] = began
+        self._left -= ~began
+        return self._left.max() <= 0
+
+    def _add_up(self, steps: int, begun: Sequence[tuple[int, int]] = ()) -> None:
         for array in self._buffers.observation:
-            array[-1] = array[t + 1]  # where the next rollout goes on
-        self._add_up(t + 1, begun)
-        self._timing.add("collect/inference", inference)
-        self._timing.add("collect/env", stepping)
-
-
-_FIRST_CAPACITY = 64
+            array[-1] = array[steps]  # where the next rollout goes on
+        places = np.argwhere(self._began[:steps]).tolist()
+        super()._add_up(steps, [(i, t) for t, i in places])
 
 
 class ActionLog:
@@ -477,7 +474,7 @@ class ActionLog:
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
-        self._buffer: Array = np.zeros((_FIRST_CAPACITY, *shape))
+        self._buffer: Array = np.zeros((64, *shape))
         self._length = 0
 
     @property

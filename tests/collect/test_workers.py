@@ -320,7 +320,7 @@ def test_workers_that_are_stuck_are_ended_together(monkeypatch: pytest.MonkeyPat
     with collector(env=Stuck, restore_episodes=False, **arguments) as built:
         left = pids(built)
         rollout: Any = built._ready()
-        rollout.begin_episodes()
+        rollout._begin()
         rollout._is_running = True
         for child in built._group._pool.workers:  # type: ignore[attr-defined]
             child.timeout = 0.1

@@ -196,12 +196,12 @@ def test_they_play_vmas_as_it_is_collected(continuous, save):
     world = make_world("vmas/balance", 1, env_kwargs=kwargs)
     for number, return_ in enumerate(saved.evaluation.returns):
         world.seed(episode_seed(4, number))
-        entries, total, done = world.reset(), 0.0, False
+        entries, total, done = world.begin(), 0.0, False
         while not done:
             with set_interaction_type(InteractionType.DETERMINISTIC):
                 action = policy.act(entries[keys[0]])["agents", "action"]
-            step = world.step({"agents": action})
-            entries, done = step.entries, bool(step.terminated | step.truncated)
+            step = world.advance({"agents": action})
+            entries, done = step.observation, bool(step.terminated | step.truncated)
             total += float(step.rewards["agents"].mean())
         assert return_ == pytest.approx(total, rel=1e-4)
     assert play_episodes(load_policy(path), 4, 2)[1].return_ == saved.evaluation.returns[1]

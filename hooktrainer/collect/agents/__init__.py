@@ -9,8 +9,7 @@ from ...base.lazy import attach
 if TYPE_CHECKING:
     from .agents_collector import AgentsCollector as AgentsCollector
     from .world import AgentGroup as AgentGroup
-    from .world import World as World
-    from .world import WorldStep as WorldStep
+    from .world import AgentsWorld as AgentsWorld
     from .worlds import is_several as is_several
     from .worlds import make_world as make_world
 else:

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from time import perf_counter
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
+from tensordict import NestedKey, TensorDict
 from tensordict.nn import InteractionType
 
 from ...base.checks import check_count, share_equally
-from ...base.space_parts import MASK
-from ...errors import ConfigError, StateMismatchError
-from ...loop.timing import Timing
-from ..episodes_collector import (
-    EpisodesCollector,
-    Workers,
-    check_counts,
-    check_workers,
-    warn_of_lost,
-)
+from ...base.space_parts import MASK, Leaf
+from ...errors import ConfigError
+from ..buffers import ObservationRows
+from ..episodes_collector import Workers, check_workers
 from ..group import random_action_seed
 from ..info import check_info_keys
 from ..worlds.world_actions import WorldActions
-from .world import AgentGroup, Entries, Grouping, World, WorldStep, mean_over_agents
+from ..worlds.world_collector import WorldCollector
+from .world import AgentGroup, AgentsWorld, Entries, Grouping
 from .worlds import make_world
 
 _TRIED = 500  # steps in which an episode has to report its infos
 
 
-class AgentsCollector(EpisodesCollector):
+class AgentsCollector(WorldCollector):
     """Collects batches ``[num_envs, time]`` from multi-agent environments.
 
     Each group of agents is a TensorDict ``[num_envs, time, agents]`` within the batch, as in
@@ -86,9 +80,7 @@ class AgentsCollector(EpisodesCollector):
         torch.Size([4, 10, 3, 16])
     """
 
-    frame_skip = 1
-    world: World
-    _live = ("world", "_rollout")
+    world: AgentsWorld  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -108,7 +100,6 @@ class AgentsCollector(EpisodesCollector):
         workers: int = 0,
         device: torch.device | str | None = None,
     ) -> None:
-        check_counts(frames_per_batch, total_frames, init_random_frames, 1)
         check_count("num_envs", num_envs)
         if frame_skip != 1:
             raise ConfigError(
@@ -120,32 +111,28 @@ class AgentsCollector(EpisodesCollector):
                 f"policy={policy!r:.80} cannot act for several agents: give it in_keys, such as "
                 "[('agents', 'observation')], and act(); or use AgentsPolicy."
             )
-        super().__init__(
-            policy,
-            frames_per_batch,
-            total_frames,
-            seed,
-            init_random_frames,
-            exploration_type,
-            device,
-        )
         keys = check_info_keys(info_keys)
         self._made: dict[str, Any] = {"env_kwargs": env_kwargs, "groups": groups, "info_keys": keys}
-        self._env = env
-        self._open(num_envs)
+        super().__init__(
+            env,
+            policy,
+            num_envs=num_envs,
+            frames_per_batch=frames_per_batch,
+            total_frames=total_frames,
+            seed=seed,
+            init_random_frames=init_random_frames,
+            exploration_type=exploration_type,
+            device=device,
+        )
         if keys:
             self._try_infos()
         if workers:
             self.use_workers(workers)
-        warn_of_lost(self.world.lost)
-
-    @property
-    def _envs(self) -> World:
-        return self.world
 
     def _make(self, num_envs: int | None, workers: Workers) -> None:
         assert num_envs is not None
         self.num_envs = num_envs
+        self.frame_skip = 1
         self.world = make_world(
             self._env,
             num_envs,
@@ -155,10 +142,10 @@ class AgentsCollector(EpisodesCollector):
             timeout=workers.timeout,
             **self._made,
         )
+        self._actions: Any = AgentsActions(self.world.groups)
 
-    def _make_rollout(self) -> AgentsRollout:
-        seed = random_action_seed(self.seed, self._first_env)
-        return AgentsRollout(self.world, self.policy, self._horizon, seed, self._computes)
+    def _leaves(self) -> Sequence[Leaf]:
+        return self.world.leaves
 
     def _check_workers(self, num_envs: int, workers: int, stages: int) -> None:
         check_workers(workers, stages)
@@ -179,15 +166,15 @@ class AgentsCollector(EpisodesCollector):
     def _try_infos(self) -> None:
         """Play one episode, at most 500 steps, to refuse a missing info key at the start."""
         world = make_world(self._env, 1, **self._made)
+        actions = AgentsActions(world.groups)
+        generator = torch.Generator().manual_seed(random_action_seed(self.seed))
         try:
-            random = RandomAgents(world.groups, random_action_seed(self.seed, 0))
-            entries = world.reset()
+            entries = world.begin()
             for _ in range(_TRIED):
-                actions = random.act(entries)
-                step = world.step({g.name: actions[g.name, "action"] for g in world.groups})
+                step = world.advance(actions.find(actions.draw(entries, generator)))
                 if bool((step.terminated | step.truncated).any()):
                     break
-                entries = step.entries
+                entries = step.observation
         finally:
             world.close()
 
@@ -195,6 +182,14 @@ class AgentsCollector(EpisodesCollector):
     def groups(self) -> tuple[AgentGroup, ...]:
         """The agents, by group."""
         return self.world.groups
+
+    def collect(self) -> TensorDict:
+        """Collect one batch; see `EpisodesCollector.collect`."""
+        batch = super().collect()
+        for part in (batch, batch["next"]):
+            for group in self.groups:
+                part[group.name].batch_size = [*batch.batch_size, len(group.agents)]
+        return batch
 
     def check_shares(self, number: int) -> None:
         """Raises ConfigError if the environments cannot be divided among ``number`` processes."""
@@ -212,263 +207,77 @@ class AgentsCollector(EpisodesCollector):
         return f"{self.world.name}, {agents}, num_envs={self.num_envs}"
 
 
-_FLAGS = ("done", "terminated", "truncated")
+class AgentsActions:
+    """The actions of several agents: a dict by group, ``[num_envs, agents, ...]`` each.
 
-
-class AgentsRollout:
-    """Steps multi-agent environments, sums returns and lengths, and lays out batches."""
-
-    def __init__(
-        self, world: World, policy: Any, horizon: int, seed: int, policy_device: torch.device
-    ) -> None:
-        self._world = world
-        self._horizon = horizon
-        self._random = RandomAgents(world.groups, seed)
-        self._actor: AgentsActor | RandomAgents = self._random
-        if policy is not None:
-            self._actor = AgentsActor(policy, world.groups, world.num_envs, policy_device)
-        self._entries: Entries | None = None  # present observations; None: new episodes start
-        rows, device = world.num_envs, world.device
-        self._returns = {
-            group.name: torch.zeros(rows, len(group.agents), 1, device=device)
-            for group in world.groups
-        }
-        self._lengths = torch.zeros(rows, 1, dtype=torch.int64, device=device)
-
-    def abandon(self) -> None:
-        """Start the next batch with new episodes."""
-        self._entries = None
-
-    def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
-        """Collect a batch ``[num_envs, horizon]``. If it fails, running episodes are abandoned."""
-        actor = self._random if warm_up else self._actor
-        before: list[Entries] = []
-        after: list[Entries] = []
-        written: list[Entries] = []
-        entries, self._entries = self._entries, None
-        if entries is None:
-            entries = self._world.reset()
-            self._forget(slice(None))
-        inference = stepping = 0.0
-        for _ in range(self._horizon):
-            start = perf_counter()
-            outputs = actor.act(entries)
-            middle = perf_counter()
-            inference += middle - start
-            step = self._world.step(
-                {group.name: outputs[group.name, "action"] for group in self._world.groups}
-            )
-            before.append(entries)
-            written.append(outputs)
-            done = step.terminated | step.truncated
-            after.append(step.entries | self._outcome(step, done))
-            entries = step.entries
-            if bool(done.any()):
-                entries = _merged(done, self._world.reset(done), step.entries)
-                self._forget(done)
-            stepping += perf_counter() - middle
-        timing.add("collect/inference", inference)
-        timing.add("collect/env", stepping)
-        with timing.phase("collect/transfer"):
-            acted = _stacked(before) | actor.complete(_stacked(written))
-            batch = self._batch(acted, _stacked(after))
-        self._entries = entries
-        return batch
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state of the environments, the random actions and the running episodes."""
-        running = None
-        if self._entries is not None:
-            running = {
-                "entries": dict(self._entries),  # never written to
-                "returns": {name: value.clone() for name, value in self._returns.items()},
-                "lengths": self._lengths.clone(),
-            }
-        random = self._random.generator.get_state()
-        return {"world": self._world.state_dict(), "running": running, "random": random}
-
-    def check(self, state: Mapping[str, Any]) -> None:
-        """Raises StateMismatchError if the state is not one of multi-agent environments."""
-        if not {"world", "random"} <= state.keys():
-            raise StateMismatchError("The saved collector is no AgentsCollector.")
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> list[int]:
-        """Restore a `state_dict`."""
-        self._random.generator.set_state(state["random"].cpu())
-        goes_on, running = self._world.load_state_dict(state["world"]), state["running"]
-        self._entries = None
-        if goes_on and running is not None:
-            device = self._world.device
-            self._entries = {key: value.to(device) for key, value in running["entries"].items()}
-            self._lengths.copy_(running["lengths"])
-            for name, value in running["returns"].items():
-                self._returns[name].copy_(value)
-        return []
-
-    def _forget(self, envs: Any) -> None:
-        for counter in (self._lengths, *self._returns.values()):
-            counter[envs] = 0
-
-    def _outcome(self, step: WorldStep, done: torch.Tensor) -> Entries:
-        """The entries of ``"next"`` that are not observations."""
-        self._lengths += 1
-        out: Entries = {
-            "terminated": step.terminated.unsqueeze(-1),
-            "truncated": step.truncated.unsqueeze(-1),
-            "done": done.unsqueeze(-1),
-            "step_count": self._lengths.clone(),
-        }
-        rewards = []
-        for group in self._world.groups:
-            name = group.name
-            reward = step.rewards[name].unsqueeze(-1)
-            self._returns[name] += reward
-            rewards.append(reward)
-            terminated = step.agents_terminated.get(name, step.terminated.unsqueeze(-1))
-            truncated = step.agents_truncated.get(name, step.truncated.unsqueeze(-1))
-            out[name, "reward"] = reward
-            out[name, "episode_reward"] = self._returns[name].clone()
-            for flag, value in zip(
-                _FLAGS, (terminated | truncated, terminated, truncated), strict=True
-            ):
-                out[name, flag] = value.unsqueeze(-1).expand(reward.shape)
-        out |= {key: value.unsqueeze(-1) for key, value in step.infos.items()}
-        out |= mean_over_agents(step.infos)
-        out["reward"] = torch.cat(rewards, 1).mean(1)
-        out["episode_reward"] = torch.cat(list(self._returns.values()), 1).mean(1)
-        return out
-
-    def _batch(self, now: Entries, following: Entries) -> TensorDict:
-        batch = self._place(now)
-        for flag in _FLAGS:  # no transition starts at an episode's end
-            batch.set(flag, torch.zeros_like(following[flag]))
-        batch.set("next", self._place(following))
-        return batch
-
-    def _place(self, entries: Entries) -> TensorDict:
-        shape = next(iter(entries.values())).shape[:2]
-        return _nested(entries, self._world.groups, shape, self._world.device)
-
-
-def _nested(
-    entries: Entries, groups: tuple[AgentGroup, ...], shape: torch.Size, device: torch.device
-) -> TensorDict:
-    """Entries as a TensorDict with one nested TensorDict a group."""
-    placed = TensorDict({}, shape, device=device)
-    for group in groups:
-        placed[group.name] = TensorDict({}, [*shape, len(group.agents)], device=device)
-    for key, value in entries.items():
-        placed.set(key, value)
-    return placed
-
-
-def _merged(envs: torch.Tensor, new: Entries, old: Entries) -> Entries:
-    """``new`` in the environments ``envs``, ``old`` in the others."""
-    return {
-        key: torch.where(envs.view(-1, *[1] * (value.ndim - 1)), value, old[key])
-        for key, value in new.items()
-    }
-
-
-def _stacked(steps: list[Entries]) -> Entries:
-    """Stack steps ``[num_envs, ...]`` to ``[num_envs, time, ...]``."""
-    return {key: torch.stack([step[key] for step in steps], 1) for key in steps[0]}
-
-
-class AgentsActor:
-    """Runs a policy for all agents and records its outputs.
-
-    A policy with ``sample`` and ``complete`` has the first called at every step and the second once
-    for the whole batch.
+    Attributes:
+        keys: The keys of a policy's outputs that hold them.
     """
 
-    def __init__(
-        self,
-        policy: Any,
-        groups: tuple[AgentGroup, ...],
-        num_envs: int,
-        device: torch.device,
-    ) -> None:
-        self._policy = policy
+    def __init__(self, groups: tuple[AgentGroup, ...]) -> None:
         self._groups = groups
-        self._num_envs = num_envs
-        self._device = device
-        self._checked = False
-        self._in_keys: list[NestedKey] = [unravel_key(key) for key in policy.in_keys]
-        self._act = getattr(policy, "act", None)
-        self._complete = getattr(policy, "complete", None)
-        if self._complete is not None:
-            self._act = policy.sample
+        cpu = torch.device("cpu")
+        self._of = [WorldActions(group.action_space, True, False, cpu) for group in groups]
+        self.keys: tuple[NestedKey, ...] = tuple((group.name, "action") for group in groups)
+        self.format = self
 
-    def act(self, entries: Entries) -> Entries:
-        """The policy's outputs of one step, ``[num_envs, ...]``, actions included."""
-        if missing := [key for key in self._in_keys if key not in entries]:
-            raise ConfigError(
-                f"the policy reads {missing}, and the environments give {sorted(map(str, entries))}"
-                "; set its in_keys."
-            )
-        inputs = {key: entries[key].to(self._device) for key in self._in_keys}
-        if self._act is not None:
-            outputs = {unravel_key(k): v for k, v in self._act(*inputs.values()).items()}
-        else:
-            outputs = self._call(inputs)
-        if not self._checked:
-            self._check(outputs)
-            self._checked = True
-        return outputs
+    def find(self, outputs: Mapping[NestedKey, Any]) -> dict[str, Any]:
+        """The actions among a policy's outputs."""
+        return {group.name: outputs[group.name, "action"] for group in self._groups}
 
-    def complete(self, outputs: Entries) -> Entries:
-        """The recorded outputs of all steps, ``[num_envs, time, ...]``."""
-        if self._complete is None:
-            return outputs
-        return {unravel_key(key): value for key, value in self._complete(outputs).items()}
-
-    def _call(self, inputs: Entries) -> Entries:
-        batch = _nested(inputs, self._groups, torch.Size([self._num_envs]), self._device)
-        written: TensorDictBase = self._policy(batch)
-        return {
-            unravel_key(key): value
-            for key, value in written.items(True, True)
-            if unravel_key(key) not in inputs
-        }
-
-    def _check(self, outputs: Entries) -> None:
+    def check(self, actions: Mapping[str, Any], num_envs: int) -> None:
+        """Refuse actions of other shapes."""
         for group in self._groups:
-            key = (group.name, "action")
-            if key not in outputs:
-                raise ConfigError(
-                    f"The policy wrote {sorted(map(str, outputs))}; one key has to be {key}, the "
-                    f"actions of {', '.join(group.agents)}."
-                )
-            given = tuple(outputs[key].shape)
-            wanted = (self._num_envs, len(group.agents), *group.action_format.shape)
+            given, agents = list(actions[group.name].shape), len(group.agents)
+            wanted = [num_envs, agents, *group.action_format.shape]
             if given != wanted:
                 raise ConfigError(
-                    f"The policy's {key} has shape {list(given)}; {self._num_envs} environments "
-                    f"with {len(group.agents)} agents whose actions are {group.action_space} need "
-                    f"{list(wanted)}."
+                    f"The policy's {(group.name, 'action')} has shape {given}; {num_envs} "
+                    f"environments with {agents} agents whose actions are {group.action_space} "
+                    f"need {wanted}."
                 )
 
+    def to_world(self, actions: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """The same as tensors."""
+        return {name: torch.as_tensor(action) for name, action in actions.items()}
 
-class RandomAgents:
-    """Draws actions uniformly among the allowed ones, from its own generator."""
+    def sampler(self, buffers: ObservationRows, seed: int, first: int, num: int) -> AgentsSampler:
+        """What draws random actions."""
+        return AgentsSampler(self, buffers, random_action_seed(seed, first))
 
-    def __init__(self, groups: tuple[AgentGroup, ...], seed: int) -> None:
-        cpu = torch.device("cpu")
-        self._groups = [(g, WorldActions(g.action_space, True, False, cpu)) for g in groups]
-        self.generator = torch.Generator().manual_seed(seed)
-
-    def act(self, entries: Entries) -> Entries:
-        """The actions of one step, ``(group, "action")`` ``[num_envs, agents, ...]``."""
+    def draw(
+        self, entries: Mapping[NestedKey, torch.Tensor], generator: torch.Generator
+    ) -> Entries:
+        """Actions drawn uniformly among those that the masks in ``entries`` allow."""
         drawn: Entries = {}
-        for group, actions in self._groups:
+        for group, actions in zip(self._groups, self._of, strict=True):
             first, mask = entries[group.keys[0]], entries.get((group.name, MASK))
             shape = first.shape[:2]
-            uniform = torch.rand(shape.numel(), actions.numbers, generator=self.generator)
+            uniform = torch.rand(shape.numel(), actions.numbers, generator=generator)
             action = actions.draw(uniform, None if mask is None else mask.flatten(0, 1).cpu())
             drawn[group.name, "action"] = action.view(*shape, *action.shape[1:]).to(first.device)
         return drawn
 
-    def complete(self, outputs: Entries) -> Entries:
-        """Return the outputs unchanged."""
-        return outputs
+
+class AgentsSampler:
+    """A `Sampler` with a generator of its own."""
+
+    def __init__(self, actions: AgentsActions, buffers: ObservationRows, seed: int) -> None:
+        self._actions = actions
+        self._rows = {
+            leaf.key: rows for leaf, rows in zip(buffers.leaves, buffers.inputs, strict=True)
+        }
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def __call__(self, t: int, step: int) -> Entries:
+        """Actions drawn for the observations of row ``t``."""
+        entries = {key: rows[t] for key, rows in self._rows.items()}
+        return self._actions.draw(entries, self._generator)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the generator."""
+        return {"generator": self._generator.get_state()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the state of the generator."""
+        self._generator.set_state(state_dict["generator"].cpu())

@@ -27,11 +27,12 @@ from ..group import EpisodeSeeds
 from ..info import InfoKeys, missing, number
 from ..spaces import ObservationLayout, plain_mask
 from .world import (
+    Advance,
     AgentGroup,
+    AgentsWorld,
     Entries,
     Grouping,
     Spaces,
-    WorldStep,
     check_agents_info_keys,
     group_agents,
 )
@@ -40,7 +41,7 @@ Array = npt.NDArray[Any]
 Arrays = dict[NestedKey, Array]
 
 
-class ParallelWorld:
+class ParallelWorld(AgentsWorld):
     """PettingZoo parallel environments, in which all agents act at once until they leave.
 
     Each episode is seeded from the run's seed, the environment's index and the episode's index, as
@@ -66,7 +67,7 @@ class ParallelWorld:
     """
 
     shares = True
-    lost: str | None = None
+    agents_leave = True
 
     def __init__(
         self,
@@ -109,21 +110,21 @@ class ParallelWorld:
         self._seeds = EpisodeSeeds(seed, self._first_env)
         self.episodes = [-1] * self.num_envs
 
-    def reset(self, envs: torch.Tensor | None = None) -> Entries:
-        """Reset the environments."""
+    def begin(self, envs: torch.Tensor | None = None) -> Entries:
+        """Start episodes in ``envs``, or in all."""
         seeds: list[int | None] = [None] * self.num_envs
         for env in range(self.num_envs) if envs is None else envs.nonzero().flatten().tolist():
             self.episodes[env] += 1
             seeds[env] = self._seeds(env, self.episodes[env])
         return self._joined(self._ask("reset", lambda share: (seeds[share],)))
 
-    def step(self, actions: Mapping[str, torch.Tensor]) -> WorldStep:
+    def advance(self, actions: Mapping[str, torch.Tensor]) -> Advance:
         """Step the environments one after another; the workers do so in parallel."""
         taken = {name: action.detach().cpu().numpy() for name, action in actions.items()}
         parts = self._ask("step", lambda share: (_rows(taken, share),))
-        return WorldStep(*[self._joined(part) for part in zip(*parts, strict=True)])
+        return Advance(*[self._joined(part) for part in zip(*parts, strict=True)])
 
-    def state_dict(self) -> dict[str, Any]:
+    def save(self) -> dict[str, Any]:
         """The actions of the running episodes and the last observations."""
         states = self._ask("state", lambda share: ())
         return {
@@ -135,7 +136,7 @@ class ParallelWorld:
             },
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+    def restore(self, state: Mapping[str, Any]) -> bool:
         """Replay the running episodes.
 
         Raises:
@@ -241,12 +242,12 @@ class ParallelEnvs:
         return self._seen
 
     def step(self, actions: Mapping[str, Array]) -> list[Any]:
-        """Step the environments; returns the fields of a `WorldStep`, as arrays."""
+        """Step the environments; returns the fields of an `Advance`, as arrays."""
         taken = {group.name: self._to_env(group, actions[group.name]) for group in self.groups}
         self._seen = self._blank()
         rewards, ended = self._full(np.float32(0)), self._full(True)
         cut, ends = self._full(False), np.zeros((2, self.num_envs), bool)
-        said = {
+        said: Arrays = {
             (name, key): array
             for key in self._info_keys
             for name, array in self._full(np.float32(np.nan)).items()
@@ -265,7 +266,9 @@ class ParallelEnvs:
             if not one.agents:
                 is_cut = any(bool(truncated.get(agent, False)) for agent in acted)
                 ends[:, env] = (not is_cut, is_cut)
-        return [self._seen, rewards, *ends, ended, cut, said]
+        said |= {(name, "terminated"): array for name, array in ended.items()}
+        said |= {(name, "truncated"): array for name, array in cut.items()}
+        return [self._seen, rewards, *ends, said]
 
     def state(self) -> tuple[list[dict[str, Array]], Arrays]:
         """The actions of each running episode, and the last observations."""

@@ -23,9 +23,10 @@ from ...errors import ConfigError, MissingPackageError, StateMismatchError
 from ...store.rng import rng_state, set_rng_state
 from ..info import InfoKeys, missing
 from .world import (
+    Advance,
+    AgentsWorld,
     Entries,
     Grouping,
-    WorldStep,
     check_agents_info_keys,
     group_agents,
 )
@@ -33,7 +34,7 @@ from .world import (
 _MAX_STEPS = 100
 
 
-class VmasWorld:
+class VmasWorld(AgentsWorld):
     """A VMAS scenario: all environments are one batch of tensors.
 
     Continuous actions are clipped to their bounds. When some episodes end, all environments are
@@ -57,7 +58,6 @@ class VmasWorld:
     """
 
     shares = False
-    state_space: spaces.Space[Any] | None = None
 
     def __init__(
         self,
@@ -101,8 +101,8 @@ class VmasWorld:
             np.random.seed(numbers[1])
             torch.manual_seed(numbers[2])
 
-    def reset(self, envs: torch.Tensor | None = None) -> Entries:
-        """Reset the environments."""
+    def begin(self, envs: torch.Tensor | None = None) -> Entries:
+        """Start episodes in ``envs``, or in all."""
         with self._random_numbers():
             if envs is None or bool(envs.all()):
                 self._reset_all()
@@ -113,7 +113,7 @@ class VmasWorld:
                     self._env.steps[env] = 0
             return self._observe()
 
-    def step(self, actions: Mapping[str, torch.Tensor]) -> WorldStep:
+    def advance(self, actions: Mapping[str, torch.Tensor]) -> Advance:
         """Step all environments."""
         env, scenario = self._env, self._env.scenario
         with self._random_numbers():
@@ -139,15 +139,15 @@ class VmasWorld:
             group.name: torch.stack([rewards[name] for name in group.agents], 1).float()
             for group in self.groups
         }
-        return WorldStep(entries, stacked, terminated, truncated, infos=infos)
+        return Advance(entries, stacked, terminated, truncated, infos)
 
-    def state_dict(self) -> dict[str, Any]:
+    def save(self) -> dict[str, Any]:
         """Every attribute of every object of the simulator, and its random state."""
         objects = None if self.lost else copied(self._state.read())
         return {"objects": objects, "rng": self._rng, "row_by_row": self._row_by_row}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Restore a `state_dict`; returns whether running episodes continue."""
+    def restore(self, state: Mapping[str, Any]) -> bool:
+        """Restore what `save` returned; returns whether running episodes continue."""
         self._rng, self._row_by_row = dict(state["rng"]), state["row_by_row"]
         if state["objects"] is None:
             return False
@@ -229,16 +229,16 @@ class VmasWorld:
     def _try_out(self) -> str | None:
         """Step once and restore the state; returns why that fails, or ``None``."""
         try:
-            self.reset()
-            state = self.state_dict()
+            self.begin()
+            state = self.save()
             with self._random_numbers():
                 actions = self._env.get_random_actions()
             place = {agent.name: number for number, agent in enumerate(self._env.agents)}
-            self.step(
+            self.advance(
                 {g.name: torch.stack([actions[place[a]] for a in g.agents], 1) for g in self.groups}
             )
             self._state.read()
-            self.load_state_dict(state)
+            self.restore(state)
         except StateMismatchError as error:
             return f"{self.name}: {error}"
         return None
@@ -389,7 +389,7 @@ class VmasParallel:
         if seed is not None:
             self._world.seed(seed)
         self.agents = list(self.possible_agents)
-        return self._observed(self._world.reset())
+        return self._observed(self._world.begin())
 
     def step(self, actions: ByAgent) -> tuple[ByAgent, ByAgent, ByAgent, ByAgent, ByAgent]:
         """Step; all agents act until the episode ends.
@@ -398,7 +398,7 @@ class VmasParallel:
             Observations, rewards, terminations, truncations and empty infos, by agent.
         """
         acted = self.agents
-        step = self._world.step(
+        step = self._world.advance(
             {
                 group.name: torch.as_tensor(np.stack([actions[a] for a in group.agents]))[None]
                 for group in self._world.groups
@@ -413,7 +413,7 @@ class VmasParallel:
             self.agents = []
         if self.render_mode == "human":
             self.render()
-        seen, infos = self._observed(step.entries)
+        seen, infos = self._observed(step.observation)
         return seen, rewards, dict.fromkeys(acted, ended), dict.fromkeys(acted, cut), infos
 
     def render(self) -> Any:

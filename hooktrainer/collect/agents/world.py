@@ -1,14 +1,17 @@
-"""`World`: the protocol of batched multi-agent environments, and their groups of agents."""
+"""`AgentsWorld`: batched environments of several agents, and their groups of agents."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from tensordict import NestedKey
@@ -18,70 +21,156 @@ from ...errors import ConfigError
 from ..action_format import ActionFormat
 from ..info import InfoKeys, check_info_keys
 from ..spaces import ObservationLayout
-from ..worlds.tensor_world import AnyWorld
+from ..worlds.tensor_world import Outcome
 
 Entries = dict[NestedKey, torch.Tensor]
 
 
-@dataclass
-class WorldStep:
-    """The result of one step of all environments.
+class Advance(NamedTuple):
+    """What `AgentsWorld.advance` returns.
 
     Attributes:
-        entries: The observations after it, as of `World.reset`; at an episode's end the true final
-            ones.
+        observation: The observations; at an episode's end the true final ones.
         rewards: By group, float32 ``[num_envs, agents]``; 0 for agents that have left.
         terminated: Whether the episode ended in a terminal state, bool ``[num_envs]``.
         truncated: Whether the episode was truncated, bool ``[num_envs]``.
-        agents_terminated: Terminated agents by group, bool ``[num_envs, agents]``; the agents of a
-            missing group end with the episode.
-        agents_truncated: Likewise, the truncated agents.
-        infos: The requested info keys, ``(group, key)``, float32 ``[num_envs, agents]``; NaN for
-            agents that did not report one.
+        entries: ``(group, "terminated")`` and ``(group, "truncated")``, bool
+            ``[num_envs, agents]``, if agents may end before the episode; ``(group, info key)``,
+            float32, NaN for agents that did not report one.
     """
 
-    entries: Entries
-    rewards: dict[str, torch.Tensor]
+    observation: Entries
+    rewards: Mapping[str, torch.Tensor]
     terminated: torch.Tensor
     truncated: torch.Tensor
-    agents_terminated: dict[str, torch.Tensor] = field(default_factory=dict)
-    agents_truncated: dict[str, torch.Tensor] = field(default_factory=dict)
-    infos: Entries = field(default_factory=dict)
+    entries: Entries
 
 
-class World(AnyWorld, Protocol):
-    """A batch of multi-agent environments, whose steps are tensors on one device.
+class AgentsWorld(ABC):
+    """Environments of several agents as a `TensorWorld`: what agents have lies under their group.
 
-    Later steps do not write to the tensors that were returned. Attributes are those of `AnyWorld`
-    and:
+    Observations are ``(group, "observation")``, or one entry for each leaf of a dict observation,
+    ``[num_envs, agents, ...]``; ``(group, "action_mask")`` if there are masks; ``(group, "mask")``,
+    which agents are present, bool ``[num_envs, agents]``, if agents can leave; and ``"state"`` if
+    there is a global state. Actions are a dict by group, ``[num_envs, agents, ...]``. The reward is
+    the mean over all agents; ``Outcome.entries`` hold those of the agents.
 
     Attributes:
         groups: The agents, by group.
-        state_space: The space of ``"state"``, the global state; ``None`` if there is none.
+        state_space: The space of the global state; ``None`` if there is none.
+        agents_leave: Whether agents may leave before the episode ends.
     """
 
+    name: str
+    num_envs: int
+    device: torch.device
+    shares: bool
+    episodes: list[int]
+    lost: str | None = None
+    frame_skip = 1
     groups: tuple[AgentGroup, ...]
-    state_space: spaces.Space[Any] | None
+    state_space: spaces.Space[Any] | None = None
+    agents_leave = False
+    _returns: Mapping[str, torch.Tensor] = MappingProxyType({})
 
-    def reset(self, envs: torch.Tensor | None = None) -> Entries:
-        """Start new episodes.
+    @abstractmethod
+    def seed(self, seed: int) -> None:
+        """Seed all environments and start at their first episodes."""
 
-        Args:
-            envs: The environments, bool ``[num_envs]``; ``None`` for all.
+    @abstractmethod
+    def begin(self, envs: torch.Tensor | None = None) -> Entries:
+        """Start episodes in ``envs``, bool ``[num_envs]``, or in all; return the observations.
 
-        Returns:
-            Observations, valid in ``envs`` only: ``(group, "observation")``, or one entry for each
-            leaf of a dict observation, ``[num_envs, agents, ...]``; ``(group, "action_mask")`` if
-            there are masks; ``(group, "mask")``, which agents are present, bool ``[num_envs,
-            agents]``, if agents can leave; and ``"state"`` if there is one.
+        Those of the other environments are not valid.
         """
 
-    def step(self, actions: Mapping[str, torch.Tensor]) -> WorldStep:
-        """Step all environments.
+    @abstractmethod
+    def advance(self, actions: Mapping[str, torch.Tensor]) -> Advance:
+        """Step all environments, and reset none."""
 
-        Args:
-            actions: By group, ``[num_envs, agents, ...]``.
-        """
+    @abstractmethod
+    def save(self) -> dict[str, Any]:
+        """The running episodes and the random state, except what is ``lost``."""
+
+    @abstractmethod
+    def restore(self, state: Mapping[str, Any]) -> bool:
+        """Restore what `save` returned; return whether running episodes continue."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all environments. Safe to call again."""
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The arrays that an observation consists of."""
+        return tuple(self._leaves())
+
+    def _leaves(self) -> Iterator[Leaf]:
+        flag = np.dtype(bool)
+        for group in self.groups:
+            agents = len(group.agents)
+            for leaf in group.leaves:
+                yield Leaf((group.name, *leaf.key), (), (agents, *leaf.shape), leaf.dtype)
+            if group.has_mask:
+                shape = (agents, group.action_format.mask_size)
+                yield Leaf((group.name, MASK), (), shape, flag)
+            if self.agents_leave:
+                yield Leaf((group.name, "mask"), (), (agents,), flag)
+        if self.state_space is not None:
+            yield Leaf(("state",), (), tuple(self.state_space.shape or ()), np.dtype(np.float32))
+
+    def reset(self) -> Entries:
+        """Start the next episode of every environment."""
+        self._returns = {
+            group.name: torch.zeros(self.num_envs, len(group.agents), device=self.device)
+            for group in self.groups
+        }
+        return self.begin()
+
+    def step(self, actions: Mapping[str, torch.Tensor]) -> Outcome:
+        """Step all environments and reset those that ended."""
+        final, rewards, terminated, truncated, given = self.advance(actions)
+        entries = {**given, **mean_over_agents(given)}
+        for name, reward in rewards.items():
+            flags = ((name, "terminated"), terminated), ((name, "truncated"), truncated)
+            for key, of_all in flags:
+                entries.setdefault(key, of_all.unsqueeze(-1).expand_as(reward))
+            entries[name, "done"] = entries[name, "terminated"] | entries[name, "truncated"]
+            entries[name, "reward"] = reward
+            entries[name, "episode_reward"] = self._returns[name] + reward
+        returns = {name: entries[name, "episode_reward"] for name in rewards}
+        entries["episode_reward"] = torch.cat([*returns.values()], 1).mean(1)
+        done, following = terminated | truncated, final
+        if bool(done.any()):
+            begun = self.begin(done)
+            following = {key: _where(done, begun[key], old) for key, old in final.items()}
+            returns = {name: x.masked_fill(done.unsqueeze(-1), 0.0) for name, x in returns.items()}
+        self._returns = returns
+        reward = torch.cat([*rewards.values()], 1).mean(1)
+        return Outcome(following, reward, terminated, truncated, final, entries=entries)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The running episodes, their returns and the random state, except what is ``lost``."""
+        return {"returns": dict(self._returns), "envs": self.save()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+        """Restore a `state_dict`; return whether running episodes continue."""
+        returns = state["returns"].items()
+        self._returns = {name: value.to(self.device) for name, value in returns}
+        return self.restore(state["envs"])
+
+
+def _where(envs: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+    return torch.where(envs.view(-1, *[1] * (new.ndim - 1)), new, old)
+
+
+def mean_over_agents(entries: Entries) -> Entries:
+    """By info key the mean over the agents that reported it, ``[num_envs]``; NaN if none did."""
+    by_key: dict[str, list[torch.Tensor]] = {}
+    for (_, key), value in entries.items():
+        if value.is_floating_point():
+            by_key.setdefault(key, []).append(value)
+    return {key: torch.cat(parts, 1).nanmean(1) for key, parts in by_key.items()}
 
 
 Space = spaces.Space[Any]
@@ -219,11 +308,3 @@ def check_agents_info_keys(keys: Any, groups: Sequence[AgentGroup]) -> InfoKeys:
     """Return the info keys; raises ConfigError if one is a batch entry already."""
     observed = {part for group in groups for key in group.keys for part in key}
     return check_info_keys(keys, observed | {"state", "mask", MASK})
-
-
-def mean_over_agents(infos: Entries) -> Entries:
-    """By key the mean over the agents that reported it, ``[num_envs, 1]``; NaN if none did."""
-    by_key: dict[str, list[torch.Tensor]] = {}
-    for (_, key), value in infos.items():
-        by_key.setdefault(key, []).append(value)
-    return {key: torch.cat(parts, 1).nanmean(1, True) for key, parts in by_key.items()}

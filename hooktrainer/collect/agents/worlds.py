@@ -14,7 +14,7 @@ from ..collector import TIMEOUT
 from ..info import InfoKeys
 from .parallel_world import ParallelWorld, pettingzoo_factory
 from .vmas import VmasWorld
-from .world import Grouping, World
+from .world import AgentsWorld, Grouping
 
 VMAS = "vmas/"
 PETTINGZOO = "pettingzoo/"
@@ -31,7 +31,7 @@ def make_world(
     first_env: int = 0,
     workers: int = 0,
     timeout: float = TIMEOUT,
-) -> World:
+) -> AgentsWorld:
     """Make multi-agent environments.
 
     Args:
@@ -40,7 +40,7 @@ def make_world(
         num_envs: Number of environments.
         env_kwargs: Arguments of the environment.
         groups: Names of the agents by group; by default agents with equal spaces form a group.
-        info_keys: Keys of the agents' ``info`` that steps return, see `WorldStep`.
+        info_keys: Keys of the agents' ``info`` that steps return.
         device: Device of the tensors.
         first_env: Index of the first environment in the run.
         workers: Number of processes that step PettingZoo environments; 0 for this process.

@@ -12,10 +12,9 @@ from tensordict import NestedKey
 
 from ...base.space_parts import MASK
 from ..action_format import ActionFormat
-from ..actors import SomeEnvs
-from ..buffers import OutputBuffers
+from ..actors import Sampler, Stateless
+from ..buffers import ObservationRows
 from .functional_world import stream_keys, uniforms
-from .world_buffers import WorldBuffers
 
 _ACTIONS = 1  # purpose of the random streams
 
@@ -47,8 +46,14 @@ class WorldActions:
                 self._bounds = (_on(space.low, device), _on(space.high, device))
             self._draw_box = _BoxSampler(space, device)
 
-    def to_world(self, actions: torch.Tensor) -> torch.Tensor:
+    def sampler(self, buffers: ObservationRows, seed: int, first: int, num: int) -> Sampler:
+        """What draws random actions for ``num`` environments, the first of which is ``first``."""
+        keys = stream_keys(seed, _ACTIONS, first, num, self.numbers, self._device)
+        return WorldSampler(self, buffers, keys)
+
+    def to_world(self, actions: Any) -> torch.Tensor:
         """Convert the policy's actions ``[num_envs, *format.shape]``."""
+        actions = torch.as_tensor(actions)
         if actions.device != self._device:
             actions = actions.to(self._device, non_blocking=True)
         if self._one_hot:
@@ -85,55 +90,18 @@ class WorldActions:
         return torch.stack(chosen, -1).view(-1, *self.format.shape)
 
 
-class RandomWorldActor:
-    """An `Actor` with random actions, a function of seed, environment and step."""
+class WorldSampler(Stateless):
+    """A `Sampler` whose actions are a function of seed, environment and step."""
 
-    is_laid_out = True
-
-    def __init__(
-        self,
-        actions: WorldActions,
-        buffers: WorldBuffers,
-        num_envs: int,
-        horizon: int,
-        seed: int,
-        first_env: int,
-        device: torch.device,
-    ) -> None:
-        self.steps = 0
-        self._actions = actions
-        self._keys = stream_keys(seed, _ACTIONS, first_env, num_envs, actions.numbers, device)
-        self._outputs = OutputBuffers(num_envs, horizon)
-        self._outputs.allocate({"action": actions.draw(uniforms(self._keys, 0), None)})
+    def __init__(self, actions: WorldActions, buffers: ObservationRows, keys: torch.Tensor) -> None:
+        self._actions, self._keys = actions, keys
         names = [leaf.key for leaf in buffers.leaves]
         self._masks = buffers.inputs[names.index((MASK,))] if (MASK,) in names else None
 
-    def act(self, t: int) -> torch.Tensor:
-        """Sample actions among those the mask allows."""
+    def __call__(self, t: int, step: int) -> dict[NestedKey, torch.Tensor]:
+        """Draw actions among those the mask allows."""
         mask = None if self._masks is None else self._masks[t]
-        action = self._actions.draw(uniforms(self._keys, self.steps + t), mask)
-        self._outputs.write(t, {"action": action})
-        return action
-
-    def skip(self, t: int) -> None:
-        """Do nothing."""
-
-    def begin(self, envs: SomeEnvs) -> None:
-        """Do nothing."""
-
-    def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
-        """The actions of this rollout, ``[num_envs, time, ...]``."""
-        return self._outputs.tensors(blank)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return an empty state."""
-        return {}
-
-    def check(self, state_dict: dict[str, Any]) -> None:
-        """Do nothing."""
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Do nothing."""
+        return {"action": self._actions.draw(uniforms(self._keys, step), mask)}
 
 
 class _BoxSampler:

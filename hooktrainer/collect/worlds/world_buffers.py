@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from tensordict import NestedKey, TensorDict, unravel_key
+from tensordict import NestedKey, unravel_key
 
 from ...base.space_parts import Leaf
-from ...base.tensordicts import tensordict_of
 from ...errors import ConfigError
 from ..actors import Actor, WarmUp
-from ..buffers import env_first
+from ..buffers import Entries, OutputBuffers, env_first, place_outputs
 from .tensor_world import Observations, Outcome
 
 
 class WorldBuffers:
     """The buffers of a rollout, time first, allocated once.
 
-    ``reward``, ``terminated``, ``truncated``, ``done`` and each ``info`` are ``[time, num_envs]``.
+    ``reward``, ``terminated``, ``truncated`` and ``done`` are ``[time, num_envs]``.
     ``inputs`` are for each leaf ``time + 1`` rows ``[num_envs, *shape]``: the policy's inputs, and
     last its input of the next rollout.
     """
@@ -46,7 +45,9 @@ class WorldBuffers:
         self.terminated, self.truncated, self.done = (
             torch.zeros(shape, dtype=torch.bool, device=device) for _ in range(3)
         )
-        self.info = {name: torch.zeros(shape, device=device) for name in infos}
+        self.infos = tuple(infos)
+        self.entries = OutputBuffers(num_envs, horizon)
+        self.entries.allocate(dict.fromkeys(infos, self.reward[0]))
         self._starts = {
             key: torch.as_tensor(leaf.start).to(device)
             for key, leaf in zip(self.keys, leaves, strict=True)
@@ -58,7 +59,7 @@ class WorldBuffers:
             rows.unbind(0) for rows in (self.reward, self.terminated, self.truncated, self.done)
         ]
 
-    def put(self, observation: Observations, row: int = 0) -> None:
+    def put(self, observation: Observations, row: int) -> None:
         """Write an observation as the policy's input of step ``row``."""
         for rows, value in zip(self.inputs, self.values(observation), strict=True):
             rows[row].copy_(value)
@@ -78,8 +79,11 @@ class WorldBuffers:
             for afters, rows in zip(self._afters, self.inputs, strict=True):
                 ended = done.view(-1, *[1] * (afters[t].ndim - 1))
                 torch.where(ended, rows[t], rows[t + 1], out=afters[t])
-        for name, values in self.info.items():
-            _write_info(name, values[t], outcome.log)
+        entries = {name: _info(name, reward, outcome.log) for name in self.infos}
+        entries.update(outcome.entries or {})
+        if entries and not self.entries:
+            self.entries.allocate(entries)
+        self.entries.write(t, entries)
         return done
 
     def values(self, observation: Observations) -> list[torch.Tensor]:
@@ -109,34 +113,22 @@ class WorldBuffers:
         for observation in self._observation:
             observation[0].copy_(observation[-1])
 
-    def now(self) -> list[torch.Tensor]:
-        """Copies of the last observations."""
-        return [observation[-1].clone() for observation in self._observation]
-
-    def restore(self, rows: Sequence[torch.Tensor]) -> None:
-        """Write what `now` returned."""
-        for observation, row in zip(self._observation, rows, strict=True):
-            observation[-1].copy_(row)
-
-    def observations(self) -> tuple[dict[NestedKey, torch.Tensor], dict[NestedKey, torch.Tensor]]:
-        """Fresh ``[num_envs, time, ...]`` tensors: observations before and after the steps."""
-        before = {k: env_first(x[:-1]) for k, x in zip(self.keys, self._observation, strict=True)}
-        after = {k: env_first(x) for k, x in zip(self.keys, self._after, strict=True)}
-        return before, after
+    def observations(self) -> Iterator[tuple[NestedKey, torch.Tensor, torch.Tensor]]:
+        """By key, what was observed before and after the steps, ``[num_envs, time, ...]``."""
+        for key, before, after in zip(self.keys, self._observation, self._after, strict=True):
+            yield key, env_first(before[:-1]), env_first(after)
 
 
-def _write_info(name: str, row: torch.Tensor, log: Mapping[str, torch.Tensor] | None) -> None:
+def _info(name: str, like: torch.Tensor, log: Mapping[str, torch.Tensor] | None) -> torch.Tensor:
     value = None if log is None else log.get(name)
     if value is None:
-        row.fill_(float("nan"))
-        return
-    if value.numel() != row.numel():
+        return torch.full_like(like, float("nan"))
+    if value.numel() != like.numel():
         raise ConfigError(
             f"info_keys: the simulator logs {name!r} with the shape {list(value.shape)}, not one "
-            f"number for each of {row.numel()} environments: leave the key out; the log is among "
-            "the metrics anyway."
+            f"number for each of {like.numel()} environments: leave the key out."
         )
-    row.copy_(value.reshape(row.shape))
+    return value.reshape(like.shape)
 
 
 class Rows(NamedTuple):
@@ -154,11 +146,8 @@ class Rows(NamedTuple):
     sample: Mapping[NestedKey, torch.Tensor]
 
 
-Entries: TypeAlias = dict[NestedKey, Any]
-Parts: TypeAlias = tuple[Entries, Entries, torch.Tensor, torch.Tensor]
-"""Entries of a batch and of its ``"next"``; reward sums and lengths of the running episodes."""
-HIDDEN = ("collector", "final_hidden")
-"""Marks episode ends whose final observation is unknown."""
+Parts: TypeAlias = tuple[tuple[Entries, Entries, Entries], torch.Tensor, torch.Tensor]
+"""What `as_batch` takes; reward sums and lengths of the running episodes."""
 
 
 class BatchParts:
@@ -173,52 +162,27 @@ class BatchParts:
         Args:
             returns: Sums of rewards of the running episodes before the rollout, ``[num_envs]``.
             lengths: Their steps, int64 ``[num_envs]``.
-
-        Raises:
-            ConfigError: If the policy and the environment's log write the same entry.
         """
         buffers = self._buffers
-        device = buffers.reward.device
-        root: Entries
-        following: Entries
-        root, following = buffers.observations()
-        for key, tensor in self._actor.tensors().items():
-            placed = tensor if tensor.device == device else tensor.to(device)
-            if isinstance(key, tuple) and key[0] == "next":
-                following[unravel_key(key[1:])] = placed
-            else:
-                root[key] = placed
+        root, following = place_outputs(self._actor.tensors(), buffers.reward.device)
+        for key, before, after in buffers.observations():
+            root[key], following[key] = before, after
         rewards, done = buffers.reward, buffers.done
         returns = _sums_of_episodes(rewards.to(returns.dtype), done, returns)
         lengths = _sums_of_episodes(torch.ones_like(done, dtype=lengths.dtype), done, lengths)
-        following["reward"] = env_first(rewards).unsqueeze(-1)
-        following["done"] = env_first(done).unsqueeze(-1)
-        following["terminated"] = env_first(buffers.terminated).unsqueeze(-1)
-        following["truncated"] = env_first(buffers.truncated).unsqueeze(-1)
-        following["episode_reward"] = env_first(returns.to(rewards.dtype)).unsqueeze(-1)
-        following["step_count"] = env_first(lengths).unsqueeze(-1)
-        for name, values in buffers.info.items():
-            if name in following:
-                raise ConfigError(
-                    f"info_keys: the policy writes ('next', {name!r}) already. Let the world call "
-                    "it otherwise in its log."
-                )
-            following[name] = env_first(values).unsqueeze(-1)
+        given: Entries = {
+            "reward": env_first(rewards),
+            "done": env_first(done),
+            "terminated": env_first(buffers.terminated),
+            "truncated": env_first(buffers.truncated),
+            "episode_reward": env_first(returns.to(rewards.dtype)),
+            "step_count": env_first(lengths),
+        }
+        given |= buffers.entries.tensors()
+        given = {key: value.unsqueeze(-1) for key, value in given.items()}
         last = done[-1]
         rest = returns[-1].masked_fill(last, 0.0), lengths[-1].masked_fill(last, 0)
-        return root, following, *rest
-
-
-def as_batch(root: Entries, following: Entries, hidden: bool, device: torch.device) -> TensorDict:
-    """Build a batch; ``hidden`` marks final observations as unknown."""
-    done = following["done"]
-    for name in ("done", "terminated", "truncated"):
-        root[name] = torch.zeros_like(done)
-    size = done.shape[:2]
-    if hidden:
-        root[HIDDEN] = done.clone()
-    root["next"] = tensordict_of(following, size, device)
-    return tensordict_of(root, size, device)
+        return (root, following, given), *rest
 
 
 def _sums_of_episodes(

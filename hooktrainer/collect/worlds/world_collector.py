@@ -13,11 +13,12 @@ from tensordict.nn import InteractionType
 from tqdm.auto import tqdm
 
 from ...base.checks import share_equally
-from ...base.space_parts import leaves_of
+from ...base.space_parts import Leaf, leaves_of
 from ...errors import ConfigError, StateMismatchError
 from ...graphs.compiling import CannotCompileError, Graph, GraphOr
 from ...loop.timing import Timing
-from ..actors import Actor, FunctionActor, Policy, WarmUp, learn_outputs
+from ..actors import FunctionActor, Policy, learn_outputs
+from ..buffers import as_batch
 from ..episodes_collector import (
     EpisodesCollector,
     Workers,
@@ -26,11 +27,11 @@ from ..episodes_collector import (
     warn_of_lost,
 )
 from ..info import check_info_keys
-from ..module_actor import actor_of
+from ..rollout import AnyRollout
 from .functional_world import Carry, FunctionalWorld
-from .tensor_world import TensorWorld
-from .world_actions import RandomWorldActor, WorldActions
-from .world_buffers import BatchParts, Parts, Rows, WorldBuffers, as_batch
+from .tensor_world import AnyWorld, TensorWorld
+from .world_actions import WorldActions
+from .world_buffers import BatchParts, Parts, Rows, WorldBuffers
 from .world_ids import check_can_share, make_tensor_world
 
 
@@ -153,6 +154,7 @@ class WorldCollector(EpisodesCollector):
     def _make_rollout(self) -> WorldRollout:
         return WorldRollout(
             self.world,
+            self._leaves(),
             self.policy,
             self._horizon,
             actions=self._actions,
@@ -162,6 +164,9 @@ class WorldCollector(EpisodesCollector):
             info_keys=self._info_keys,
             compiles=self._compile,
         )
+
+    def _leaves(self) -> Sequence[Leaf]:
+        return leaves_of(self.world.observation_space)
 
     def register(self, trainer: Any) -> None:
         """Log the simulator's log."""
@@ -197,16 +202,35 @@ class WorldCollector(EpisodesCollector):
         share_equally(self.num_envs, number, "num_envs")
 
 
-class WorldRollout:
-    """Steps tensor environments with a policy and makes batches, without waiting for the device."""
+class WorldRollout(AnyRollout):
+    """Steps tensor environments with a policy and makes batches, without waiting for the device.
+
+    Args:
+        world: The environments.
+        leaves: The arrays that they observe.
+        policy: What acts; ``None`` for random actions.
+        horizon: Steps of a rollout.
+        actions: The format of actions for the policy and the world, and what draws them.
+        seed: The run's seed.
+        first_env: Index of the first environment in the run.
+        policy_device: Where the policy computes.
+        info_keys: Entries of the world's log that batches hold.
+        compiles: Whether steps are compiled.
+
+    Attributes:
+        log: The mean of the world's log over the last batch.
+    """
+
+    _in_full = False
 
     def __init__(
         self,
-        world: TensorWorld,
+        world: AnyWorld,
+        leaves: Sequence[Leaf],
         policy: Policy | None,
         horizon: int,
         *,
-        actions: WorldActions,
+        actions: Any,
         seed: int,
         first_env: int,
         policy_device: torch.device,
@@ -215,96 +239,56 @@ class WorldRollout:
     ) -> None:
         num_envs, device = world.num_envs, world.device
         self._world, self._horizon, self._actions = world, horizon, actions
-        self._policy = policy
-        self._buffers = WorldBuffers(
-            leaves_of(world.observation_space), num_envs, horizon, device, info_keys
-        )
-        self._random = RandomWorldActor(
-            actions, self._buffers, num_envs, horizon, seed, first_env, device
-        )
-        self._actor: Actor = self._random
-        if policy is not None:
-            self._actor = actor_of(
-                policy, self._buffers, actions.format, num_envs, horizon, policy_device
-            )
-        self._warm_up = WarmUp(self._actor, self._random)
-        self._policy_device = policy_device
+        self._take = actions.to_world
+        self._buffers = buffers = WorldBuffers(leaves, num_envs, horizon, device, info_keys)
+        sampler = actions.sampler(buffers, seed, first_env, num_envs)
+        self._set_actors(policy, buffers, actions.format, num_envs, policy_device, sampler)
         self._moves = policy_device != device
         # Sums of many small numbers: in double precision where the device has it.
         wide = torch.float32 if device.type == "mps" else torch.float64
         self._returns = torch.zeros(num_envs, dtype=wide, device=device)
         self._lengths = torch.zeros(num_envs, dtype=torch.int64, device=device)
-        self._is_running = False
-        self._parts: Callable[..., Parts] = BatchParts(self._actor, self._buffers)
+        self._parts: Callable[..., Parts] = BatchParts(self._actor, buffers)
         self._compiled = self._compile(policy) if compiles else None
         self._rows: list[Rows] = []  # buffers of the compiled steps
+        self._hides_final = False
+        self._logged: dict[str, list[torch.Tensor]] = {}
         self.log: dict[str, torch.Tensor] = {}
 
-    def abandon(self) -> None:
-        """Start the next batch with new episodes."""
-        self._is_running = False
-
-    def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
-        """Step all environments ``horizon`` times and return the transitions.
-
-        If it fails, the running episodes are abandoned. On a GPU the times are those of launching
-        the work.
-        """
-        is_running, self._is_running = self._is_running, False
-        buffers, self._random.steps = self._buffers, steps
-        if is_running:
-            buffers.carry()
-        else:
-            self._begin()
-        if warm_up and not self._actor.is_laid_out:
-            learn_outputs(self._actor, self._policy_device)
-        batch = self._made(timing, warm_up)
-        self._is_running = True
-        return batch
-
-    def _made(self, timing: Timing, warm_up: bool) -> TensorDict:
-        actor: Actor | WarmUp = self._warm_up if warm_up else self._actor
-        if self._compiled is None or warm_up:
-            hidden = self._step(actor, timing)
-        else:
-            hidden = self._step_at_once(self._compiled, actor, timing)
-        with timing.phase("collect/transfer"):
-            parts = self._parts if actor is self._actor else BatchParts(actor, self._buffers)
-            root, following, self._returns, self._lengths = parts(self._returns, self._lengths)
-            return as_batch(root, following, hidden, self._world.device)
-
     def _begin(self) -> None:
-        self._buffers.put(self._world.reset())
+        self._buffers.put(self._world.reset(), -1)
         self._returns.zero_()
         self._lengths.zero_()
         self._actor.begin(
             torch.ones_like(self._lengths, dtype=torch.bool, device=self._policy_device)
         )
 
-    def _step(self, actor: Actor | WarmUp, timing: Timing) -> bool:
-        """Make all steps eagerly; returns whether final observations are unknown."""
-        act = timing.traced("collect/inference", actor.act)
-        step = timing.traced("collect/env", self._world.step)
-        to_world, write, log_means = self._actions.to_world, self._buffers.write, _LogMeans()
-        inference = stepping = 0.0
-        hidden = False
-        now = perf_counter()
-        for t in range(self._horizon):
-            actions = act(t)
-            acted = perf_counter()
-            outcome = step(to_world(torch.as_tensor(actions)))
-            done = write(t, outcome)
-            actor.begin(done.to(self._policy_device) if self._moves else done)
-            if outcome.log:
-                log_means.add(outcome.log)
-            hidden |= outcome.final is None
-            inference += acted - now
-            now = perf_counter()
-            stepping += now - acted
-        self.log = log_means.means()
-        timing.add("collect/inference", inference)
-        timing.add("collect/env", stepping)
-        return hidden
+    def _collect(self, timing: Timing, actor: Any) -> TensorDict:
+        self._hides_final = False
+        self._logged = {}
+        if self._compiled is None or actor is not self._actor:
+            self._step(timing, actor)
+        else:
+            self._step_at_once(self._compiled, actor, timing)
+        with timing.phase("collect/transfer"):
+            self.log = {
+                name: torch.stack(values).nanmean() for name, values in self._logged.items()
+            }
+            parts = self._parts if actor is self._actor else BatchParts(actor, self._buffers)
+            entries, self._returns, self._lengths = parts(self._returns, self._lengths)
+            batch = as_batch(*entries, self._world.device)
+            if self._hides_final:
+                batch["collector", "final_hidden"] = batch["next", "done"].clone()
+            return batch
+
+    def _advance(self, t: int, actions: Any, actor: Any) -> object:
+        outcome = self._world.step(actions)
+        done = self._buffers.write(t, outcome)
+        actor.begin(done.to(self._policy_device) if self._moves else done)
+        for name, value in (outcome.log or {}).items():
+            self._logged.setdefault(name, []).append(value.float().nanmean())
+        self._hides_final |= outcome.final is None
+        return False
 
     def _compile(self, policy: Any) -> CompiledSteps:
         """The compiled steps of environment and policy."""
@@ -325,8 +309,8 @@ class WorldRollout:
         steps = WorldSteps(world, sample, keys, self._actions, self._buffers)
         return CompiledSteps(steps, tqdm.write)
 
-    def _step_at_once(self, compiled: CompiledSteps, actor: Any, timing: Timing) -> bool:
-        """Make all steps by compiled graphs; returns whether final observations are unknown."""
+    def _step_at_once(self, compiled: CompiledSteps, actor: Any, timing: Timing) -> None:
+        """Make all steps by compiled graphs."""
         world = self._world
         assert isinstance(world, FunctionalWorld)
         if not self._actor.is_laid_out:
@@ -345,59 +329,40 @@ class WorldRollout:
             _log.warning(
                 "the steps of %s cannot be compiled, and are made eagerly: %s", world.name, error
             )
-            return self._step(actor, timing)
+            self._step(timing, actor)
+            return
         timing.add("collect/env", perf_counter() - start)
-        return False
 
     def state_dict(self) -> dict[str, Any]:
         """Everything the next rollout depends on, except the policy's parameters."""
-        running = None
-        if self._is_running:
-            running = {
-                "world": self._world.state_dict(),
-                "observations": self._buffers.now(),
-                "returns": self._returns.clone(),
-                "lengths": self._lengths.clone(),
-            }
-        return {"policy": self._actor.state_dict(), "running": running}
+        return {**super().state_dict(), "world": self._world.state_dict()}
 
-    def check(self, state_dict: Mapping[str, Any]) -> None:
+    def _running(self) -> dict[str, Any]:
+        return {
+            "observations": [rows[-1].clone() for rows in self._buffers.inputs],
+            "returns": self._returns.clone(),
+            "lengths": self._lengths.clone(),
+        }
+
+    def check(self, state_dict: dict[str, Any]) -> None:
         """Raises StateMismatchError if the state is of another environment or policy."""
-        self._actor.check(state_dict["policy"])
-        if state_dict["running"] is not None:
-            saved = [list(x.shape) for x in state_dict["running"]["observations"]]
-            own = [list(rows[0].shape) for rows in self._buffers.inputs]
-            if saved != own:
-                raise StateMismatchError(
-                    f"The saved observations have the shapes {saved}, those of this collector "
-                    f"{own}."
-                )
+        if "world" not in state_dict:
+            raise StateMismatchError("The saved collector stepped no environments of tensors.")
+        super().check(state_dict)
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> list[int]:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Sequence[int]:
         """Restore a `state_dict` that `check` accepted."""
-        self._actor.load_state_dict(state_dict["policy"])
-        running = state_dict["running"]
-        self._is_running = False
-        if running is not None and self._world.load_state_dict(running["world"]):
-            self._buffers.restore(running["observations"])
-            self._returns.copy_(running["returns"])
-            self._lengths.copy_(running["lengths"])
-            self._is_running = True
+        goes_on = self._world.load_state_dict(state_dict["world"])
+        running = state_dict["running"] if goes_on else None
+        return super().load_state_dict({**state_dict, "running": running})
+
+    def _restore(self, saved: dict[str, Any]) -> Sequence[int]:
+        for rows, saved_row in zip(self._buffers.inputs, saved["observations"], strict=True):
+            rows[-1].copy_(saved_row)
+        self._returns.copy_(saved["returns"])
+        self._lengths.copy_(saved["lengths"])
+        self._is_running = True
         return []
-
-
-class _LogMeans:
-    """The simulator's log, averaged over the steps that have a value."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, list[torch.Tensor]] = {}
-
-    def add(self, log: Mapping[str, torch.Tensor]) -> None:
-        for name, value in log.items():
-            self._values.setdefault(name, []).append(value.float().nanmean())
-
-    def means(self) -> dict[str, torch.Tensor]:
-        return {name: torch.stack(values).nanmean() for name, values in self._values.items()}
 
 
 STEPS = 8
