@@ -237,9 +237,11 @@ class Rollout(AnyRollout):
 
     def check(self, state_dict: dict[str, Any]) -> None:
         """Raise a `StateMismatchError` if the state comes from other environments or policies."""
+        if (saved := state_dict["running"]) is not None:
+            self._check_kind(saved)
         super().check(state_dict)
-        if (saved := state_dict["running"]) is None:
-            return
+
+    def _check_kind(self, saved: dict[str, Any]) -> None:
         if saved["kind"] != self._group.kind:
             raise StateMismatchError(
                 f"The saved collector stepped {one_line(saved['kind'])}, this one steps "
