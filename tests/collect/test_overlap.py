@@ -9,7 +9,7 @@ import pytest
 import torch
 from overlap_envs import Pictures, Slow, Stamp, plain
 from tensordict import TensorDict
-from tensordict.nn import InteractionType, probabilistic, set_interaction_type
+from tensordict.nn import InteractionType, set_interaction_type
 from toy_envs import Counter
 
 from hooktrainer import ConfigError, OverlappedCollector, StateMismatchError
@@ -363,20 +363,6 @@ def test_a_thread_explores_while_the_learner_does_not():
         batch = collector.collect()
     assert batch["action"].unique().tolist() == [1]
     collector.shutdown()
-
-
-def test_tensordict_is_restored_after_the_last_thread():
-    shared = probabilistic._interaction_type
-    one, other = overlapped(Stamp(), 1), overlapped(Stamp(), 1)
-    one.collect()
-    other.collect()
-    with set_interaction_type(InteractionType.MEAN):
-        one.shutdown()
-        assert probabilistic._interaction_type is not shared
-        other.shutdown()
-        assert probabilistic._interaction_type is shared
-        assert probabilistic.interaction_type() is InteractionType.MEAN
-    assert probabilistic.interaction_type() is None
 
 
 def test_a_thread_has_environments_and_a_policy_of_its_own():

@@ -30,7 +30,7 @@ def overlapped(env, mode="process", depth=1, timeout=60.0, **options) -> Overlap
 
 
 def pid(collector) -> int:
-    return collector._prefetcher._worker.pid
+    return collector._worker.pid
 
 
 def is_alive(process: int) -> bool:
@@ -118,7 +118,7 @@ def test_shutting_down_in_the_middle_of_a_batch():
     collector = overlapped(waits_for_ever)
     collector.start()
     process = pid(collector)
-    collector._prefetcher.ask(0)
+    collector._request()
     time.sleep(0.2)
     started = time.monotonic()
     collector.shutdown()

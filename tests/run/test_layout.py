@@ -30,7 +30,7 @@ def test_no_time_to_answer_is_refused(seconds):
 def test_a_process_that_collects_ahead_is_waited_for_as_long_as_asked(trainer):
     Layout.of(RunConfig(total_frames=1, overlap=1, timeout=7.0), Ranks()).apply(trainer)
     assert isinstance(trainer.collector, OverlappedCollector)
-    assert trainer.collector._prefetcher._timeout == 7.0
+    assert trainer.collector._timeout == 7.0
 
 
 def test_so_are_those_that_step_environments(trainer):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from tensordict import TensorDictBase
@@ -14,10 +14,18 @@ from ...errors import ConfigError
 from ...loop.metrics import Total
 from ...loop.stateful import fitting, mismatches
 from ...loop.timing import Timing
-from ..collector import TIMEOUT, Collector, Weights, check_can_follow, weights_of
+from ..collector import TIMEOUT, Weights, check_can_follow, weights_of
 from ..episodes_collector import OVERLAP, collector_state
 from ..remote_collector import RemoteCollector, stamped, version_of
 from .server import Collected, ProcessWorker, Request, ThreadWorker
+
+Mode = Literal["process", "thread"]
+_STREAM = 1  # separates the worker's random numbers from others with the run's seed
+_CHOICES = {
+    "mode": get_args(Mode),
+    "weights": ("fixed", "newest"),
+    "when_old": ("wait", "drop"),
+}
 
 
 class OverlappedCollector(RemoteCollector):
@@ -87,9 +95,13 @@ class OverlappedCollector(RemoteCollector):
         when_old: Literal["wait", "drop"] = "wait",
         timeout: float = TIMEOUT,
     ) -> None:
-        _check_choice("mode", mode, ("process", "thread"))
-        _check_choice("weights", weights, ("fixed", "newest"))
-        _check_choice("when_old", when_old, ("wait", "drop"))
+        given = {"mode": mode, "weights": weights, "when_old": when_old}
+        for name, choices in _CHOICES.items():
+            if given[name] not in choices:
+                raise ConfigError(
+                    f"OverlappedCollector({name}={given[name]!r}): pass "
+                    f"{' or '.join(map(repr, choices))}."
+                )
         for name, value in (("depth", depth), ("max_age", max_age)):
             if value is not None and (not isinstance(value, int) or value < 0):
                 raise ConfigError(f"OverlappedCollector({name}={value!r}): pass 0 or more.")
@@ -106,14 +118,20 @@ class OverlappedCollector(RemoteCollector):
         repeatable = depth == 0 or (mode == "process" and weights == "fixed")
         if self.resumes == "exactly" and not repeatable:
             self.resumes = "partly"
-        newest = weights == "newest"
-        self._prefetcher = Prefetcher(self._collector, mode, newest=newest, timeout=timeout)
-        self._prefetcher.timing = self.timing
+        # The worker starts with the first request. Until then all calls go to the collector here;
+        # afterwards that one is closed, and the worker has a copy.
+        self._worker: ProcessWorker | ThreadWorker | None = None
+        self._ready: deque[TensorDictBase] = deque()
+        self._under_way = 0
+        self._sent = -1  # version of the weights that the worker has
+        self._share = 0  # index of this learner among several
+        self._rng: dict[str, Any] | None = None  # the random state with which a process starts
+        self._timeout = timeout
 
     @property
     def ahead(self) -> int:
         """Number of batches that are ready or in progress."""
-        return len(self._prefetcher)
+        return len(self._ready) + self._under_way
 
     @property
     def timing(self) -> Timing:
@@ -122,7 +140,7 @@ class OverlappedCollector(RemoteCollector):
 
     @timing.setter
     def timing(self, timing: Timing) -> None:
-        self._timing = self._prefetcher.timing = timing
+        self._timing = timing
         if not self.depth:
             self._collector.timing = timing
 
@@ -139,13 +157,30 @@ class OverlappedCollector(RemoteCollector):
         if self.weights == "newest":
             trainer.register_op("post_steps", self.update_policy_weights_)
 
-    # -- collecting ------------------------------------------------------------------------------
+    # -- batches ---------------------------------------------------------------------------------
 
     def _start(self) -> None:
         if not self.depth:
             self._collector.start()
-        elif not self._prefetcher.has_begun:
-            self._prefetcher.begin(self._updates)
+        elif self._worker is None:
+            self._begin()
+
+    def _begin(self) -> ProcessWorker | ThreadWorker:
+        """Start the worker with the present weights."""
+        newest = self.weights == "newest"
+        if self.mode == "thread":
+            self._worker = ThreadWorker(self._collector, newest, self._timeout)
+        else:
+            entropy = self._entropy(self._collector.seed)
+            self._worker = ProcessWorker(self._collector, newest, self._timeout, entropy, self._rng)
+        self._sent = self._updates
+        return self._worker
+
+    def _entropy(self, seed: int | None) -> tuple[int, ...] | None:
+        """What a process's random numbers are seeded from; a thread shares the learner's."""
+        if self.mode == "thread":
+            return None
+        return (torch.initial_seed() if seed is None else seed, self._share, _STREAM)
 
     def _take(self) -> TensorDictBase:
         """Wait for the next batch."""
@@ -156,31 +191,79 @@ class OverlappedCollector(RemoteCollector):
                 return batch
             self.dropped += 1
 
+    def _next(self) -> TensorDictBase:
+        if not self.ahead:
+            if not self.depth:
+                return stamped(self._collector.collect(), self._updates)
+            self._request()
+        return self._ready.popleft() if self._ready else self._receive()
+
     def _ask(self) -> None:
         limit = self.depth
         if self.when_old == "wait" and self.max_age is not None:
             limit = min(limit, self.max_age)
         while self.ahead < limit and self._wants_more(self.ahead):
-            self._prefetcher.ask(self._updates)
+            self._request()
 
-    def _next(self) -> TensorDictBase:
-        if not self.ahead:
-            if not self.depth:
-                return stamped(self._collector.collect(), self._updates)
-            self._prefetcher.ask(self._updates)
-        return self._prefetcher.take()
+    def _request(self) -> None:
+        """Request a batch with the present weights."""
+        worker, version = self._worker or self._begin(), self._updates
+        with self.timing.phase("sync_weights"):
+            weights = None if self._sent == version else self._weights()
+            self._sent = version
+            worker.send(Request("collect", (version, weights, self.timing.trace is not None)))
+        self._under_way += 1
+
+    def _receive(self) -> TensorDictBase:
+        assert self._worker is not None
+        self._under_way -= 1  # an error is an answer too
+        collected: Collected = self._worker.receive()
+        for name, seconds in collected.times.items():
+            self.timing.add(f"worker/{name}", seconds)
+        if self.timing.trace is not None:
+            name, pid = self._worker.name, self._worker.pid
+            self.timing.trace.extend(collected.spans, thread=name, pid=pid)
+        return stamped(collected.batch, collected.version)
+
+    def _wait(self) -> None:
+        """Wait until all batches are ready."""
+        while self._under_way:
+            with suppress(StopIteration):  # raised again by the next request
+                self._ready.append(self._receive())
+
+    def _weights(self) -> Weights | None:
+        # A thread gets copies; for a process they are copied when they are sent.
+        return weights_of(self._collector.policy, copies=self.mode == "thread")
+
+    def _call(self, method: str, *args: Any) -> Any:
+        """Call a method of the worker; no batch may be in progress."""
+        assert self._worker is not None
+        self._worker.send(Request(method, args))
+        return self._worker.receive()
 
     # -- the collector contract ------------------------------------------------------------------
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
-        """Restart all environments, seeded from ``seed``."""
-        self._prefetcher.set_seed(seed)
+        """Restart all environments, seeded from ``seed``, and a process's random numbers."""
+        self._discard()
+        if self._worker is None:
+            self._collector.set_seed(seed)
+        else:
+            self._call("set_seed", seed, self._entropy(seed))
         self.seed = seed
         return seed if static_seed else seed + 1
 
     def reset(self) -> None:
         """Abandon the running episodes: the next batch starts with new ones."""
-        self._prefetcher.reset()
+        self._discard()
+        if self._worker is None:
+            self._collector.reset()
+        else:
+            self._call("reset")
+
+    def _discard(self) -> None:
+        self._wait()
+        self._ready.clear()
 
     def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
         """Update the learner's policy, as the collector does.
@@ -189,15 +272,17 @@ class OverlappedCollector(RemoteCollector):
         next requested batch does, and nothing needs to be called.
         """
         super().update_policy_weights_(policy_or_weights)
-        self._prefetcher.publish(self._updates)
+        if self._worker is not None and self.weights == "newest":
+            self._worker.send(Request("adopt", (self._updates, self._weights())))
+            self._sent = self._updates
 
     def shard(self, rank: int, world_size: int) -> None:
         """Keep one process's share of the environments. Each process has its own worker."""
-        if self._prefetcher.has_begun:
+        if self._worker is not None:
             raise ConfigError("shard() was called after the first batch.")
         self._collector.shard(rank, world_size)
         self._describe()
-        self._prefetcher.share = rank
+        self._share = rank
 
     def check_shares(self, number: int) -> None:
         """Raises ConfigError if the collector cannot be divided."""
@@ -215,15 +300,19 @@ class OverlappedCollector(RemoteCollector):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs; waits for the batches in progress and includes them."""
-        state = self._prefetcher.state()
+        self._wait()
+        if self._worker is None:
+            state, rng = self._collector.state_dict(), self._rng
+        else:
+            state, rng = self._call("state")
         return {
-            "collector": state["collector"],
+            "collector": state,
             OVERLAP: {
                 "updates": self._updates,
                 "frames": self.frames,
                 "dropped": self.dropped,
-                "batches": [batch.copy() for batch in self._prefetcher.batches],
-                "rng": state["rng"],
+                "batches": [batch.copy() for batch in self._ready],
+                "rng": rng if self.mode == "process" else None,
             },
         }
 
@@ -243,17 +332,26 @@ class OverlappedCollector(RemoteCollector):
         """
         own = state_dict["collector"] if OVERLAP in state_dict else state_dict
         ours = state_dict.get(OVERLAP, {})
-        self._prefetcher.load(own, ours.get("rng"))
-        self._prefetcher.put(ours.get("batches", []))
+        self._discard()
+        self._rng = ours.get("rng")
+        self._sent = -1  # the worker has other weights
+        if self._worker is None:
+            self._collector.load_state_dict(own)
+        else:
+            self._call("load", own, self._rng)
+        self._ready.extend(ours.get("batches", []))
         self._updates = ours.get("updates", 0)
         self.frames = ours.get("frames", own.get("frames", 0))
         self.dropped = ours.get("dropped", 0)
 
     def _close(self) -> None:
-        self._prefetcher.close()
+        if self._worker is None:
+            self._collector.shutdown()
+        else:
+            self._worker.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._prefetcher.has_begun:
+        if self._worker is not None:
             raise TypeError(
                 "a collector that has begun to collect ahead cannot be copied or pickled; give "
                 "its state_dict() to another one."
@@ -266,171 +364,3 @@ class OverlappedCollector(RemoteCollector):
             f"OverlappedCollector({self._collector!r}, depth={self.depth}, mode={self.mode}, "
             f"weights={self.weights}, resumed {resumed})"
         )
-
-
-def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ConfigError(
-            f"OverlappedCollector({name}={value!r}): pass {' or '.join(map(repr, choices))}."
-        )
-
-
-Mode = Literal["process", "thread"]
-_STREAM = 1  # separates the worker's random numbers from others with the run's seed
-
-
-class Prefetcher:
-    """Requests batches from a worker and returns them in order.
-
-    The worker starts with the first request. Until then all calls go to the collector here;
-    afterwards that one is closed, and the worker has a copy. `timing` receives the worker's times.
-    `share` is the index of this learner among several, and `rng` the random state with which a
-    process starts.
-    """
-
-    def __init__(self, collector: Collector, mode: Mode, *, newest: bool, timeout: float) -> None:
-        self.timing = Timing()
-        self.share = 0
-        self.rng: dict[str, Any] | None = None
-        self._collector = collector
-        self._mode = mode
-        self._newest = newest
-        self._timeout = timeout
-        self._worker: ProcessWorker | ThreadWorker | None = None
-        self._ready: deque[TensorDictBase] = deque()
-        self._under_way = 0
-        self._sent = -1  # version of the weights that the worker has
-
-    def __len__(self) -> int:
-        return len(self._ready) + self._under_way
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the worker has started."""
-        return self._worker is not None
-
-    @property
-    def batches(self) -> list[TensorDictBase]:
-        """The batches that are ready."""
-        return list(self._ready)
-
-    # -- batches ---------------------------------------------------------------------------------
-
-    def ask(self, version: int) -> None:
-        """Request a batch with the present weights, whose version is ``version``."""
-        worker = self._worker or self.begin(version)
-        with self.timing.phase("sync_weights"):
-            weights = None if self._sent == version else self._weights()
-            self._sent = version
-            worker.send(Request("collect", (version, weights, self.timing.trace is not None)))
-        self._under_way += 1
-
-    def take(self) -> TensorDictBase:
-        """Wait for the batch that was requested first."""
-        return self._ready.popleft() if self._ready else self._receive()
-
-    def put(self, batches: Iterable[TensorDictBase]) -> None:
-        """Add batches that are ready."""
-        self._ready.extend(batches)
-
-    def wait(self) -> None:
-        """Wait until all batches are ready."""
-        while self._under_way:
-            with suppress(StopIteration):  # raised again by the next request
-                self._ready.append(self._receive())
-
-    def discard(self) -> None:
-        """Drop all batches."""
-        while self._under_way:
-            with suppress(StopIteration):
-                self._receive()
-        self._ready.clear()
-
-    def _receive(self) -> TensorDictBase:
-        assert self._worker is not None
-        self._under_way -= 1  # an error is an answer too
-        collected: Collected = self._worker.receive()
-        for name, seconds in collected.times.items():
-            self.timing.add(f"worker/{name}", seconds)
-        if self.timing.trace is not None:
-            name, pid = self._worker.name, self._worker.pid
-            self.timing.trace.extend(collected.spans, thread=name, pid=pid)
-        return stamped(collected.batch, collected.version)
-
-    # -- weights ---------------------------------------------------------------------------------
-
-    def publish(self, version: int) -> None:
-        """Send the present weights for the next batch that starts."""
-        if self._worker is not None and self._newest:
-            self._worker.send(Request("adopt", (version, self._weights())))
-            self._sent = version
-
-    def _weights(self) -> Weights | None:
-        # A thread gets copies; for a process they are copied when they are sent.
-        return weights_of(self._collector.policy, copies=self._mode == "thread")
-
-    # -- the worker ------------------------------------------------------------------------------
-
-    def begin(self, version: int) -> ProcessWorker | ThreadWorker:
-        """Start the worker with the present weights."""
-        kind = ProcessWorker if self._mode == "process" else ThreadWorker
-        self._worker = worker = kind(self._collector, self._newest, self._timeout)
-        self._sent = version
-        if self._mode == "process":
-            self._seed_generators(self._collector.seed)
-            if self.rng is not None:
-                self._call("set_rng_state", self.rng)
-        return worker
-
-    def set_seed(self, seed: int) -> None:
-        """Restart the environments and a process's random numbers."""
-        self.discard()
-        if self._worker is None:
-            self._collector.set_seed(seed)
-            return
-        self._call("set_seed", seed)
-        if self._mode == "process":
-            self._seed_generators(seed)
-
-    def reset(self) -> None:
-        """Abandon the running episodes."""
-        self.discard()
-        if self._worker is not None:
-            self._call("reset")
-        else:
-            self._collector.reset()
-
-    def state(self) -> dict[str, Any]:
-        """Wait for all batches; the collector's state and, in a process, the random generators'."""
-        self.wait()
-        if self._worker is None:
-            return {"collector": self._collector.state_dict(), "rng": self.rng}
-        state: dict[str, Any] = self._call("state")
-        return state if self._mode == "process" else {**state, "rng": None}
-
-    def load(self, state: dict[str, Any], rng: dict[str, Any] | None) -> None:
-        """Restore what `state` returned."""
-        self.discard()
-        self.rng = rng
-        self._sent = -1  # the worker has other weights
-        if self._worker is None:
-            self._collector.load_state_dict(state)
-        else:
-            self._call("load", state, rng)
-
-    def close(self) -> None:
-        """Stop the worker, during a batch if necessary."""
-        if self._worker is None:
-            self._collector.shutdown()
-        else:
-            self._worker.close()
-
-    def _seed_generators(self, seed: int | None) -> None:
-        entropy = torch.initial_seed() if seed is None else seed
-        self._call("seed_generators", (entropy, self.share, _STREAM))
-
-    def _call(self, method: str, *args: Any) -> Any:
-        """Call a method of the worker; no batch may be in progress."""
-        assert self._worker is not None
-        self._worker.send(Request(method, args))
-        return self._worker.receive()

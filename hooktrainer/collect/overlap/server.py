@@ -133,9 +133,9 @@ class CollectorServer:
         spans = self._timing.trace.take() if self._timing.trace is not None else []
         return Collected(batch, self._version, times or {"collect": end - start}, spans)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The state of the collector and of the random generators."""
-        return {"collector": self._collector.state_dict(), "rng": rng_state()}
+        return self._collector.state_dict(), rng_state()
 
     def load(self, state: dict[str, Any], rng: dict[str, Any] | None) -> None:
         """Restore the collector and, if given, the random generators."""
@@ -144,24 +144,22 @@ class CollectorServer:
         if rng is not None:
             set_rng_state(rng)
 
-    def set_rng_state(self, rng: dict[str, Any]) -> None:
-        """Set the state of the random generators."""
-        set_rng_state(rng)
-
-    def set_seed(self, seed: int) -> None:
-        """Restart the environments."""
+    def set_seed(self, seed: int, entropy: tuple[int, ...] | None) -> None:
+        """Restart the environments and, if ``entropy`` is given, the global random generators."""
         self._collector.set_seed(seed)
-
-    def seed_generators(self, entropy: tuple[int, ...]) -> None:
-        """Seed the global random generators."""
-        seed = int(np.random.SeedSequence(entropy).generate_state(1, np.uint32)[0])
-        random.seed(seed)
-        np.random.seed(seed)
-        torch.manual_seed(seed)
+        if entropy is not None:
+            _seed_generators(entropy)
 
     def reset(self) -> None:
         """Abandon the running episodes."""
         self._collector.reset()
+
+
+def _seed_generators(entropy: tuple[int, ...]) -> None:
+    seed = int(np.random.SeedSequence(entropy).generate_state(1, np.uint32)[0])
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
 
 
 _GRACE = 5.0  # seconds that a batch in progress has to end
@@ -186,7 +184,8 @@ class ThreadWorker:
                 "environments by id or factory, and a policy that copy.deepcopy takes."
             ) from error
         collector.shutdown()
-        _INTERACTION_TYPES.separate()
+        if not isinstance(shared := probabilistic._interaction_type, _PerThread):
+            probabilistic._interaction_type = _PerThread(shared.get_mode())
         self._timeout = timeout
         self._inbox = Inbox()
         self._answers: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
@@ -231,12 +230,13 @@ class ThreadWorker:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        else:
-            _INTERACTION_TYPES.join()
 
 
 class _PerThread(threading.local):
-    """A thread-local replacement of tensordict's interaction type."""
+    """The interaction type of each thread, in the place of tensordict's, which all threads share.
+
+    A deterministic evaluation in the learner would stop exploration in a collecting thread.
+    """
 
     def __init__(self, first: Any) -> None:
         self._mode = first
@@ -248,40 +248,6 @@ class _PerThread(threading.local):
         self._mode = mode
 
 
-class _InteractionTypes:
-    """Keeps the interaction types of threads apart while threads collect.
-
-    tensordict has one private variable for all threads. A deterministic evaluation in the learner
-    would stop exploration in a collecting thread. So a thread-local object replaces it while such
-    threads live.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._threads = 0
-        self._shared: Any = None
-
-    def separate(self) -> None:
-        """Count one more collecting thread."""
-        with self._lock:
-            if not self._threads:
-                self._shared = probabilistic._interaction_type
-                probabilistic._interaction_type = _PerThread(self._shared.get_mode())
-            self._threads += 1
-
-    def join(self) -> None:
-        """Count one less; after the last, restore tensordict's object in this thread's mode."""
-        with self._lock:
-            self._threads -= 1
-            if not self._threads:
-                self._shared.set_mode(probabilistic._interaction_type.get_mode())
-                probabilistic._interaction_type = self._shared
-
-
-_INTERACTION_TYPES = _InteractionTypes()  # one per process, like the variable it replaces
-NAME = "the collecting process"
-
-
 class ProcessWorker:
     """A process that collects with a copy of a collector, which is shut down.
 
@@ -289,11 +255,18 @@ class ProcessWorker:
         ConfigError: If the collector cannot be pickled.
     """
 
-    name = NAME
+    name = "the collecting process"
 
-    def __init__(self, collector: Any, newest: bool, timeout: float) -> None:
+    def __init__(
+        self,
+        collector: Any,
+        newest: bool,
+        timeout: float,
+        entropy: tuple[int, ...] | None,
+        rng: dict[str, Any] | None,
+    ) -> None:
         try:
-            payload = packing.dump(collector)
+            payload = packing.dump((collector, newest, entropy, rng))
         except Exception as error:
             raise ConfigError(
                 f"{type(collector).__name__} cannot be sent to another process: {error}. Give it "
@@ -301,7 +274,7 @@ class ProcessWorker:
             ) from error
         collector.shutdown()
         settings = (torch.get_num_threads(), torch.get_default_dtype())
-        self._worker = Worker(NAME, _work, payload, newest, *settings, timeout=timeout)
+        self._worker = Worker(self.name, _work, payload, *settings, timeout=timeout)
         self.pid = self._worker.pid
 
     def send(self, request: Request) -> None:
@@ -321,12 +294,16 @@ class _Stop(BaseException):
     """Ends a batch in progress when the learner closes."""
 
 
-def _work(channel: Channel, payload: bytes, newest: bool, threads: int, dtype: torch.dtype) -> None:
+def _work(channel: Channel, payload: bytes, threads: int, dtype: torch.dtype) -> None:
     """The process's main function."""
     torch.set_num_threads(threads)
     torch.set_default_dtype(dtype)
     inbox, is_over = Inbox(), threading.Event()
-    server = CollectorServer(packing.load(payload), inbox, newest)
+    collector, newest, entropy, rng = packing.load(payload)
+    server = CollectorServer(collector, inbox, newest)
+    _seed_generators(entropy)
+    if rng is not None:
+        set_rng_state(rng)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         if is_over.is_set() and server.is_busy:  # else from outside: the learner decides
