@@ -19,7 +19,7 @@ from ...base.text_file import write_atomically
 from ...base.untrusted import parse_json, read_file
 from ...errors import CheckpointError, ConfigError
 from ...policies import Evaluation, SavedPolicy, evaluate_policy, load_policy
-from ...policies.policy_files import POLICY, read_facts
+from ...policies.policy_files import POLICY, decode_data, read_facts
 from ...policies.saved import EPISODES, SEED, policy_directory, scan_policies
 from .film import Film, check_film, encode
 from .recording import Recording, View, draw_off_screen, record_episodes
@@ -224,8 +224,7 @@ class Picture:
         place.parent.mkdir(parents=True, exist_ok=True)
         if self.film is not None:
             write_atomically(place.with_name(f"{place.name}.webp"), self.film, durable=False)
-        facts = dataclasses.asdict(dataclasses.replace(self, film=None))
-        facts["film"] = self.film is not None
+        facts = dataclasses.asdict(self) | {"film": self.film is not None}
         write_atomically(place.with_name(f"{place.name}.json"), json.dumps(facts), durable=False)
 
     @classmethod
@@ -239,30 +238,17 @@ class Picture:
             if facts["film"]:
                 film = read_file(place.with_name(f"{place.name}.webp"), place.parent, _MOST_FILM)
                 check_film(film, tuple(facts["size"]))
-            made = cls(**{name: _tuples(value) for name, value in facts.items()} | {"film": film})
-            return made if made.is_sound else None
+            return decode_data(cls, facts | {"film": film})
         return None
 
-    @property
-    def is_sound(self) -> bool:
-        """Whether every value is valid: files in a run's directory are not trusted."""
-        counts = (self.seed, self.episode, self.length, *self.size, *self.steps, *self.left_out)
-        numbers = (self.total, self.seconds, self.seconds_shown)
+    def __post_init__(self) -> None:
+        """Check the values: files in a run's directory are not trusted."""
         lines = (*self.observations, *self.actions)
-        return (
-            all(type(n) is int and 0 <= n < 1 << 53 for n in counts)
-            and all(type(x) in (int, float) for x in (*numbers, *(x for li in lines for x in li)))
-            and all(0 <= x < 1e11 for x in numbers[1:])
-            and all(len(line) == len(self.steps) for line in lines)
-            and len(self.size) == len(self.left_out) == 2
-            and (self.film is not None or bool(self.steps))
-            and (self.reason is None or isinstance(self.reason, str))
-        )
+        if not all(0 <= seconds < 1e11 for seconds in (self.seconds, self.seconds_shown)):
+            raise ValueError(f"{self.seconds:.3g} s, shown {self.seconds_shown:.3g} s")
+        if any(len(line) != len(self.steps) for line in lines) or not (self.film or self.steps):
+            raise ValueError("lines of other steps, or nothing to see")
 
 
 def _lines(values: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(float(f"{value:.4g}") for value in column) for column in values.T)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import io
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from ...base.text_file import write_atomically
 from ...errors import CheckpointError, NotFoundError
 from ...log.media import gif
-from ...log.tensorboard import read_events
 from ...policies.saved import EPISODES, SEED, policy_directory
 from ...store.run_dir import RunDir
 from ..report import read_curves, summarize
@@ -100,91 +97,44 @@ def make_gallery(
 # -- The pictures in TensorBoard.
 
 TAG: Final = "gallery/episode"
-_NAME: Final = "events.out.tfevents.{:010d}.gallery"
-_NAMES: Final = re.compile(r"events\.out\.tfevents\.([0-9]{10})\.gallery")
+_NAMES: Final = re.compile(r"events\.out\.tfevents\.([0-9]{12,})\.(\w+)\.gallery")
 _FPS: Final = 12.5  # a GIF is several times as large as a WebP
-_WRITER: Final = "hooktrainer.show.gallery "
 
 
 def write_board(logs: Path, exhibits: Sequence[Exhibit]) -> int:
     """Add missing pictures to TensorBoard as animated GIFs, at the frames of their policies.
 
-    They are appended, so that a running TensorBoard shows them; those of deleted policies stay. A
-    file with other pictures, from before a rollback, is replaced by a new one. Policies without a
+    Each is a file of its own, so that a running TensorBoard shows it. Files of deleted policies
+    stay; those with other pictures, such as from before a rollback, are deleted. Policies without a
     film are left out. Returns the number of pictures added.
     """
-    exhibits = [exhibit for exhibit in exhibits if exhibit.picture.film is not None]
-    if not exhibits:
+    known = {one.frames: one for one in exhibits if one.picture.film is not None}
+    if not known:
         return 0
     directory = logs / "gallery"
     if logs.is_symlink() or directory.is_symlink():  # would write outside of the run
         raise OSError(errno.ELOOP, "it is a link", str(directory))
     directory.mkdir(parents=True, exist_ok=True)
-    with _one_at_a_time(directory):
-        return _write_missing(directory, exhibits)
-
-
-def _write_missing(directory: Path, exhibits: Sequence[Exhibit]) -> int:
-    numbers = [int(m[1]) for path in directory.iterdir() if (m := _NAMES.fullmatch(path.name))]
-    number = max(numbers, default=0)
-    path = directory / _NAME.format(number)
-    there = _read(path)
-    if there is None or _is_of_another_past(there, exhibits):
-        path.unlink()
-        path, there = directory / _NAME.format(number + 1), set()
-    missing = [exhibit for exhibit in exhibits if (exhibit.frames, exhibit.key) not in there]
-    if not missing:
-        return 0
-    records = io.BytesIO()
-    if not path.exists():
-        _add(records, wall_time=exhibits[0].saved.time, file_version="brain.Event:2")
+    there = set()
+    for path in directory.iterdir():
+        if (match := _NAMES.fullmatch(path.name)) is not None:
+            frames = int(match[1])
+            if frames > max(known) or (frames in known and known[frames].key != match[2]):
+                path.unlink(missing_ok=True)
+            else:
+                there.add(frames)
+    missing = [exhibit for frames, exhibit in known.items() if frames not in there]
     for exhibit in missing:
-        _add_picture(records, exhibit)
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(path, flags, 0o666), "ab") as file:
-        file.write(records.getvalue())
+        name = f"events.out.tfevents.{exhibit.frames:012d}.{exhibit.key}.gallery"
+        write_atomically(directory / name, _events(exhibit), durable=False)
     return len(missing)
 
 
-@contextmanager
-def _one_at_a_time(directory: Path) -> Iterator[None]:
-    """In the block, hold the directory's lock, if the file system has locks."""
-    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        with suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
-
-
-def _is_of_another_past(there: set[tuple[int, str]], exhibits: Sequence[Exhibit]) -> bool:
-    """Return whether there are pictures from before a rollback."""
-    known = {exhibit.frames: exhibit.key for exhibit in exhibits}
-    last = max(known)
-    return any(frames > last or known.get(frames, key) != key for frames, key in there)
-
-
-def _read(path: Path) -> set[tuple[int, str]] | None:
-    """Return step and key of each picture in a file; ``None`` if it is damaged."""
-    from google.protobuf.message import DecodeError
-
-    if not os.path.lexists(path):
-        return set()
-    if path.is_symlink() or not path.is_file():
-        return None
-    try:
-        events, whole = read_events(path)
-    except DecodeError:
-        return None
-    pictures = [event for event in events if event.summary.value]
-    keys = {(e.step, e.source_metadata.writer.removeprefix(_WRITER)) for e in pictures}
-    return keys if whole else None
-
-
-def _add_picture(records: io.BytesIO, exhibit: Exhibit) -> None:
-    from tensorboard.compat.proto.event_pb2 import SourceMetadata
+def _events(exhibit: Exhibit) -> bytes:
+    """The event file of a picture."""
+    from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.record_writer import RecordWriter
 
     film = decode(exhibit.picture.film or b"").with_caption(
         frames_text(exhibit.frames), f"return {return_text(exhibit.evaluation)}"
@@ -198,18 +148,11 @@ def _add_picture(records: io.BytesIO, exhibit: Exhibit) -> None:
         colorspace=channels,
         encoded_image_string=gif(frames, film.fps / stride),
     )
-    _add(
-        records,
-        wall_time=exhibit.saved.time,
-        step=exhibit.frames,
-        summary=Summary(value=[Summary.Value(tag=TAG, image=image)]),
-        source_metadata=SourceMetadata(writer=_WRITER + exhibit.key),
-    )
-
-
-def _add(records: io.BytesIO, **fields: Any) -> None:
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
-    event = Event(**fields)
-    RecordWriter(records).write(event.SerializeToString())
+    summary = Summary(value=[Summary.Value(tag=TAG, image=image)])
+    time, records = exhibit.saved.time, io.BytesIO()
+    for event in (
+        Event(wall_time=time, file_version="brain.Event:2"),
+        Event(wall_time=time, step=exhibit.frames, summary=summary),
+    ):
+        RecordWriter(records).write(event.SerializeToString())
+    return records.getvalue()

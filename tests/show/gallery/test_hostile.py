@@ -87,7 +87,6 @@ def test_pages_run_nothing(run, tmp_path):
         {"left_out": [1]},
         {"reason": 5},
         {"film": 1, "size": [60, 41]},
-        {"more": 1},
     ],
 )
 def test_invalid_cached_pictures_are_made_again(change, run, tmp_path):
