@@ -353,7 +353,7 @@ class ArraySteps:
     def begin(self) -> bool:
         """Begin a rollout; whether it can be, with the parameters as they are now."""
         try:
-            self._infer = ArrayNetwork([self.network], *self._inputs)
+            self._infer = ArrayNetwork(self.network, *self._inputs)
         except ValueError:
             return False
         self.draws.begin(is_deterministic())

@@ -85,6 +85,7 @@ class AdditiveGaussian(Annealed):
     """
 
     number = "sigma"
+    sigma: float
 
     def __init__(
         self,
@@ -93,7 +94,6 @@ class AdditiveGaussian(Annealed):
         sigma_end: float | None = None,
         annealing_num_steps: int = 1000,
     ) -> None:
-        super().__init__()
         if sigma_end is None:
             sigma_end = sigma_init
         if sigma_init < 0 or sigma_end < 0 or annealing_num_steps <= 0:
@@ -101,20 +101,10 @@ class AdditiveGaussian(Annealed):
                 f"AdditiveGaussian: sigma_init={sigma_init} and sigma_end={sigma_end} must not be "
                 f"negative, and annealing_num_steps={annealing_num_steps} must be positive."
             )
+        super().__init__(sigma_init, sigma_end, annealing_num_steps)
         self.policy = policy
-        self.sigma_init = sigma_init
-        self.sigma_end = sigma_end
-        self.annealing_num_steps = annealing_num_steps
         self.in_keys = policy.in_keys
         self.out_keys = policy.out_keys
-        self.frames = 0
-        self.sigma = sigma_init
-
-    def step(self, frames: int = 1) -> None:
-        """Count ``frames`` more frames, and update the deviation."""
-        self.frames += frames
-        passed = min(self.frames / self.annealing_num_steps, 1.0)
-        self.sigma = self.sigma_init + (self.sigma_end - self.sigma_init) * passed
 
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
         """The action ``[*batch, features]``, without gradient, as fast as possible."""

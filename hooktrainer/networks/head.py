@@ -32,10 +32,29 @@ class Actor(TensorDictModuleBase):
 
 
 class Annealed(Actor):
-    """An actor with a number that changes with the frames; both are part of the state dict."""
+    """An actor with a number that changes linearly with the frames; both are in the state dict.
+
+    Args:
+        start: The number at first.
+        end: The number after ``annealing_num_steps`` frames.
+        annealing_num_steps: Frames over which it changes.
+    """
 
     number: ClassVar[str]  # the attribute's name
-    frames: int
+
+    def __init__(self, start: float, end: float, annealing_num_steps: int) -> None:
+        super().__init__()
+        self._ends = start, end
+        self.annealing_num_steps = annealing_num_steps
+        self.frames = 0
+        setattr(self, self.number, start)
+
+    def step(self, frames: int = 1) -> None:
+        """Count ``frames`` more frames, and update the number."""
+        own = self.__dict__  # what nn.Module does to set a number takes as long as all of this
+        own["frames"] = seen = self.frames + frames
+        start, end = self._ends
+        own[self.number] = end + (start - end) * max(1.0 - seen / self.annealing_num_steps, 0.0)
 
     def get_extra_state(self) -> dict[str, float]:
         """Part of the state dict: the frames and the number."""

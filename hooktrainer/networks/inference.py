@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -107,67 +107,48 @@ class Inference:
 
 
 class ArrayNetwork:
-    """Evaluates networks of one kind with NumPy, each on its rows, for many calls of one size.
-
-    Calls check nothing and allocate nothing. The result of one network does not depend on the
-    others, bit for bit. Parameters are copied when this is made.
+    """Evaluates a network with NumPy for many calls of one size, without checks or allocations.
 
     Args:
-        networks: The networks; `ValueError` if NumPy cannot evaluate them together.
-        shape: Shape of the inputs: ``[rows, in_features]``, or ``[networks, rows, in_features]``.
+        network: The network, whose parameters must not change while this is used; `ValueError` if
+            NumPy cannot evaluate it.
+        shape: Shape of the inputs, ``[rows, in_features]``.
         dtype: Type of inputs and parameters.
     """
 
-    def __init__(
-        self, networks: Sequence[Inference], shape: tuple[int, ...], dtype: np.dtype[Any]
-    ) -> None:
-        one = networks[0]
-        kinds = {tuple(map(str, network._layers)) for network in networks}
-        if len(kinds) > 1 or not one.uses_numpy or shape[-2] > one._max_rows:
-            raise ValueError("not of one kind, or not for NumPy")
-        self._layers: list[_ArrayLayer] = []
-        for same in zip(*(network._layers for network in networks), strict=True):
-            if isinstance(same[0], nn.Linear):
-                self._layers.append(_ArrayLayer(same, shape[:-1]))
-            else:
-                self._layers[-1].then.append(_in_place(same[0]))
-        if any(layer.memory.dtype != dtype for layer in self._layers):
-            raise ValueError("of another type")
-        self._last = self._layers.pop()
+    def __init__(self, network: Inference, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+        if not network.uses_numpy or shape[0] > network._max_rows:
+            raise ValueError("not for NumPy")
+        self._layers: list[tuple[np.ndarray, np.ndarray | None, np.ndarray, list[Step]]] = []
+        for layer in network._layers:
+            if not isinstance(layer, nn.Linear):
+                self._layers[-1][-1].append(_in_place(layer))
+                continue
+            memory = np.empty((shape[0], layer.out_features), dtype)
+            weight, bias = layer.weight.detach().numpy().T, None
+            if weight.dtype != dtype:
+                raise ValueError("of another type")
+            if (
+                layer.bias is not None
+            ):  # a row for each: to add arrays of one shape is twice as fast
+                bias = np.empty_like(memory)
+                bias[...] = layer.bias.detach().numpy()
+            self._layers.append((weight, bias, memory, []))
 
     def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """The outputs ``[..., features]``, by default in memory that the next call overwrites."""
+        """The outputs ``[rows, features]``, by default in memory that the next call overwrites."""
+        last = self._layers[-1]
         for layer in self._layers:
-            x = layer(x, layer.memory)
-        return self._last(x, self._last.memory if out is None else out)
-
-
-class _ArrayLayer:
-    """The linear layers of several networks, and the activations that follow in place."""
-
-    def __init__(self, layers: Sequence[nn.Module], shape: tuple[int, ...]) -> None:
-        linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
-        weights = [layer.weight.detach().numpy() for layer in linear]
-        biases = [layer.bias.detach().numpy() for layer in linear if layer.bias is not None]
-        self._multiply: Callable[..., Any] = np.matmul
-        if len(shape) == 1:
-            self._weight, self._multiply = weights[0].T, np.dot  # the same, and begins sooner
-        else:
-            self._weight = np.stack(weights).transpose(0, 2, 1)
-        self.memory = np.empty((*shape, self._weight.shape[-1]), self._weight.dtype)
-        self._bias: np.ndarray | None = None
-        if biases:  # a row for each: to add arrays of one shape is twice as quick
-            self._bias = np.empty_like(self.memory)
-            self._bias[...] = np.stack(biases)[:, None] if len(shape) > 1 else biases[0]
-        self.then: list[Step] = []
-
-    def __call__(self, x: np.ndarray, out: np.ndarray) -> np.ndarray:
-        self._multiply(x, self._weight, out)
-        if self._bias is not None:
-            np.add(out, self._bias, out)
-        for step in self.then:
-            step(out)
-        return out
+            weight, bias, memory, activations = layer
+            if layer is last and out is not None:
+                memory = out
+            np.dot(x, weight, memory)
+            if bias is not None:
+                np.add(memory, bias, memory)
+            for step in activations:
+                step(memory)
+            x = memory
+        return x
 
 
 def _supported_layers(network: nn.Module) -> list[nn.Module]:

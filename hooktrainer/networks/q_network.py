@@ -106,6 +106,7 @@ class EpsilonGreedy(Annealed):
     """
 
     number = "eps"
+    eps: float
 
     def __init__(
         self,
@@ -114,27 +115,15 @@ class EpsilonGreedy(Annealed):
         eps_end: float = 0.1,
         annealing_num_steps: int = 1000,
     ) -> None:
-        super().__init__()
         if not 0 <= eps_end <= eps_init <= 1:
             raise ConfigError(
                 f"EpsilonGreedy: eps_end={eps_end} and eps_init={eps_init} must be probabilities, "
                 "the end not above the start."
             )
+        super().__init__(eps_init, eps_end, annealing_num_steps)
         self.q_network = q_network
-        self.eps_init = eps_init
-        self.eps_end = eps_end
-        self.annealing_num_steps = annealing_num_steps
         self.in_keys = q_network.in_keys
         self.out_keys = ["action", *next_states(q_network.trunk)]
-        self.frames = 0
-        self.eps = eps_init
-
-    def step(self, frames: int = 1) -> None:
-        """Count ``frames`` more frames, and update epsilon."""
-        own = self.__dict__  # what nn.Module does to set a number takes as long as all of this
-        own["frames"] = seen = self.frames + frames
-        left = max(1.0 - seen / self.annealing_num_steps, 0.0)
-        own["eps"] = self.eps_end + (self.eps_init - self.eps_end) * left
 
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
         """The action ``[*batch]`` and the next hidden states, as fast as possible."""
