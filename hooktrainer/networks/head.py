@@ -47,6 +47,9 @@ class Annealed(Actor):
         self._ends = start, end
         self.annealing_num_steps = annealing_num_steps
         self.frames = 0
+        # The names of TorchRL's modules, by which a collector finds what falls with the frames.
+        setattr(self, f"{self.number}_init", start)
+        setattr(self, f"{self.number}_end", end)
         setattr(self, self.number, start)
 
     def step(self, frames: int = 1) -> None:

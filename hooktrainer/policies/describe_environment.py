@@ -8,7 +8,7 @@ import functools
 import inspect
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ from tensordict import NestedKey, unravel_key
 from torch import Tensor
 
 from ..base.space_parts import MASK, Leaf, parts_of
-from ..collect.action_format import action_format_of, clips
-from ..collect.agents import AgentGroup, is_several, make_world
-from ..collect.agents.world import Entries, Grouping
+from ..collect.action_format import AnyActionFormat, action_format_of, clips
+from ..collect.agents import is_several, make_world
+from ..collect.agents.world import Grouping
 from ..collect.env_errors import explain_env_errors
 from ..collect.make_group import Envs, find_spec
 from ..collect.spaces import ObservationLayout
@@ -41,53 +41,134 @@ class Described:
 
     Attributes:
         environment: How to make it again.
-        keys: The policy's keys of the observation.
+        observations: What can be read, by the policy's keys.
         examples: Sampled observations, ``[12, ...]`` for each key, with an agent dimension if there
             are several.
-        actions: The policy's action keys.
-        interface: Returns the interface of a policy that reads some of the keys.
-        check: Refuses a policy's actions for the examples if the environment does not take them.
+        groups: The actions.
+        formats: The format of the actions of each group.
     """
 
     environment: Environment
-    keys: list[NestedKey]
+    observations: dict[NestedKey, Observation]
     examples: list[Tensor]
-    actions: list[NestedKey]
-    interface: Callable[[Sequence[NestedKey]], Interface]
-    check: Callable[[Sequence[Tensor]], None]
+    groups: tuple[Group, ...]
+    formats: list[AnyActionFormat]
+
+    @property
+    def keys(self) -> list[NestedKey]:
+        """The policy's keys of the observation."""
+        return list(self.observations)
+
+    @property
+    def actions(self) -> list[NestedKey]:
+        """The policy's action keys."""
+        return [(group.name, "action") if group.agents else "action" for group in self.groups]
+
+    def interface(self, reads: Sequence[NestedKey]) -> Interface:
+        """The interface of a policy that reads some of the keys."""
+        return Interface(tuple(self.observations[key] for key in reads), self.groups)
+
+    def check(self, actions: Sequence[Tensor]) -> None:
+        """Refuse a policy's actions for the examples if the environment does not take them."""
+        for group, form, action in zip(self.groups, self.formats, actions, strict=True):
+            if group.agents:
+                wanted = (EXAMPLES, len(group.agents))
+                if tuple(action.shape[:2]) != wanted:
+                    raise ConfigError(
+                        f"the actions of {group.name!r} have shape {list(action.shape)}; they have "
+                        f"to begin with the batch and the agents, {list(wanted)} here."
+                    )
+                action = action.flatten(0, 1)
+            form.check(action.numpy(), len(action))
+
+
+def describe(
+    env: Any,
+    env_kwargs: Mapping[str, Any] | None = None,
+    *,
+    categorical_actions: bool = True,
+    groups: Grouping | None = None,
+) -> Described:
+    """Describe an environment of one agent or of several: one is built, reset and closed.
+
+    Args:
+        env: As for `VectorCollector`, or as for `AgentsCollector`.
+        env_kwargs: Keyword arguments of the environment.
+        categorical_actions: Whether discrete actions are indices; those of several agents are.
+        groups: The groups of several agents; as for `AgentsCollector`.
+    """
+    if is_several(env) or _makes_several(env, env_kwargs):
+        return describe_agents(env, env_kwargs or {}, groups)
+    return describe_environment(env, env_kwargs, categorical_actions=categorical_actions)
 
 
 def describe_environment(
     env: Envs, env_kwargs: Mapping[str, Any] | None = None, *, categorical_actions: bool = True
 ) -> Described:
     """Describe an environment of one agent; see `describe`."""
-    if isinstance(env, gym.vector.VectorEnv):
+    bounded: gym.Space[Any] | None = None
+    mask = None
+    if isinstance(env, gym.vector.VectorEnv):  # whose reset would disturb the collector
         environment = _by_spec(env.spec, {}) or Environment(reason="a vector environment was given")
         space, action_space = env.single_observation_space, env.single_action_space
-        bounded: gym.Space[Any] | None = None
-        mask = None  # a reset would disturb the collector
     else:
         made = _make(env, env_kwargs)
         try:
             mask = made.reset(seed=0)[1].get(MASK)
-            environment = _recorded(env, env_kwargs, made)
+            environment = _recorded(env, env_kwargs or {}, made)
         finally:
             made.close()
         space, action_space = made.observation_space, made.action_space
         bounded = next((layer.env.action_space for layer in _layers(made) if clips(layer)), None)
     layout = ObservationLayout(space, mask)
-    action_format = action_format_of(action_space, categorical_actions)
-    action = action_of(action_space, categorical_actions, bounded)
-    examples = _examples(space, layout, EXAMPLES, {} if mask is None else {MASK: mask})
-    leaves = {unravel_key(leaf.key): leaf for leaf in layout.leaves}
+    return Described(
+        environment,
+        {unravel_key(leaf.key): observation_of(leaf) for leaf in layout.leaves},
+        _examples(space, layout, EXAMPLES, {} if mask is None else {MASK: mask}),
+        (Group(action_of(action_space, categorical_actions, bounded)),),
+        [action_format_of(action_space, categorical_actions)],
+    )
 
-    def interface(reads: Sequence[NestedKey]) -> Interface:
-        return Interface(tuple(observation_of(leaves[key]) for key in reads), (Group(action),))
 
-    def check(actions: Sequence[Tensor]) -> None:
-        action_format.check(actions[0].numpy(), len(actions[0]))
-
-    return Described(environment, list(leaves), examples, ["action"], interface, check)
+def describe_agents(env: Any, env_kwargs: Mapping[str, Any], groups: Grouping | None) -> Described:
+    """Describe an environment of several agents; see `describe`."""
+    world = make_world(env, 1, env_kwargs=env_kwargs, groups=groups)
+    try:
+        seen = world.reset()
+    finally:
+        world.close()
+    observations: dict[NestedKey, Observation] = {}
+    examples: list[Tensor] = []
+    for group in world.groups:
+        agents = len(group.agents)
+        layout = ObservationLayout(group.observation_space)
+        drawn = _examples(group.observation_space, layout, EXAMPLES * agents, {})
+        own = [observation_of(leaf, group.path) for leaf in layout.leaves]
+        keys = [tuple(leaf.key) for leaf in layout.leaves]
+        examples += [v.reshape(EXAMPLES, agents, *v.shape[1:]) for v in drawn]
+        for name, path in ((MASK, group.mask_path or ()), (PRESENCE, ())):
+            if (value := seen.get((group.name, name))) is not None:
+                own.append(Observation(name, path, tuple(value.shape[2:]), "bool"))
+                keys.append((name,))
+                examples.append(value.cpu().repeat_interleave(EXAMPLES, 0))
+        for key, one in zip(keys, own, strict=True):
+            full = unravel_key((group.name, *key))
+            observations[full] = dataclasses.replace(one, group=group.name, keys=key)
+    if (space := world.state_space) is not None:
+        layout = ObservationLayout(space)
+        examples += _examples(space, layout, EXAMPLES, {})
+        state = observation_of(layout.leaves[0])
+        observations["state"] = dataclasses.replace(state, key="state", keys=("state",))
+    return Described(
+        dataclasses.replace(_recorded_agents(env, env_kwargs), several=True),
+        observations,
+        examples,
+        tuple(
+            Group(action_of(one.action_space, True, one.action_space), one.name, one.agents)
+            for one in world.groups
+        ),
+        [group.action_format for group in world.groups],
+    )
 
 
 def _make(env: Envs, env_kwargs: Mapping[str, Any] | None) -> gym.Env[Any, Any]:
@@ -103,27 +184,38 @@ def _make(env: Envs, env_kwargs: Mapping[str, Any] | None) -> gym.Env[Any, Any]:
         return made
 
 
-def _recorded(
-    env: Envs, env_kwargs: Mapping[str, Any] | None, made: gym.Env[Any, Any]
-) -> Environment:
+def _recorded(env: Envs, env_kwargs: Mapping[str, Any], made: gym.Env[Any, Any]) -> Environment:
     if any(isinstance(layer, gym.wrappers.NormalizeObservation) for layer in _layers(made)):
         return Environment(
             reason="it normalizes its observations by what it has seen, which is not a part of the "
             "policy; put a RunningNorm into the network instead"
         )
     if isinstance(env, str):
-        return _with_registration(_with_kwargs(env, dict(env_kwargs or {})), find_spec(env))
+        return _with_registration(_with_kwargs(env, env_kwargs), find_spec(env))
     if isinstance(env, EnvSpec):
-        return _by_spec(env, env_kwargs or {}) or Environment(reason="its id is not registered")
+        return _by_spec(env, env_kwargs) or Environment(reason="its id is not registered")
     factory = env[0] if isinstance(env, Sequence) else env
     return _by_name(factory) or _by_rebuilding(made)
 
 
-def _with_kwargs(env_id: str, kwargs: Mapping[str, Any]) -> Environment:
+def _recorded_agents(env: Any, env_kwargs: Mapping[str, Any]) -> Environment:
+    given = dict(env_kwargs)
+    if isinstance(env, functools.partial) and not env.args:
+        env, given = env.func, {**env.keywords, **given}
+    found = _with_kwargs(env if isinstance(env, str) else None, given)
+    if isinstance(env, str) or found.reason is not None:
+        return found
+    place = place_of(env)
+    if place is None:
+        return Environment(reason="other processes cannot import what makes it")
+    return dataclasses.replace(found, **place)
+
+
+def _with_kwargs(env_id: str | None, kwargs: Mapping[str, Any]) -> Environment:
     try:
         return Environment(id=env_id, kwargs=_plain(kwargs))
     except (TypeError, ValueError) as error:
-        return Environment(reason=f"the keyword arguments of {env_id} are not plain data ({error})")
+        return Environment(reason=f"its keyword arguments are not plain data ({error})")
 
 
 def _plain(kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -272,70 +364,6 @@ def _one(space: gym.Space[Any], categorical: bool, limit: gym.Space[Any] | None)
     return Action(tuple(space.shape or ()), str(space.dtype), start, tuple(sizes), low, high)
 
 
-def describe(
-    env: Any,
-    env_kwargs: Mapping[str, Any] | None = None,
-    *,
-    categorical_actions: bool = True,
-    groups: Grouping | None = None,
-) -> Described:
-    """Describe an environment of one agent or of several: one is built, reset and closed.
-
-    Args:
-        env: As for `VectorCollector`, or as for `AgentsCollector`.
-        env_kwargs: Keyword arguments of the environment.
-        categorical_actions: Whether discrete actions are indices; those of several agents are.
-        groups: The groups of several agents; as for `AgentsCollector`.
-    """
-    if is_several(env) or _makes_several(env, env_kwargs):
-        return describe_agents(env, env_kwargs, groups)
-    return describe_environment(env, env_kwargs, categorical_actions=categorical_actions)
-
-
-def describe_agents(
-    env: Any, env_kwargs: Mapping[str, Any] | None = None, groups: Grouping | None = None
-) -> Described:
-    """Describe an environment of several agents; see `describe`."""
-    world = make_world(env, 1, env_kwargs=env_kwargs, groups=groups)
-    try:
-        seen = world.reset()
-    finally:
-        world.close()
-    entries: dict[NestedKey, Observation] = {}
-    examples: list[Tensor] = []
-    for group in world.groups:
-        for entry, example in _entries(group, seen):
-            entries[unravel_key((group.name, *entry.keys))] = entry
-            examples.append(example)
-    if (space := world.state_space) is not None:
-        layout = ObservationLayout(space)
-        examples += _examples(space, layout, EXAMPLES, {})
-        state = observation_of(layout.leaves[0])
-        entries["state"] = dataclasses.replace(state, key="state", keys=("state",))
-
-    def interface(reads: Sequence[NestedKey]) -> Interface:
-        groups = tuple(
-            Group(action_of(one.action_space, True, one.action_space), one.name, one.agents)
-            for one in world.groups
-        )
-        return Interface(tuple(entries[key] for key in reads), groups)
-
-    def check(actions: Sequence[Tensor]) -> None:
-        for group, action in zip(world.groups, actions, strict=True):
-            wanted = (EXAMPLES, len(group.agents))
-            if tuple(action.shape[:2]) != wanted:
-                raise ConfigError(
-                    f"the actions of {group.name!r} have shape {list(action.shape)}; they have to "
-                    f"begin with the batch and the agents, {list(wanted)} here."
-                )
-            each = action.flatten(0, 1)
-            group.action_format.check(each.numpy(), len(each))
-
-    keys: list[NestedKey] = [(group.name, "action") for group in world.groups]
-    environment = _recorded_agents(env, env_kwargs or {})
-    return Described(environment, list(entries), examples, keys, interface, check)
-
-
 def _makes_several(env: Any, env_kwargs: Mapping[str, Any] | None) -> bool:
     """Whether a function makes a parallel PettingZoo environment."""
     if not callable(env):
@@ -345,41 +373,3 @@ def _makes_several(env: Any, env_kwargs: Mapping[str, Any] | None) -> bool:
     made = env(**(env_kwargs or {}))
     made.close()
     return hasattr(made, "possible_agents")
-
-
-def _entries(group: AgentGroup, seen: Entries) -> list[tuple[Observation, Tensor]]:
-    """The observations of a group, with examples ``[12, agents, ...]``."""
-    agents = len(group.agents)
-    layout = ObservationLayout(group.observation_space)
-    drawn = _examples(group.observation_space, layout, EXAMPLES * agents, {})
-    found = []
-    for leaf, values in zip(layout.leaves, drawn, strict=True):
-        entry = dataclasses.replace(
-            observation_of(leaf, group.path), group=group.name, keys=tuple(leaf.key)
-        )
-        found.append((entry, values.reshape(EXAMPLES, agents, *leaf.shape)))
-    for name, path in ((MASK, group.mask_path or ()), (PRESENCE, ())):
-        if (value := seen.get((group.name, name))) is not None:
-            entry = Observation(
-                name, path, tuple(value.shape[2:]), "bool", group=group.name, keys=(name,)
-            )
-            found.append((entry, value.cpu().repeat_interleave(EXAMPLES, 0)))
-    return found
-
-
-def _recorded_agents(env: Any, env_kwargs: Mapping[str, Any]) -> Environment:
-    given = dict(env_kwargs)
-    if isinstance(env, functools.partial) and not env.args:
-        env, given = env.func, {**env.keywords, **given}
-    try:
-        kwargs = _plain(given)
-    except (TypeError, ValueError) as error:
-        return Environment(
-            several=True, reason=f"its keyword arguments are not plain data ({error})"
-        )
-    if isinstance(env, str):
-        return Environment(several=True, id=env, kwargs=kwargs)
-    place = place_of(env)
-    if place is None:
-        return Environment(several=True, reason="other processes cannot import what makes it")
-    return Environment(several=True, kwargs=kwargs, **place)
