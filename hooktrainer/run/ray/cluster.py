@@ -9,16 +9,17 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...base.child_program import ChildProgram
 from ...base.cores import unpinned
 from ...errors import ConfigError, MissingPackageError
+from ..placement import Place
 
-_LEAST_STORE = 80 * 2**20
-_MOST_STORE = 2 * 2**30
+_LEAST_STORE, _MOST_STORE = 80 * 2**20, 2 * 2**30  # bytes, for what processes exchange
 
 
 def import_ray() -> Any:
@@ -47,32 +48,30 @@ class Cluster:
 
     Args:
         processes: How many processes the run starts, each of which needs a CPU.
-        object_store_memory: Bytes for what processes exchange, of a new cluster; by default a tenth
-            of the memory, at most 2 GiB.
 
     Raises:
         ConfigError: If nothing answers at ``RAY_ADDRESS``.
         MissingPackageError: If Ray is not installed.
     """
 
-    def __init__(self, processes: int, object_store_memory: int | None = None) -> None:
+    def __init__(self, processes: int) -> None:
         self._ray = import_ray()
         self._users = 0
         self._reaper: ChildProgram | None = None
         self._owned = not self._ray.is_initialized()
         if self._owned:
-            self._start(processes, object_store_memory)
+            self._start(processes)
 
-    def _start(self, processes: int, object_store_memory: int | None) -> None:
+    def _start(self, processes: int) -> None:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         is_new = "RAY_ADDRESS" not in os.environ
         if is_new:
-            memory = object_store_memory or _store_bytes()
+            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
             options |= {
                 "address": "local",
                 "num_cpus": max(processes + 1, os.cpu_count() or 1),
                 "include_dashboard": False,
-                "object_store_memory": memory,
+                "object_store_memory": max(_LEAST_STORE, min(_MOST_STORE, memory // 10)),
             }
         else:
             _check_address(os.environ["RAY_ADDRESS"])
@@ -118,6 +117,13 @@ class Cluster:
             options["num_gpus"] = 0.01  # several may share one; each sees only its own
         return options
 
+    def starter(self, kind: type, place: Place, index: int) -> Callable[..., Any]:
+        """What begins an actor with arguments after the core it runs on, if any, and the device."""
+        number = place.number(index)
+        actor = self._ray.remote(kind).options(**self.options(place.kind, number))
+        core = number if place.kind == "cpu" else None
+        return partial(actor.remote, core, "cuda" if place.kind == "gpu" else "cpu")
+
     def retain(self) -> None:
         """Count one more user."""
         self._users += 1
@@ -130,14 +136,6 @@ class Cluster:
             self._ray.shutdown()
             if self._reaper is not None:
                 self._reaper.close(30)
-
-
-def _store_bytes() -> int:
-    try:
-        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return _LEAST_STORE
-    return max(_LEAST_STORE, min(_MOST_STORE, whole // 10))
 
 
 def _check_address(address: str) -> None:

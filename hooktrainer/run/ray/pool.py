@@ -175,32 +175,37 @@ def load_weights(policy: Any, weights: Weights | None) -> None:
         policy.load_state_dict(own)
 
 
+def _settle(policy: Any, core: int | None, device: str) -> None:
+    """Run this process on a core, if one is given, and move the policy to a device."""
+    torch.set_num_threads(1)
+    pin([] if core is None else [core])
+    if device != "cpu" and isinstance(policy, torch.nn.Module):
+        policy.to(device)
+
+
 class Collecting:
     """Collects with a share of the environments.
 
     Args:
+        core: Number of the CPU core to run on; ``None`` for any.
+        device: Where the policy acts.
         collector: The whole collector.
         share: Index of this share, and the number of shares.
         incarnation: How many processes had this share before.
-        core: Number of the CPU core to run on; ``None`` for any.
-        device: Where the policy acts.
-        episodes: The states by which to go on when this process takes the place of one that died.
+        episodes: The positions to continue from when this process replaces one that died.
     """
 
     def __init__(
         self,
+        core: int | None,
+        device: str,
         collector: Collector,
         share: tuple[int, int],
         incarnation: int,
-        core: int | None,
-        device: str,
         episodes: Sequence[Mapping[str, Any]] | None,
     ) -> None:
-        torch.set_num_threads(1)
-        pin([] if core is None else [core])
+        _settle(collector.policy, core, device)
         index, number = share
-        if device != "cpu" and isinstance(collector.policy, torch.nn.Module):
-            collector.policy.to(device)
         collector.shard(index, number)
         if episodes is not None:
             collector.load_state_dict(collector.reshard(episodes))
@@ -244,23 +249,11 @@ class Collecting:
 
 
 class Evaluating:
-    """Plays evaluation episodes.
+    """Plays evaluation episodes with a copy of an `Evaluate` hook."""
 
-    Args:
-        evaluate: Makes the hook that does.
-        options: Its arguments.
-        core: Number of the CPU core to run on; ``None`` for any.
-        device: Where the policy acts.
-    """
-
-    def __init__(
-        self, evaluate: Any, options: Mapping[str, Any], core: int | None, device: str
-    ) -> None:
-        torch.set_num_threads(1)
-        pin([] if core is None else [core])
-        if device != "cpu" and isinstance(options["policy"], torch.nn.Module):
-            options["policy"].to(device)
-        self._evaluate = evaluate(**options)
+    def __init__(self, core: int | None, device: str, evaluate: Any) -> None:
+        _settle(evaluate.policy, core, device)
+        self._evaluate = evaluate
 
     def evaluate(self, weights: Weights | None) -> dict[str, Any]:
         """Play with the given weights, and return the metrics as numbers."""

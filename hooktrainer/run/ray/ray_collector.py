@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ class RayCollector(RemoteCollector):
         self._lost: RayWorkerError | None = None
         self._positions: list[Any] = [None] * number
         self._pending: list[TensorDictBase] = []  # of a run that is resumed
-        options = [cluster.options(workers.kind, workers.number(i)) for i in range(number)]
+        starters = [cluster.starter(Collecting, workers, i) for i in range(number)]
         cluster.retain()
         try:
             self._template = self._ray.put(self._collector)
@@ -93,9 +94,14 @@ class RayCollector(RemoteCollector):
             ) from error
         self._collector.shutdown()
         self._workers = [
-            Worker(f"collector {i}", _Begin(self, i, options[i]), timeout=timeout)
-            for i in range(number)
+            Worker(f"collector {i}", partial(self._begin_share, i, start), timeout=timeout)
+            for i, start in enumerate(starters)
         ]
+
+    def _begin_share(self, index: int, start: Callable[..., Any], incarnation: int) -> Any:
+        """Begin a collecting process, after the last positions if one died before."""
+        positions = None if None in self._positions or not incarnation else list(self._positions)
+        return start(self._template, (index, self.processes), incarnation, positions)
 
     def metrics(self, batch: TensorDictBase) -> dict[str, Any]:
         """What to log of a batch: ``data/age``, ``data/restarts``."""
@@ -160,10 +166,6 @@ class RayCollector(RemoteCollector):
         if first is not None:
             raise first
         return results
-
-    def positions(self) -> list[Any] | None:
-        """Where each share's episodes stand; ``None`` before there are any."""
-        return None if None in self._positions else list(self._positions)
 
     def set_seed(self, seed: int, static_seed: bool = False) -> Any:
         """Refused: the processes take the seed of the collector that this one is made of."""
@@ -232,27 +234,6 @@ class RayCollector(RemoteCollector):
 
     def __repr__(self) -> str:
         return f"RayCollector({self._place}, num_envs={self.num_envs}, overlap={self.overlap})"
-
-
-class _Begin:
-    """Begins a collecting process."""
-
-    def __init__(self, owner: RayCollector, index: int, options: dict[str, Any]) -> None:
-        self._owner = owner
-        self._index = index
-        self._options = options
-
-    def __call__(self, incarnation: int) -> Any:
-        owner, place = self._owner, self._owner._place
-        actor = owner._ray.remote(Collecting).options(**self._options)
-        return actor.remote(
-            owner._template,
-            (self._index, place.processes),
-            incarnation,
-            place.number(self._index) if place.kind == "cpu" else None,
-            "cuda" if place.kind == "gpu" else "cpu",
-            owner.positions() if incarnation else None,
-        )
 
 
 def _joined(arrays: list[np.ndarray[Any, Any]]) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from tensordict import TensorDictBase
@@ -36,34 +37,16 @@ class RayEvaluate(Evaluate):
     def __init__(
         self, evaluate: Evaluate, place: Place, cluster: Cluster, *, timeout: float = 600.0
     ) -> None:
-        options: dict[str, Any] = {
-            "policy": evaluate.policy,
-            "every": evaluate.every,
-            "episodes": evaluate.episodes,
-            "seed": evaluate.seed,
-            "env_kwargs": evaluate.env_kwargs,
-            "frame_skip": evaluate.frame_skip,
-            "info_keys": evaluate.info_keys,
-            "log_pbar": evaluate.log_pbar,
-            "group": evaluate.group,
-        }
-        super().__init__(evaluate.env, **options, stop_at=evaluate.stop_at)
+        options: dict[str, Any] = {f.name: getattr(evaluate, f.name) for f in fields(evaluate)}
+        super().__init__(**options)
         self._ray = import_ray()
         self._cluster = cluster
         cluster.retain()
-        self._place = place
-        self._begin_options = cluster.options(place.kind, place.number(0))
-        self._arguments = self._ray.put({"env": evaluate.env, **options})
-        self._worker = Worker("the evaluation", self._begin, timeout=timeout)
+        start, hook = cluster.starter(Evaluating, place, 0), self._ray.put(Evaluate(**options))
+        self._worker = Worker("the evaluation", lambda incarnation: start(hook), timeout=timeout)
         self._sent_at = 0
         self._arrived: dict[str, Any] | None = None
         self._closed = False
-
-    def _begin(self, incarnation: int) -> Any:
-        actor = self._ray.remote(Evaluating).options(**self._begin_options)
-        core = self._place.number(0) if self._place.kind == "cpu" else None
-        device = "cuda" if self._place.kind == "gpu" else "cpu"
-        return actor.remote(Evaluate, self._arguments, core, device)
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
         """Begin an evaluation; log the one before if that was still under way."""
