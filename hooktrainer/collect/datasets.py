@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 _FORMAT: Final = "hooktrainer-dataset"
 _VERSION: Final = 1
 _ABOUT: Final = "dataset.json"
+_MINARI: Final = "minari:"
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,6 @@ class About:
     env: str | None
     description: str
     transitions: int
-    episodes: int
-    return_mean: float | None
-    return_std: float | None
-    return_min: float | None
-    return_max: float | None
     entries: Mapping[str, Mapping[str, Any]]
     returns: Sequence[float]
 
@@ -80,9 +76,8 @@ class Dataset:
           next/truncated.npy
 
     ``dataset.json`` holds ``format`` (``"hooktrainer-dataset"``), ``version`` (1), ``env``,
-    ``description``, ``transitions`` (their number), ``episodes`` (the number of whole ones),
-    ``return_mean``, ``return_std``, ``return_min``, ``return_max`` (of those; ``null`` if there are
-    none), ``returns`` (each of them) and ``entries`` (key to ``dtype`` and ``shape``).
+    ``description``, ``transitions`` (their number), ``entries`` (key to ``dtype`` and ``shape``)
+    and ``returns`` (of each whole episode).
 
     Args:
         transitions: ``[n]``, in TorchRL's layout: ``"observation"``, ``"action"`` and, under
@@ -174,31 +169,26 @@ class Dataset:
             np.save(file, array, allow_pickle=False)
             entries[name] = {"dtype": str(array.dtype), "shape": list(array.shape)}
         returns = [float(value) for value in self.returns]
-        known = bool(returns)
-        about = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "env": self.env,
-            "description": self.description,
-            "transitions": len(self),
-            "episodes": len(returns),
-            "return_mean": self.mean_return if known else None,
-            "return_std": float(np.std(returns)) if known else None,
-            "return_min": min(returns) if known else None,
-            "return_max": max(returns) if known else None,
-            "entries": entries,
-            "returns": returns,
-        }
-        (directory / _ABOUT).write_text(json.dumps(about, indent=1) + "\n")
+        about = About(_FORMAT, _VERSION, self.env, self.description, len(self), entries, returns)
+        (directory / _ABOUT).write_text(json.dumps(asdict(about), indent=1) + "\n")
 
 
-def read_dataset(path: Path) -> Dataset:
-    """Read a data set from the directory that `Dataset.save` wrote.
+def load_dataset(source: str | os.PathLike[str]) -> Dataset:
+    """Load a data set from a directory, or from Minari.
+
+    Args:
+        source: A directory that `Dataset.save` wrote, or ``"minari:<id>"`` for a data set of
+            Minari, which is downloaded if it is not on this machine.
 
     Raises:
-        NotFoundError: If there is none.
-        ConfigError: If the files are not what ``dataset.json`` says.
+        NotFoundError: If there is no data set.
+        ConfigError: If the files are not what ``dataset.json`` says, or Minari's observations or
+            actions are not arrays.
+        MissingPackageError: If Minari is wanted and not installed.
     """
+    if isinstance(source, str) and source.startswith(_MINARI):
+        return _load_minari(source.removeprefix(_MINARI))
+    path = Path(source)
     if not (path / _ABOUT).is_file():
         raise NotFoundError(
             f"{path} holds no data set: there is no {_ABOUT}. RecordDataset writes one, as "
@@ -214,7 +204,8 @@ def read_dataset(path: Path) -> Dataset:
         check_fields(about, About)
         transitions = TensorDict(batch_size=[about["transitions"]])
         for name, expected in about["entries"].items():
-            transitions.set(_key(check_name(name)), _read(path, name, expected))
+            key = tuple(check_name(name).split("/"))
+            transitions.set(key, _read(path, name, expected))
         return Dataset(transitions, about["returns"], about["env"], about["description"])
 
 
@@ -230,9 +221,69 @@ def _read(directory: Path, name: str, expected: Mapping[str, Any]) -> torch.Tens
     return torch.from_numpy(array)
 
 
-def _key(name: str) -> NestedKey:
-    parts = tuple(name.split("/"))
-    return parts if len(parts) > 1 else name
+# -- Minari.
+
+
+def _load_minari(dataset_id: str) -> Dataset:
+    missing = (
+        f"the data set minari:{dataset_id} needs a package that is not installed: "
+        "pip install 'hooktrainer[minari]'"
+    )
+    try:
+        import minari
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(missing) from error
+    local = minari.list_local_datasets()
+    try:
+        source = minari.load_dataset(dataset_id, download=dataset_id not in local)
+    except ImportError as error:
+        raise MissingPackageError(f"{missing} ({error})") from error
+    except Exception as error:
+        near = difflib.get_close_matches(dataset_id, local, n=3, cutoff=0.4)
+        here = f" On this machine, near: {', '.join(near)}." if near else ""
+        raise NotFoundError(
+            f"Minari has no data set {dataset_id!r}, or it cannot be downloaded: {error}.{here}"
+        ) from error
+    episodes, returns = [], []
+    for episode in source.iterate_episodes():
+        episodes.append(_transitions(dataset_id, episode))
+        returns.append(float(np.sum(episode.rewards)))
+    env = source.env_spec.id if source.env_spec is not None else None
+    return Dataset(torch.cat(episodes), returns, env, f"minari:{dataset_id}")
+
+
+def _transitions(dataset_id: str, episode: Any) -> TensorDict:
+    """The transitions of one episode, ``[steps]``."""
+    for name in ("observations", "actions"):
+        if not isinstance(getattr(episode, name), np.ndarray):
+            raise ConfigError(
+                f"minari:{dataset_id}: its {name} are a {type(getattr(episode, name)).__name__}, "
+                "not an array; load it with minari and make a Dataset of it."
+            )
+    observation = _tensor(episode.observations)
+    steps = len(episode.rewards)
+    truncated = torch.from_numpy(episode.truncations.astype(bool)).clone()
+    terminated = torch.from_numpy(episode.terminations.astype(bool))
+    truncated[-1] |= ~terminated[-1]  # what is stored behind it belongs to another episode
+    following = {
+        "observation": observation[1:],
+        "reward": _tensor(episode.rewards).float().unsqueeze(-1),
+        "terminated": terminated.unsqueeze(-1),
+        "truncated": truncated.unsqueeze(-1),
+    }
+    return TensorDict(
+        {
+            "observation": observation[:-1],
+            "action": _tensor(episode.actions),
+            "next": TensorDict(following, batch_size=[steps]),
+        },
+        batch_size=[steps],
+    )
+
+
+def _tensor(array: Any) -> torch.Tensor:
+    tensor = torch.from_numpy(np.asarray(array))
+    return tensor.float() if tensor.dtype is torch.float64 else tensor
 
 
 class RecordDataset(TrainerHookBase):
@@ -425,95 +476,3 @@ class DatasetCollector(Collector):
         self.__dict__.update(state)
         self._generator = torch.Generator()
         self._generator.set_state(state["_generator"])
-
-
-_MINARI: Final = "minari:"
-
-
-def load_dataset(source: str | os.PathLike[str]) -> Dataset:
-    """Load a data set from a directory, or from Minari.
-
-    Args:
-        source: A directory that `Dataset.save` wrote, or ``"minari:<id>"`` for a data set of
-            Minari, which is downloaded if it is not on this machine.
-
-    Raises:
-        NotFoundError: If there is no data set.
-        ConfigError: If the files are not what ``dataset.json`` says.
-        MissingPackageError: If Minari is wanted and not installed.
-    """
-    if isinstance(source, str) and source.startswith(_MINARI):
-        return load_minari(source.removeprefix(_MINARI))
-    return read_dataset(Path(source))
-
-
-def load_minari(dataset_id: str) -> Dataset:
-    """Load a data set of Minari, downloading it if it is not on this machine.
-
-    Args:
-        dataset_id: Such as ``"mujoco/halfcheetah/medium-v0"``.
-
-    Raises:
-        ModuleNotFoundError: If Minari is not installed.
-        NotFoundError: If there is no such data set.
-        ConfigError: If its observations or actions are not arrays.
-    """
-    missing = (
-        f"the data set minari:{dataset_id} needs a package that is not installed: "
-        "pip install 'hooktrainer[minari]'"
-    )
-    try:
-        import minari
-    except ModuleNotFoundError as error:
-        raise MissingPackageError(missing) from error
-    local = minari.list_local_datasets()
-    try:
-        source = minari.load_dataset(dataset_id, download=dataset_id not in local)
-    except ImportError as error:
-        raise MissingPackageError(f"{missing} ({error})") from error
-    except Exception as error:
-        near = difflib.get_close_matches(dataset_id, local, n=3, cutoff=0.4)
-        here = f" On this machine, near: {', '.join(near)}." if near else ""
-        raise NotFoundError(
-            f"Minari has no data set {dataset_id!r}, or it cannot be downloaded: {error}.{here}"
-        ) from error
-    episodes, returns = [], []
-    for episode in source.iterate_episodes():
-        episodes.append(_transitions(dataset_id, episode))
-        returns.append(float(np.sum(episode.rewards)))
-    env = source.env_spec.id if source.env_spec is not None else None
-    return Dataset(torch.cat(episodes), returns, env, f"minari:{dataset_id}")
-
-
-def _transitions(dataset_id: str, episode: Any) -> TensorDict:
-    """The transitions of one episode, ``[steps]``."""
-    for name in ("observations", "actions"):
-        if not isinstance(getattr(episode, name), np.ndarray):
-            raise ConfigError(
-                f"minari:{dataset_id}: its {name} are a {type(getattr(episode, name)).__name__}, "
-                "not an array; load it with minari and make a Dataset of it."
-            )
-    observation = _tensor(episode.observations)
-    steps = len(episode.rewards)
-    truncated = torch.from_numpy(episode.truncations.astype(bool)).clone()
-    terminated = torch.from_numpy(episode.terminations.astype(bool))
-    truncated[-1] |= ~terminated[-1]  # what is stored behind it belongs to another episode
-    following = {
-        "observation": observation[1:],
-        "reward": _tensor(episode.rewards).float().unsqueeze(-1),
-        "terminated": terminated.unsqueeze(-1),
-        "truncated": truncated.unsqueeze(-1),
-    }
-    return TensorDict(
-        {
-            "observation": observation[:-1],
-            "action": _tensor(episode.actions),
-            "next": TensorDict(following, batch_size=[steps]),
-        },
-        batch_size=[steps],
-    )
-
-
-def _tensor(array: Any) -> torch.Tensor:
-    tensor = torch.from_numpy(np.asarray(array))
-    return tensor.float() if tensor.dtype is torch.float64 else tensor
