@@ -12,14 +12,7 @@ from .words import did_you_mean
 
 
 def check_count(name: str, value: Any, *, none: str | None = None, least: int = 1) -> None:
-    """Refuse ``value`` unless it is an integer of at least ``least``.
-
-    Args:
-        name: The argument.
-        value: Its value.
-        none: Meaning of ``None``; if omitted, ``None`` is refused.
-        least: The minimum.
-    """
+    """Refuse ``value`` unless it is an integer of at least ``least``."""
     if value is None and none is not None:
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
@@ -36,14 +29,7 @@ def check_fraction(name: str, value: float) -> float:
 
 
 def check_positive(name: str, value: Any, what: str = "number", *, none: str = "") -> None:
-    """Refuse ``value`` unless it is a number above 0, possibly infinite.
-
-    Args:
-        name: The argument.
-        value: Its value.
-        what: Its description for the message.
-        none: Meaning of ``None``; if omitted, ``None`` is refused.
-    """
+    """Refuse ``value`` unless it is a number above 0, possibly infinite."""
     if value is None and none:
         return
     if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
@@ -66,11 +52,7 @@ def check_rate(name: str, value: float) -> float:
 
 
 def share_equally(number: int, world_size: int, what: str) -> int:
-    """Return one process's share of ``number``.
-
-    Raises:
-        ConfigError: If it is not divisible by ``world_size``.
-    """
+    """Return one process's share of ``number``."""
     if number % world_size:
         raise ConfigError(
             f"{what}={number} cannot be shared equally by {world_size} processes: give a multiple "
@@ -82,11 +64,7 @@ def share_equally(number: int, world_size: int, what: str) -> int:
 def check_names(
     name: str, given: Iterable[str], known: Iterable[str], instead: Mapping[str, str] | None = None
 ) -> None:
-    """Refuse unknown arguments.
-
-    Raises:
-        TypeError: Names the nearest argument, or gives the advice.
-    """
+    """Refuse unknown arguments."""
     known = list(known)
     for other in given:
         if other not in known:

@@ -130,12 +130,7 @@ class ChildProgram:
 
 
 def end_with_parent(code: int = 1, on_input: Callable[[], None] | None = None) -> None:
-    """Exit when the parent process ends; called by a `ChildProgram`.
-
-    Args:
-        code: The exit code.
-        on_input: Called, in a thread, when the parent writes something.
-    """
+    """Exit when the parent process ends; called by a `ChildProgram`."""
     threading.Thread(target=_follow_input, args=(code, on_input), daemon=True).start()
     threading.Thread(target=_follow_parent, args=(code, os.getppid()), daemon=True).start()
 

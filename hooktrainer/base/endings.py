@@ -36,9 +36,6 @@ def interruptible(*, is_all: bool = False) -> Iterator[None]:
 
     An exception that a handler raises within an import may be lost or converted. Outside the main
     thread, or if SIGINT is ignored or handled, this does nothing.
-
-    Args:
-        is_all: Whether the block is the whole program; SIGINT then also ends Python's shutdown.
     """
     is_ours = (
         threading.current_thread() is threading.main_thread()

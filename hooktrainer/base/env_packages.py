@@ -96,11 +96,7 @@ def package_of(env_id: str) -> EnvPackage | None:
 
 
 def register_known(env_id: str) -> None:
-    """Import the package of an environment if it is known, installed and not imported yet.
-
-    Raises:
-        MissingPackageError: If a dependency of the package is missing; gives the command.
-    """
+    """Import the package of an environment if it is known, installed and not imported yet."""
     package = package_of(env_id)
     if env_id in gym.registry or package is None or not package.is_installed:
         return
@@ -119,11 +115,7 @@ def register_known(env_id: str) -> None:
 
 
 def import_registering(module: str) -> None:
-    """Import a module that registers environments.
-
-    Raises:
-        MissingPackageError: If it is not installed; gives the command.
-    """
+    """Import a module that registers environments."""
     try:
         importlib.import_module(module)
     except ModuleNotFoundError as error:

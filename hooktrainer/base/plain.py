@@ -16,12 +16,6 @@ def to_plain(config: Any) -> dict[str, Any]:
 
     Paths, devices, dtypes and other objects become their `str`, enum members their name, classes
     and functions their dotted name, arrays and tensors lists.
-
-    Args:
-        config: A dataclass instance, a mapping (also of OmegaConf), or an object with attributes.
-
-    Raises:
-        TypeError: If `config` is none of these.
     """
     plain = _plain(config)
     if not isinstance(plain, dict):

@@ -59,9 +59,6 @@ def groups_of(space: spaces.Space[Any]) -> ObservationGroups:
     """Divide an observation: with a Dict key ``"critic"``, values read it and policies the rest.
 
     If the rest has the key ``"policy"``, policies read only that.
-
-    Raises:
-        ConfigError: If nothing is left for the policy.
     """
     if not isinstance(space, spaces.Dict) or CRITIC not in space.spaces:
         return ObservationGroups(space, space)
@@ -81,9 +78,6 @@ def leaves_of(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
 
     The key of a plain space is ``"observation"``, those of a dict are its own, those of a tuple
     outside of a dict ``("observation", "0")`` and so on.
-
-    Raises:
-        ConfigError: If a part has no tensor form, or the space is empty.
     """
     leaves = tuple(_leaf(path, part) for path, part in parts_of(space))
     if not leaves:

@@ -113,14 +113,7 @@ def count_valid(batch: TensorDictBase) -> int:
 
 
 def valid(batch: TensorDictBase, key: NestedKey) -> torch.Tensor:
-    """Return one entry without padding.
-
-    Returns:
-        ``[steps, ...]``; ``[*batch, ...]``, the entry itself, without padding.
-
-    Raises:
-        KeyError: If the entry is missing.
-    """
+    """Return one entry without padding."""
     mask, values = mask_of(batch), batch[key]
     return values if mask is None else values[mask]
 
@@ -142,12 +135,7 @@ def is_loss(key: Any) -> bool:
 def total_loss(
     losses: TensorDictBase | Mapping[Any, torch.Tensor], components: Sequence[str] | None
 ) -> torch.Tensor | None:
-    """Return the sum that an optimizer minimizes; ``None`` if a loss is missing.
-
-    Args:
-        losses: Result of the loss module.
-        components: Keys of the losses; ``None`` for all that begin with ``"loss"``.
-    """
+    """Return the sum that an optimizer minimizes; ``None`` if a loss is missing."""
     total: torch.Tensor | None = None
     if components is None:
         for key, loss in losses.items():

@@ -10,16 +10,7 @@ from ..errors import TakenError
 
 
 def write_atomically(path: Path, content: str | bytes, *, durable: bool = True) -> None:
-    """Replace a file atomically; a link is replaced, not followed.
-
-    Args:
-        path: The file.
-        content: Its new content.
-        durable: Whether to flush it to the disk first.
-
-    Raises:
-        TakenError: If the path is something else, such as a directory or a device.
-    """
+    """Replace a file atomically; a link is replaced, not followed."""
     if path.exists() and not path.is_file():
         raise TakenError(f"{path} is no file: choose another name.")
     beside = path.with_name(f".{path.name}.{os.getpid()}.new")

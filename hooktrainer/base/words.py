@@ -94,11 +94,7 @@ def _bare(name: str) -> str:
 
 
 def whole_number(text: str) -> int:
-    """Parse an integer written as ``50000``, ``50_000``, ``5e4`` or ``5.0e4``, exactly.
-
-    Raises:
-        ValueError: If it is none, or has more than 20 digits.
-    """
+    """Parse an integer written as ``50000``, ``50_000``, ``5e4`` or ``5.0e4``, exactly."""
     try:
         value = Decimal(text)
     except InvalidOperation:
@@ -166,11 +162,7 @@ def encodable(text: str) -> str:
 
 
 def as_name(name: str) -> str:
-    """Escape the name of a metric for files and servers, with a warning if it changes.
-
-    Raises:
-        ValueError: If it is not text.
-    """
+    """Escape the name of a metric for files and servers, with a warning if it changes."""
     if not isinstance(name, str):
         raise ValueError(f"the name of a metric is a text, not {name!r}")
     valid = printable(name) or "unnamed"

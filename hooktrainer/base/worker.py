@@ -51,11 +51,7 @@ class RemoteError(Exception):
 
 
 class Channel:
-    """The worker's end of the connection.
-
-    Attributes:
-        pulse: Called every second in another thread; its result is sent.
-    """
+    """The worker's end of the connection."""
 
     pulse: Callable[[], Any] | None = None
 

@@ -84,11 +84,7 @@ def _said(name: str) -> Any:
 
 
 class AdaptedCollector(Collector):
-    """Something that yields batches, as a `Collector`; made by `adapt`.
-
-    Args:
-        wrapped: What yields the batches.
-    """
+    """Something that yields batches, as a `Collector`; made by `adapt`."""
 
     policy = _said("policy")
     num_envs = _said("num_envs")
@@ -252,11 +248,7 @@ class AdaptedCollector(Collector):
     def use_workers(
         self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
     ) -> None:
-        """Have it step its environments in processes.
-
-        Raises:
-            ConfigError: If it has no such method.
-        """
+        """Have it step its environments in processes."""
         if not callable(getattr(self.wrapped, "use_workers", None)):
             raise ConfigError(
                 f"workers={workers}, stages={stages}: {type(self.wrapped).__name__} has no "
@@ -314,12 +306,6 @@ class SequenceCollector(Collector):
     """Hands out batches one after another, once.
 
     Its state is where it stands. A share of it is the rows of each batch that belong to the share.
-
-    Args:
-        batches: TensorDicts, ``[rows, ...]``.
-
-    Raises:
-        ConfigError: If one of them is something else.
     """
 
     def __init__(self, batches: Sequence[TensorDictBase]) -> None:
@@ -332,11 +318,7 @@ class SequenceCollector(Collector):
         self._closed = False
 
     def collect(self) -> TensorDictBase:
-        """Return the next batch.
-
-        Raises:
-            StopIteration: After the last one.
-        """
+        """Return the next batch."""
         if self._closed:
             raise RuntimeError("The collector is shut down; build a new one.")
         if self._place >= len(self._batches):
@@ -369,11 +351,7 @@ class SequenceCollector(Collector):
         return {"place": self._place, "length": len(self._batches)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on behind the batches that were handed out.
-
-        Raises:
-            StateMismatchError: If there were other batches, as far as their number tells.
-        """
+        """Go on behind the batches that were handed out."""
         if state_dict.get("length") != len(self._batches):
             raise StateMismatchError(
                 f"the saved run was trained on {state_dict.get('length')} batches; there are "

@@ -281,16 +281,7 @@ def lost_at_resume(kind: type, resumes: Resumes) -> str | None:
 
 
 class NoiseSchedule:
-    """An exploration module whose epsilon or deviation falls as its ``step`` counts frames.
-
-    Args:
-        module: Such as `EpsilonGreedy`, `AdditiveGaussian`, or one of TorchRL's.
-        attribute: ``"eps"`` or ``"sigma"``.
-
-    Attributes:
-        metric: What its value is logged as.
-        is_driven: Whether something else changes it.
-    """
+    """An exploration module whose epsilon or deviation falls as its ``step`` counts frames."""
 
     def __init__(self, module: Any, attribute: str) -> None:
         self.module = module
@@ -365,11 +356,7 @@ Weights = Mapping[str, Any]
 
 
 def check_can_follow(policy: Any) -> None:
-    """Refuse a policy whose weights cannot be handed over: its copy would go stale unnoticed.
-
-    Raises:
-        ConfigError: Saying why.
-    """
+    """Refuse a policy whose weights cannot be handed over: its copy would go stale unnoticed."""
     if policy is None:
         return
     methods = (getattr(policy, name, None) for name in ("state_dict", "load_state_dict"))
@@ -386,13 +373,7 @@ def check_can_follow(policy: Any) -> None:
 
 
 def weights_of(policy: Any, *, copies: bool = False) -> Weights | None:
-    """A policy's state, tensors on the CPU; ``None`` for no policy.
-
-    Args:
-        policy: The policy.
-        copies: Whether the tensors are copies, on the policy's device, that stay as they are when
-            the policy is trained.
-    """
+    """A policy's state, tensors on the CPU; ``None`` for no policy."""
     if policy is None:
         return None
     return {
@@ -404,15 +385,7 @@ def weights_of(policy: Any, *, copies: bool = False) -> Weights | None:
 
 
 def update_policy(policy: Any, source: Any) -> None:
-    """Copy what a policy is to become; nothing is done for ``None`` and for the policy itself.
-
-    Args:
-        policy: The policy.
-        source: A module, a TensorDict of parameters or a state dict.
-
-    Raises:
-        TypeError: If the policy has no parameters.
-    """
+    """Copy what a policy is to become; nothing is done for ``None`` and for the policy itself."""
     if source is None or source is policy:
         return
     if not isinstance(policy, torch.nn.Module):

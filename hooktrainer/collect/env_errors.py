@@ -28,17 +28,7 @@ _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 def explain_env_errors(
     source: Any = None, kwargs: Mapping[str, Any] | None = None
 ) -> Iterator[None]:
-    """Turn what goes wrong where an environment is made into what its user can do.
-
-    Args:
-        source: What it is made of. An `EnvSpec` is made by Gymnasium, so that what cannot be
-            imported is a package, not a module of the user's.
-        kwargs: Keyword arguments of the environment.
-
-    Raises:
-        MissingPackageError: If a package is missing; it names the extra of ours, if there is one.
-        ConfigError: If the environment takes no argument of a name, or calls ``sys.exit()``.
-    """
+    """Turn what goes wrong where an environment is made into what its user can do."""
     try:
         yield
     except DependencyNotInstalled as error:
@@ -73,15 +63,7 @@ def explain_env_errors(
 
 
 def check_made(made: Any, who: str) -> None:
-    """Refuse what is no environment of Gymnasium, with what takes it instead.
-
-    Args:
-        made: What somebody built.
-        who: Who did, such as ``"Factory 0 built"``.
-
-    Raises:
-        ConfigError: If it is something else than one environment.
-    """
+    """Refuse what is no environment of Gymnasium, with what takes it instead."""
     if isinstance(made, gym.Env):
         return
     if isinstance(made, gym.vector.VectorEnv) or is_envpool(made):

@@ -65,9 +65,6 @@ class Blind(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     ``AtariPreprocessing`` takes the screen from the emulator, two frames of four. Nobody sees what
     the environment itself makes of all four, which takes a fifth of a step.
-
-    Args:
-        env: The game, whose observations are of the screen.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -94,10 +91,6 @@ class Lives(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     An episode that begins after a life was lost goes on in the same game: it begins with the next
     life, whatever seed it is given. So it is brought back by playing the game again from its seed.
-
-    Args:
-        env: The game.
-        end_episodes: Whether an episode ends where a life is lost.
     """
 
     def __init__(self, env: gym.Env[Any, Any], end_episodes: bool = False) -> None:

@@ -26,15 +26,7 @@ _METRICS: Final = {"return", "return_std", "length", "episodes", "frames"}
 
 
 def check_info_keys(keys: Any, observation: Iterable[str] = ()) -> InfoKeys:
-    """Return the keys, or refuse what can be no entry of a batch, or no metric, of its own.
-
-    Args:
-        keys: What the user gave.
-        observation: The keys of the observation.
-
-    Raises:
-        ConfigError: If they are not different strings, or one is taken.
-    """
+    """Return the keys, or refuse what can be no entry of a batch, or no metric, of its own."""
     if isinstance(keys, str):
         raise ConfigError(f"info_keys={keys!r} is one string: give a list, such as [{keys!r}].")
     found = tuple(keys)
@@ -56,17 +48,7 @@ def check_info_keys(keys: Any, observation: Iterable[str] = ()) -> InfoKeys:
 
 
 def check_info(keys: InfoKeys, info: Mapping[str, Any], is_last: bool, name: str) -> None:
-    """Refuse what is no number and, at an episode's end, a key that is not there.
-
-    Args:
-        keys: The keys that were asked for.
-        info: What an environment says.
-        is_last: Whether its episode ended.
-        name: What it is called.
-
-    Raises:
-        ConfigError: If it is so.
-    """
+    """Refuse what is no number and, at an episode's end, a key that is not there."""
     for key in keys:
         if key in info:
             number(key, info[key], name)
@@ -77,17 +59,7 @@ def check_info(keys: InfoKeys, info: Mapping[str, Any], is_last: bool, name: str
 def write_infos(
     keys: InfoKeys, row: Row, infos: Sequence[Mapping[str, Any]], names: Sequence[str]
 ) -> None:
-    """Write what scalar environments say.
-
-    Args:
-        keys: The keys that were asked for.
-        row: Where to; whose episodes ended is read from it.
-        infos: The info of each environment.
-        names: What each is called.
-
-    Raises:
-        ConfigError: If one is no number, or is not there at an episode's end.
-    """
+    """Write what scalar environments say."""
     for key, column in zip(keys, row.info, strict=True):
         for i, info in enumerate(infos):
             if key in info:
@@ -107,19 +79,7 @@ def write_vector_info(
     which: Array | None = None,
     final: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write what a vector environment says, in Gymnasium's form of one array for each key.
-
-    Args:
-        keys: The keys that were asked for.
-        row: Where to; whose episodes ended is read from it.
-        info: The arrays, with masks of who gave something as ``_key``, or none if all did.
-        name: What the environment is called.
-        which: Of whom to write; by default of all.
-        final: The same of those whose episode ended, where ``info`` is of the next one.
-
-    Raises:
-        ConfigError: If something is no number for each, or is not there at an episode's end.
-    """
+    """Write what a vector environment says, in Gymnasium's form of one array for each key."""
     ended = row.terminated | row.truncated
     if which is not None:
         ended &= which
@@ -144,11 +104,7 @@ def of_one(info: Mapping[str, Any], i: int = 0) -> dict[str, Any]:
 
 
 def number(key: str, value: Any, name: str) -> Any:
-    """A number, which may be an array of one.
-
-    Raises:
-        ConfigError: If it is anything else.
-    """
+    """A number, which may be an array of one."""
     if isinstance(value, _NUMBERS):
         return value
     array = np.asarray(None if isinstance(value, dict) else value)

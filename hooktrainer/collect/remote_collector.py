@@ -32,14 +32,6 @@ class RemoteCollector(Collector):
 
     The policy stays the learner's, and the copies follow it. Every batch says with which version of
     the weights it was collected.
-
-    Args:
-        collector: Whatever `adapt` takes.
-
-    Attributes:
-        wrapped: The collector, as it was given.
-        policy_age: How many updates the policy of the last batch was behind.
-        is_saved: Always false: checkpoints hold it as the collector, not as a hook.
     """
 
     is_saved = False
@@ -94,12 +86,7 @@ class RemoteCollector(Collector):
             self._start()
 
     def collect(self) -> TensorDictBase:
-        """Return the next batch, and ask for those that follow.
-
-        Raises:
-            StopIteration: If the collector has ended.
-            Exception: What an environment or the policy raises where they are, with its traceback.
-        """
+        """Return the next batch, and ask for those that follow."""
         if self._closed:
             raise RuntimeError("The collector is shut down; build a new one.")
         batch = self._take()

@@ -171,19 +171,7 @@ def random_episode(env: Any, seed: int, steps: int) -> Iterator[tuple[Any, tuple
 
 
 def begun(env: Any, seed: int, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-    """Begin an episode.
-
-    Args:
-        env: The environment.
-        seed: The episode's.
-        options: What ``reset`` is given besides, if anything.
-
-    Returns:
-        The observation and the info.
-
-    Raises:
-        ConfigError: If ``reset`` has another signature, or returns something else.
-    """
+    """Begin an episode."""
     try:
         found = env.reset(seed=seed) if options is None else env.reset(seed=seed, options=options)
     except TypeError as error:
@@ -202,11 +190,7 @@ def begun(env: Any, seed: int, options: dict[str, Any] | None = None) -> tuple[A
 
 
 def whole_step(outcome: Any, env: Any) -> tuple[Any, ...]:
-    """What ``step`` returned.
-
-    Raises:
-        ConfigError: If it is something else than five values.
-    """
+    """What ``step`` returned."""
     if not isinstance(outcome, tuple) or len(outcome) != 5:
         old = ", as the old Gym did" if isinstance(outcome, tuple) and len(outcome) == 4 else ""
         raise ConfigError(
@@ -260,11 +244,7 @@ _DATA = (
 # give the state of itself and of all within it by ``episode_state()``, returning plain data, and
 # take it by ``set_episode_state(state)``.
 def snapshot(env: gym.Env[Any, Any]) -> str:
-    """The state of ``env`` and all its wrappers.
-
-    Raises:
-        NotPlainError: If part of the state is not plain data.
-    """
+    """The state of ``env`` and all its wrappers."""
     layers = _layers(env)
     states = [
         layer.episode_state()
@@ -282,11 +262,7 @@ def snapshot(env: gym.Env[Any, Any]) -> str:
 
 
 def restore(env: gym.Env[Any, Any], text: str) -> None:
-    """Give ``env`` the state that `snapshot` took of one that was built the same way.
-
-    Raises:
-        ValueError: If the environments have different wrappers.
-    """
+    """Give ``env`` the state that `snapshot` took of one that was built the same way."""
     layers = _layers(env)
     states = loads(text, [{} if says_its_state(layer) else vars(layer) for layer in layers])
     if len(states) != len(layers):
@@ -383,29 +359,12 @@ class NotPlainError(TypeError):
 # Plain values as JSON and back, exactly, with what they share: that two names are one list or
 # that two arrays have one memory is kept, since an environment may rely on it.
 def dumps(value: Any) -> str:
-    """``value`` as text.
-
-    Args:
-        value: ``None``, bool, int, float, str, NumPy array, scalar or generator, Gymnasium's
-            running moments, or a list, tuple, dict or deque of these.
-
-    Raises:
-        NotPlainError: If it holds anything else, or an array whose memory is not NumPy's own.
-    """
+    """``value`` as text."""
     return json.dumps(_Encoder().code(value), separators=(",", ":"))
 
 
 def loads(text: str, current: Any = None) -> Any:
-    """The value of ``text``.
-
-    Args:
-        text: What `dumps` returned.
-        current: A value of like structure. Its generators and running moments are set to the saved
-            state and used in the result, since others may hold them too.
-
-    Raises:
-        MalformedError: If it is not what `dumps` returns.
-    """
+    """The value of ``text``."""
     with refusing("the state of an environment"):
         return _Decoder().value(parse_json(text, nan=True), current)
 

@@ -29,16 +29,6 @@ class ObservationLayout:
 
     The same code serves one environment and a batch of them: a batched dict observation is a dict
     of batched arrays.
-
-    Args:
-        space: The observation space of one environment.
-        mask: The action mask that the environment puts in its ``info``, as an example; ``None`` if
-            it gives none. It becomes the last leaf, ``"action_mask"``, boolean.
-        mask_size: Size of the masks that the actions can have; 0 for none, or if that is unknown.
-
-    Raises:
-        ConfigError: If a part of the space has no tensor form, a key is taken, or the mask has
-            another shape than the actions need.
     """
 
     def __init__(self, space: spaces.Space[Any], mask: Any = None, mask_size: int = 0) -> None:
@@ -71,18 +61,7 @@ class ObservationLayout:
     def check(
         self, observation: Any, info: Mapping[str, Any], name: str, num_envs: int | None = None
     ) -> None:
-        """Look whether an observation is what the space says; called where an episode begins.
-
-        Args:
-            observation: What ``reset`` returned.
-            info: What it said besides.
-            name: What the environment is called.
-            num_envs: Of how many environments they are; ``None`` if of one, unbatched.
-
-        Raises:
-            ConfigError: If a part is missing, has another shape, or holds what NumPy would make
-                something else of on its way into a batch.
-        """
+        """Look whether an observation is what the space says; called where an episode begins."""
         found = [self._find(observation, path, name) for path in self._paths]
         if self.mask_in_info:
             found.append(self._mask(info))
@@ -152,11 +131,7 @@ class ObservationLayout:
             row[index] = value
 
     def copies(self, observation: Any, info: Mapping[str, Any], index: Any = ...) -> list[Array]:
-        """Copies of the leaves, or of one environment's part of batched leaves.
-
-        Raises:
-            ConfigError: If ``info`` has a mask, of which there was none at the first reset.
-        """
+        """Copies of the leaves, or of one environment's part of batched leaves."""
         if self._refuses_masks and MASK in info:
             raise ConfigError(late_mask())
         return [
@@ -174,11 +149,7 @@ def late_mask() -> str:
 
 
 def plain_mask(mask: Any) -> Array:
-    """A mask as one array; Gymnasium's own, a tuple with one for each choice, is joined.
-
-    Raises:
-        ConfigError: If it is, or holds, ``None``.
-    """
+    """A mask as one array; Gymnasium's own, a tuple with one for each choice, is joined."""
     if isinstance(mask, tuple):
         mask = np.concatenate([np.ravel(part) for part in mask])
     refuse_missing(mask, "info", (MASK,))
@@ -186,16 +157,7 @@ def plain_mask(mask: Any) -> Array:
 
 
 def refuse_missing(value: Any, what: str, path: Path = ()) -> None:
-    """Refuse ``None``, by itself or among numbers, of which NumPy would make NaN or false.
-
-    Args:
-        value: What an environment returned.
-        what: What it is, such as ``"reward"``.
-        path: The keys that lead to it.
-
-    Raises:
-        ConfigError: If it is, or holds, ``None``.
-    """
+    """Refuse ``None``, by itself or among numbers, of which NumPy would make NaN or false."""
     if value is None or (
         not isinstance(value, (int, float, np.generic)) and np.asarray(value).dtype == object
     ):
@@ -208,16 +170,7 @@ def refuse_missing(value: Any, what: str, path: Path = ()) -> None:
 
 
 def refuse_several(value: Any, what: str, name: str) -> None:
-    """Refuse an array or a list where a single number is due.
-
-    Args:
-        value: What an environment returned.
-        what: What it is, such as ``"reward"``.
-        name: What the environment is called.
-
-    Raises:
-        ConfigError: If it is no single number.
-    """
+    """Refuse an array or a list where a single number is due."""
     array = np.asarray(value)
     if array.shape or array.dtype.kind not in "biuf":
         raise ConfigError(
@@ -227,18 +180,7 @@ def refuse_several(value: Any, what: str, name: str) -> None:
 
 
 def check_leaf(value: Any, leaf: Leaf, name: str, num_envs: int | None = None) -> None:
-    """Refuse what NumPy would make something else of on its way into a batch.
-
-    Args:
-        value: The array, or what is made one.
-        leaf: What it has to be. A mask in the ``info`` has no space.
-        name: What the environment is called.
-        num_envs: Of how many environments the array is; ``None`` if it is of one, unbatched.
-
-    Raises:
-        ConfigError: If it has another shape, is of floats where the space is of integers, lies
-            outside of what the space can hold, or is a mask with NaN in it.
-    """
+    """Refuse what NumPy would make something else of on its way into a batch."""
     array = value if value.__class__ is np.ndarray else np.asarray(value)
     wanted = leaf.shape if num_envs is None else (num_envs, *leaf.shape)
     if array.shape != wanted:

@@ -22,12 +22,7 @@ _READERS = {
 
 
 def read_array(path: Path, root: Path | None = None) -> npt.NDArray[Any]:
-    """Read an array of `np.save`, after comparing its header with the file's size.
-
-    Raises:
-        MalformedError: If it is another file, holds objects, or its size does not match its shape.
-        OSError: From the file system.
-    """
+    """Read an array of `np.save`, after comparing its header with the file's size."""
     with open_file(path, root) as file, refusing(path.name), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about headers of Python 2
         version = np.lib.format.read_magic(file)
@@ -53,11 +48,7 @@ def read_array(path: Path, root: Path | None = None) -> npt.NDArray[Any]:
 
 
 def plain_dtype(text: object) -> np.dtype[Any]:
-    """Return the dtype of numbers, texts or bytes with this name.
-
-    Raises:
-        MalformedError: For any other name, including those of objects and records.
-    """
+    """Return the dtype of numbers, texts or bytes with this name."""
     if not isinstance(text, str) or not _PLAIN.fullmatch(text):
         raise MalformedError(f"{shown(text)} is no dtype of plain data")
     try:
@@ -70,9 +61,6 @@ def check_bit_generator(state: Any) -> dict[str, Any]:
     """Return the state of a NumPy bit generator if it is valid.
 
     NumPy does not check the positions in it, and would read memory beyond.
-
-    Raises:
-        MalformedError: If it is invalid.
     """
     kind = state.get("bit_generator") if isinstance(state, dict) else None
     if kind not in ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"):

@@ -19,11 +19,7 @@ _LONGEST_NAME, _LONGEST_PART = 500, 255
 
 
 def check_name(name: object) -> str:
-    """Return the name of a file below a directory, such as ``tensors/index.json``.
-
-    Raises:
-        MalformedError: If it leaves the directory, or is no name.
-    """
+    """Return the name of a file below a directory, such as ``tensors/index.json``."""
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
         raise MalformedError(f"{shown(name)} is no name of a file")
     path = PurePosixPath(name)
@@ -35,12 +31,7 @@ def check_name(name: object) -> str:
 
 
 def open_file(path: Path, root: Path | None = None) -> FileIO:
-    """Open a regular file for reading.
-
-    Raises:
-        MalformedError: If it is not a regular file, or lies elsewhere.
-        OSError: From the file system.
-    """
+    """Open a regular file for reading."""
     if root is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
         raise MalformedError(f"{one_line(path.name, 80)} is a link out of its directory")
     try:
@@ -56,12 +47,7 @@ def open_file(path: Path, root: Path | None = None) -> FileIO:
 
 
 def read_file(path: Path, root: Path | None = None, limit: int = MAX_STRUCTURE) -> bytes:
-    """Return the content of a file.
-
-    Raises:
-        MalformedError: As `open_file`, or if it is larger.
-        OSError: From the file system.
-    """
+    """Return the content of a file."""
     with open_file(path, root) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:

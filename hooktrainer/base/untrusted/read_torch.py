@@ -441,11 +441,7 @@ _COUNT = struct.Struct("<q")
 
 
 def read_pickle(data: bytes) -> Any:
-    """Return the content of a pickle of plain data and tensors.
-
-    Raises:
-        MalformedError: If it is damaged, or holds anything else.
-    """
+    """Return the content of a pickle of plain data and tensors."""
     with refusing("the pickle"):
         machine = _Pickle(data)
         tree = machine.load()

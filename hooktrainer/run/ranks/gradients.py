@@ -27,10 +27,6 @@ class AverageGradients:
     backward has computed what belongs to it. Buckets go in the same order on every rank. Gradients
     that backward does not announce, such as those of a compiled graph, are sent at the end. So any
     loss and any number of optimizers will do, if they are the same on every rank.
-
-    Args:
-        ranks: The ranks.
-        optimizer: Whose gradients these are.
     """
 
     def __init__(self, ranks: Ranks, optimizer: torch.optim.Optimizer) -> None:

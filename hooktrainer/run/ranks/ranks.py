@@ -255,9 +255,6 @@ def die_with_parent(grace: float = _GRACE) -> None:
     """End this process if its parent ends: gracefully at first, for good after ``grace`` seconds.
 
     A thread looks twice a second. A process that is stuck ends, too.
-
-    Args:
-        grace: Seconds that SIGTERM is given to take effect.
     """
     parent = os.getppid()
     thread = threading.Thread(
@@ -290,10 +287,6 @@ class RankControl(Control):
     What a hook or a signal asks for on one rank waits until the ranks meet at the end of a batch;
     from then on it holds for all. A request that comes later waits for the next batch, so that no
     rank stops while another goes on.
-
-    Args:
-        control: The requests made so far, and from now on those that have not been agreed on.
-        ranks: The ranks.
     """
 
     def __init__(self, control: Control, ranks: Ranks) -> None:
@@ -303,11 +296,7 @@ class RankControl(Control):
         self._ranks = ranks
 
     def agree(self, place: str) -> None:
-        """Meet the other ranks; what any of them asked for now holds for all.
-
-        Args:
-            place: Where the ranks are.
-        """
+        """Meet the other ranks; what any of them asked for now holds for all."""
         own, reason = self._own, self._own.stop_reason
         asked = [reason is not None, own.take_save_request(), own.take_log_request()]
         rows = self._ranks.meet(place, [*map(int, asked), own.signal or 0])

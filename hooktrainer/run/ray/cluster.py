@@ -23,11 +23,7 @@ _LEAST_STORE, _MOST_STORE = 80 * 2**20, 2 * 2**30  # bytes, for what processes e
 
 
 def import_ray() -> Any:
-    """The module ``ray``.
-
-    Raises:
-        MissingPackageError: If it is not installed; says how to.
-    """
+    """The module ``ray``."""
     try:
         import ray
     except ModuleNotFoundError as error:
@@ -162,10 +158,6 @@ class RayProgram:
 
     It is a `hooktrainer.run.programs.RunningProgram`. If it fails, what it said last is said here.
     It ends when this process does.
-
-    Args:
-        cluster: The cluster.
-        command: What follows ``python``, as for `ChildProgram.of_command`.
     """
 
     def __init__(self, cluster: Cluster, command: Sequence[str]) -> None:

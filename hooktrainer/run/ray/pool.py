@@ -143,13 +143,7 @@ Arrays = dict[NestedKey, np.ndarray[Any, Any]]
 
 
 class Share(NamedTuple):
-    """A process's share of a batch, as what Ray hands over without a copy.
-
-    Attributes:
-        arrays: Its entries.
-        batch_size: Its shape.
-        times: Seconds that the parts of collecting took.
-    """
+    """A process's share of a batch, as what Ray hands over without a copy."""
 
     arrays: Arrays
     batch_size: tuple[int, ...]
@@ -184,16 +178,7 @@ def _settle(policy: Any, core: int | None, device: str) -> None:
 
 
 class Collecting:
-    """Collects with a share of the environments.
-
-    Args:
-        core: Number of the CPU core to run on; ``None`` for any.
-        device: Where the policy acts.
-        collector: The whole collector.
-        share: Index of this share, and the number of shares.
-        incarnation: How many processes had this share before.
-        episodes: The positions to continue from when this process replaces one that died.
-    """
+    """Collects with a share of the environments."""
 
     def __init__(
         self,
@@ -214,12 +199,7 @@ class Collecting:
         seed_rank(collector.seed, 1 + index + incarnation * number)
 
     def collect(self, weights: Weights | None) -> tuple[Share, dict[str, Any]]:
-        """Collect a batch with the given weights.
-
-        Returns:
-            The share of the batch, and as much of the collector's state as it takes to go on after
-            it if this process dies.
-        """
+        """Collect a batch with the given weights."""
         load_weights(self._collector.policy, weights)
         self._collector.timing = timing = Timing()
         batch = self._collector.collect()
