@@ -26,20 +26,19 @@ T = TypeVar("T")
 
 
 class CannotCompileError(RuntimeError):
-    """Why something is no graph, in a line."""
+    """Why something cannot be compiled, in one line."""
 
 
 class Graph(Generic[T]):
     """A function as one compiled graph, without gradient.
 
-    It is compiled at its first call, which says so, and for the shapes of this call alone. A call
-    looks whether what it was compiled for is still so, such as the attributes of modules; where
-    nothing but the numbers can have changed since the last one, `again` leaves that out.
+    It is compiled at its first call, for the shapes of this call alone. Later calls check that what
+    the graph depends on, such as attributes of modules, is unchanged; `again` leaves that out.
 
     Args:
         function: What is compiled. It draws the random numbers that it would draw eagerly.
-        what: What it is, for messages.
-        say: Called with a line before it is compiled, which takes its time, and one after.
+        what: Its name, for messages.
+        say: Called with a line before and after compiling.
         module: If given, the function depends on nothing that can change but it and the arguments.
     """
 
@@ -71,7 +70,7 @@ class Graph(Generic[T]):
         """Call the function.
 
         Raises:
-            CannotCompileError: If it is no graph, or has to be compiled anew again and again.
+            CannotCompileError: If it cannot be compiled, or is recompiled again and again.
         """
         if self._unchanged and self._shortcut is not None and self._shortcut.takes(args):
             out: T = self._shortcut(args)
@@ -83,45 +82,36 @@ class Graph(Generic[T]):
         return self(*args) if self._shortcut is None else self._shortcut(args)
 
     def _look_anew(self, args: tuple[Any, ...]) -> T:
-        """Call the function by way of ``torch.compile``, and find out how to do without that."""
+        """Call the function through ``torch.compile``, and find the shortcut past it."""
+        inherited = None
         if not self._is_compiled and _kept:
-            self._shortcut = _inherited(self._function, args)
-            if self._shortcut is not None:
-                self._watch()
-                return self._shortcut(args)
-        with torch.no_grad():
-            out = self._compiled(args)
-        if self._seen and (self._shortcut is None or not self._shortcut.calls(*self._seen[:2])):
-            self._shortcut = Shortcut.found(*self._seen, args, out)
-            if self._shortcut is not None and _is_keeping:
-                _keep(self._function, self._shortcut)
-        self._seen = ()
-        if self._shortcut is not None:
-            self._watch()
-        return out
-
-    def _watch(self) -> None:
-        """Take up what the function depends on, if that can be told."""
-        if self._root is not None:
+            inherited = self._shortcut = _inherited(self._function, args)
+        if inherited is not None:
+            out: T = inherited(args)
+        else:
+            with torch.no_grad():
+                out = self._compiled(args)
+            if self._seen and (self._shortcut is None or not self._shortcut.calls(*self._seen[:2])):
+                self._shortcut = Shortcut.found(*self._seen, args, out)
+                if self._shortcut is not None and _is_keeping:
+                    _keep(self._function, self._shortcut)
+            self._seen = ()
+        if self._shortcut is not None and self._root is not None:
             try:
                 self._unchanged = Structure(self._root)
             except LookupError:
                 self._root = None
+        return out
 
     def _compiled(self, args: tuple[Any, ...]) -> T:
         if self._is_compiled:
             try:
-                out = self._call(*args)
+                return self._call(*args)
             except FailOnRecompileLimitHit as error:
                 raise CannotCompileError(
-                    f"{self._what} had to be compiled anew again and again, since something that "
-                    "is no tensor changes: make it a buffer of the module"
+                    f"{self._what} was recompiled again and again, because something that is no "
+                    "tensor changes: make it a buffer of the module"
                 ) from error
-        else:
-            out = self._first(args)
-        return out
-
-    def _first(self, args: tuple[Any, ...]) -> T:
         start = time.perf_counter()
         self._say(f"compiling {self._what} ...")
         try:
@@ -133,15 +123,11 @@ class Graph(Generic[T]):
         return out
 
     def _compile(self, module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Compiled:
-        """What ``torch.compile`` calls with a graph."""
         assert BACKEND is not None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of torch, by torch
-            compiled: Compiled
-            if BACKEND == "inductor":
-                compiled = with_inductor(module, inputs)
-            else:
-                compiled = lookup_backend(BACKEND)(module, inputs)
+            make: Any = with_inductor if BACKEND == "inductor" else lookup_backend(BACKEND)
+            compiled: Compiled = make(module, inputs)
 
         def call(*args: Any) -> Any:
             out = compiled(*args)
@@ -152,13 +138,7 @@ class Graph(Generic[T]):
 
 
 class GraphOr(Generic[T]):
-    """A function as one compiled graph, or as it is where it can be none, which is said once.
-
-    Args:
-        function: As for `Graph`.
-        what: What it is, for messages.
-        say: As for `Graph`.
-    """
+    """A `Graph`, or the function itself with one warning if it cannot be compiled."""
 
     def __init__(self, function: Callable[..., T], what: str, say: Callable[[str], None]) -> None:
         self._function, self._what = function, what
@@ -176,11 +156,11 @@ class GraphOr(Generic[T]):
 
 
 def quiet(line: str) -> None:
-    """Say nothing."""
+    """Print nothing."""
 
 
 def _apart(function: Callable[..., T]) -> Callable[..., T]:
-    """The same with code of its own: what is compiled is kept, and counted, by the code."""
+    """Return the function with its own code object, by which torch keeps and counts graphs."""
 
     def call(*args: Any) -> T:
         return function(*args)
@@ -190,7 +170,7 @@ def _apart(function: Callable[..., T]) -> Callable[..., T]:
 
 
 def _reason(error: Exception) -> str:
-    """What a compiler's error says in its first lines, and where in the user's code."""
+    """Return the first line of a compiler's error, and its place in the user's code."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith("backend=")]
     said = lines[0] if lines else type(error).__name__

@@ -13,11 +13,11 @@ Compiled = Callable[..., Sequence[Any]]
 
 
 class Shortcut:
-    """Calls a graph with tensors like those of a call that was seen, and nothing in between.
+    """Calls a graph with tensors like those of a call that was seen, past ``torch.compile``.
 
-    ``torch.compile`` looks at every call whether all is as it was compiled for, picks the graph's
-    inputs out of the arguments and puts its outputs into the result. For graphs of some hundred
-    microseconds that is a good part of their time. What goes where is found out by identity.
+    ``torch.compile`` checks its guards at every call, selects the graph's inputs from the arguments
+    and builds the result; for graphs of some hundred microseconds that is much of their time. The
+    places of inputs and outputs are found by identity.
 
     Args:
         compiled: The graph.
@@ -27,10 +27,7 @@ class Shortcut:
         result: What the function returned.
 
     Raises:
-        LookupError: If something in the result came neither from the graph nor the arguments.
-
-    Attributes:
-        compiled: The graph.
+        LookupError: If a tensor of the result is neither an output nor an argument.
     """
 
     def __init__(
@@ -61,14 +58,14 @@ class Shortcut:
 
     @classmethod
     def found(cls, *seen: Any) -> Shortcut | None:
-        """The shortcut by what was seen; ``None`` if there is none."""
+        """Return the shortcut by what was seen; ``None`` if there is none."""
         try:
             return cls(*seen)
         except LookupError:
             return None
 
     def without_tensors(self, tensors: Sequence[torch.Tensor]) -> Shortcut:
-        """The same for no tensors yet; `with_tensors` takes others that are in the same places.
+        """Return a copy without tensors; `with_tensors` inserts others in their places.
 
         Raises:
             LookupError: If the graph takes a tensor that is neither an argument nor among these.
@@ -82,7 +79,7 @@ class Shortcut:
         return kept
 
     def with_tensors(self, tensors: Sequence[torch.Tensor], args: Sequence[Any]) -> Shortcut | None:
-        """The shortcut for these tensors; ``None`` if it cannot be called with these arguments."""
+        """Return a copy with these tensors; ``None`` if it does not take these arguments."""
         if not self.takes(args):
             return None
         found = copy(self)
@@ -91,19 +88,14 @@ class Shortcut:
         return found
 
     def calls(self, compiled: Compiled, inputs: Sequence[Any]) -> bool:
-        """Whether it is this graph that it calls, with what it had from elsewhere than arguments.
-
-        Args:
-            compiled: The graph.
-            inputs: What it was called with.
-        """
+        """Return whether it calls this graph, with these inputs where they are not arguments."""
         return self.compiled is compiled and all(
             fixed is None or fixed is value
             for fixed, value in zip(self._fixed, inputs, strict=True)
         )
 
     def takes(self, args: Sequence[Any]) -> bool:
-        """Whether these arguments are like those that were seen, but for numbers in tensors."""
+        """Return whether the arguments are like those seen, but for numbers in tensors."""
         given, form = _taken_apart(args)
         return form == self._form and all(
             seen() is value or kind == kind_of(value)
@@ -111,7 +103,7 @@ class Shortcut:
         )
 
     def __call__(self, args: Sequence[Any]) -> Any:
-        """What the function returns of these arguments, without gradient."""
+        """Call the function without gradient."""
         given, inputs = _taken_apart(args)[0], self._fixed.copy()
         for place, source in self._moving:
             inputs[place] = given[source]
@@ -126,21 +118,21 @@ class Shortcut:
 
 
 def _gone() -> None:
-    """Return what a reference to a tensor that is gone returns."""
+    """Take the place of a weak reference whose tensor is gone."""
 
 
 class _Place(int):
-    """Where in a list a part of the result is."""
+    """Index of a part of the result in a list."""
 
 
 def kind_of(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What a graph is compiled for of a tensor that is given to it."""
+    """Return what a graph is compiled for of a tensor."""
     layout = tensor.stride() if tensor.layout is torch.strided else None
     return type(tensor), tensor.dtype, tensor.shape, layout, tensor.device, tensor.requires_grad
 
 
 def _taken_apart(tree: Any) -> tuple[list[Any], list[Any]]:
-    """The tensors in containers, and all but the tensors: lengths, keys, plain values."""
+    """Return the tensors in containers, and the rest: lengths, keys, plain values."""
     tensors: list[Any] = []
     form: list[Any] = []
     _take_apart(tree, tensors, form)

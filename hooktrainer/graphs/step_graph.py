@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import nn
@@ -17,25 +17,8 @@ from .compiling import CannotCompileError, Graph, quiet
 from .functional_loss import FunctionalLoss, Losses, Objective, Reached
 
 
-class Rule(Protocol):
-    """What the learning rate follows from; see `hooktrainer.hooks.kl_adaptive_lr.KLAdaptiveLR`."""
-
-    @property
-    def numbers(self) -> Sequence[float]:
-        """What it depends on beside the losses, and may change from step to step."""
-
-    def rate(self, losses: Losses, lr: torch.Tensor, numbers: Sequence[Any]) -> torch.Tensor:
-        """From the losses of a step, and the rate of the one before, to its own."""
-
-
 class StepOutcome(NamedTuple):
-    """What is known of a step that was taken.
-
-    Attributes:
-        losses: Of its batch.
-        norm: Of the gradient before it was clipped; ``None`` where nobody wants it.
-        rate: The learning rate, a scalar; ``None`` where it follows from no losses.
-    """
+    """Losses of a step, the gradient's norm before clipping and the learning rate, if computed."""
 
     losses: Losses
     norm: torch.Tensor | None
@@ -47,58 +30,33 @@ class StepRules:
     """How a step is taken.
 
     Attributes:
-        clips: What of the gradient is bounded: its ``"norm"``, each ``"value"``; ``None``: nothing.
-        norm: Whether the gradient's norm is wanted, even if nothing depends on it.
-        finite_losses: Whether no step is taken where a loss is NaN or infinite.
-        finite_norm: Likewise where the gradient's norm is.
-        rule: What the learning rate follows from; ``None``: it is what the optimizer has.
+        clips: What is bounded: the gradient's ``"norm"``, each ``"value"``, or ``None``.
+        norm: Whether to compute the gradient's norm even if nothing depends on it.
+        finite_losses: Whether a NaN or infinite loss prevents the step.
+        finite_norm: Whether such a norm does.
+        rule: Computes the learning rate, such as a `hooktrainer.KLAdaptiveLR`; ``None`` for the
+            optimizer's own.
     """
 
     clips: str | None
     norm: bool = True
     finite_losses: bool = True
     finite_norm: bool = True
-    rule: Rule | None = None
-
-    def looked_at(self, losses: Losses, norm: torch.Tensor | None) -> list[torch.Tensor]:
-        """What has to be finite for a step to be taken."""
-        values = [value for key, value in losses.items() if is_loss(key)]
-        found = values if self.finite_losses else []
-        return [*found, norm] if norm is not None and self.finite_norm else found
-
-
-def groups_that_move(optimizer: FlatAdam, moved: Collection[nn.Parameter]) -> list[int]:
-    """The numbers of the groups that have a gradient; either all of one, or none has.
-
-    Args:
-        optimizer: The optimizer.
-        moved: The parameters that have a gradient.
-
-    Raises:
-        CannotCompileError: If only some parameters of a group have one.
-    """
-    found = []
-    for number, flat in enumerate(optimizer.flat_groups):
-        has_grad = [view in moved for view in flat.views]
-        if any(has_grad) and not all(has_grad):
-            raise CannotCompileError("of a group of FlatAdam only some parameters have a gradient")
-        if any(has_grad):
-            found.append(number)
-    return found
+    rule: Any = None
 
 
 class StepGraph:
-    """Losses, gradient, clipping and `FlatAdam`'s step, of one or several batches, as one graph.
+    """Losses, gradient, clipping and `FlatAdam`'s step of one or several batches as one graph.
 
-    What is computed is what the eager functions compute, but for rounding. From a step on that is
-    not taken since something is NaN or infinite, those behind it are not taken either.
+    It equals the eager computation to rounding. After a step that is not taken because of a value
+    that is NaN or infinite, no later one of the graph is taken.
 
     Args:
         loss: The loss.
         optimizer: Takes the steps.
         reached: What the sum of the losses depends on.
         rules: How steps are taken.
-        say: Told when it is compiled.
+        say: Called with a line before and after compiling.
 
     Raises:
         CannotCompileError: If only some parameters of a group have a gradient.
@@ -121,16 +79,23 @@ class StepGraph:
         self._rules = rules
         self._objective = Objective(reached.parameters[0])
         names, moved = loss.names, set(reached.parameters[0])
-        self._places = groups_that_move(optimizer, moved)
+        self._places = []
+        for place, flat in enumerate(optimizer.flat_groups):
+            has_grad = [view in moved for view in flat.views]
+            if any(has_grad) and not all(has_grad):
+                raise CannotCompileError("only some parameters of a FlatAdam group have a gradient")
+            if any(has_grad):
+                self._places.append(place)
         self._flats = [optimizer.flat_groups[place] for place in self._places]
         self._states = [
             AdamState(flat.parameters, flat.exp_avg, flat.exp_avg_sq, flat.steps)
             for flat in self._flats
         ]
         if self._device.type == "cuda":  # a CUDA graph changes them where they are
-            for value in (value for state in self._states for value in state):
-                torch._dynamo.mark_static_address(value, guard=False)
-        # Plain values, of which a compiler can see that they stay as they are.
+            for state in self._states:
+                for value in state:
+                    torch._dynamo.mark_static_address(value, guard=False)
+        # Plain values, which a compiler can see to be constant.
         self._names = [[names[view] for view in flat.views] for flat in self._flats]
         self._shapes = [[tuple(view.shape) for view in flat.views] for flat in self._flats]
         self._sizes = [[view.numel() for view in flat.views] for flat in self._flats]
@@ -150,20 +115,17 @@ class StepGraph:
         rows: Sequence[torch.Tensor] = (),
         is_finite: torch.Tensor | None = None,
     ) -> list[StepOutcome]:
-        """Take a step for each of some batches.
+        """Take a step for each batch.
 
         Args:
             batches: The entries of each; with ``rows`` those of one batch that all are parts of.
             clip_norm: The bound of what is clipped.
             again: Whether nothing but numbers can have changed since the last call.
-            rows: For each the indices of its rows, int64.
-            is_finite: Whether any step is taken at all, bool, a scalar; given always, or never.
-
-        Returns:
-            What is known of each.
+            rows: Indices of the rows of each, int64.
+            is_finite: Whether to take any step, a bool scalar; always given, or never.
 
         Raises:
-            CannotCompileError: If they are no graph.
+            CannotCompileError: If it cannot be compiled.
         """
         groups = [self._optimizer.param_groups[place] for place in self._places]
         given = [hyperparameters(group) for group in groups]
@@ -179,7 +141,7 @@ class StepGraph:
         return self._flats[0].parameters.device
 
     def _take(self, given: list[list[Any]]) -> None:
-        """Take up what has changed of the hyperparameters, without waiting for the device."""
+        """Copy changed hyperparameters to the device without waiting for it."""
         if not self._hyper:
             self._hyper = [
                 torch.empty(len(own), dtype=torch.float64, device=self._device) for own in given
@@ -260,8 +222,13 @@ class StepGraph:
     def _still(
         self, before: torch.Tensor | None, losses: Losses, norm: torch.Tensor | None
     ) -> torch.Tensor | None:
-        """Whether this step is taken; ``None`` where it always is."""
-        for value in self._rules.looked_at(losses, norm):
+        """Return whether this step is taken; ``None`` for always."""
+        values = (
+            [v for key, v in losses.items() if is_loss(key)] if self._rules.finite_losses else []
+        )
+        if norm is not None and self._rules.finite_norm:
+            values.append(norm)
+        for value in values:
             finite = value.isfinite().all()
             before = finite if before is None else before & finite
         return before
@@ -286,7 +253,7 @@ class GradientGraph:
         loss: The loss.
         objectives: What the optimizers minimize, each by its own parameters alone.
         reached: What they depend on.
-        say: Called with a line before and after it is compiled.
+        say: Called with a line before and after compiling.
     """
 
     def __init__(
@@ -304,12 +271,10 @@ class GradientGraph:
         self._graph = Graph(self._gradients, "the losses and their gradient", say, module=loss.body)
 
     def __call__(self, entries: Entries) -> tuple[Losses, list[Grads]]:
-        """The losses of a batch, and by objective the parameters and their gradients.
-
-        A gradient has the strides of its parameter, as autograd's have.
+        """Return the losses of a batch, and by objective its parameters and their gradients.
 
         Raises:
-            CannotCompileError: If they are no graph.
+            CannotCompileError: If it cannot be compiled.
         """
         out, grads = self._graph([p.detach() for p in self._parameters], entries)
         return dict(out), list(zip(self._reached.parameters, grads, strict=True))
@@ -317,16 +282,23 @@ class GradientGraph:
     def _gradients(
         self, parameters: list[torch.Tensor], entries: Entries
     ) -> tuple[Losses, list[list[torch.Tensor]]]:
-        """Losses and gradients as a function of everything that they depend on."""
-
         def totals(*values: torch.Tensor) -> tuple[list[torch.Tensor], Losses]:
-            return self._totals(values, entries)
+            out = self._loss(dict(zip(self._names, values, strict=True)), entries)
+            found = [objective.total(out) for objective in self._objectives]
+            by_own = zip(found, self._reached.parameters, strict=True)
+            kept = [total for total, own in by_own if total is not None and own]
+            return kept, {key: value.detach() for key, value in out.items()}
+
+        def summed(*values: torch.Tensor) -> tuple[torch.Tensor, Losses]:
+            found, out = totals(*values)
+            total = found[0]
+            for other in found[1:]:
+                total = total + other
+            return total, out
 
         if self._reached.apart:
-            everywhere = tuple(range(len(parameters)))
-            grads, out = torch.func.grad(
-                lambda *values: _summed(*totals(*values)), everywhere, has_aux=True
-            )(*parameters)
+            places = tuple(range(len(parameters)))
+            grads, out = torch.func.grad(summed, places, has_aux=True)(*parameters)
             return out, self._by_objective(parameters, [grads] * len(self._objectives))
         found, pull_back, out = torch.func.vjp(  # type: ignore[misc]
             totals, *parameters, has_aux=True
@@ -342,33 +314,13 @@ class GradientGraph:
                 pulled.append(())
         return out, self._by_objective(parameters, pulled)
 
-    def _totals(
-        self, parameters: Sequence[torch.Tensor], entries: Entries
-    ) -> tuple[list[torch.Tensor], Losses]:
-        """Totals of the objectives that depend on a parameter, and the losses."""
-        out = self._loss(dict(zip(self._names, parameters, strict=True)), entries)
-        found = [objective.total(out) for objective in self._objectives]
-        kept = [
-            total
-            for total, own in zip(found, self._reached.parameters, strict=True)
-            if total is not None and own
-        ]
-        return kept, {key: value.detach() for key, value in out.items()}
-
     def _by_objective(
         self, parameters: Sequence[torch.Tensor], grads: Sequence[Sequence[torch.Tensor]]
     ) -> list[list[torch.Tensor]]:
-        """Of the gradients of all parameters by every objective, each one's own."""
+        """Select each objective's own gradients, with the strides of their parameters."""
         out, first = [], 0
         for mine, own in zip(grads, self._reached.parameters, strict=True):
             end = first + len(own)
             out.append(list(map(laid_out_as, parameters[first:end], mine[first:end])))
             first = end
         return out
-
-
-def _summed(totals: list[torch.Tensor], out: Losses) -> tuple[torch.Tensor, Losses]:
-    total = totals[0]
-    for other in totals[1:]:
-        total = total + other
-    return total, out

@@ -38,17 +38,16 @@ _LARGEST_ARRAY = 1 << 16  # bytes
 class Structure:
     """What a trace of a function depends on, but for its arguments and the numbers in tensors.
 
-    These are the code, the attributes, the closures and the containers that can be reached from
-    it: coefficients, ``training``, keys, parameters and buffers, forward hooks. It is true as long
-    as none of them has changed, and takes a fifth of the time that the guards of ``torch.compile``
-    take. Two structures of one process, or of one and its fork, with the same `key` have the same
-    trace. Attributes that an object's ``not_in_graphs`` names are left out.
+    This is all code, attributes, closures and containers that can be reached from it. Its truth
+    value is whether they are unchanged, found in a fifth of the time of ``torch.compile``'s guards.
+    Two structures of one process, or of one and its fork, with the same `key` have the same trace.
+    Attributes that an object's ``not_in_graphs`` names are left out.
 
     Args:
         root: A module or a function.
 
     Raises:
-        LookupError: If it cannot answer for something that is reached, such as a user's code.
+        LookupError: If something is reached that it cannot follow, such as a user's code.
 
     Attributes:
         tensors: The tensors, in the order in which they are reached.
@@ -70,7 +69,8 @@ class Structure:
         self._owners = [owner for owner, _ in self._places]
         self._names = [name for _, name in self._places]
         self._numbers = [*map(len, self._objects)]
-        self._copies = [_copy(container) for container in self._filled]
+        # A copy of an ordered dict leaves the order out, which makes comparing fast.
+        self._copies = [dict(x) if isinstance(x, dict) else x.copy() for x in self._filled]
         self._modes = torch._C._dynamo.guards.GlobalStateGuard()  # which torch.compile reads
 
     @property
@@ -87,10 +87,8 @@ class Structure:
         return (*modes, *self._parts)
 
     def __bool__(self) -> bool:
-        """Whether nothing has changed since this was made.
-
-        Lists are compared, which takes what is identical for equal: no Python for each attribute.
-        """
+        """Return whether nothing has changed since this was made."""
+        # Comparing lists takes identical items for equal, without Python code for each attribute.
         if any(self._empty) or not self._modes.check():
             return False
         if interaction_type() is not self._exploration:
@@ -106,7 +104,6 @@ class Structure:
             return False
 
     def _look(self, value: Any) -> None:
-        """Take up all that a value consists of."""
         kind = type(value)
         if isinstance(value, _PLAIN):
             self._parts += (kind, value)
@@ -146,9 +143,7 @@ class Structure:
         if not isinstance(value, (tuple, frozenset)):
             (self._filled if value else self._empty).append(value)
         if isinstance(value, dict):
-            for key, part in value.items():
-                self._look(key)
-                self._look(part)
+            self._look_at_all(part for item in value.items() for part in item)
         elif isinstance(value, (set, frozenset)):
             self._parts.append(frozenset(value))  # of values that are equal in a fork, or no key
             self._look_at_all(part for part in value if not isinstance(part, _PLAIN))
@@ -156,7 +151,7 @@ class Structure:
             self._look_at_all(value)
 
     def _look_at_attributes(self, value: Any) -> None:
-        """Take up an object; of a module's registries what is in them alone."""
+        """Look at an object's attributes; of a module's registries only at their content."""
         attributes = vars(value)
         self._objects.append(attributes)
         registries = _REGISTRIES if isinstance(value, nn.Module) else ()
@@ -173,11 +168,6 @@ class Structure:
     def _look_at_all(self, values: Iterable[Any]) -> None:
         for value in values:
             self._look(value)
-
-
-def _copy(container: Any) -> Any:
-    """A copy that is fast to compare with: of an ordered dict the order is left out."""
-    return dict(container) if isinstance(container, dict) else container.copy()
 
 
 def _is_plain_object(value: Any) -> bool:

@@ -59,6 +59,7 @@ class CompiledStep(TrainerHookBase):
         ConfigError: If the loss is no module.
     """
 
+    at = (("pre_optim_steps", "_plan_if_changed", LAST),)
     is_saved = False
 
     def __init__(self, steps: int = 4) -> None:
@@ -79,11 +80,6 @@ class CompiledStep(TrainerHookBase):
         self._called: dict[Hashable, int] = {}  # the batch of each graph's last call
         self._reported = ""
         self._print: Callable[[str], None] = tqdm.write
-
-    def register(self, trainer: Loop, name: str = "compiled_step") -> None:
-        """Register a check of the other hooks at ``pre_optim_steps``."""
-        trainer.register_module(name, self)
-        trainer.register_op("pre_optim_steps", self._plan_if_changed, priority=LAST)
 
     def on_train_start(self, trainer: Loop) -> None:
         """Replace the computation of the losses and the updates of the optimizers by graphs."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from tensordict import NestedKey, TensorDictBase
 
 from ..base.checks import check_count
 from ..errors import ConfigError
-from ..loop.hook import EARLY
+from ..loop.hook import DEFAULT, EARLY
 from ..loop.metrics import Latest
 from .averaging import AveragingHook
 
@@ -46,6 +45,9 @@ class Curriculum(AveragingHook):
             collector cannot set attributes or its environments lack this one.
     """
 
+    at = (("pre_steps_log", "observe", DEFAULT), ("post_steps", "__call__", EARLY))
+    saved_attributes = ("level", "_set_level", "_last")
+
     attribute: str
     values: Sequence[Any]
     _: KW_ONLY
@@ -70,14 +72,15 @@ class Curriculum(AveragingHook):
         self.frames = None if self.frames is None else list(self.frames)
         self.above = None if self.above is None else list(self.above)
         self.level = 0
-        self._last: deque[float] = deque(maxlen=self.episodes)
+        self._last: list[float] = []  # of the last episodes
         self._set_level: int | None = None
 
     def observe(self, batch: TensorDictBase) -> dict[str, Any]:
         """Record the episodes that ended. Metric: the level."""
         if self.above is not None:
             done = batch.get(("next", "done"))
-            self._last.extend(batch.get(self.key)[done].flatten().tolist())
+            ended = batch.get(self.key)[done].flatten().tolist()
+            self._last = [*self._last, *ended][-self.episodes :]
         return {f"curriculum/{self.attribute}": Latest(self.level)}
 
     def __call__(self) -> None:
@@ -85,13 +88,13 @@ class Curriculum(AveragingHook):
         if self.frames is not None:
             self.level = sum(self.trainer.collected_frames >= end for end in self.frames)
         elif self.above is not None and self.level < len(self.above):
-            full = len(self._last) == self._last.maxlen
+            full = len(self._last) == self.episodes
             mean = sum(self._last) / max(len(self._last), 1)
             state = torch.tensor([mean, float(full)], dtype=torch.float64)
             self._average([state])
             if state[1].item() == 1.0 and state[0].item() >= self.above[self.level]:
                 self.level += 1
-                self._last.clear()
+                self._last = []
         if self.level != self._set_level:
             self._set(self.trainer)
 
@@ -110,20 +113,3 @@ class Curriculum(AveragingHook):
             )
         source.set_attribute(self.attribute, self.values[self.level])
         self._set_level = self.level
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the level and its episodes so far."""
-        return {"level": self.level, "set": self._set_level, "last": list(self._last)}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        self.level = state_dict["level"]
-        self._set_level = state_dict["set"]
-        self._last.clear()
-        self._last.extend(state_dict["last"])
-
-    def register(self, trainer: Loop, name: str = "curriculum") -> None:
-        """Register at ``pre_steps_log`` and ``post_steps``."""
-        trainer.register_module(name, self)
-        trainer.register_op("pre_steps_log", self.observe)
-        trainer.register_op("post_steps", self, priority=EARLY)

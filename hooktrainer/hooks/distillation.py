@@ -45,6 +45,8 @@ class Distillation(TrainerHookBase):
             policy to teach.
     """
 
+    at = "batch_process"
+    priority = EARLY
     phase = "teacher"
 
     def __init__(
@@ -121,7 +123,7 @@ class Distillation(TrainerHookBase):
 
     def register(self, trainer: Loop, name: str = "distillation") -> None:
         """Register at ``batch_process``, and extend the loss unless it is an `ImitationLoss`."""
-        trainer.register_module(name, self)
+        super().register(trainer, name)
         loss: Any = trainer.loss_module
         if isinstance(loss, ImitationLoss):
             self._loss = loss
@@ -141,4 +143,3 @@ class Distillation(TrainerHookBase):
         for hook in trainer.registry.hooks():
             if isinstance(hook, MiniBatches) and hook.keys is not None:
                 hook.keys = [*hook.keys, *written]
-        trainer.register_op("batch_process", self, priority=EARLY)

@@ -60,7 +60,13 @@ class EarlyStopping(TrainerHookBase):
             return
         score = trainer.metrics.latest(self.monitor)
         if score is None:
-            self._warn_if_never_logged()
+            if not self._warned and frames >= self.wait_for + self.patience:
+                self._warned = True
+                warnings.warn(
+                    f"EarlyStopping: {self.monitor!r} was not logged in the first {frames} frames; "
+                    f"logged were {', '.join(trainer.metrics.names()) or 'no metrics'}.",
+                    stacklevel=2,
+                )
         elif self.check_finite and not math.isfinite(score):
             self._stop(f"{self.monitor} is non-finite: {score}")
         elif self._improves(score):
@@ -79,17 +85,6 @@ class EarlyStopping(TrainerHookBase):
     def _stop(self, reason: str) -> None:
         self.stop_reason = reason
         self.trainer.request_stop(reason)
-
-    def _warn_if_never_logged(self) -> None:
-        trainer = self.trainer
-        if not self._warned and trainer.collected_frames >= self.wait_for + self.patience:
-            self._warned = True
-            warnings.warn(
-                f"EarlyStopping: {self.monitor!r} was not logged in the first "
-                f"{trainer.collected_frames} frames; logged were "
-                f"{', '.join(trainer.metrics.names()) or 'no metrics'}.",
-                stacklevel=2,
-            )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the best value; stop again if the run was stopped for a reason that holds."""

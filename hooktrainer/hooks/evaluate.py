@@ -215,6 +215,7 @@ class LogValidationReward(TrainerHookBase):
     at = "post_steps_log"
     default_name = "recorder"
     rank_zero_only = True
+    saved_attributes = ("_count", "environment")
     phase = "evaluate"
 
     _: KW_ONLY
@@ -287,15 +288,6 @@ class LogValidationReward(TrainerHookBase):
         if callable(dump):
             dump(suffix=self.suffix)
         return split_trajectories(rollout)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the number of calls and the environment's state."""
-        return {"count": self._count, "environment": dict(self.environment.state_dict())}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        self._count = state_dict["count"]
-        self.environment.load_state_dict(state_dict["environment"])
 
     def close(self) -> None:
         """Close the environment."""

@@ -11,7 +11,7 @@ from tensordict import TensorDictBase
 
 from ..base.checks import check_positive
 from ..errors import ConfigError, HookError
-from ..loop.hook import EARLY
+from ..loop.hook import DEFAULT, EARLY
 from .averaging import AveragingHook
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class KLAdaptiveLR(AveragingHook):
         key: Entry of the losses.
     """
 
+    at = (("optimizer", "__call__", EARLY), ("post_steps_log", "log_lr", DEFAULT))
+    default_name = "kl_adaptive_lr"
     trains = False
 
     optimizer: torch.optim.Optimizer
@@ -130,9 +132,7 @@ class KLAdaptiveLR(AveragingHook):
         """Register at ``optimizer``, before the step, and at ``post_steps_log``."""
         if name != "kl_adaptive_lr":
             self._metric = f"train/lr_{name}"
-        trainer.register_module(name, self)
-        trainer.register_op("optimizer", self, priority=EARLY)
-        trainer.register_op("post_steps_log", self.log_lr)
+        super().register(trainer, name)
 
     def _set(self, lr: float | torch.Tensor) -> None:
         for group in self.optimizer.param_groups:

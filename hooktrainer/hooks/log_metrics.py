@@ -46,6 +46,7 @@ class LogEpisodes(TrainerHookBase):
     """
 
     at = "pre_steps_log"
+    saved_attributes = ("_episodes",)
 
     group: str = "train"
     log_pbar: bool = True
@@ -74,18 +75,25 @@ class LogEpisodes(TrainerHookBase):
         if done.is_cpu and not np.count_nonzero(done.numpy()):  # far faster than done.any()
             return None
         self._episodes = self._episodes + (int(done.sum()) if done.is_cpu else done.sum())
-        episodes = self._episodes
-        total = TensorTotal(episodes) if isinstance(episodes, torch.Tensor) else Total(episodes)
+        episodes, group = self._episodes, self.group
         metrics: dict[str, Any] = {
-            f"{self.group}/return": Samples(returns, done),
-            f"{self.group}/episodes": total,
-            "log_pbar": [f"{self.group}/return"] if self.log_pbar else False,
+            f"{group}/return": Samples(returns, done),
+            f"{group}/episodes": (
+                TensorTotal(episodes) if isinstance(episodes, torch.Tensor) else Total(episodes)
+            ),
+            "log_pbar": [f"{group}/return"] if self.log_pbar else False,
         }
         lengths = batch.get(("next", "step_count"), None)
         if lengths is not None:
-            metrics[f"{self.group}/length"] = Samples(lengths, done)
+            metrics[f"{group}/length"] = Samples(lengths, done)
         for key in self.info_keys:
-            metrics[f"{self.group}/{key}"] = Samples(_entry(batch, key).float(), done)
+            entry = batch.get(("next", key), None)
+            if entry is None:
+                raise HookError(
+                    f"LogEpisodes found no ('next', {key!r}) in the batch; give the "
+                    f"VectorCollector the same info_keys, {key!r} among them."
+                )
+            metrics[f"{group}/{key}"] = Samples(entry.float(), done)
         return metrics | self._by_agent(batch, done.squeeze(-1))
 
     def _by_agent(self, batch: TensorDictBase, done: torch.Tensor) -> dict[str, Any]:
@@ -102,24 +110,6 @@ class LogEpisodes(TrainerHookBase):
             for member, own in zip(members, ended.unbind(-1), strict=True):
                 metrics[f"{self.group}/{name}/{member}/return"] = Samples(own, done)
         return metrics
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the number of episodes."""
-        return {"episodes": self.episodes}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the number of episodes."""
-        self._episodes = state_dict["episodes"]
-
-
-def _entry(batch: TensorDictBase, key: str) -> torch.Tensor:
-    entry: torch.Tensor | None = batch.get(("next", key), None)
-    if entry is None:
-        raise HookError(
-            f"LogEpisodes found no ('next', {key!r}) in the batch; give the VectorCollector the "
-            f"same info_keys, {key!r} among them."
-        )
-    return entry
 
 
 # -- `CountFramesLog`: collected environment frames.
@@ -172,6 +162,8 @@ class LogScalar(TrainerHookBase):
         reduction: ``"mean"``, ``"sum"``, ``"min"`` or ``"max"``.
     """
 
+    at = "pre_steps_log"
+
     key: NestedKey = ("next", "reward")
     logname: str | None = None
     log_pbar: bool = False
@@ -184,6 +176,7 @@ class LogScalar(TrainerHookBase):
                 f"LogScalar(reduction={self.reduction!r}): pass one of {', '.join(_REDUCTIONS)}."
             )
         self.logname = str(self.key) if self.logname is None else self.logname
+        self.default_name = f"log_{self.logname}"
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
         """Return the metric; values stay tensors on the batch's device."""
@@ -193,11 +186,6 @@ class LogScalar(TrainerHookBase):
         if self.include_std and values.numel() > 1:
             result[f"{name}_std"] = values.std()
         return result
-
-    def register(self, trainer: Loop, name: str | None = None) -> None:
-        """Register at ``pre_steps_log``."""
-        trainer.register_module(f"log_{self.logname}" if name is None else name, self)
-        trainer.register_op("pre_steps_log", self)
 
 
 # -- `LogTiming`: TorchRL's timers.
@@ -251,21 +239,18 @@ class UTDRHook(TrainerHookBase):
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
         """Return the metrics; none before the first transition."""
-        written, batch_size = self._counts()
+        trainer = self.trainer
+        written, batch_size, updates = trainer.collected_frames // trainer.frame_skip, 1, 0
+        for module in trainer.registry.modules.values():
+            if (buffer := getattr(module, "replay_buffer", None)) is not None:
+                size = getattr(module, "batch_size", None) or getattr(buffer, "batch_size", None)
+                written, batch_size = int(buffer.write_count), size or 1
+                break
         if not written:
             return {}
-        updates = self.trainer.optim_count
+        updates = trainer.optim_count
         return {
             "utd_ratio": Latest(batch_size * updates / written),
             "write_count": Latest(written),
             "update_count": Latest(updates),
         }
-
-    def _counts(self) -> tuple[int, int]:
-        """Return the transitions written and the transitions per update."""
-        for module in self.trainer.registry.modules.values():
-            buffer = getattr(module, "replay_buffer", None)
-            if buffer is not None:
-                size = getattr(module, "batch_size", None) or getattr(buffer, "batch_size", None)
-                return int(buffer.write_count), size or 1
-        return self.trainer.collected_frames // self.trainer.frame_skip, 1

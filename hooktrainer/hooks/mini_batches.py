@@ -57,7 +57,6 @@ class MiniBatches(TrainerHookBase):
         self.rows: Any = None
         self._warned = False
         self._epoch: tuple[int, int] | None = None
-        self._rows_are_of: int | None = None  # the batch's number
         self._pieces: deque[TensorDictBase] = deque()
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
@@ -69,25 +68,18 @@ class MiniBatches(TrainerHookBase):
         Raises:
             StopIteration: At the end of an epoch.
         """
-        epoch = (self.trainer.progress.batches, self.trainer.epoch)
+        number = self.trainer.progress.batches
+        epoch = (number, self.trainer.epoch)
         if epoch != self._epoch:
+            if self.gathers or self._epoch is None or self._epoch[0] != number:
+                self.rows = self._rows_of(batch)
             self._epoch = epoch
-            self._begin(batch)
+            order = torch.randperm(self.rows.shape[0], device=device_of(self.rows))
+            pieces = self.rows[order] if self.gathers else TensorDict({INDEX: order}, order.shape)
+            self._pieces = deque(pieces.split(self._sizes(len(order))))
         if not self._pieces:
             raise StopIteration
         return self._pieces.popleft()
-
-    def _begin(self, batch: TensorDictBase) -> None:
-        if self.gathers:
-            rows = self._rows_of(batch)
-        elif self._rows_are_of != self.trainer.progress.batches:
-            self._rows_are_of = self.trainer.progress.batches
-            self.rows = rows = self._rows_of(batch)
-        else:
-            rows = self.rows
-        order = torch.randperm(rows.shape[0], device=device_of(rows))
-        pieces = rows[order] if self.gathers else TensorDict({INDEX: order}, order.shape)
-        self._pieces = deque(pieces.split(self._sizes(len(order))))
 
     def _sizes(self, rows: int) -> list[int]:
         """Return the number of rows of each mini-batch."""
@@ -113,7 +105,13 @@ class MiniBatches(TrainerHookBase):
             mask = mask_of(batch)
             rows = rows.reshape(-1) if mask is None else rows[mask]
         elif self.sequences is not True:
-            rows = _cut(rows, self.sequences)
+            length = self.sequences
+            if batch.ndim != 2 or batch.shape[1] % length:
+                raise ConfigError(
+                    f"MiniBatches(sequences={length}): the batch is {list(batch.shape)}; it has to "
+                    f"be [num_envs, time], of a time that is a multiple of {length}."
+                )
+            rows = rows.reshape(-1, length)
         return rows
 
     def upcoming(self, number: int) -> list[TensorDictBase]:
@@ -132,18 +130,7 @@ class MiniBatches(TrainerHookBase):
         self.batch_size = share_equally(self.batch_size, world_size, "MiniBatches: batch_size")
 
     def __getstate__(self) -> dict[str, Any]:
-        unsaved: dict[str, Any] = {"_epoch": None, "_rows_are_of": None, "rows": None}
-        return self.__dict__ | unsaved | {"_pieces": deque()}
-
-
-def _cut(batch: TensorDictBase, length: int) -> TensorDictBase:
-    """Reshape ``[num_envs, time]`` to ``[sequences, length]``."""
-    if batch.ndim != 2 or batch.shape[1] % length:
-        raise ConfigError(
-            f"MiniBatches(sequences={length}): the batch is {list(batch.shape)}; it has to be "
-            f"[num_envs, time], of a time that is a multiple of {length}."
-        )
-    return batch.reshape(-1, length)
+        return self.__dict__ | {"_epoch": None, "rows": None, "_pieces": deque()}
 
 
 # -- `BatchSubSampler`: a random part of the batch.
@@ -188,7 +175,19 @@ class BatchSubSampler(TrainerHookBase):
         batch = batch.reshape(-1, batch.shape[-1])
         time, mask, device = batch.shape[1], mask_of(batch), device_of(batch)
         valid = None if mask is None else mask.sum(-1)
-        length = self._piece_length(time, time if valid is None else int(valid.min()))
+        shortest = time if valid is None else int(valid.min())
+        length = self.sub_traj_len if self.sub_traj_len > 0 else time
+        if length > time:
+            raise ConfigError(
+                f"BatchSubSampler: sub_traj_len={length} is longer than the batch's {time} steps; "
+                "pass a smaller one, or collect longer batches."
+            )
+        length = max(self.min_sub_traj_len, min(length, shortest), 1)
+        if length > self.batch_size:
+            raise ConfigError(
+                f"BatchSubSampler: batch_size={self.batch_size} holds no piece of {length} steps; "
+                "it counts steps, so pass a multiple of the piece's length."
+            )
         number, room = (self.batch_size // length,), time - length + 1
         if valid is None:
             rows = torch.randint(len(batch), number, device=device)
@@ -203,22 +202,6 @@ class BatchSubSampler(TrainerHookBase):
             room = valid[rows] - length + 1  # positions at which a whole piece fits
         starts = (torch.rand(rows.shape, device=device) * room).long()
         return batch[rows.unsqueeze(-1), starts.unsqueeze(-1) + torch.arange(length, device=device)]
-
-    def _piece_length(self, time: int, shortest: int) -> int:
-        """Return the length of a piece, for trajectories of ``shortest`` to ``time`` steps."""
-        length = self.sub_traj_len if self.sub_traj_len > 0 else time
-        if length > time:
-            raise ConfigError(
-                f"BatchSubSampler: sub_traj_len={length} is longer than the batch's {time} steps; "
-                "pass a smaller one, or collect longer batches."
-            )
-        length = max(self.min_sub_traj_len, min(length, shortest), 1)
-        if length > self.batch_size:
-            raise ConfigError(
-                f"BatchSubSampler: batch_size={self.batch_size} holds no piece of {length} steps; "
-                "it counts steps, so pass a multiple of the piece's length."
-            )
-        return length
 
     def shard(self, rank: int, world_size: int) -> None:
         """Divide the sub-batches among the ranks."""

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from tensordict import TensorDictBase
 
 from ..errors import NonFiniteError
-from ..loop.finite import FiniteChecks
 from ..loop.hook import EARLY, TrainerHookBase
-
-if TYPE_CHECKING:
-    from ..loop.loop import Loop
 
 
 class NanGuard(TrainerHookBase):
@@ -33,7 +28,6 @@ class NanGuard(TrainerHookBase):
     trains = False
 
     def __init__(self) -> None:
-        self._checks: FiniteChecks | None = None
         self._changes = -1
         self._defers = False
 
@@ -45,30 +39,29 @@ class NanGuard(TrainerHookBase):
         Raises:
             NonFiniteError: Names the entry, its value and the step.
         """
-        on_device = []
+        deferred: dict[str, torch.Tensor] = {}
         for key, loss in losses.items():
-            if key.startswith("loss"):
-                if self._checks is not None and not loss.is_cpu and self._may_defer():
-                    on_device.append((key, loss))
-                    continue
-                # Reading costs a tenth of torch.isfinite for the scalars that losses are.
-                scalar = loss.ndim == 0
-                finite = math.isfinite(loss.item()) if scalar else loss.isfinite().all()
-                if not finite:
-                    raise self._error(key, loss.item() if scalar else None, self._where())
-        if on_device and self._checks is not None:
-            self._look(self._checks, on_device)
+            if not key.startswith("loss"):
+                continue
+            if not loss.is_cpu and self.is_registered and self._may_defer():
+                deferred[key] = loss
+                continue
+            # Reading costs a tenth of torch.isfinite for the scalars that losses are.
+            value = loss.item() if loss.ndim == 0 else _as_scalar(loss).item()
+            if not math.isfinite(value):
+                raise self._error(key, value, self._where())
+        if deferred:
+            keys = tuple(deferred)
 
-    def _look(self, checks: FiniteChecks, losses: Sequence[tuple[str, torch.Tensor]]) -> None:
-        """Check losses on an accelerator without synchronization."""
-        keys = tuple(key for key, _ in losses)
-        are_scalars = [loss.ndim == 0 for _, loss in losses]
+            def error(values: Sequence[float], where: str) -> NonFiniteError:
+                return next(
+                    self._error(key, value, f" {where}")
+                    for key, value in zip(keys, values, strict=True)
+                    if not math.isfinite(value)
+                )
 
-        def error(values: Sequence[float], where: str) -> NonFiniteError:
-            bad = next(place for place, value in enumerate(values) if not math.isfinite(value))
-            return self._error(keys[bad], values[bad] if are_scalars[bad] else None, f" {where}")
-
-        checks.see((self, keys), [_as_scalar(loss) for _, loss in losses], error)
+            scalars = [_as_scalar(loss) for loss in deferred.values()]
+            self.trainer.finite.see((self, keys), scalars, error)
 
     def _may_defer(self) -> bool:
         """Whether every hook that takes steps skips them after a loss that is not finite."""
@@ -86,17 +79,11 @@ class NanGuard(TrainerHookBase):
         trainer = self.trainer
         return f" at optimizer step {trainer.optim_count}, after {trainer.collected_frames} frames"
 
-    def _error(self, key: str, value: float | None, where: str) -> NonFiniteError:
-        said = "not finite" if value is None else f"{value}"
+    def _error(self, key: str, value: float, where: str) -> NonFiniteError:
         return NonFiniteError(
-            f"{key} is {said}{where}; the parameters are as they were before this step. Look at "
+            f"{key} is {value}{where}; the parameters are as they were before this step. Look at "
             "the inputs of the loss, lower the learning rate, or pass clip_norm."
         )
-
-    def register(self, trainer: Loop, name: str = "nan_guard") -> None:
-        """Register at ``optimizer``, before every optimizer."""
-        self._checks = trainer.finite
-        super().register(trainer, name)
 
 
 def _as_scalar(loss: torch.Tensor) -> torch.Tensor:

@@ -30,8 +30,8 @@ class GraphResult:
 
     Attributes:
         takes_step: Whether the graph takes the step itself.
-        norm: Norm of the gradient, where it takes the step.
-        grads: Parameters and their gradients, where it does not.
+        norm: Norm of the gradient, if the graph takes the step.
+        grads: Parameters and their gradients, if it does not.
     """
 
     takes_step: bool
@@ -100,7 +100,6 @@ class OptimizerHook(TrainerHookBase):
         self._checks: FiniteChecks | None = None
         self._cadence: Every | None = None  # of `backward` and `step`, if they are separate
         self._is_due = True
-        self._norm_key = "grad_norm"
         self._metric = "train/grad_norm"
 
     def __call__(
@@ -110,16 +109,13 @@ class OptimizerHook(TrainerHookBase):
         clip_norm: float | None,
         index: int,
     ) -> TensorDictBase:
-        """Take one optimizer step.
+        """Take one optimizer step, and return ``losses``.
 
         Args:
-            losses: Loss components, each a scalar.
+            losses: Loss components, each a scalar. Without a trainer, the norm is added to them.
             clip_grad_norm: Whether ``clip_norm`` bounds the total norm, or each element.
             clip_norm: The bound; ``None`` for no clipping.
             index: Index of the step in its epoch; not used.
-
-        Returns:
-            ``losses``; if the hook has no trainer, with the gradient's norm added.
 
         Raises:
             HookError: If there is no such loss.
@@ -159,33 +155,31 @@ class OptimizerHook(TrainerHookBase):
         return losses
 
     def _check_and_log(self, norm: torch.Tensor, losses: TensorDictBase) -> None:
+        metrics = self._metrics
         if self.scaler is not None:
-            self._log_scaled(norm, self.scaler)
+            # The norm is logged unless it overflowed, since that step is skipped.
+            norms = Samples(norm.reshape(1), norm.isfinite().reshape(1))
+            if metrics is not None:
+                scale = self.scaler.scale(torch.ones((), device=norm.device))
+                metrics.log({"train/loss_scale": scale})
+                if norms.values.numel():
+                    metrics.log({self._metric: norms})
             return
-        if self._metrics is not None and self._checks is not None and not norm.is_cpu:
-            self._metrics.log({self._metric: norm})
+        if metrics is not None and self._checks is not None and not norm.is_cpu:
+            metrics.log({self._metric: norm})
             if self.error_if_nonfinite:
                 self._checks.see(self, [norm], self._nonfinite)
             return
-        if self._metrics is None:
-            losses.set(self._norm_key, norm)
+        if metrics is None:
+            losses.set(self._metric.removeprefix("train/"), norm)
             if not self.error_if_nonfinite:
                 return  # without a synchronization
         number = norm.item()
-        if self._metrics is not None:
-            self._metrics.add(self._metric, number)
+        if metrics is not None:
+            metrics.add(self._metric, number)
         if self.error_if_nonfinite and not math.isfinite(number):
             self.optimizer.zero_grad()
             raise self._nonfinite([number])
-
-    def _log_scaled(self, norm: torch.Tensor, scaler: torch.amp.GradScaler) -> None:
-        """Log the scale, and the norm unless it overflowed, since that step is skipped."""
-        if self._metrics is not None:
-            scale = scaler.scale(torch.ones((), device=norm.device))
-            norms = Samples(norm.reshape(1), norm.isfinite().reshape(1))
-            self._metrics.log({"train/loss_scale": scale})
-            if norms.values.numel():
-                self._metrics.log({self._metric: norms})
 
     def _nonfinite(self, norm: Sequence[float], where: str = "") -> NonFiniteError:
         return NonFiniteError(
@@ -252,8 +246,7 @@ class OptimizerHook(TrainerHookBase):
         if trainer.precision.scales:
             self.scaler = torch.amp.GradScaler(trainer.precision.device_type)
         if name != "optimizer":
-            self._norm_key = f"grad_norm_{name}"
-            self._metric = f"train/{self._norm_key}"
+            self._metric = f"train/grad_norm_{name}"
         trainer.register_module(name, self)
         if self.loss_components is None:
             trainer.register_op("optimizer", self, every=self.every)
@@ -289,11 +282,20 @@ class OptimizerHook(TrainerHookBase):
             for parameter, grad in zip(*self.graph.grads, strict=True):
                 parameter.grad = grad
             return
+        total = total_loss(losses, self.loss_components)
+        if total is None:
+            raise HookError(
+                f"no {self.loss_components or 'key that begins with loss'} among the losses "
+                f"{sorted(map(str, losses.keys()))}; name the loss's keys loss_<something>, or "
+                "pass OptimizerHook their names as loss_components."
+            )
+        if self.scaler is not None:
+            total = self.scaler.scale(total)
         if self.loss_components is None:
-            self._total(losses).backward()  # type: ignore[no-untyped-call]
+            total.backward()  # type: ignore[no-untyped-call]
             return
         self.optimizer.zero_grad()  # may be left from a skipped step
-        self._total(losses).backward(  # type: ignore[no-untyped-call]
+        total.backward(  # type: ignore[no-untyped-call]
             inputs=[p for p in parameters_of(self.optimizer) if p.requires_grad],
             retain_graph=self.retain_graph,
         )
@@ -318,7 +320,10 @@ class OptimizerHook(TrainerHookBase):
     def _take_step(self) -> None:
         """Take the step, unless a value is not finite, and delete the gradients."""
         optimizer: Any = self.optimizer
-        _lay_out_gradients(optimizer)
+        for group in optimizer.param_groups:
+            for parameter in group["params"] if group.get("fused") else ():
+                if parameter.grad is not None:  # fused kernels scramble other strides
+                    parameter.grad = laid_out_as(parameter, parameter.grad)
         can_leave_out = getattr(optimizer, "_step_supports_amp_scaling", False)
         if self._checks is not None and not can_leave_out:
             self._checks.settle()
@@ -335,7 +340,7 @@ class OptimizerHook(TrainerHookBase):
             optimizer.step()
         if self.scaler is not None:
             self.scaler.update()
-        self.optimizer.zero_grad()
+        optimizer.zero_grad()
 
     def _found_inf(self) -> torch.Tensor | None:
         """Return 1 on the parameters' device to skip the step; ``None`` without checks."""
@@ -346,27 +351,7 @@ class OptimizerHook(TrainerHookBase):
         reasons = [one for one in found if one is not None]
         return torch.stack(reasons).amax() if len(reasons) > 1 else next(iter(reasons), None)
 
-    def _total(self, losses: TensorDictBase) -> torch.Tensor:
-        total = total_loss(losses, self.loss_components)
-        if total is not None and self.scaler is not None:
-            return self.scaler.scale(total)
-        if total is None:
-            raise HookError(
-                f"no {self.loss_components or 'key that begins with loss'} among the losses "
-                f"{sorted(map(str, losses.keys()))}; name the loss's keys loss_<something>, or "
-                "pass OptimizerHook their names as loss_components."
-            )
-        return total
-
     def _shared_with(self, other: OptimizerHook) -> str:
         if self.loss_components is None or other.loss_components is None:
             return "every loss"
         return ", ".join(sorted(set(self.loss_components) & set(other.loss_components)))
-
-
-def _lay_out_gradients(optimizer: torch.optim.Optimizer) -> None:
-    """Copy gradients whose strides differ from their parameters', which fused kernels scramble."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"] if group.get("fused") else ():
-            if parameter.grad is not None:
-                parameter.grad = laid_out_as(parameter, parameter.grad)

@@ -126,15 +126,13 @@ class PolicySnapshot(TrainerHookBase):
         evaluate = next((hook for hook in hooks if isinstance(hook, Evaluate)), None)
         if evaluate is None:
             raise ConfigError(
-                "snapshots need an Evaluate hook, which says what the policy and its environment "
-                "are, and this run has none: evaluate (algorithms do with eval_episodes above 0), "
-                "or register a PolicySnapshot of your own."
+                "snapshots need an Evaluate hook, which has the policy and its environment: set "
+                "eval_episodes above 0, or register a PolicySnapshot of your own."
             )
         if run_dir is not None and evaluate.collector not in (None, AgentsCollector):
             raise ConfigError(
-                "snapshots of this policy cannot be saved: it is evaluated by a collector of its "
-                "own, which does not say how others can play it. Leave snapshots out; checkpoints "
-                "hold it."
+                "a policy that is evaluated by a collector of its own cannot be saved as a "
+                "snapshot: leave snapshots out. Checkpoints hold it."
             )
         return cls(
             evaluate.policy,
@@ -199,10 +197,8 @@ class PolicySnapshot(TrainerHookBase):
         if self.episodes and environment.reason is None:
             self._evaluator = Evaluator(self.run_dir.path, self.seed, self.episodes, environment)
         elif self.episodes and self.report:
-            print(
-                "the policies are saved, but cannot be played by themselves: "
-                f"{printable(environment.reason)}"
-            )
+            reason = printable(environment.reason)
+            print(f"the policies are saved, but cannot be played by themselves: {reason}")
 
     def on_train_end(self, trainer: Loop) -> None:
         """Take the last snapshot, and delete those that an early end would have needed."""
@@ -278,8 +274,6 @@ class SpreadCadence:
 
 # -- `Evaluator`: a process of lowest priority that evaluates a run's policies.
 
-_GRACE = 3.0  # seconds until the process is killed
-
 
 class Evaluator:
     """Runs ``python -m hooktrainer.policies.evaluate_run RUN`` while policies lack an evaluation.
@@ -297,6 +291,7 @@ class Evaluator:
         self, run: Path, seed: int, episodes: int, environment: Environment | None = None
     ) -> None:
         self._run = run
+        self._log = run / "policies" / ".evaluate.log"
         self._options = ["--seed", str(seed), "--episodes", str(episodes)]
         self._hint = ""
         if environment is not None:
@@ -309,14 +304,19 @@ class Evaluator:
         if self._program is not None and self._program.code is None:
             return
         self._close()
-        self._log().unlink(missing_ok=True)  # it may be a link
-        with self._log().open("xb") as log:
+        paths = [*(path or os.getcwd() for path in sys.path), str(PACKAGE_ROOT)]
+        self._log.unlink(missing_ok=True)  # it may be a link
+        with self._log.open("xb") as log:
             self._program = ChildProgram(
                 "hooktrainer.policies.evaluate_run",
                 str(self._run),
                 *self._options,
                 "--with-parent",
-                environ=_environment(),
+                environ={
+                    "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
+                    "OMP_NUM_THREADS": "1",
+                    "CUDA_VISIBLE_DEVICES": "",
+                },
                 nice=19,
                 stderr=log,
             )
@@ -349,10 +349,8 @@ class Evaluator:
             before, left = left, self._unplayed()
             if failed and left >= before:
                 break
-        if report:
-            self._report(left)
-
-    def _report(self, left: int) -> None:
+        if not report:
+            return
         policies = list_policies(self._run)
         best = best_policy(policies)
         count = plural(len(policies), "policy", "policies")
@@ -361,27 +359,14 @@ class Evaluator:
             line += f" · best: return {best.mean:.1f} at {best.frames:,} frames"
         print(f"{line} · look: hooktrainer gallery {shell_word(self._run)}{self._hint}")
         if left:
-            lines = self._log().read_text(errors="replace").strip().splitlines()
+            lines = self._log.read_text(errors="replace").strip().splitlines() or ["unknown"]
             what = plural(left, "policy", "policies")
-            print(f"{what} could not be played: {printable(lines[-1] if lines else 'unknown')}")
+            print(f"{what} could not be played: {printable(lines[-1])}")
 
     def _unplayed(self) -> int:
         return sum(saved.evaluation is None for saved in list_policies(self._run))
 
-    def _log(self) -> Path:
-        return self._run / "policies" / ".evaluate.log"
-
     def _close(self) -> None:
         program, self._program = self._program, None
         if program is not None:
-            program.close(_GRACE)
-
-
-def _environment() -> dict[str, str]:
-    """Return environment variables: one thread, no GPU, this process's import path."""
-    paths = [path or os.getcwd() for path in sys.path]
-    return {
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys([*paths, str(PACKAGE_ROOT)])),
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
+            program.close(3.0)  # seconds until it is killed

@@ -67,7 +67,7 @@ class Profiler(TrainerHookBase):
         self._windows = 0
         self._first = 0  # first batch of the open window
         self._profile: torch.profiler.profile | None = None
-        self._phases = _Phases()
+        self._phases: list[Any] = []  # the open ones, as profiler records
 
     def on_train_start(self, trainer: Loop) -> None:
         """Begin a window if due."""
@@ -76,22 +76,22 @@ class Profiler(TrainerHookBase):
     def __call__(self, batch: TensorDictBase) -> None:
         """Count a batch; begin or end a window."""
         if self._profile is not None:
-            self._phases.leave()  # a profiler step must not split a phase
+            self._leave_phases()  # a profiler step must not split a phase
             self._profile.step()
             length = self.wait + self.warmup + self.active
             if self.trainer.progress.batches - self._first + 1 >= length:
-                self._end(self._profile)
+                self.close()
         if self._profile is None:
             self._begin_if_due()
 
     def _begin_if_due(self) -> None:
-        trainer = self.trainer
+        progress = self.trainer.progress
         if self.repeat and self._windows >= self.repeat:
             return
-        if self.every is not None and not self.every.due(trainer.progress):
+        if self.every is not None and not self.every.due(progress):
             return
         self._windows += 1
-        self._first = trainer.progress.batches + 1
+        self._first = progress.batches + 1
         self._profile = torch.profiler.profile(
             schedule=torch.profiler.schedule(
                 wait=self.wait, warmup=self.warmup, active=self.active, repeat=1
@@ -100,14 +100,22 @@ class Profiler(TrainerHookBase):
             **self._options,
         )
         self._profile.start()
-        trainer.timing.listeners = (*trainer.timing.listeners, self._phases)
+        self.trainer.timing.listeners += (self,)
 
-    def _end(self, profile: torch.profiler.profile) -> None:
-        self._phases.leave()
-        timing = self.trainer.timing
-        timing.listeners = tuple(each for each in timing.listeners if each is not self._phases)
-        self._profile = None
-        profile.stop()
+    def begin(self, phase: str) -> None:
+        """Add a phase to the profile; see `hooktrainer.loop.timing.PhaseListener`."""
+        shown: Any = torch.profiler.record_function(phase)
+        shown.__enter__()
+        self._phases.append(shown)
+
+    def end(self, phase: str) -> None:
+        """End the phase."""
+        if self._phases:  # it may have begun before the window did
+            self._phases.pop().__exit__(None, None, None)
+
+    def _leave_phases(self) -> None:
+        while self._phases:
+            self.end("")
 
     def _write(self, profile: torch.profiler.profile) -> None:
         first, last = self._first + self.wait + self.warmup, self.trainer.progress.batches
@@ -122,9 +130,13 @@ class Profiler(TrainerHookBase):
         write_atomically(self.directory / f"{name}.txt", table, durable=False)
 
     def close(self) -> None:
-        """Write a window that the end of the run cut short."""
-        if self._profile is not None:
-            self._end(self._profile)
+        """End the open window, which the end of the run may cut short, and write it."""
+        profile, self._profile = self._profile, None
+        if profile is not None:
+            self._leave_phases()
+            timing = self.trainer.timing
+            timing.listeners = tuple(each for each in timing.listeners if each is not self)
+            profile.stop()
 
     def register(self, trainer: Loop, name: str = "profiler") -> None:
         """Register at the end of ``post_steps_log``."""
@@ -132,28 +144,7 @@ class Profiler(TrainerHookBase):
         trainer.register_op("post_steps_log", self, priority=LAST)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_profile": None, "_phases": _Phases()}
-
-
-class _Phases:
-    """Adds phases to a profile."""
-
-    def __init__(self) -> None:
-        self._open: list[torch.profiler.record_function] = []
-
-    def begin(self, phase: str) -> None:
-        shown = torch.profiler.record_function(phase)
-        shown.__enter__()  # type: ignore[no-untyped-call]
-        self._open.append(shown)
-
-    def end(self, phase: str) -> None:
-        if self._open:  # it may have begun before the window did
-            self._open.pop().__exit__(None, None, None)
-
-    def leave(self) -> None:
-        """End all open phases."""
-        while self._open:
-            self._open.pop().__exit__(None, None, None)
+        return self.__dict__ | {"_profile": None, "_phases": []}
 
 
 # -- `Tracer`.
@@ -195,18 +186,15 @@ class Tracer(TrainerHookBase):
                 return
             # Drop the batch that was just collected.
             self._trace.cut(self._trace.named("collect")[-1].start)
-            self._stop()
+            self.close()
         self._handle.remove()
 
     def close(self) -> None:
         """Write the file if the run ends early."""
-        self._stop()
-
-    def _stop(self) -> None:
-        if (trace := self._trace) is None:
-            return
-        self._trace = self.trainer.timing.trace = None
-        trace.write(self.path)
+        trace, self._trace = self._trace, None
+        if trace is not None:
+            self.trainer.timing.trace = None
+            trace.write(self.path)
 
     def register(self, trainer: Loop, name: str = "tracer") -> None:
         """Register at the beginning of ``batch_process``."""

@@ -11,7 +11,7 @@ from tensordict import NestedKey, TensorDictBase
 
 from ..base.checks import check_count, check_fraction, check_rate
 from ..base.tensordicts import mask_of
-from ..loop.hook import EARLY
+from ..loop.hook import DEFAULT, EARLY
 from ..networks import RunningNorm, mlp
 from .averaging import AveragingHook
 from .reward_scaler import running_returns
@@ -53,6 +53,7 @@ class RandomNetworkDistillation(AveragingHook):
         >>> hook = RandomNetworkDistillation(3, coeff=0.5)
     """
 
+    at = (("batch_process", "__call__", EARLY), ("pre_steps_log", "log", DEFAULT))
     saved_attributes = ("norm", "target", "predictor", "optimizer", "_moments", "_returns")
     phase = "rnd"
 
@@ -159,16 +160,11 @@ class RandomNetworkDistillation(AveragingHook):
             self._average([p.detach() for p in module.parameters()])
 
     def register(self, trainer: Loop, name: str = "random_network_distillation") -> None:
-        """Register at ``batch_process``, before readers of rewards, and at ``pre_steps_log``.
-
-        Moves the networks to the device of the loss.
-        """
-        trainer.register_module(name, self)
+        """Register before readers of rewards; move the networks to the device of the loss."""
+        super().register(trainer, name)
         weights: Iterable[Any] = getattr(trainer.loss_module, "parameters", list)()
         if (weight := next(iter(weights), None)) is not None:
             for module in (self.norm, self.target, self.predictor):
                 module.to(weight.device)
             self._moments = self._moments.to(weight.device)
             self._returns = self._returns.to(weight.device)
-        trainer.register_op("batch_process", self, priority=EARLY)
-        trainer.register_op("pre_steps_log", self.log)

@@ -36,6 +36,8 @@ class ReplayBufferTrainer(TrainerHookBase):
         iterate: Whether to iterate over the buffer instead; its end ends the inner loop.
     """
 
+    saved_attributes = ("replay_buffer",)
+
     replay_buffer: Any
     batch_size: int | None = None
     memmap: bool = False
@@ -59,7 +61,8 @@ class ReplayBufferTrainer(TrainerHookBase):
         if self.flatten_tensordicts:
             batch = _flatten(batch)
         elif self.max_dims is not None:
-            batch = pad(batch, _padding(batch.batch_size, self.max_dims))
+            sizes = zip(batch.batch_size, self.max_dims, strict=True)
+            batch = pad(batch, [n for size, m in sizes for n in (0, 0 if m == -1 else m - size)])
         batch = self._moved(batch)
         if self.memmap:
             batch = batch.memmap()
@@ -113,15 +116,11 @@ class ReplayBufferTrainer(TrainerHookBase):
             self.replay_buffer, "update_tensordict_priority"
         )
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the buffer's state: storage, sampler, writer."""
-        return {"replay_buffer": self.replay_buffer.state_dict()}
-
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the buffer."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Loading the storage on an uninitialized TensorDict")
-            self.replay_buffer.load_state_dict(state_dict["replay_buffer"])
+            super().load_state_dict(state_dict)
         # TorchRL's storages lose their device if loaded before their first use.
         storage: Any = getattr(self.replay_buffer, "_storage", None)
         content = getattr(storage, "_storage", None)
@@ -168,15 +167,6 @@ def _flatten(batch: TensorDictBase) -> TensorDictBase:
     return batch.reshape(-1)
 
 
-def _padding(shape: torch.Size, max_dims: Sequence[int]) -> list[int]:
-    """Return the argument of `tensordict.pad` that pads at the ends."""
-    return [
-        n
-        for size, most in zip(shape, max_dims, strict=True)
-        for n in (0, 0 if most == -1 else most - size)
-    ]
-
-
 # -- `SequenceReplay`.
 
 
@@ -201,6 +191,8 @@ class SequenceReplay(ReplayBufferTrainer):
     Raises:
         ConfigError: If the overlap is not shorter than the sequence, or the buffer has no ``keys``.
     """
+
+    saved_attributes = ("replay_buffer", "_open")  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -250,7 +242,12 @@ class SequenceReplay(ReplayBufferTrainer):
             steps = torch.cat([self._open.to(device), steps], 1)
         begin = 0
         while begin + self.length <= steps.shape[1]:
-            self.replay_buffer.extend(self._rows(steps[:, begin : begin + self.length]))
+            sequence = steps[:, begin : begin + self.length]
+            rows = TensorDict({}, batch_size=steps.shape[:1])
+            for key in self.replay_buffer.keys:
+                value = sequence.get(key)
+                rows.set(key, value[:, :1] if key in self.hidden_keys else value)
+            self.replay_buffer.extend(rows)
             begin += self.length - self.overlap
         self._open = steps[:, begin:].clone()
         return batch
@@ -260,20 +257,3 @@ class SequenceReplay(ReplayBufferTrainer):
         if not len(self.replay_buffer):
             self.trainer.skip_optim_step()
         return super().sample(batch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the buffer's state and the incomplete sequences."""
-        return {**super().state_dict(), "open": self._open}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore both."""
-        super().load_state_dict(state_dict)
-        self._open = state_dict["open"]
-
-    def _rows(self, steps: TensorDictBase) -> TensorDict:
-        """Convert ``[num_envs, length]`` to ``[num_envs]`` rows."""
-        rows = TensorDict({}, batch_size=steps.shape[:1])
-        for key in self.replay_buffer.keys:
-            value = steps.get(key)
-            rows.set(key, value[:, :1] if key in self.hidden_keys else value)
-        return rows

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase
 
 from ..base.tensordicts import mask_of, valid
 from ..errors import ConfigError, HookError
-from ..loop.hook import EARLY, LATE, TrainerHookBase
+from ..loop.hook import DEFAULT, EARLY, LATE, TrainerHookBase
 from ..objectives.gae import discounted_suffix_sums
-
-if TYPE_CHECKING:
-    from ..loop.loop import Loop
 
 
 @dataclass(eq=False, repr=False)
@@ -38,6 +34,8 @@ class RewardScaler(TrainerHookBase):
         ConfigError: If ``gamma`` is not in ``[0, 1]``.
     """
 
+    at = "batch_process"
+    priority = EARLY  # before readers of rewards
     saved_attributes = ("_returns", "_mean", "_var", "_count")
 
     gamma: float = 0.99
@@ -49,6 +47,9 @@ class RewardScaler(TrainerHookBase):
     def __post_init__(self) -> None:
         if not 0.0 <= self.gamma <= 1.0:
             raise ConfigError(f"RewardScaler(gamma={self.gamma!r}): pass a number from 0 to 1.")
+        if self.replay:  # after the samplers, which ignore the batch they receive
+            scaling = ("process_optim_batch", "scale", LATE)
+            self.at = (("batch_process", "observe", EARLY), scaling)  # type: ignore[assignment]
         self._returns = torch.zeros(0, dtype=torch.float64)
         # Numbers, or tensors on the rewards' accelerator.
         self._mean: Any = 0.0
@@ -90,19 +91,6 @@ class RewardScaler(TrainerHookBase):
         self._mean += delta * number / total
         self._count = total
 
-    def register(self, trainer: Loop, name: str = "reward_scaler") -> None:
-        """Register at ``batch_process``, before readers of rewards.
-
-        With ``replay``, the scaling is registered at ``process_optim_batch``.
-        """
-        trainer.register_module(name, self)
-        if not self.replay:
-            trainer.register_op("batch_process", self, priority=EARLY)
-            return
-        trainer.register_op("batch_process", self.observe, priority=EARLY)
-        # after the samplers, which ignore the batch they receive
-        trainer.register_op("process_optim_batch", self.scale, priority=LATE)
-
 
 def _moments(values: torch.Tensor, mask: torch.Tensor | None) -> tuple[Any, Any, Any]:
     """Return number, mean and variance of unmasked values; on an accelerator as tensors."""
@@ -131,6 +119,14 @@ class RewardNormalizer(TrainerHookBase):
         log_pbar: Whether the mean and standard deviation are shown in the progress bar.
         reward_key: Key of the reward.
     """
+
+    at = (
+        ("batch_process", "update_reward_stats", DEFAULT),
+        # after the samplers, which ignore the batch they receive
+        ("process_optim_batch", "normalize_reward", LATE),
+        ("pre_steps_log", "log_stats", DEFAULT),
+    )
+    saved_attributes = ("decay", "_sum", "_sum_of_squares", "_count")
 
     def __init__(
         self,
@@ -193,29 +189,9 @@ class RewardNormalizer(TrainerHookBase):
             "log_pbar": self.log_pbar,
         }
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the statistics and their decay."""
-        return {
-            "decay": self.decay,
-            "sum": self._sum,
-            "sum_of_squares": self._sum_of_squares,
-            "count": self._count,
-        }
-
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the statistics; the decay stays the hook's."""
-        state = copy.deepcopy(state_dict)  # the caller may change it later
-        self._sum = state["sum"]
-        self._sum_of_squares = state["sum_of_squares"]
-        self._count = state["count"]
-
-    def register(self, trainer: Loop, name: str = "reward_normalizer") -> None:
-        """Register at ``batch_process``, ``process_optim_batch`` and ``pre_steps_log``."""
-        trainer.register_module(name, self)
-        trainer.register_op("batch_process", self.update_reward_stats)
-        # after the samplers, which ignore the batch they receive
-        trainer.register_op("process_optim_batch", self.normalize_reward, priority=LATE)
-        trainer.register_op("pre_steps_log", self.log_stats)
+        super().load_state_dict({**state_dict, "decay": self.decay})
 
 
 # -- Running discounted returns.

@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 from ..base.checks import needed_by_step
 from ..collect.collector import NoiseSchedule
 from ..errors import ConfigError
-from ..loop.hook import AFTER, EARLY, TrainerHookBase
+from ..loop.hook import AFTER, DEFAULT, EARLY, TrainerHookBase
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
@@ -45,6 +45,9 @@ class Schedule(TrainerHookBase):
         >>> Schedule.linear(optimizer, "lr", 0.5, 0.0).value(0.25)
         0.375
     """
+
+    at = (("post_steps", "__call__", EARLY), ("pre_steps_log", "log_value", DEFAULT))
+    saved_attributes = ("_last",)
 
     owner: Any
     attribute: str
@@ -86,20 +89,11 @@ class Schedule(TrainerHookBase):
 
     @classmethod
     def _shaped(
-        cls,
-        shape: Callable[..., float],
-        owner: Any,
-        attribute: str,
-        start: float,
-        end: float,
-        *,
-        until: float = 1.0,
-        group: int | None = None,
+        cls, shape: Any, owner: Any, attribute: str, *ends: float, until: float = 1.0, **group: Any
     ) -> Schedule:
         if not 0 < until <= 1:
             raise ConfigError(f"Schedule(until={until!r}): pass a fraction of the run, above 0.")
-        value = partial(shape, start=start, end=end, until=until)
-        return cls(owner, attribute, value, group=group)
+        return cls(owner, attribute, partial(shape, ends, until), **group)
 
     def __call__(self) -> None:
         """Set the value for the next batch."""
@@ -125,21 +119,11 @@ class Schedule(TrainerHookBase):
         """Silence messages on all ranks but 0."""
         self._speaks = rank == 0
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the last value."""
-        return {"value": self._last}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        self._last = state_dict["value"]
-
     def register(self, trainer: Loop, name: str | None = None) -> None:
         """Register at ``post_steps``, before weights are sent, and at ``pre_steps_log``."""
         name = name or self.attribute
-        trainer.register_module(name, self)
         self._metric = f"train/{name}"
-        trainer.register_op("post_steps", self, priority=EARLY)
-        trainer.register_op("pre_steps_log", self.log_value)
+        super().register(trainer, name)
         self()
 
     def _check(self) -> None:
@@ -153,9 +137,9 @@ class Schedule(TrainerHookBase):
             kind = type(self.owner).__name__
             where = "" if self.group is None else f", group={self.group}"
             raise ConfigError(
-                f"Schedule({kind}, {self.attribute!r}{where}): there is no such number that can be "
-                f"set ({type(error).__name__}: {error}). Name an attribute of the {kind}, or an "
-                "entry of an optimizer's parameter groups."
+                f"Schedule({kind}, {self.attribute!r}{where}): there is no such number to set "
+                f"({error!r}). Name an attribute of the {kind}, or an entry of an optimizer's "
+                "parameter groups."
             ) from error
 
     def _places(self) -> list[Any]:
@@ -175,6 +159,10 @@ class ExplorationSchedule(TrainerHookBase):
     Args:
         schedules: The result of `hooktrainer.collect.collector.schedules_of`.
     """
+
+    at = (("post_steps", "__call__", AFTER), ("pre_steps_log", "log_value", DEFAULT))
+    default_name = "exploration"
+    saved_attributes = ("positions",)
 
     def __init__(self, schedules: Sequence[NoiseSchedule]) -> None:
         self.schedules = schedules
@@ -200,20 +188,15 @@ class ExplorationSchedule(TrainerHookBase):
         for schedule in self.schedules:
             schedule.is_driven |= any(owner is schedule.module for owner in owners)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the frames and the value of every schedule."""
-        return {"positions": [list(schedule.position) for schedule in self.schedules]}
+    @property
+    def positions(self) -> list[Any]:
+        """The frames and the value of every schedule."""
+        return [list(schedule.position) for schedule in self.schedules]
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore them."""
-        for schedule, position in zip(self.schedules, state_dict["positions"], strict=True):
+    @positions.setter
+    def positions(self, positions: list[Any]) -> None:
+        for schedule, position in zip(self.schedules, positions, strict=True):
             schedule.position = position
-
-    def register(self, trainer: Loop, name: str = "exploration") -> None:
-        """Register at ``post_steps``, after hooks that may step it, and at ``pre_steps_log``."""
-        trainer.register_module(name, self)
-        trainer.register_op("post_steps", self, priority=AFTER)
-        trainer.register_op("pre_steps_log", self.log_value)
 
 
 def _read(place: Any, name: str) -> Any:
@@ -229,13 +212,13 @@ def _write(place: Any, name: str, value: Any) -> None:
         setattr(place, name, value)
 
 
-def _line(fraction: float, start: float, end: float, until: float) -> float:
-    passed = min(fraction / until, 1.0)
+def _line(ends: tuple[float, float], until: float, fraction: float) -> float:
+    (start, end), passed = ends, min(fraction / until, 1.0)
     return start * (1 - passed) + end * passed
 
 
-def _half_cosine(fraction: float, start: float, end: float, until: float) -> float:
-    passed = min(fraction / until, 1.0)
+def _half_cosine(ends: tuple[float, float], until: float, fraction: float) -> float:
+    (start, end), passed = ends, min(fraction / until, 1.0)
     return end + (start - end) * (1 + math.cos(math.pi * passed)) / 2
 
 
@@ -273,6 +256,8 @@ class LRSchedulerHook(TrainerHookBase):
             )
         self.scheduler = scheduler
         self.interval = interval
+        step_at = "post_optim" if interval == "optim" else "post_steps"
+        self.at = ((step_at, "__call__", DEFAULT), ("pre_steps_log", "log_lr", DEFAULT))
         self._last_optim_count = 0
         self._name = "lr_scheduler"
         self._metric = "train/lr"
@@ -311,9 +296,7 @@ class LRSchedulerHook(TrainerHookBase):
         self._name = name
         if name != "lr_scheduler":
             self._metric = f"train/lr_{name}"
-        trainer.register_module(name, self)
-        trainer.register_op("post_optim" if self.interval == "optim" else "post_steps", self)
-        trainer.register_op("pre_steps_log", self.log_lr)
+        super().register(trainer, name)
 
 
 def _is_at_its_end(scheduler: LRScheduler) -> bool:

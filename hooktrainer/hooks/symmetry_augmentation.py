@@ -61,6 +61,7 @@ class SymmetryAugmentation(TrainerHookBase):
     ) -> None:
         self.mirrors = [mirrors] if callable(mirrors) else list(mirrors)
         self.augment = augment
+        self.at = (("process_optim_batch", "__call__", AFTER),) if augment else ()
         self.mirror_coeff = check_rate("SymmetryAugmentation: mirror_coeff", mirror_coeff)
         if not self.mirrors or not (augment or mirror_coeff):
             raise ConfigError(
@@ -126,15 +127,13 @@ class SymmetryAugmentation(TrainerHookBase):
 
     def register(self, trainer: Loop, name: str = "symmetry_augmentation") -> None:
         """Register at ``process_optim_batch``, after the samplers, and with the loss."""
-        trainer.register_module(name, self)
+        super().register(trainer, name)
         loss: Any = trainer.loss_module
         if isinstance(loss, Loss):
             self._know(loss)
         if self.mirror_coeff:
             self._check_actor(loss)
             loss.add_term(Term(self._keys or [], self._mirror_loss))
-        if self.augment:
-            trainer.register_op("process_optim_batch", self, priority=AFTER)
 
     def _know(self, loss: Any) -> None:
         """Find the inputs of the loss's networks."""

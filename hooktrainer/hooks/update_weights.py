@@ -54,7 +54,7 @@ class UpdateWeights(TrainerHookBase):
             raise ConfigError("UpdateWeights: pass either a collector or a sender.")
         if sender is not None and (policy_weights_getter or weight_update_map):
             raise ConfigError(
-                "UpdateWeights: a sender knows what it sends; leave out policy_weights_getter and "
+                "UpdateWeights: with a sender, leave out policy_weights_getter and "
                 "weight_update_map."
             )
         self.collector = collector
@@ -65,6 +65,7 @@ class UpdateWeights(TrainerHookBase):
             self.trainer = trainer
         self.sender = sender
         self.interval_unit = interval_unit
+        self.at = "post_optim" if interval_unit == "optim_steps" else "post_steps"
         self.counter = 0  # not a cadence: as in TorchRL, it also works with register_op
 
     def __call__(self) -> None:
@@ -107,11 +108,3 @@ class UpdateWeights(TrainerHookBase):
     def on_train_start(self, trainer: Loop) -> None:
         """Send the weights once, which a resumed run has just loaded."""
         self.send()
-
-    def register(self, trainer: Loop, name: str = "update_weights") -> None:
-        """Register at ``post_steps`` or, per optimizer step, at ``post_optim``."""
-        trainer.register_module(name, self)
-        if self.interval_unit == "optim_steps":
-            trainer.register_op("post_optim", self)
-        else:
-            trainer.register_op("post_steps", self)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase, unravel_key
 
 from ..base.tensordicts import valid
 from ..errors import ConfigError
-from ..loop.hook import EARLY, TrainerHookBase
+from ..loop.hook import DEFAULT, EARLY, TrainerHookBase
 from ..loop.stateful import has_state
-
-if TYPE_CHECKING:
-    from ..loop.loop import Loop
 
 
 @dataclass(eq=False, repr=False)
@@ -36,6 +33,11 @@ class ValueEstimatorHook(TrainerHookBase):
         ConfigError: If the estimator is not callable.
     """
 
+    at = (
+        ("batch_process", "__call__", DEFAULT),
+        ("pre_steps_log", "log_estimates", DEFAULT),
+    )
+    default_name = "value_estimator"
     phase = "advantages"
 
     value_estimator: Callable[[TensorDictBase], TensorDictBase]
@@ -47,6 +49,10 @@ class ValueEstimatorHook(TrainerHookBase):
                 f"ValueEstimatorHook({self.value_estimator!r:.80}): pass what writes advantages "
                 "into a batch and returns it, such as GAE."
             )
+        self.saved_attributes = ("value_estimator",) if has_state(self.value_estimator) else ()
+        if self.every_epoch:
+            renewing = ("process_optim_batch", "renew", EARLY)
+            self.at = (*self.at, renewing)  # type: ignore[assignment]
         self._epoch = 0
         self._renewed: TensorDictBase | None = None
 
@@ -83,27 +89,6 @@ class ValueEstimatorHook(TrainerHookBase):
                 metrics[f"{metric}_min"], metrics[f"{metric}_max"] = values.aminmax()
                 metrics[f"{metric}_mean"] = values.mean()
         return metrics
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the estimator's state, if it has any."""
-        if not has_state(self.value_estimator):
-            return {}
-        return {"value_estimator": self.value_estimator.state_dict()}  # type: ignore[attr-defined]
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the estimator's state."""
-        if "value_estimator" in state_dict:
-            self.value_estimator.load_state_dict(  # type: ignore[attr-defined]
-                state_dict["value_estimator"]
-            )
-
-    def register(self, trainer: Loop, name: str = "value_estimator") -> None:
-        """Register at ``batch_process``, ``pre_steps_log`` and maybe ``process_optim_batch``."""
-        trainer.register_module(name, self)
-        trainer.register_op("batch_process", self)
-        trainer.register_op("pre_steps_log", self.log_estimates)
-        if self.every_epoch:
-            trainer.register_op("process_optim_batch", self.renew, priority=EARLY)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_renewed": None}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
 
+from ..base.checks import check_positive
 from ..errors import ConfigError, StateMismatchError
 
 Unit = Literal["frames", "batches", "optim_steps", "seconds"]
@@ -43,20 +44,16 @@ class Every:
         seconds: float | None = None,
         at_start: bool = False,
     ) -> None:
-        units = ("frames", "batches", "optim_steps", "seconds")
-        intervals = zip(units, (frames, batches, optim_steps, seconds), strict=True)
-        given = {unit: interval for unit, interval in intervals if interval is not None}
+        intervals = {"frames": frames, "batches": batches}
+        intervals |= {"optim_steps": optim_steps, "seconds": seconds}
+        given = {unit: interval for unit, interval in intervals.items() if interval is not None}
         if len(given) != 1:
             raise ConfigError(
-                f"Every takes exactly one of frames, batches, optim_steps, seconds; got "
-                f"{given or 'none'}. For a union, register the hook once for each."
+                f"Every takes exactly one of {', '.join(intervals)}; got {given or 'none'}. For a "
+                "union, register the hook once for each."
             )
         ((unit, interval),) = given.items()
-        number = isinstance(interval, (int, float)) and not isinstance(interval, bool)
-        if not number or not interval > 0:
-            raise ConfigError(
-                f"Every({unit}={interval!r}): the interval must be a positive number."
-            )
+        check_positive(f"Every: {unit}", interval)
         self.unit = cast(Unit, unit)
         self.interval = interval
         self.at_start = at_start

@@ -50,12 +50,7 @@ def check_loss_module(loss_module: Any) -> None:
         )
 
 
-_MOMENTS = frozenset(
-    {
-        *("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "sum", "step"),
-        *("square_avg", "grad_avg", "acc_delta", "prev", "step_size", "ax"),
-    }
-)
+_MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "sum", "step")
 
 
 def check_moments(optimizer: torch.optim.Optimizer) -> None:
@@ -66,11 +61,11 @@ def check_moments(optimizer: torch.optim.Optimizer) -> None:
     if not any(kind.__module__.startswith("torch.optim.") for kind in type(optimizer).__mro__[:-2]):
         return
     for parameter, state in optimizer.state.items():
-        for name, value in state.items() if isinstance(parameter, torch.Tensor) else ():
-            if name not in _MOMENTS or not isinstance(value, torch.Tensor):
+        for name in _MOMENTS if isinstance(parameter, torch.Tensor) else ():
+            value = state.get(name)
+            if not isinstance(value, torch.Tensor):
                 continue
-            shape = torch.Size([]) if name == "step" else parameter.shape
-            if value.shape != shape and (name != "step" or value.numel() != 1):
+            if value.numel() != 1 if name == "step" else value.shape != parameter.shape:
                 raise StateMismatchError(
                     f"the optimizer's {name!r} is {list(value.shape)} in the state, and its "
                     f"parameter {list(parameter.shape)}."

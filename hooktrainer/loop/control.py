@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
@@ -83,15 +83,13 @@ class Control:
 
         For calls that may wait forever for processes that a signal has ended.
         """
-        try:
-            self._breaks = self.signal is None
-            if self._breaks:
-                call()
-            self._breaks = False
-        except _BrokenOffError:
-            pass
-        finally:
-            self._breaks = False
+        self._breaks = self.signal is None
+        with suppress(_BrokenOffError):
+            try:
+                if self._breaks:
+                    call()
+            finally:
+                self._breaks = False
 
     @contextmanager
     def without_collector(self) -> Iterator[None]:

@@ -130,9 +130,9 @@ class Entry:
     def call(self, progress: Progress) -> Callable[..., Any]:
         """Return the callable for the loop: the op, gated by its cadence if it has one."""
         if self.computes_loss:
-            return _OwnLoss(self.op)
+            return functools.partial(_own_losses, self.op)
         if self.every is not None:
-            return _Gate(self.op, self.every, progress)
+            return functools.partial(_call_if_due, self.op, self.every, progress)
         # A bound method is called faster than the object it belongs to.
         bound = getattr(self.op, "__call__", None)  # noqa: B004
         return bound if inspect.ismethod(bound) else self.op
@@ -157,29 +157,16 @@ def phase_of(owner: Any) -> str:
     return phase if isinstance(phase, str) else "hooks"
 
 
-@dataclass(slots=True)
-class _OwnLoss:
-    """Calls an op that computes the losses, and checks that it returns them."""
-
-    op: Any
-
-    def __call__(self, *args: Any) -> Any:
-        losses = self.op(*args)
-        if losses is None:
-            raise HookReturnError(
-                "a hook that computes the losses itself returned None; return the losses, which "
-                "are logged."
-            )
-        return losses
+def _own_losses(op: Callable[..., Any], *args: Any) -> Any:
+    """Call an op that computes the losses, and check that it returns them."""
+    losses = op(*args)
+    if losses is None:
+        raise HookReturnError(
+            "a hook that computes the losses itself returned None; return the losses, which are "
+            "logged."
+        )
+    return losses
 
 
-@dataclass(slots=True)
-class _Gate:
-    """Calls an op only when its cadence is due."""
-
-    op: Any
-    every: Every
-    progress: Progress
-
-    def __call__(self, *args: Any) -> Any:
-        return self.op(*args) if self.every.due(self.progress) else None
+def _call_if_due(op: Callable[..., Any], every: Every, progress: Progress, *args: Any) -> Any:
+    return op(*args) if every.due(progress) else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 
 import torch
 from tensordict import NestedKey, TensorDictBase, unravel_key
@@ -54,14 +53,6 @@ NonFinite = Callable[[Sequence[float], str], Exception]
 """Builds the error from the numbers and from text that tells the step."""
 
 
-@dataclass
-class _Look:
-    """The numbers of the last step before which all were finite."""
-
-    values: torch.Tensor
-    error: NonFinite
-
-
 class FiniteChecks:
     """Checks for finite numbers on an accelerator without synchronizing at every step.
 
@@ -75,7 +66,8 @@ class FiniteChecks:
         self._progress = progress
         self._is_finite: torch.Tensor | None = None  # of all numbers so far, bool, a scalar
         self._step: torch.Tensor | None = None  # the last one before which all were, int64
-        self._looks: dict[Hashable, _Look] = {}
+        # The numbers of the last step before which all were finite, and the builder of the error.
+        self._looks: dict[Hashable, tuple[torch.Tensor, NonFinite]] = {}
         self._batches: deque[tuple[int, int]] = deque()  # optimizer steps and frames at a step
 
     def on(self, device: torch.device) -> torch.Tensor:
@@ -96,11 +88,11 @@ class FiniteChecks:
         seen = torch.stack([value.detach() for value in values])
         before = self.on(seen.device)
         assert self._step is not None
-        look = self._looks.get(name)
-        if look is None or look.values.shape != seen.shape:
-            self._looks[name] = _Look(seen.clone(), error)
+        last, error = self._looks.get(name, (seen, error))
+        if last.shape == seen.shape:
+            self._looks[name] = torch.where(before, seen, last), error
         else:
-            look.values = torch.where(before, seen, look.values)
+            self._looks[name] = seen.clone(), error
         steps, frames = self._progress.optim_steps, self._progress.frames
         self._step = torch.where(before, steps, self._step)
         if not self._batches or self._batches[-1][1] != frames:
@@ -119,11 +111,11 @@ class FiniteChecks:
         step = int(self._step)
         frames = max((f for s, f in self._batches if s <= step), default=self._progress.frames)
         where = f"at optimizer step {step}, after {frames} frames"
-        found = [(look, look.values.tolist()) for look in self._looks.values()]
+        found = [(values.tolist(), error) for values, error in self._looks.values()]
         self.forget()
-        for look, values in found:
+        for values, error in found:
             if not all(map(math.isfinite, values)):
-                raise look.error(values, where)
+                raise error(values, where)
 
     def forget(self) -> None:
         """Forget all numbers seen."""

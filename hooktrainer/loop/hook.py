@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class TrainerHookBase:
     """Base class of hooks: stateful plugins of the training loop.
 
-    A hook declares ``at``, the hook point of its `__call__`, or implements `register`, which puts
-    it or its methods at one or more points. Everything else is optional.
+    A hook declares ``at``, the hook point of its `__call__` or the points of several methods, or
+    implements `register`. Everything else is optional.
 
     Examples:
         >>> class EveryTenth(TrainerHookBase):
@@ -36,7 +36,8 @@ class TrainerHookBase:
         ...             return {"value": batch["value"].mean(), "log_pbar": False}
 
     Attributes:
-        at: The hook point that `register` puts the hook at.
+        at: The hook point that `register` puts the hook at; or, for several methods, a tuple of
+            ``(hook point, name of the method, priority)``.
         priority: Its priority there.
         every: Its cadence there; ``None`` for always.
         default_name: Its name; by default that of the class, such as ``"every_tenth"``.
@@ -80,9 +81,9 @@ class TrainerHookBase:
 
     def registered_with(self, trainer: Any) -> None:
         """Store the trainer; called when the hook, or one of its methods, is registered."""
-        vars(self)["trainer"] = trainer  # so that a frozen one can be told as well
+        vars(self)["trainer"] = trainer  # a frozen dataclass may be a hook as well
 
-    # What follows takes any trainer, so that a hook of yours may say which one it wants.
+    # The methods below take any trainer, so that a subclass may annotate its own.
 
     def register(self, trainer: Any, name: str = "") -> None:
         """Register the hook at its points and under a name for checkpoints.
@@ -98,7 +99,10 @@ class TrainerHookBase:
                 "or name the point: at = <hook point>."
             )
         trainer.register_module(name or self.default_name or snake_case(type(self).__name__), self)
-        trainer.register_op(self.at, self, priority=self.priority, every=self.every)
+        ops = [(self.at, "__call__", self.priority)] if isinstance(self.at, str) else self.at
+        for point, method, priority in ops:
+            op = self if method == "__call__" else getattr(self, method)
+            trainer.register_op(point, op, priority=priority, every=self.every)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that must survive a resume; empty by default.

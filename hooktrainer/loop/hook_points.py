@@ -44,7 +44,15 @@ HookPointName = Literal[
 
 
 class HookPoint(str):
-    """A hook point: its name, the arguments of its hooks and their result."""
+    """A hook point: its name, the arguments of its hooks and their result.
+
+    Attributes:
+        kind: How results are used; see the module.
+        receives: Names of the arguments.
+        returns: What hooks return, for messages and docs.
+        use: Typical uses.
+        per_step: Whether it is called at every optimizer step.
+    """
 
     __slots__ = ("kind", "per_step", "receives", "returns", "use")
 
@@ -55,22 +63,14 @@ class HookPoint(str):
     per_step: bool
 
     def __new__(
-        cls,
-        name: str,
-        kind: Kind,
-        receives: tuple[str, ...],
-        returns: str,
-        use: str,
-        *,
-        per_step: bool = False,
+        cls, name: str, kind: Kind, receives: tuple[str, ...], use: str, *, per_step: bool = False
     ) -> HookPoint:
         """Create one row of the table."""
         point = super().__new__(cls, name)
-        point.kind = kind
-        point.receives = receives
-        point.returns = returns
-        point.use = use
-        point.per_step = per_step
+        point.kind, point.receives, point.use, point.per_step = kind, receives, use, per_step
+        point.returns = _RETURNS[kind]
+        if name == "process_optim_batch":
+            point.returns += "; StopIteration ends the epoch"
         return point
 
     @property
@@ -83,46 +83,28 @@ class HookPoint(str):
         return (_point_named, (str(self),))
 
 
-_CHANGED = "a TensorDict, or None (unchanged)"
-_METRICS = "a dict of metrics, or None"
+_RETURNS: dict[Kind, str] = {
+    "transform": "a TensorDict, or None (unchanged)",
+    "log": "a dict of metrics, or None",
+    "action": "nothing",
+}
+_BATCH, _SUB_BATCH = ("batch",), ("sub_batch",)
+_LOSSES = ("losses", "clip_grad_norm", "clip_norm", "index")
+_ADVANTAGES = "extend a replay buffer, advantages, reward statistics, key selection, masking"
+_SAMPLE = "sample a replay buffer, sub-sample, normalize rewards"
+_OPTIMIZER = "one optimizer over all or some loss components"
 
 HOOK_POINTS: tuple[HookPoint, ...] = (
-    HookPoint(
-        "batch_process",
-        "transform",
-        ("batch",),
-        _CHANGED,
-        "extend a replay buffer, advantages, reward statistics, key selection, masking",
-    ),
-    HookPoint("pre_steps_log", "log", ("batch",), _METRICS, "training reward, frame count"),
-    HookPoint("pre_optim_steps", "action", (), "nothing", "clear the CUDA cache"),
-    HookPoint(
-        "process_optim_batch",
-        "transform",
-        ("batch",),
-        f"{_CHANGED}; StopIteration ends the epoch",
-        "sample a replay buffer, sub-sample, normalize rewards",
-        per_step=True,
-    ),
-    HookPoint(
-        "post_loss", "transform", ("sub_batch",), _CHANGED, "update priorities", per_step=True
-    ),
-    HookPoint(
-        "optimizer",
-        "transform",
-        ("losses", "clip_grad_norm", "clip_norm", "index"),
-        _CHANGED,
-        "one optimizer over all or some loss components",
-        per_step=True,
-    ),
-    HookPoint(
-        "post_optim", "action", (), "nothing", "target-network update, scheduler", per_step=True
-    ),
-    HookPoint(
-        "post_optim_log", "log", ("sub_batch",), _METRICS, "per-step diagnostics", per_step=True
-    ),
-    HookPoint("post_steps", "action", (), "nothing", "push weights to the collectors"),
-    HookPoint("post_steps_log", "log", ("batch",), _METRICS, "evaluation"),
+    HookPoint("batch_process", "transform", _BATCH, _ADVANTAGES),
+    HookPoint("pre_steps_log", "log", _BATCH, "training reward, frame count"),
+    HookPoint("pre_optim_steps", "action", (), "clear the CUDA cache"),
+    HookPoint("process_optim_batch", "transform", _BATCH, _SAMPLE, per_step=True),
+    HookPoint("post_loss", "transform", _SUB_BATCH, "update priorities", per_step=True),
+    HookPoint("optimizer", "transform", _LOSSES, _OPTIMIZER, per_step=True),
+    HookPoint("post_optim", "action", (), "target-network update, scheduler", per_step=True),
+    HookPoint("post_optim_log", "log", _SUB_BATCH, "per-step diagnostics", per_step=True),
+    HookPoint("post_steps", "action", (), "push weights to the collectors"),
+    HookPoint("post_steps_log", "log", _BATCH, "evaluation"),
 )
 """The ten hook points, in loop order."""
 

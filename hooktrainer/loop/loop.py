@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from time import monotonic
 from typing import Any
 
 from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 
 from ..base.cores import compute_threads, threads_for
+from ..base.frames_bar import frames_bar, show_frames
+from ..base.tensordicts import count_valid
 from ..base.words import listed
-from ..errors import HookError, NonFiniteError, SkipOptimStep, as_failure
+from ..errors import ConfigError, HookError, NonFiniteError, SkipOptimStep, as_failure
+from .assembly import Assembly
 from .check_trainer import not_a_tensordict
+from .closing import call_all, close_methods
 from .finite import blame_environment
-from .lifecycle import Lifecycle
+from .metrics import Latest
 from .signals import GracefulSignals, SignalExit
+from .state import Resume, load_trainer_state, open_window_state, trainer_state, with_open_window
 
 _MAX_UNCHANGED = 10_000  # steps on one and the same batch, after which no hook will end the epoch
+_END = object()
 
 
-class Loop(Lifecycle):
+class Loop(Assembly):
     """The bare loop: collects batches and calls the hooks at the ten points.
 
     The loop is drawn in `hooktrainer.loop.hook_points`. It has no hooks, optimizer or file format
@@ -29,6 +39,10 @@ class Loop(Lifecycle):
     Raises:
         ConfigError: If an argument is invalid.
     """
+
+    _bar: Any = None
+    _resume = Resume()
+    _closed = False
 
     def train(self) -> None:
         """Run until ``total_frames``, a stop request, or the end of the collector.
@@ -92,7 +106,8 @@ class Loop(Lifecycle):
         post_optim_log = point["post_optim_log"]
         loss_module = self.precision.around(self.compiled_loss or self.loss_module)
         loss_module = self.timing.traced("optimize/loss", loss_module)
-        loss_module, post_loss = self.registry.forward(loss_module)
+        # Such a hook, at `optimizer`, gets the sub-batch and calls `compute_loss`.
+        computes_loss, post_loss = self.registry.computes_loss, point["post_loss"]
         clip_grad_norm, clip_norm = self.clip_grad_norm, self.clip_norm
         steps = self.optim_steps_per_batch
 
@@ -123,10 +138,10 @@ class Loop(Lifecycle):
                             "ends the epoch by raising StopIteration, or pass a number of steps."
                         )
                     progress.optim_steps = made + 1
-                    losses = loss_module(sub_batch)
+                    losses = sub_batch if computes_loss else loss_module(sub_batch)
                     if losses.__class__ is not TensorDict and not is_tensor_collection(losses):
                         raise HookError(not_a_tensordict("loss_module returned", losses))
-                    if post_loss.calls:
+                    if post_loss.calls and not computes_loss:
                         sub_batch = post_loss(sub_batch)
                     losses = optimizer(losses, clip_grad_norm, clip_norm, j)
                     made += 1
@@ -165,4 +180,240 @@ class Loop(Lifecycle):
             raise HookError(not_a_tensordict("loss_module returned", losses))
         if not self.registry.computes_loss:
             return losses
-        return self.registry.with_losses(sub_batch, losses, self.clip_grad_norm, self.clip_norm)
+        self.registry.points["post_loss"](sub_batch)
+        return self.registry.before_own_loss(losses, self.clip_grad_norm, self.clip_norm, 0)
+
+    # -- state -----------------------------------------------------------------------------------
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the loaded run has ended, so that `train` does nothing.
+
+        Either it had ended when saved and has ``total_frames`` frames, or loading it requested a
+        stop.
+        """
+        complete = self.collected_frames >= self.total_frames and self._resume.ended
+        return complete or self.stop_reason is not None
+
+    @property
+    def resumed_total_frames(self) -> int | None:
+        """``total_frames`` of the loaded run when it was saved; ``None`` if none was loaded."""
+        return self._resume.total_frames
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the whole state of the run after the last finished batch.
+
+        Raises:
+            NonFiniteError: If a pending check on an accelerator fails.
+        """
+        self.finite.settle()
+        return trainer_state(self)
+
+    def load_state_dict(
+        self, state_dict: dict[str, Any], strict: bool = True, *, copy: bool = True
+    ) -> None:
+        """Restore a run.
+
+        Args:
+            state_dict: Result of `state_dict` of a trainer with the same hooks.
+            strict: Whether missing hooks, other shapes of parameters and other library versions are
+                an error. Otherwise they cause a warning and what fits is restored; if parameters
+                differ, optimizers are reset.
+            copy: Whether to copy the state first, since objects such as torch's optimizers keep the
+                tensors they load.
+
+        Raises:
+            StateMismatchError: If the state does not fit; lists all mismatches and changes nothing.
+        """
+        state = deepcopy(state_dict) if copy else state_dict
+        self._resume = load_trainer_state(self, state, strict=strict)
+
+    def save_trainer(self, force_save: bool = False) -> None:
+        """Save the state if a save is due or forced."""
+        if self._saver.due(self.progress) or force_save:
+            self._save(self.state_dict)
+
+    def _save(self, state: Callable[[], dict[str, Any]], *, wait: bool = False) -> None:
+        if self._saver.active:
+            with self.timing.phase("checkpoint"):
+                self._saver.save(state(), self.progress, self.metrics.all_latest())
+                if wait:
+                    self._saver.wait()
+
+    def _save_aside(self) -> None:
+        self._saver.save_aside(trainer_state(self))
+
+    # -- start and end -----------------------------------------------------------------------------
+
+    def shutdown(self) -> None:
+        """Close the progress bar, hooks, collector and loggers, once.
+
+        All are closed even if one fails; then the first failure is raised.
+        """
+        self._close()
+
+    def _close(self, active: BaseException | None = None) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self.control.status == "running":
+            self.control.status = "interrupted"  # before train() came to its end
+        hooks = [
+            hook
+            for hook in self.registry.hooks()
+            if not self._is_logger(hook) and hook is not self.collector and hook is not self.source
+        ]
+        # The bar first, so that hooks can print below it.
+        closers = close_methods(*hooks, self.source, self._saver)
+        if self._bar is not None:
+            closers.insert(0, self._close_bar)
+        status, why = self.control.status, self.control.stop_reason
+        closers += [
+            functools.partial(logger.close, status, step=self.collected_frames, reason=why)
+            for logger in self.loggers
+        ]
+        call_all("closing", closers, active=active)
+
+    def _is_logger(self, hook: Any) -> bool:
+        """Whether a hook is also a logger, and closed as one."""
+        return any(hook is logger for logger in self.loggers)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConfigError(
+                "this trainer was closed: its run ended, or shutdown() was called. To go on, "
+                "build a new Trainer and load this one's state with load_state_dict."
+            )
+
+    def _check_ready(self) -> None:
+        self._check_open()
+        points = self.registry.points
+        if not any(getattr(e.owner, "trains", True) for e in points["optimizer"].entries):
+            raise ConfigError(
+                "nothing is registered at the optimizer point, so nothing would be trained: pass "
+                "optimizer=, or register an OptimizerHook."
+            )
+        if self.optim_steps_per_batch is None and not points["process_optim_batch"].calls:
+            raise ConfigError(
+                "optim_steps_per_batch=None optimizes until a process_optim_batch hook raises "
+                "StopIteration, but none is registered there: no epoch would end. Register one, "
+                "such as ReplayBufferTrainer(..., iterate=True), or pass a number."
+            )
+
+    def _start(self) -> None:
+        self._check_ready()
+        self.timing.start_lap()
+        self.source.timing = self.timing  # it tells what collecting consists of
+        if self.progress_bar:
+            self._bar = frames_bar(total=self.total_frames, initial=self.progress.frames)
+        self._saver.start(self.source.unsaved)
+        self._resume.rewind_loggers()
+        self.registry.call_all("on_train_start", self)
+        self.source.start()  # with the weights as the hooks leave them
+        self._resume.set_rng_state()  # last, since building and starting may draw numbers
+        self.timing.lap("start")
+        self.timing.start_window(self.progress.frames, self.progress.batches)
+
+    def _batches(self) -> Iterator[TensorDictBase]:
+        iterator = iter(self.source)
+        while self.collected_frames < self.total_frames:
+            batch: Any = _END
+            with self.timing.phase("collect"), self.control.without_collector():
+                batch = next(iterator, _END)
+            if batch is _END:
+                if not self.progress.batches and self.control.signal is None:
+                    raise ConfigError("the collector ended before it yielded a batch.")
+                # Whoever lets it end on purpose gives that number as total_frames.
+                self.control.request_stop(
+                    f"the collector ended at {self.collected_frames:,} of "
+                    f"{self.total_frames:,} frames"
+                )
+                return
+            if not is_tensor_collection(batch):
+                raise ConfigError(not_a_tensordict("the collector's batch is", batch))
+            self.progress.frames += count_valid(batch) * self.frame_skip
+            self.progress.batches += 1
+            yield batch
+
+    def _end_batch(self) -> bool:
+        """Log, show and save what is due; return whether another batch follows."""
+        # By the clock as it stood when the batch began, which several processes agree on.
+        log_due, save_due = self.cadences["log"].due(self.progress), self._saver.due(self.progress)
+        self.progress.seconds += self.timing.lap()
+        if self.control.take_log_request() or log_due:
+            self._write_window()
+        if self._bar is not None:
+            with self.timing.phase("log"):
+                if show_frames(self._bar, self.progress.frames):
+                    self._show_metrics()
+        requested = self.control.take_save_request()
+        going_on = self.control.stop_reason is None and self.collected_frames < self.total_frames
+        if going_on and (requested or save_due):
+            self.save_trainer(force_save=True)
+        self._saver.check()
+        return going_on
+
+    def _write_window(self, *, flush: bool = False) -> None:
+        with self.timing.phase("log"):
+            self.finite.settle()
+            times = self.timing.close_window(self.progress.frames, self.progress.batches)
+            if times:
+                self.metrics.log({"train/optim_steps": Latest(self.optim_count)} | times)
+            window = self.metrics.close_window()
+            for logger in self.loggers:
+                logger.log_scalars(window, self.collected_frames)
+                if flush:
+                    logger.flush()
+
+    def _finish(self) -> None:
+        """End the hooks, write the last window and save."""
+        self.control.is_leaving = True
+        complete = self.control.signal is None
+        before = open_window_state(self) if complete else {}
+        if not complete:
+            self._limit_wait(0.25)
+            self._save(self.state_dict, wait=True)
+            self._limit_wait(0.75)
+        self.control.end()
+        self.registry.call_all("on_train_end", self)
+        self.timing.lap("end")
+        self._write_window(flush=True)
+        if complete:
+            self._save(lambda: with_open_window(self.state_dict(), before), wait=True)
+        self.timing.lap("end")
+
+    def _limit_wait(self, share: float) -> None:
+        """Limit the wait for loggers to a share of the time left."""
+        if self.control.deadline is not None:
+            now = monotonic()
+            for logger in self.loggers:
+                logger.set_deadline(now + share * max(0.0, self.control.deadline - now))
+
+    def _fail(self, error: BaseException) -> None:
+        """Save aside, call ``on_exception``, close everything; further failures become notes."""
+        self.control.is_leaving = True
+        self.control.end(error)
+        self._limit_wait(0.75)
+        if isinstance(error, Exception):
+            calls = [self._save_aside] if self._saver.active else []
+            call_all("saving exception.pt", calls, active=error)
+        calls = [
+            functools.partial(hook.on_exception, self, error)
+            for hook in self.registry.hooks()
+            if callable(getattr(hook, "on_exception", None))
+        ]
+        call_all("on_exception", calls, active=error)
+        self._close(active=error)
+
+    def _show_metrics(self) -> None:
+        latest = ((name, self.metrics.shown(name)) for name in self.metrics.pbar_names)
+        shown = {name: f"{value:.4g}" for name, value in latest if value is not None}
+        self._bar.set_postfix(shown, refresh=False)
+
+    def _close_bar(self) -> None:
+        show_frames(self._bar, self.progress.frames)
+        self._show_metrics()
+        self._bar.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_bar": None}

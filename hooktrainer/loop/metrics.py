@@ -90,9 +90,8 @@ class Metrics:
     def log(self, values: Mapping[str, Any]) -> None:
         """Add one value to each of several metrics."""
         for name, value in values.items():
-            if name == "log_pbar":
-                continue
-            self._add(name, value)
+            if name != "log_pbar":
+                self._add(name, value)
         if shown := values.get("log_pbar"):
             names = shown if isinstance(shown, (list, tuple)) else values
             renamed = self._renamed
@@ -110,7 +109,11 @@ class Metrics:
         for key, value in losses.items():
             series = self._losses.get(key)
             if series is None:
-                series = self._losses[key] = self._new_loss(key)
+                if not isinstance(key, str):
+                    raise TypeError(f"loss key {key!r} is not a string.")
+                name = f"loss/{key[5:]}" if key.startswith("loss_") else f"train/{key}"
+                series = self._new("loss/loss" if key == "loss" else name)
+                self._losses[key] = series
             if value.ndim:
                 value = value.float().mean()
             # Reading a scalar on the CPU waits for nothing and costs a tenth of keeping it. On an
@@ -200,19 +203,10 @@ class Metrics:
             )
 
     def _new(self, name: str) -> _Series:
-        valid = self._renamed.get(name)
-        if valid is None:
-            valid = as_name(name)
-            if valid != name:
-                self._renamed[name] = valid
+        valid = self._renamed.get(name) or as_name(name)
+        if valid != name:
+            self._renamed[name] = valid
         return self._series.setdefault(valid, _Series())
-
-    def _new_loss(self, key: str) -> _Series:
-        if not isinstance(key, str):
-            raise TypeError(f"loss key {key!r} is not a string.")
-        group, short = ("loss", key[5:]) if key.startswith("loss_") else ("train", key)
-        name = "loss/loss" if key == "loss" else f"{group}/{short}"
-        return self._new(name)
 
 
 class _Series:

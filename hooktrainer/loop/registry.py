@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -46,10 +47,8 @@ class Registry:
         self.points: dict[str, Dispatcher] = {
             point: Dispatcher(point, progress, metrics, timing) for point in HOOK_POINTS
         }
-        # Where a hook computes the losses, those before it, which want to see them.
-        optimizer = next(point for point in HOOK_POINTS if point == "optimizer")
-        self._before = Dispatcher(optimizer, progress, metrics, timing)
-        self._nothing = Dispatcher(optimizer, progress, metrics, timing)
+        # The hooks before the one that computes the losses itself, if any: they check losses.
+        self.before_own_loss = Dispatcher(self.points["optimizer"].point, progress, metrics, timing)
         self.computes_loss = False
         self.changes = 0
 
@@ -188,25 +187,8 @@ class Registry:
                 add_note(error, f"in {method} of hook {name or type(owner).__name__!r}")
                 raise
 
-    def forward(self, loss_module: Callable[..., Any]) -> tuple[Callable[..., Any], Dispatcher]:
-        """Return the callables of the inner loop for the losses and ``post_loss``.
-
-        Both do nothing where a hook computes the losses: the ``optimizer`` point then receives the
-        sub-batch, and `with_losses` runs the skipped hooks.
-        """
-        if self.computes_loss:
-            return _unchanged, self._nothing
-        return loss_module, self.points["post_loss"]
-
-    def with_losses(
-        self, sub_batch: Any, losses: Any, clip_grad_norm: bool, clip_norm: float | None
-    ) -> Any:
-        """Call ``post_loss``, and the hooks at ``optimizer`` before the one computing losses."""
-        self.points["post_loss"](sub_batch)
-        return self._before(losses, clip_grad_norm, clip_norm, 0)
-
     def cadences(self) -> dict[str, Every]:
-        """Return the cadence of every op that has one, under a unique key."""
+        """Return the cadence of every op that has one, by a unique key."""
         found: dict[str, Every] = {}
         for entry in self.entries():
             if entry.every is not None:
@@ -216,24 +198,22 @@ class Registry:
     def table(self) -> list[dict[str, Any]]:
         """Return every op in run order as plain values, for `draw_hooks`."""
         names = {id(owner): name for name, owner in self._named().items()}
-        return [
-            {
-                "point": str(entry.point),
-                "kind": str(entry.point.kind),
-                "hook": entry.name,
-                "when": repr(entry.every) if entry.every else "always",
-                "priority": entry.priority,
-                **self._saved(entry.owner, names),
-            }
-            for entry in self.entries()
-        ]
-
-    def _saved(self, owner: Any, names: dict[int, str]) -> dict[str, Any]:
-        """Return the name of an op's saved state and its keys."""
-        if id(owner) not in names:
-            return {"module": None, "saves": []}
-        state = self._bridge.part(owner).state_dict()
-        return {"module": names[id(owner)], "saves": [str(key) for key in state]}
+        rows = []
+        for entry in self.entries():
+            name = names.get(id(entry.owner))
+            state = {} if name is None else self._bridge.part(entry.owner).state_dict()
+            rows.append(
+                {
+                    "point": str(entry.point),
+                    "kind": str(entry.point.kind),
+                    "hook": entry.name,
+                    "when": repr(entry.every) if entry.every else "always",
+                    "priority": entry.priority,
+                    "module": name,
+                    "saves": [str(key) for key in state],
+                }
+            )
+        return rows
 
     def _set_trainer(self, hook: Any) -> None:
         """Pass the trainer to a hook that stores it."""
@@ -251,8 +231,8 @@ class Registry:
         own = [place for place, entry in enumerate(optimizer.entries) if entry.computes_loss]
         self.computes_loss = bool(own)
         optimizer.first = own[0] if own else 0
-        self._before.entries = optimizer.entries[: optimizer.first]
-        for dispatcher in (*self.points.values(), self._before):
+        self.before_own_loss.entries = optimizer.entries[: optimizer.first]
+        for dispatcher in (*self.points.values(), self.before_own_loss):
             dispatcher.compile()
 
 
@@ -261,17 +241,9 @@ def _remove_all(handles: list[HookHandle]) -> None:
         handle.remove()
 
 
-def _unchanged(sub_batch: Any) -> Any:
-    return sub_batch
-
-
 def _unused(name: str, taken: Any) -> str:
-    if name not in taken:
-        return name
-    number = 2
-    while f"{name}_{number}" in taken:
-        number += 1
-    return f"{name}_{number}"
+    names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+    return next(each for each in names if each not in taken)
 
 
 def find_point(dest: str, stages: Mapping[str, HookPoint]) -> HookPoint:
@@ -293,14 +265,19 @@ def find_point(dest: str, stages: Mapping[str, HookPoint]) -> HookPoint:
 def check_signature(point: HookPoint, op: Callable[..., Any], kwargs: dict[str, Any]) -> None:
     """Refuse an op that cannot take the arguments of its point, or is a coroutine or generator."""
     name = getattr(op, "__qualname__", type(op).__name__)
-    if _runs_later(op):
+    inner = op
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    flags = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+    codes = [getattr(call, "__code__", None) for call in (inner, type(inner).__call__)]
+    if any(code is not None and code.co_flags & flags for code in codes):
         raise HookSignatureError(
             f"hook {name} is a coroutine or a generator function: calling it runs none of its "
             "lines. Write a plain function."
         )
     try:
         signature = inspect.signature(op)
-    except (TypeError, ValueError):  # some builtins tell nothing; their first call will
+    except (TypeError, ValueError):  # of some builtins; their first call will tell
         return
     if misfit := _misfit(signature, point, kwargs):
         extra = f" and {kwargs}" if kwargs else ""
@@ -311,18 +288,6 @@ def check_signature(point: HookPoint, op: Callable[..., Any], kwargs: dict[str, 
             f"hook {name} takes {signature}, but {point} passes "
             f"({', '.join(point.receives)}){extra}: {misfit}.{hint}"
         )
-
-
-def _runs_later(op: Any) -> bool:
-    """Return whether calling an op runs none of its code."""
-    while isinstance(op, functools.partial):
-        op = op.func
-    kinds = (
-        inspect.iscoroutinefunction,
-        inspect.isgeneratorfunction,
-        inspect.isasyncgenfunction,
-    )
-    return any(kind(called) for kind in kinds for called in (op, type(op).__call__))
 
 
 def _misfit(signature: inspect.Signature, point: HookPoint, kwargs: dict[str, Any]) -> str:
@@ -336,21 +301,18 @@ def _misfit(signature: inspect.Signature, point: HookPoint, kwargs: dict[str, An
 
 def draw_hooks(table: Sequence[Mapping[str, Any]]) -> str:
     """Format the result of `Registry.table` as lines, by point."""
-    heads = ("hook", "when", "priority", "saves")
-    rows = [_row(entry) for entry in table]
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    line = "  ".join(f"{{:<{width}}}" for width in widths)
-    lines = [f"  {line.format(*heads)}".rstrip()]
+    rows = [("hook", "when", "priority", "saves")]
+    for entry in table:
+        saves = f"{entry['module']}: {', '.join(entry['saves'])}" if entry["saves"] else "-"
+        rows.append((entry["hook"], entry["when"], f"{entry['priority']:g}", saves))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [f"  {'  '.join(map(str.ljust, row, widths))}".rstrip() for row in rows]
+    drawn = lines[:1]
     for point in HOOK_POINTS:
-        lines.append(f"{point} ({point.kind})")
-        here = [row for row, entry in zip(rows, table, strict=True) if entry["point"] == point]
-        lines += [f"  {line.format(*row)}".rstrip() for row in here] or ["  -"]
-    return "\n".join(lines)
-
-
-def _row(entry: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    saves = f"{entry['module']}: {', '.join(entry['saves'])}" if entry["saves"] else "-"
-    return entry["hook"], entry["when"], f"{entry['priority']:g}", saves
+        drawn.append(f"{point} ({point.kind})")
+        here = [line for line, e in zip(lines[1:], table, strict=True) if e["point"] == point]
+        drawn += here or ["  -"]
+    return "\n".join(drawn)
 
 
 @dataclass(frozen=True)

@@ -170,8 +170,7 @@ def exit_now(code: int) -> None:
 class _EndBeforeTraining:
     """The handler of `ending_cleanly`; stores the number of the signal."""
 
-    def __init__(self) -> None:
-        self.number: int | None = None
+    number: int | None = None
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.number = number

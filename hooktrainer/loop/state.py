@@ -138,7 +138,14 @@ def load_trainer_state(trainer: Assembly, state: dict[str, Any], *, strict: bool
         if state["rng"] is not None:  # else the trainer draws its own, as a branch does
             check_rng_state(state["rng"])
         saved, live = state["components"], components(trainer)
-        differing = _compare(live, saved)
+        both = [name for name in live if name in saved]
+        found = {name: mismatches(live[name], saved[name]) for name in both}
+    other_parameters = any(
+        lines and getattr(live[name], "has_parameters", False) for name, lines in found.items()
+    )
+    # The mismatch of the parameters says all there is to say of an optimizer.
+    reset = {n for n in both if other_parameters and getattr(live[n], "needs_parameters", False)}
+    differing = {n: lines for n, lines in found.items() if lines and n not in reset}
     lines = [
         *(f"{name}: {line}" for name, found in differing.items() for line in found),
         *(f"{name} is in the state but not in this trainer" for name in saved if name not in live),
@@ -152,7 +159,12 @@ def load_trainer_state(trainer: Assembly, state: dict[str, Any], *, strict: bool
                 f"{message}\nBuild the trainer as it was, or pass strict=False to leave these out."
             )
         warnings.warn(message, stacklevel=3)
-    chosen = _loadable(live, saved, differing)
+    chosen = {
+        name: fitting(live[name], saved[name]) if name in differing else saved[name]
+        for name in both
+        if name not in reset
+    }
+    chosen = {name: part for name, part in chosen.items() if part is not None}
     logs = [name for name in loggers(trainer) if name in chosen]
     stop_reason = trainer.stop_reason
     try:
@@ -173,32 +185,6 @@ def other_versions(saved: Mapping[str, str | None]) -> list[str]:
     ]
 
 
-def _compare(live: Mapping[str, Stateful], saved: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the mismatches of every component that the state has, by name."""
-    found: dict[str, list[str]] = {}
-    for name in [name for name in live if name in saved]:
-        if lines := mismatches(live[name], saved[name]):
-            found[name] = lines
-    if _parameters_differ(live, found):  # that says all there is to say of an optimizer
-        found = {n: lines for n, lines in found.items() if not _needs_parameters(live[n])}
-    return found
-
-
-def _loadable(
-    live: Mapping[str, Stateful], saved: Mapping[str, Any], differing: Mapping[str, list[str]]
-) -> dict[str, Any]:
-    """Return what to load by name: the fitting part of a mismatching state, otherwise all of it."""
-    anew = _parameters_differ(live, differing)
-    chosen: dict[str, Any] = {}
-    for name in [name for name in live if name in saved]:
-        if anew and _needs_parameters(live[name]):
-            continue
-        state = fitting(live[name], saved[name]) if name in differing else saved[name]
-        if state is not None:
-            chosen[name] = state
-    return chosen
-
-
 def _apply(live: Mapping[str, Stateful], chosen: Mapping[str, Any]) -> None:
     """Load the states; if one fails, restore all."""
     before = {name: copy.deepcopy(live[name].state_dict()) for name in chosen}
@@ -210,14 +196,6 @@ def _apply(live: Mapping[str, Stateful], chosen: Mapping[str, Any]) -> None:
             with contextlib.suppress(Exception):  # the error under way says what is wrong
                 live[name].load_state_dict(before[name])
         raise
-
-
-def _parameters_differ(live: Mapping[str, Stateful], differing: Mapping[str, Any]) -> bool:
-    return any(getattr(live[name], "has_parameters", False) for name in differing)
-
-
-def _needs_parameters(part: Stateful) -> bool:
-    return bool(getattr(part, "needs_parameters", False))
 
 
 def _load(name: str, part: Stateful, saved: Any) -> None:

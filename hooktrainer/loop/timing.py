@@ -8,7 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from threading import get_ident
 from time import perf_counter
@@ -243,36 +243,27 @@ class Span(NamedTuple):
     end: float
 
 
-@dataclass
-class _Row:
-    """The spans of one thread."""
-
-    pid: int
-    process: str
-    thread: str
-    spans: list[Span] = field(default_factory=list)
-
-
 class Trace:
     """Collects spans by thread and writes them as one file."""
 
     def __init__(self, limit: int = _LIMIT) -> None:
         self._limit = limit
         self._count = 0
-        self._own: dict[int, _Row] = {}
-        self._others: dict[tuple[int, str], _Row] = {}
+        self._own: dict[int, list[Span]] = {}  # by thread of this process
+        # By process, its name, thread, and the thread's number if it is of this process.
+        self._threads: dict[tuple[int, str, str, int], list[Span]] = {}
 
     def add(self, name: str, start: float, end: float) -> None:
         """Add a span of the calling thread; see `Span`."""
         self._count += 1
         if self._count > self._limit:
             return
-        row = self._own.get(get_ident())
-        if row is None:
-            row = self._own[get_ident()] = _Row(
-                os.getpid(), "hooktrainer", threading.current_thread().name
-            )
-        row.spans.append(Span(name, start, end))
+        spans = self._own.get(get_ident())
+        if spans is None:
+            spans = self._own[get_ident()] = []
+            thread = threading.current_thread().name
+            self._threads[os.getpid(), "hooktrainer", thread, get_ident()] = spans
+        spans.append(Span(name, start, end))
 
     def extend(
         self,
@@ -284,29 +275,28 @@ class Trace:
     ) -> None:
         """Add spans of another thread or process of this machine."""
         pid = os.getpid() if pid is None else pid
-        if pid == os.getpid():
-            process = "hooktrainer"
-        row = self._others.setdefault((pid, thread), _Row(pid, process or thread, thread))
+        name = "hooktrainer" if pid == os.getpid() else process or thread
         added = [Span(*span) for span in spans]
         room = max(0, self._limit - self._count)
         self._count += len(added)
-        row.spans += added[:room]
+        self._threads.setdefault((pid, name, thread, 0), []).extend(added[:room])
 
     def take(self) -> list[Span]:
         """Remove and return all spans that were added here."""
-        taken = [span for row in self._own.values() for span in row.spans]
-        self._own.clear()
+        taken = [span for spans in self._own.values() for span in spans]
+        for spans in self._own.values():
+            spans.clear()
         self._count = 0
         return taken
 
     def cut(self, at: float) -> None:
         """Remove spans that begin at ``at`` or later."""
-        for row in (*self._own.values(), *self._others.values()):
-            row.spans = [span for span in row.spans if span.start < at]
+        for spans in self._threads.values():
+            spans[:] = [span for span in spans if span.start < at]
 
     def named(self, name: str) -> list[Span]:
         """Return the spans of that name added here, ordered by their end."""
-        return [span for row in self._own.values() for span in row.spans if span.name == name]
+        return [span for spans in self._own.values() for span in spans if span.name == name]
 
     def write(self, path: Path) -> None:
         """Write the file atomically."""
@@ -314,33 +304,24 @@ class Trace:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all spans in Chrome's trace event format, in microseconds from the first one."""
-        rows = [*self._own.values(), *self._others.values()]
-        zero = min((span.start for row in rows for span in row.spans), default=0.0)
+        zero = min((span.start for spans in self._threads.values() for span in spans), default=0.0)
         events: list[dict[str, Any]] = []
-        for tid, row in enumerate(rows, start=1):
-            place = {"pid": row.pid, "tid": tid}
-            events += [
-                {"name": "process_name", "ph": "M", **place, "args": {"name": row.process}},
-                {"name": "thread_name", "ph": "M", **place, "args": {"name": row.thread}},
-                {"name": "thread_sort_index", "ph": "M", **place, "args": {"sort_index": tid}},
-            ]
+        for tid, ((pid, process, thread, _), spans) in enumerate(self._threads.items(), start=1):
+            place = {"pid": pid, "tid": tid}
+            for name, args in (
+                ("process_name", {"name": process}),
+                ("thread_name", {"name": thread}),
+                ("thread_sort_index", {"sort_index": tid}),
+            ):
+                events.append({"name": name, "ph": "M", **place, "args": args})
             # In whole nanoseconds, so that rounding takes no span out of the one around it.
-            spans = [
-                (round((s.start - zero) * 1e9), round((s.end - zero) * 1e9), s.name)
-                for s in row.spans
+            rounded = [
+                (round((s.start - zero) * 1e9), round((s.end - zero) * 1e9), s.name) for s in spans
             ]
-            for start, end, name in sorted(spans, key=lambda span: (span[0], -span[1])):
+            for start, end, name in sorted(rounded, key=lambda span: (span[0], -span[1])):
                 category, _, short = name.rpartition("/")
-                events.append(
-                    {
-                        "name": short,
-                        "cat": category or "phase",
-                        "ph": "X",
-                        "ts": start / 1000,
-                        "dur": (end - start) / 1000,
-                        **place,
-                    }
-                )
+                time = {"ts": start / 1000, "dur": (end - start) / 1000}
+                events.append({"name": short, "cat": category or "phase", "ph": "X"} | time | place)
         left_out = max(0, self._count - self._limit)
         return {
             "traceEvents": events,

@@ -67,8 +67,7 @@ class ActorCriticLoss(ReplayLoss):
         self, entries: Entries, at: KeyOf = this_key, actor: Any = None
     ) -> tuple[list[Tensor], dict[str, Any]]:
         """Return the arguments of an actor, by default the trained one."""
-        inputs, known = self._called_with(actor or self.actor_network, entries, at)
-        return inputs, {name: features.detach() for name, features in known.items()}
+        return self._called_with(actor or self.actor_network, entries, at, detached=True)
 
     def _values(
         self,
@@ -86,9 +85,8 @@ class ActorCriticLoss(ReplayLoss):
         evaluated = evaluate_frozen if frozen else evaluate
         values = []
         for network in networks:
-            inputs, known = self._called_with(network, entries, at, {keys.action: action})
-            if frozen:
-                known = {name: features.detach() for name, features in known.items()}
+            given = {keys.action: action}
+            inputs, known = self._called_with(network, entries, at, given, detached=frozen)
             value = evaluated(network, inputs, keys.state_action_value, self._batch_dims, **known)
             values.append(value.reshape(-1))
         return torch.stack(values)
@@ -114,10 +112,61 @@ def ensemble(network: nn.Module | Sequence[nn.Module], number: int) -> nn.Module
     return nn.ModuleList(network)
 
 
+class DeterministicLoss(ActorCriticLoss):
+    """Base class of the losses of deterministic policies, DDPG and TD3."""
+
+    target_actor_network: Any
+    _value_loss = "loss_value"
+    _trains_actor = True
+
+    @property
+    @abstractmethod
+    def _target_critics(self) -> Sequence[Any]:
+        """The Q-functions that targets are made of."""
+
+    @property
+    def out_keys(self) -> list[str]:
+        """The losses it returns."""
+        return ["loss_actor", self._value_loss]
+
+    def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
+        out = {}
+        if self._trains_actor:
+            inputs, known = self._actor_reads(entries)
+            action = self.actor_network.evaluate(*inputs, **known)
+            gain = self._values(self._critics[:1], entries, action, frozen=True)[0]
+            out["loss_actor"] = self._reduce(-gain, entries)
+        with torch.no_grad():
+            target = self._one_step_target(entries, self._next_value(entries))
+        values = self._values(self._critics, entries, entries[self.tensor_keys.action])
+        now = values.detach()
+        return {
+            **out,
+            self._value_loss: self._reduce(self._errors(values, target), entries),
+            "pred_value": now.mean(),
+            "target_value": target.mean(),
+            "td_error": (now - target).square().amax(0),
+        }
+
+    def _next_value(self, entries: Entries) -> Tensor:
+        """Return the least value of the next states, ``[batch]``."""
+        noise = self._noise(entries)  # drawn first
+        actor = self._delayed("actor_network")
+        inputs, known = self._actor_reads(entries, next_key, actor)
+        action = actor.evaluate(*inputs, **known)
+        if noise is not None:
+            action = actor.box.perturb(action, noise)
+        return self._values(self._target_critics, entries, action, next_key).amin(0)
+
+    def _noise(self, entries: Entries) -> Tensor | None:
+        """Return the noise on the target's action, in halves of its box."""
+        return None
+
+
 # -- Deep deterministic policy gradient (Lillicrap et al., 2015, arXiv:1509.02971).
 
 
-class DDPGLoss(ActorCriticLoss):
+class DDPGLoss(DeterministicLoss):
     """The DDPG loss, with the values and gradients of TorchRL's.
 
     Reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
@@ -136,7 +185,6 @@ class DDPGLoss(ActorCriticLoss):
     """
 
     value_network: Any
-    target_actor_network: Any
     target_value_network: Any
 
     def __init__(
@@ -163,34 +211,9 @@ class DDPGLoss(ActorCriticLoss):
         return [self.value_network]
 
     @property
-    def _looks_ahead(self) -> bool:
-        return self.target_actor_network is None or self.target_value_network is None
+    def _target_critics(self) -> Sequence[Any]:
+        return [self._delayed("value_network")]
 
     @property
-    def out_keys(self) -> list[str]:
-        """The losses it returns."""
-        return ["loss_actor", "loss_value"]
-
-    def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
-        inputs, known = self._actor_reads(entries)
-        action = self.actor_network.evaluate(*inputs, **known)
-        gain = self._values(self._critics, entries, action, frozen=True)[0]
-        with torch.no_grad():
-            target = self._one_step_target(entries, self._next_value(entries))
-        values = self._values(self._critics, entries, entries[self.tensor_keys.action])
-        now = values.detach()
-        return {
-            "loss_actor": self._reduce(-gain, entries),
-            "loss_value": self._reduce(self._errors(values, target), entries),
-            "pred_value": now.mean(),
-            "target_value": target.mean(),
-            "td_error": (now[0] - target).square(),
-        }
-
-    def _next_value(self, entries: Entries) -> Tensor:
-        actor, network = self.target_actor_network, self.target_value_network
-        actor = self.actor_network if actor is None else actor
-        network = self.value_network if network is None else network
-        inputs, known = self._actor_reads(entries, next_key, actor)
-        action = actor.evaluate(*inputs, **known)
-        return self._values([network], entries, action, next_key)[0]
+    def _looks_ahead(self) -> bool:
+        return self.target_actor_network is None or self.target_value_network is None

@@ -13,7 +13,7 @@ import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
-from torch.nn.functional import l1_loss
+from torch.nn.functional import l1_loss, mse_loss, smooth_l1_loss
 
 from ..base.tensordicts import entries_of, tensordict_of
 from ..errors import ConfigError
@@ -25,20 +25,7 @@ Entries: TypeAlias = Mapping[NestedKey, Tensor]
 KeyOf: TypeAlias = Callable[[NestedKey], NestedKey]  # `this_key` or `next_key`
 
 _NO_BATCH = torch.Size()
-_NUMBERS = {"none": 0, "mean": 1, "sum": 2}  # of reductions, in torch
-
-
-def _l2(value: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """``mse_loss`` without its broadcasting of shapes."""
-    return torch.ops.aten.mse_loss(value, target, _NUMBERS[reduction])
-
-
-def _smooth_l1(value: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """``smooth_l1_loss`` without its broadcasting of shapes."""
-    return torch.ops.aten.smooth_l1_loss(value, target, _NUMBERS[reduction])
-
-
-_DISTANCES: dict[str, Distance] = {"l1": l1_loss, "l2": _l2, "smooth_l1": _smooth_l1}
+_DISTANCES: dict[str, Distance] = {"l1": l1_loss, "l2": mse_loss, "smooth_l1": smooth_l1_loss}
 _REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"mean": torch.mean, "sum": torch.sum}
 
 
@@ -206,6 +193,11 @@ class Loss(KeyedModule, ABC):
         """Make all calls alike if possible, for a compiler; return whether they are."""
         return True
 
+    def _delayed(self, name: str) -> Any:
+        """Return the target of a network, or the network itself if it has none."""
+        target = getattr(self, f"target_{name}")
+        return getattr(self, name) if target is None else target
+
     def _begin(self) -> None:
         """Called at the start of each call."""
 
@@ -228,10 +220,7 @@ class Loss(KeyedModule, ABC):
 
 
 def distance(loss_function: str) -> Distance:
-    """Return the function ``f(input, target, reduction=...)`` of this name.
-
-    Args:
-        loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
+    """Return the function ``f(input, target, reduction=...)`` named "l1", "l2" or "smooth_l1".
 
     Raises:
         ConfigError: If the name is unknown.
@@ -240,7 +229,7 @@ def distance(loss_function: str) -> Distance:
 
 
 def reduction_function(reduction: str) -> Callable[[Tensor], Tensor]:
-    """The function named ``"mean"`` or ``"sum"``.
+    """Return the function named "mean" or "sum".
 
     Raises:
         ConfigError: If the name is unknown.
@@ -311,16 +300,15 @@ def evaluate_frozen(
 ) -> Tensor:
     """Evaluate with constant parameters: gradients reach the inputs alone."""
     if isinstance(network, ValueNetwork) and (network.trunk is None or known):
-        inner, inputs = network.network, (*known.values(), *inputs)
-        return torch.func.functional_call(
-            inner, _constants(inner), tuple(arguments(inputs, network.joins))
-        )
+        joined = arguments((*known.values(), *inputs), network.joins)
+        return _called_frozen(network.network, tuple(joined))
     batch = as_tensordict(network.in_keys, inputs, batch_dims)
-    return torch.func.functional_call(network, _constants(network), (batch,)).get(out_key)
+    return _called_frozen(network, (batch,)).get(out_key)
 
 
-def _constants(network: Any) -> dict[str, Tensor]:
-    return {name: parameter.detach() for name, parameter in network.named_parameters()}
+def _called_frozen(network: Any, args: tuple[Any, ...]) -> Any:
+    constants = {name: parameter.detach() for name, parameter in network.named_parameters()}
+    return torch.func.functional_call(network, constants, args)
 
 
 def as_tensordict(

@@ -62,18 +62,9 @@ class CQLLoss(SACLoss):
         """The losses it returns."""
         return ["loss_actor", "loss_qvalue", "loss_cql", "loss_alpha"]
 
-    def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
-        alpha = self.log_alpha.detach().exp()
-        with torch.no_grad():
-            target = self._one_step_target(entries, self._next_value(entries, alpha))
-        values = self._values(self.qvalue_network, entries, entries[self.tensor_keys.action])
+    def _penalty(self, entries: Entries, values: Tensor) -> dict[str, Tensor]:
         penalty = (self._soft_maximum(entries) - values).sum(0)
-        return {
-            "loss_qvalue": self._reduce(self._errors(values, target), entries),
-            "loss_cql": self._reduce(self.min_q_weight * penalty, entries),
-            **self._policy_losses(entries, alpha),
-            "td_error": (values.detach() - target).abs().amax(0),
-        }
+        return {"loss_cql": self._reduce(self.min_q_weight * penalty, entries)}
 
     def _next_value(self, entries: Entries, alpha: Tensor) -> Tensor:
         return super()._next_value(

@@ -105,10 +105,7 @@ class DQNLoss(ReplayLoss):
 
     def _target(self, entries: Entries) -> Tensor:
         keys = self.tensor_keys
-        network = self.target_value_network
-        if network is None:
-            network = self.value_network
-        next_value = self._action_value(network, entries, next_key)
+        next_value = self._action_value(self._delayed("value_network"), entries, next_key)
         if self.double_dqn:
             chosen = self._action_value(self.value_network, entries, next_key).argmax(-1, True)
             best = next_value.gather(-1, chosen)

@@ -205,14 +205,10 @@ class ClipPPOLoss(Loss):
 
     def _shared_features(self, entries: Entries) -> dict[str, Tensor]:
         """Return the output of a trunk that both networks share, as a keyword argument."""
-        trunks = [
-            getattr(network, "trunk", None) for network in (self.actor_network, self.critic_network)
-        ]
-        trunk: Any = trunks[0]
-        if trunk is None or id(trunk) != id(trunks[1]):
+        trunk: Any = getattr(self.actor_network, "trunk", None)
+        if trunk is None or id(trunk) != id(getattr(self.critic_network, "trunk", None)):
             return {}
-        keys = self.critic_network.in_keys
-        return {"features": trunk(*[entries[key] for key in keys])}
+        return {"features": trunk(*[entries[key] for key in self.critic_network.in_keys])}
 
     def _value(self, entries: Entries, features: dict[str, Tensor]) -> Tensor:
         critic = self.critic_network
@@ -225,32 +221,23 @@ class ClipPPOLoss(Loss):
         self, entries: Entries, features: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return log-probability, entropy, and the divergence if it has a closed form."""
-        if not self._old_keys:
-            return *self._log_prob_and_entropy(entries, features), None
-        actor, action = self.actor_network, entries[self.tensor_keys.action]
-        parameters = actor.evaluate(*[entries[key] for key in actor.in_keys], **features)
-        with torch.no_grad():
-            old = {key: entries[key] for key in self._old_keys}
-            kl = actor.distribution.kl_from(old, parameters)
-        return *actor.distribution.log_prob_and_entropy(parameters, action), kl
-
-    def _log_prob_and_entropy(
-        self, entries: Entries, features: dict[str, Tensor]
-    ) -> tuple[Tensor, Tensor]:
         actor, action = self.actor_network, entries[self.tensor_keys.action]
         inputs = [entries[key] for key in actor.in_keys]
+        if self._old_keys:
+            parameters = actor.evaluate(*inputs, **features)
+            with torch.no_grad():
+                old = {key: entries[key] for key in self._old_keys}
+                kl = actor.distribution.kl_from(old, parameters)
+            return *actor.distribution.log_prob_and_entropy(parameters, action), kl
         if hasattr(actor, "log_prob_and_entropy"):
-            return actor.log_prob_and_entropy(inputs, action, **features)
+            return *actor.log_prob_and_entropy(inputs, action, **features), None
         dist = actor.get_dist(as_tensordict(actor.in_keys, inputs, self._batch_dims))
-        return dist.log_prob(action), self._entropy_of(dist)
-
-    def _entropy_of(self, dist: torch.distributions.Distribution) -> Tensor:
-        """Return the entropy, estimated from one sample if it has no closed form."""
         try:
-            return dist.entropy()
-        except NotImplementedError:
+            entropy = dist.entropy()
+        except NotImplementedError:  # no closed form
             self._warn_of_estimated_entropy(type(dist).__name__)
-        return -dist.log_prob(dist.rsample())
+            entropy = -dist.log_prob(dist.rsample())
+        return dist.log_prob(action), entropy, None
 
     def _warn_of_estimated_entropy(self, of: str) -> None:
         if self.entropy_bonus and self.entropy_coeff and not self._warned:

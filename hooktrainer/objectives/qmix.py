@@ -106,8 +106,7 @@ class QMixLoss(Loss):
         }
         value = self._mixed(self.mixer, chosen, entries)
         with torch.no_grad():
-            mixer = self.mixer if self.target_mixer is None else self.target_mixer
-            best = self._mixed(mixer, self._best(entries), entries, next_key)
+            best = self._mixed(self._delayed("mixer"), self._best(entries), entries, next_key)
             alive = ~entries[next_key(keys.terminated)].reshape(-1)
             target = entries[next_key(keys.reward)].reshape(-1) + self.gamma * best * alive
             td_error = (value - target).square()
@@ -116,10 +115,7 @@ class QMixLoss(Loss):
 
     def _best(self, entries: Entries) -> dict[str, Tensor]:
         """Return the values of the best next actions, by group, ``[*batch, agents, 1]``."""
-        targets = self.target_value_networks
-        values = self._action_values(
-            self.value_networks if targets is None else targets, entries, next_key
-        )
+        values = self._action_values(self._delayed("value_networks"), entries, next_key)
         if not self.double:
             return {name: value.amax(-1, keepdim=True) for name, value in values.items()}
         own = self._action_values(self.value_networks, entries, next_key)

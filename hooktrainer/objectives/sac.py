@@ -92,9 +92,14 @@ class SACLoss(ActorCriticLoss):
         values = self._values(self.qvalue_network, entries, entries[self.tensor_keys.action])
         return {
             "loss_qvalue": self._reduce(self._errors(values, target), entries),
+            **self._penalty(entries, values),
             **self._policy_losses(entries, alpha),
             "td_error": (values.detach() - target).abs().amax(0),
         }
+
+    def _penalty(self, entries: Entries, values: Tensor) -> dict[str, Tensor]:
+        """Return further losses of the Q-functions, given their values ``[networks, batch]``."""
+        return {}
 
     def _policy_losses(self, entries: Entries, alpha: Tensor) -> dict[str, Tensor]:
         """Return losses and diagnostics of the actor and the temperature."""
@@ -112,9 +117,7 @@ class SACLoss(ActorCriticLoss):
 
     def _next_value(self, entries: Entries, alpha: Tensor) -> Tensor:
         """Return the soft value of the next states, ``[batch]``."""
-        networks = self.target_qvalue_network
-        if networks is None:
-            networks = self.qvalue_network
+        networks = self._delayed("qvalue_network")
         inputs, known = self._actor_reads(entries, next_key)
         action, log_prob = self.actor_network.rsample(*inputs, **known)
         value = self._values(networks, entries, action, next_key).amin(0)

@@ -198,6 +198,7 @@ class ReplayLoss(Loss):
         entries: Entries,
         at: KeyOf = this_key,
         given: Entries = MappingProxyType({}),
+        detached: bool = False,
     ) -> tuple[list[Tensor], dict[str, Any]]:
         """Return a network's inputs, of ``given`` or the batch, and its features by keyword."""
         keys = network.in_keys
@@ -206,7 +207,8 @@ class ReplayLoss(Loss):
         inputs = [given[key] if key in given else entries[at(key)] for key in keys]
         if self._trunk is None:
             return inputs, {}
-        return inputs, {"features": entries[at(_OWN if network.trunk is self._trunk else _TARGET)]}
+        features = entries[at(_OWN if network.trunk is self._trunk else _TARGET)]
+        return inputs, {"features": features.detach() if detached else features}
 
     def _priority(self, errors: Tensor, tensordict: TensorDictBase) -> Tensor:
         """Reduce the errors of all transitions, ``[n]``, to one for each row of a batch."""

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ..base.tensordicts import normal_like
 from ..errors import ConfigError
-from .actor_critic import ActorCriticLoss, ensemble
-from .common import Entries, next_key
+from .actor_critic import DeterministicLoss, ensemble
+from .common import Entries
 from .targets import target_copies
 
 
-class TD3Loss(ActorCriticLoss):
+class TD3Loss(DeterministicLoss):
     """The TD3 loss, with the values and gradients of TorchRL's if actions lie in [-1, 1].
 
     Reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
@@ -41,8 +40,8 @@ class TD3Loss(ActorCriticLoss):
         delay_qvalue: Whether targets use delayed copies of the Q-functions.
     """
 
+    _value_loss = "loss_qvalue"
     qvalue_network: Any
-    target_actor_network: Any
     target_qvalue_network: Any
 
     def __init__(
@@ -62,12 +61,10 @@ class TD3Loss(ActorCriticLoss):
         burn_in: int = 0,
     ) -> None:
         super().__init__(actor_network, gamma, loss_function, reduction)
-        if policy_delay < 1:
-            raise ConfigError(f"TD3Loss: policy_delay={policy_delay} must be at least 1.")
-        if policy_noise < 0 or noise_clip < 0:
+        if policy_delay < 1 or policy_noise < 0 or noise_clip < 0:
             raise ConfigError(
-                f"TD3Loss: policy_noise={policy_noise} and noise_clip={noise_clip} must not be "
-                "negative."
+                f"TD3Loss: policy_delay={policy_delay} must be at least 1, and policy_noise="
+                f"{policy_noise} and noise_clip={noise_clip} must not be negative."
             )
         self.qvalue_network = ensemble(qvalue_network, num_qvalue_nets)
         self.target_actor_network, self.target_qvalue_network = target_copies(
@@ -77,7 +74,6 @@ class TD3Loss(ActorCriticLoss):
         self.policy_noise = policy_noise
         self.noise_clip = noise_clip
         self._calls = 0
-        self._trains_actor = True
         self._use_memory(burn_in)
 
     @property
@@ -85,13 +81,12 @@ class TD3Loss(ActorCriticLoss):
         return self.qvalue_network
 
     @property
-    def _looks_ahead(self) -> bool:
-        return self.target_actor_network is None or self.target_qvalue_network is None
+    def _target_critics(self) -> Sequence[Any]:
+        return self._delayed("qvalue_network")
 
     @property
-    def out_keys(self) -> list[str]:
-        """The losses it returns."""
-        return ["loss_actor", "loss_qvalue"]
+    def _looks_ahead(self) -> bool:
+        return self.target_actor_network is None or self.target_qvalue_network is None
 
     @property
     def variant(self) -> bool:
@@ -114,33 +109,6 @@ class TD3Loss(ActorCriticLoss):
         """Restore the number of calls."""
         self._calls = state["calls"]
 
-    def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
-        out = {}
-        if self._trains_actor:
-            inputs, known = self._actor_reads(entries)
-            action = self.actor_network.evaluate(*inputs, **known)
-            gain = self._values(self.qvalue_network[:1], entries, action, frozen=True)[0]
-            out["loss_actor"] = self._reduce(-gain, entries)
-        with torch.no_grad():
-            target = self._one_step_target(entries, self._next_value(entries))
-        values = self._values(self.qvalue_network, entries, entries[self.tensor_keys.action])
-        now = values.detach()
-        return {
-            **out,
-            "loss_qvalue": self._reduce(self._errors(values, target), entries),
-            "pred_value": now.mean(),
-            "target_value": target.mean(),
-            "td_error": (now - target).square().amax(0),
-        }
-
-    def _next_value(self, entries: Entries) -> Tensor:
-        """Return the lesser value of the next states under noise, ``[batch]``."""
-        actor, networks = self.target_actor_network, self.target_qvalue_network
-        actor = self.actor_network if actor is None else actor
-        networks = self.qvalue_network if networks is None else networks
+    def _noise(self, entries: Entries) -> Tensor:
         noise = normal_like(entries[self.tensor_keys.action]) * self.policy_noise
-        noise = noise.clamp(-self.noise_clip, self.noise_clip)
-        inputs, known = self._actor_reads(entries, next_key, actor)
-        action = actor.evaluate(*inputs, **known)
-        action = actor.box.perturb(action, noise)
-        return self._values(networks, entries, action, next_key).amin(0)
+        return noise.clamp(-self.noise_clip, self.noise_clip)

@@ -29,23 +29,17 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
     from ..loop.registry import HookHandle
 
-_METRICS = "a dict of metrics, or None"
-
 STAGES: dict[str, HookPoint] = {
     stage: stage
     for stage in (
-        HookPoint("setup", "action", (), "nothing", "lazy initialization"),
-        HookPoint("shutdown", "action", (), "nothing", "a last evaluation"),
-        HookPoint("pre_epoch_log", "log", ("batch",), _METRICS, "metrics of an epoch"),
-        HookPoint("pre_epoch", "transform", ("batch",), "a TensorDict, or None", "advantages"),
-        HookPoint("post_epoch_log", "log", ("batch",), _METRICS, "metrics of an epoch"),
-        HookPoint("post_epoch", "action", (), "nothing", "weight updates"),
-        HookPoint(
-            "process_loss", "transform", ("sub_batch", "losses"), "a TensorDict, or None", "scaling"
-        ),
-        HookPoint(
-            "post_optim_complete_log", "log", ("optim_steps", "losses"), _METRICS, "mean losses"
-        ),
+        HookPoint("setup", "action", (), "lazy initialization"),
+        HookPoint("shutdown", "action", (), "a last evaluation"),
+        HookPoint("pre_epoch_log", "log", ("batch",), "metrics of an epoch"),
+        HookPoint("pre_epoch", "transform", ("batch",), "advantages"),
+        HookPoint("post_epoch_log", "log", ("batch",), "metrics of an epoch"),
+        HookPoint("post_epoch", "action", (), "weight updates"),
+        HookPoint("process_loss", "transform", ("sub_batch", "losses"), "scaling"),
+        HookPoint("post_optim_complete_log", "log", ("optim_steps", "losses"), "mean losses"),
     )
 }
 """The stages by name."""

@@ -25,7 +25,7 @@ def test_diagnostics_may_be_nan():
 
 def test_a_loss_of_several_elements():
     losses = TensorDict({"loss": torch.tensor([1.0, float("nan")])}, [])
-    with pytest.raises(NonFiniteError, match="loss is not finite"):
+    with pytest.raises(NonFiniteError, match="loss is nan"):
         NanGuard()(losses, True, None, 0)
 
 
