@@ -44,7 +44,7 @@ class Every:
         seconds: float | None = None,
         at_start: bool = False,
     ) -> None:
-        intervals = {"frames": frames, "batches": batches}
+        intervals: dict[str, float | None] = {"frames": frames, "batches": batches}
         intervals |= {"optim_steps": optim_steps, "seconds": seconds}
         given = {unit: interval for unit, interval in intervals.items() if interval is not None}
         if len(given) != 1:

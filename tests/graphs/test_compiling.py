@@ -12,7 +12,6 @@ from marks import slow_except
 
 from hooktrainer.algorithms import DQN, PPO
 from hooktrainer.graphs import compiling, inductor
-from hooktrainer.graphs.compiling import Graph, quiet
 from hooktrainer.graphs.inductor import copied, with_inductor
 
 ROOT = Path(__file__).parents[2]
@@ -48,17 +47,6 @@ def test_it_is_one_on_a_cuda_device_alone_and_where_it_is_asked_for(monkeypatch)
     assert "cpp_wrapper" not in settings([there, here])
     assert "triton.cudagraphs" not in settings([here])
     assert settings([here])["cpp_wrapper"] is True
-
-
-def test_what_is_copied_is_found_again_by_the_shortcut(monkeypatch):
-    monkeypatch.setattr(compiling, "BACKEND", "inductor")
-    monkeypatch.setattr(inductor, "is_cuda_graph", lambda inputs: True)
-    monkeypatch.setattr(inductor, "lookup_backend", lambda _: lambda module, *_, **__: module)
-    graph = Graph(lambda x, y: {"sum": x + y, "x": x}, "a sum", quiet)
-    graph(torch.ones(2), torch.ones(2))
-    found = graph.again(torch.full((2,), 2.0), torch.ones(2))
-    assert found["sum"].tolist() == [3.0, 3.0]
-    assert found["x"].tolist() == [2.0, 2.0]
 
 
 SMALL = {"num_cells": (8,), "progress_bar": False, "eval_episodes": 0, "tuned": False}

@@ -32,11 +32,6 @@ def test_the_gradient_of_a_layer_of_few_inputs_is_a_product_of_few_rows(n: int) 
     torch.testing.assert_close(found, grad.t() @ seen, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("shape", [(64, 300, 1), (64, 300, 9), (300, 64, 4), (8, 300, 4)])
-def test_other_small_products_stay_as_they_are(shape: tuple[int, int, int]) -> None:
-    assert cpu_products()[aten.mm.default](*given(*shape)) is NotImplemented
-
-
 @pytest.mark.usefixtures("wide")
 def test_large_products_are_onednns() -> None:
     mm, addmm = (cpu_products()[one] for one in (aten.mm.default, aten.addmm.default))
@@ -49,13 +44,6 @@ def test_large_products_are_onednns() -> None:
     assert mm(*given(64, 4096, 64)) is NotImplemented  # to be laid out anew
     assert addmm(bias, a, b, beta=2) is NotImplemented
     assert addmm(torch.randn(2048, 64), a, b) is NotImplemented
-
-
-def test_without_wide_registers_large_products_are_left_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
-    assert cpu_products()[aten.mm.default](*given(2048, 64, 64)) is NotImplemented
 
 
 @pytest.mark.usefixtures("wide")

@@ -68,15 +68,6 @@ def test_the_short_way_passes_by_the_compiler_and_the_long_one_looks_anew():
     assert torch.equal(graph.again(x + 1), torch.full((2,), 5.0))
 
 
-def test_what_comes_from_elsewhere_takes_the_long_way():
-    module = Scales()
-    graph = Graph(lambda x: (module.factor, x * 2), "it", quiet)
-    for call in (graph, graph.again, graph.again):
-        factor, double = call(torch.ones(1))
-        assert factor is module.factor
-        assert double == 2
-
-
 def test_what_is_no_graph_is_said_once_and_computed(caplog):
     half = GraphOr(lambda x: x / 2 if x.sum().item() > 0 else x, "it", quiet)
     assert half(torch.full((1,), 2.0)) == 1

@@ -175,24 +175,6 @@ def test_a_parameter_put_in_the_place_of_another_is_used_from_then_on(monkeypatc
         assert call.graph.again(x).item() == 2 * value
 
 
-def test_there_is_no_gradient_and_the_mode_stays(monkeypatch, linear):
-    call = Counting(monkeypatch, linear)
-    for _ in range(2):
-        assert not call.graph(torch.ones(1, 2)).requires_grad
-        assert torch.is_grad_enabled()
-
-
-def test_losses_with_other_numbers_in_their_tensors_have_the_same_key():
-    one, other = make(), make()
-    assert not one.value_network.network[0].weight.equal(other.value_network.network[0].weight)
-    assert Structure(one).key == Structure(other).key
-    kept, own = Structure(one).tensors, Structure(other).tensors
-    names = {id(tensor): name for name, tensor in one.state_dict(keep_vars=True).items()}
-    for name, tensor in other.state_dict(keep_vars=True).items():
-        place = next(place for place, value in enumerate(own) if value is tensor)
-        assert names[id(kept[place])] == name
-
-
 @pytest.mark.parametrize("kind", sorted(CHANGES.keys() - {"a parameter", "a buffer"}))
 def test_what_is_more_than_another_tensor_changes_the_key(kind):
     loss = make()

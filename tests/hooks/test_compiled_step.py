@@ -216,22 +216,6 @@ def test_a_hook_between_the_loss_and_the_step_sees_the_weights_of_before(point, 
     assert set(called) == {("GradientGraph", 1)}
 
 
-def test_a_hook_registered_between_two_steps_is_called(called):
-    loss = ppo()
-    look = Look(loss, "post_loss")
-    weights = []
-
-    def after() -> None:
-        weights.append(next(loss.parameters()).detach().clone())
-        if len(weights) == 2:
-            look.register(hook.trainer)
-
-    hook = At("post_optim", after)
-    train(hook, step=CompiledStep(), loss=loss)
-    assert called[:4] == [("StepGraph", 1)] * 2 + [("GradientGraph", 1)] * 2
-    torch.testing.assert_close(look.found[:3], weights[1:4])
-
-
 @pytest.mark.parametrize("steps", [1, 4])
 def test_no_step_follows_a_nan_loss(steps):
     ends = []
@@ -252,16 +236,6 @@ def spoiled(batch):
     torch.set_rng_state(state)
     batch["advantage"][third[0]] = float("nan")
     return batch
-
-
-def test_no_step_follows_an_infinite_gradient(called):
-    loss = ppo()
-    before = [parameter.detach().clone() for parameter in loss.parameters()]
-    endless = At("batch_process", lambda batch: batch.set("observation", batch["observation"] / 0))
-    with pytest.raises(NonFiniteError, match="the gradient of the loss has the norm nan"):
-        train(endless, step=CompiledStep(), loss=loss, nan_guard=False)
-    assert ("StepGraph", 4) in called
-    assert all(map(torch.equal, loss.parameters(), before))
 
 
 @pytest.mark.parametrize(
@@ -366,38 +340,6 @@ def test_a_loss_that_cannot_be_compiled_warns_and_runs_eagerly(caplog, monkeypat
     assert_same(compiled, train(step=None, loss=Branches()))
 
 
-class Anneals(nn.Module):
-    """A loss with a factor that is no buffer, and another at every step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.net = nn.Linear(4, 1)
-        self.factor = 1.0
-
-    def forward(self, batch):
-        return TensorDict({"loss": self.factor * self.net(batch["observation"]).square().mean()})
-
-
-@pytest.mark.slow
-def test_a_number_that_changes_at_every_step_is_computed_eagerly(caplog, monkeypatch):
-    monkeypatch.setattr(compiling, "BACKEND", "eager")
-    runs = []
-    for step in (CompiledStep(), None):
-        loss = Anneals()
-        runs.append(train(At("post_optim", halving(loss)), step=step, loss=loss))
-    assert_same(*runs)
-    said = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    assert len([line for line in said if "make it a buffer of the module" in line]) == 1
-
-
-def halving(loss: Anneals) -> Callable[[], None]:
-    def halve() -> None:
-        loss.factor *= 0.9
-
-    return halve
-
-
 def test_a_resumed_run_is_the_run_that_was_never_interrupted():
     whole = train(step=CompiledStep())
     half = train(step=CompiledStep(), total_frames=ROWS)
@@ -420,15 +362,6 @@ def test_losses_and_steps_that_cannot_be_compiled_are_refused():
     loss.register_forward_hook(lambda *_: None)
     with pytest.raises(ConfigError, match="ClipPPOLoss has forward hooks"):
         train(step=CompiledStep(), loss=loss)
-
-
-def test_eager_computation_is_restored_afterwards():
-    loss = ppo()
-    trainer = train(step=CompiledStep(), loss=loss)
-    assert "losses" not in vars(loss)
-    assert loss(data()[0])["loss_objective"].requires_grad
-    hook = next(h for h in trainer.registry.hooks() if isinstance(h, OptimizerHook))
-    assert hook.graph is None
 
 
 @pytest.mark.parametrize("kind", slow_except(MEMORIES, 0))

@@ -71,23 +71,6 @@ def test_it_rises_by_the_mean_of_the_last_episodes_of_the_level():
     assert source.told == [("g", 1), ("g", 2), ("g", 3)]
 
 
-def test_each_level_counts_its_own_episodes_also_after_a_resume():
-    hook = Curriculum("g", [1, 2, 3], above=[10.0, 20.0], episodes=2)
-    hook.trainer = type("T", (), {"source": Source(), "collected_frames": 0})()
-    hook.observe(ended(50.0, 50.0))
-    hook()
-    hook.observe(ended(60.0))
-    hook()
-    assert hook.level == 1
-    rest = Curriculum("g", [1, 2, 3], above=[10.0, 20.0], episodes=2)
-    rest.trainer = hook.trainer
-    rest.load_state_dict(hook.state_dict())
-    assert rest.level == 1
-    rest.observe(ended(0.0))
-    rest()
-    assert rest.level == 2
-
-
 def test_an_attribute_that_cannot_be_set_is_named():
     trainer = tiny_trainer()
     Curriculum("g", [1, 2], frames=[10]).register(trainer)
@@ -133,24 +116,3 @@ def test_an_attribute_is_kept_after_a_resume(kind):
         other.shutdown()
     collector.shutdown()
     plain.shutdown()
-
-
-@pytest.mark.parametrize("kind", ["scalar", "slots", "world"])
-def test_an_attribute_is_kept_by_other_shards(kind):
-    shares = [KINDS[kind](), KINDS[kind]()]
-    for rank, share in enumerate(shares):
-        share.shard(rank, 2)
-        share.collect()
-        share.set_attribute(NAMES[kind], 30.0)
-        share.collect()
-    whole, other = KINDS[kind](), KINDS[kind]()
-    whole.set_attribute(NAMES[kind], 30.0)
-    states = [share.position() for share in shares]
-    for collector in (whole, other):
-        collector.load_state_dict(collector.reshard(states))
-    assert torch.equal(
-        other.collect()["next", "observation"], whole.collect()["next", "observation"]
-    )
-    assert other.state_dict()["attributes"] == {NAMES[kind]: 30.0}
-    for collector in (*shares, whole, other):
-        collector.shutdown()

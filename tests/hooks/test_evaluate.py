@@ -56,14 +56,6 @@ def test_each_environment_plays_one_episode_by_hand():
     hook.close()
 
 
-def test_the_same_episodes_every_time():
-    hook, other = corridor(), corridor()
-    first = hook.evaluate()
-    assert first == hook.evaluate() == other.evaluate()
-    hook.close()
-    other.close()
-
-
 @pytest.mark.parametrize(("frames", "evaluated"), [(50, [20, 40, 50]), (40, [20, 40])])
 def test_it_evaluates_at_the_cadence_and_once_at_the_end(frames, evaluated, logger):
     trainer = tiny_trainer(logger=logger, total_frames=frames)
@@ -128,20 +120,6 @@ def test_the_environments_are_opened_late_and_closed_once():
     assert Corridor.closed == Corridor.opened > 0
 
 
-def test_a_solved_run_that_is_resumed_has_nothing_left_to_do(tmp_path, make_logger):
-    file, logger = tmp_path / "state.pt", make_logger()
-    first = tiny_trainer(save_trainer_file=file, logger=make_logger())
-    corridor(always(1), stop_at=1.0).register(first)
-    first.train()
-    second = tiny_trainer(total_frames=1_000, logger=logger)
-    corridor(always(1), stop_at=1.0).register(second)
-    second.load_from_file(file)
-    second.train()
-    assert second.collected_frames == 20
-    assert second.stop_reason == first.stop_reason
-    assert logger.rows == []
-
-
 @pytest.mark.parametrize(
     ("first_frames", "stop_at", "frames"),
     [
@@ -159,19 +137,6 @@ def test_a_resumed_run_continues_until_it_is_solved(first_frames, stop_at, frame
     second.load_from_file(file)
     second.train()
     assert second.collected_frames == frames
-
-
-def test_a_solved_run_is_saved_only_when_its_last_window_is_written(tmp_path, logger):
-    """Killed in between, it would never write it: resumed, it has nothing left to do."""
-    file = tmp_path / "state.pt"
-    trainer = tiny_trainer(save_trainer_file=file, logger=logger)
-    corridor(always(1), stop_at=1.0).register(trainer)
-    logger.flush = lambda: written.append((logger.steps[-1], file.exists()))
-    written = []
-    trainer.train()
-    assert (20, False) in written  # flushed before there is a checkpoint
-    assert (20, True) not in written[: written.index((20, False))]
-    assert file.exists()
 
 
 def example(trainer):

@@ -14,13 +14,10 @@ from hooktrainer import (
     ConfigError,
     HookError,
     KLAdaptiveLR,
-    Schedule,
     Trainer,
 )
-from hooktrainer.graphs import compiling
 from hooktrainer.networks import DiagonalGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
-from hooktrainer.optim import FlatAdam
 from hooktrainer.testing import ScriptedLoss, tiny_trainer
 
 
@@ -93,18 +90,6 @@ def test_the_step_is_taken_with_the_new_rate(logger):
     assert logger.column("train/kl") == pytest.approx({10: 1.0, 20: 0.0055})
 
 
-def test_flat_adam_takes_a_tensor_as_its_rate():
-    weights = []
-    for lr in (0.03, torch.tensor(0.03)):
-        weight = torch.nn.Parameter(torch.ones(3))
-        optimizer = FlatAdam([weight], lr=0.1)
-        optimizer.param_groups[0]["lr"] = lr
-        weight.grad = torch.tensor([1.0, -2.0, 3.0])
-        optimizer.step()
-        weights.append(weight.detach())
-    torch.testing.assert_close(*weights)
-
-
 def test_impossible_arguments_are_refused():
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
     with pytest.raises(ConfigError, match=r"desired_kl=0: pass a positive number"):
@@ -121,19 +106,6 @@ def test_impossible_arguments_are_refused():
 
 
 ppo = partial(small_ppo, "Pendulum-v1")
-
-
-def test_it_replaces_annealing():
-    trainer = ppo(desired_kl=0.01)
-    hooks = list(trainer.registry.hooks())
-    assert any(isinstance(hook, KLAdaptiveLR) and hook.desired_kl == 0.01 for hook in hooks)
-    assert not any(isinstance(hook, Schedule) for hook in hooks)
-    # What is drawn from a normal distribution, the policy writes down.
-    assert {"loc", "scale"} <= set(trainer.loss_module.in_keys)
-    trainer.shutdown()
-    other = ppo()
-    assert any(isinstance(hook, Schedule) for hook in other.registry.hooks())
-    other.shutdown()
 
 
 @pytest.mark.parametrize("mini_batch_size", [8, 12], ids=["four steps a graph", "odd ones too"])
@@ -156,30 +128,6 @@ def rate_of(trainer: Trainer) -> float:
     rate = trainer.optimizer.param_groups[0]["lr"]
     assert type(rate) is float
     return rate
-
-
-@pytest.mark.slow
-def test_its_numbers_may_change_between_compiled_steps(monkeypatch):
-    monkeypatch.setattr(compiling, "BACKEND", "eager")
-    ends = []
-    for compile in (None, "step"):
-        trainer = ppo(desired_kl=0.002, compile=compile)
-        hook = next(hook for hook in trainer.registry.hooks() if isinstance(hook, KLAdaptiveLR))
-        Schedule.linear(hook, "desired_kl", 0.002, 0.1).register(trainer, "desired_kl")
-        trainer.train()
-        ends.append((list(trainer.loss_module.parameters()), rate_of(trainer)))
-    torch.testing.assert_close(ends[1][0], ends[0][0])
-    assert ends[0][1] == ends[1][1]
-    assert hook.desired_kl > 0.05
-
-
-def test_a_rule_for_another_optimizer_is_no_part_of_the_graph(capsys):
-    trainer = ppo(desired_kl=0.01, compile="step")
-    hook = next(hook for hook in trainer.registry.hooks() if isinstance(hook, KLAdaptiveLR))
-    hook.optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.5)
-    trainer.train()
-    assert hook.optimizer.param_groups[0]["lr"] != 0.5
-    assert "since 'kl_adaptive_lr' is at optimizer" in capsys.readouterr().out
 
 
 # -- what the loss says ----------------------------------------------------------------------------

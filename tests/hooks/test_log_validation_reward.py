@@ -5,7 +5,6 @@ import random
 import numpy as np
 import pytest
 import torch
-from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 
 from hooktrainer import LogValidationReward
@@ -82,33 +81,6 @@ def test_other_keys_and_names(environment):
     assert metrics["a"].item() == 0.0
 
 
-def test_the_policy_is_in_eval_mode_only_during_the_evaluation(environment):
-    policy = left().train()
-    hook(environment, policy)(None)
-    assert not any(policy.module.modes)
-    assert policy.training
-    assert policy.module.training
-
-
-def test_it_explores_only_if_told(environment):
-    from torchrl.envs import ExplorationType
-    from torchrl.envs.utils import exploration_type
-
-    seen = []
-
-    class Spy(Left):
-        def forward(self, observation):
-            seen.append(exploration_type())
-            return super().forward(observation)
-
-    policy = TensorDictModule(Spy(), ["observation"], ["action"])
-    hook(environment, policy)(None)
-    assert set(seen) == {ExplorationType.DETERMINISTIC}
-    seen.clear()
-    hook(environment, policy, exploration_type=ExplorationType.RANDOM)(None)
-    assert set(seen) == {ExplorationType.RANDOM}
-
-
 def test_evaluating_does_not_change_what_training_draws(environment):
     class Random(Left):
         def forward(self, observation):
@@ -131,28 +103,6 @@ def test_the_environment_is_closed_once(environment):
     hook(environment).register(trainer)
     trainer.train()
     assert type(environment).closings == 1
-
-
-def test_the_environments_state_is_restored_after_an_evaluation():
-    from torchrl.envs import TransformedEnv
-    from torchrl.envs.libs.gym import GymEnv
-    from torchrl.envs.transforms import VecNormV2
-
-    def make():
-        env = GymEnv("CartPole-v1", device="cpu", categorical_action_encoding=True)
-        return hook(TransformedEnv(env, VecNormV2(in_keys=["observation"])))
-
-    one, other = make(), make()
-    one(None)
-    other(None)
-    other.load_state_dict(one.state_dict())
-    saved, restored = one.state_dict()["environment"], other.state_dict()["environment"]
-    assert saved
-    for key, value in saved.items():
-        if isinstance(value, (torch.Tensor, TensorDict)):
-            assert (value == restored[key]).all()
-    one.close()
-    other.close()
 
 
 def example(trainer):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hooktrainer import ConfigError, LRSchedulerHook
-from hooktrainer.testing import FakeCollector, ScriptedLoss, tiny_trainer
+from hooktrainer.testing import ScriptedLoss, tiny_trainer
 
 
 def halving(**arguments):
@@ -40,14 +40,6 @@ def test_once_an_optimizer_step():
     assert trainer.loss_module.parameter.item() == pytest.approx(-1.875)
 
 
-def test_a_batch_without_a_step_does_not_count():
-    collector = FakeCollector()
-    collector.init_random_frames = 30  # the first two batches are not trained on
-    trainer = halving(total_frames=40, collector=collector)
-    trainer.train()
-    assert rate(trainer) == 0.25
-
-
 SCHEDULERS = torch.optim.lr_scheduler
 
 
@@ -67,18 +59,6 @@ AT_THEIR_END = [
         [
             SCHEDULERS.LinearLR(optimizer, 0.5, total_iters=1),
             SCHEDULERS.CosineAnnealingLR(optimizer, T_max=2, eta_min=0.1),
-        ],
-        milestones=[1],
-    ),
-]
-NOT_AT_THEIR_END = [
-    lambda optimizer: SCHEDULERS.LinearLR(optimizer, 0.1, 1.0, total_iters=2),  # a warm-up
-    lambda optimizer: SCHEDULERS.StepLR(optimizer, 2),
-    lambda optimizer: SCHEDULERS.SequentialLR(
-        optimizer,
-        [
-            SCHEDULERS.LinearLR(optimizer, 0.5, total_iters=1),
-            SCHEDULERS.CosineAnnealingLR(optimizer, T_max=4),
         ],
         milestones=[1],
     ),
@@ -108,23 +88,6 @@ def test_a_scheduler_at_its_end_warns_when_the_run_continues(make):
     (warning,) = seen
     assert "total_frames 30 → 60" in str(warning.message)
     assert "Register a hooktrainer.Schedule" in str(warning.message)
-
-
-@pytest.mark.parametrize("make", NOT_AT_THEIR_END)
-def test_other_schedulers_do_not_warn(make):
-    state = trained(make, 30).state_dict()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        trained(make, 60, state)
-
-
-def test_unregistered_it_steps_at_every_call():
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=1.0)
-    hook = LRSchedulerHook(torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5))
-    optimizer.step()
-    hook()
-    hook()
-    assert optimizer.param_groups[0]["lr"] == 0.25
 
 
 def example(trainer):

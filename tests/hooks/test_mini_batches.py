@@ -83,30 +83,6 @@ def test_mini_batches_may_hold_indices_until_they_are_filled():
         assert torch.equal(filled["x"], eager["x"])
 
 
-def test_only_the_keys_asked_for():
-    seen, trainer = [], tiny_trainer(optim_steps_per_batch=1, total_frames=10)
-    MiniBatches(4, keys=["action", ("next", "reward")]).register(trainer)
-    trainer.register_op("post_optim_log", lambda piece: seen.append(set(piece.keys(True, True))))
-    trainer.train()
-    assert seen == [{"action", ("next", "reward")}]
-
-
-def test_a_collector_may_fill_the_same_batch_again():
-    batch, seen = numbered(8), []
-
-    class Reusing:
-        def __iter__(self):
-            for number in range(3):
-                batch["x"].fill_(number)
-                yield batch
-
-    trainer = tiny_trainer(collector=Reusing(), optim_steps_per_batch=1, total_frames=24)
-    MiniBatches(4).register(trainer)
-    trainer.register_op("post_optim_log", lambda td: seen.append(td["x"].unique().tolist()))
-    trainer.train()
-    assert seen == [[0], [1], [2]]
-
-
 def test_together_with_estimates_renewed_every_epoch():
     """An estimator that returns a new TensorDict: each epoch trains on its own estimates only."""
     calls, seen = [0], []
@@ -126,19 +102,6 @@ def test_together_with_estimates_renewed_every_epoch():
     trainer.register_op("post_optim_log", look)
     trainer.train()
     assert seen == [(0, [1.0])] * 2 + [(1, [2.0])] * 2 + [(2, [3.0])] * 2
-
-
-def test_sequences_stay_together():
-    trainer = tiny_trainer(optim_steps_per_batch=None, total_frames=10)
-    seen = []
-    MiniBatches(1, sequences=True).register(trainer)
-    trainer.register_op("post_loss", lambda batch: seen.append(batch))
-    batches = []
-    trainer.register_op("batch_process", lambda batch: batches.append(batch))
-    trainer.train()
-    assert [tuple(piece.shape) for piece in seen] == [(1, 5), (1, 5)]
-    rows = {tuple(piece["observation"].flatten().tolist()) for piece in seen}
-    assert rows == {tuple(row.flatten().tolist()) for row in batches[0]["observation"]}
 
 
 def test_environments_are_cut_into_shorter_sequences():
@@ -177,19 +140,6 @@ def test_pieces_are_consecutive_and_stay_in_their_trajectory():
         assert sub.shape == (5, 4)
         assert (sub["x"].diff(dim=1) == 1).all()
         assert (sub["x"] // 10 == sub["x"][:, :1] // 10).all()
-
-
-def test_every_position_is_drawn():
-    starts = torch.cat(
-        [BatchSubSampler(40, sub_traj_len=4)(ordered(1, 6))["x"][:, 0] for _ in range(50)]
-    )
-    assert starts.unique().tolist() == [0, 1, 2]
-
-
-def test_whole_trajectories_by_default():
-    sub = BatchSubSampler(20)(ordered(4, 10))
-    assert sub.shape == (2, 10)
-    assert (sub["x"][:, 0] % 10 == 0).all()
 
 
 def masked(*lengths: int, time: int = 6) -> TensorDict:
@@ -236,11 +186,6 @@ def test_valid_steps_are_kept():
     out = mask_batch(batch)
     assert out.shape == (3,)
     assert out["x"].tolist() == [0, 1, 3]
-
-
-def test_without_a_mask_nothing_happens():
-    batch = TensorDict({"x": torch.arange(3)}, [3])
-    assert mask_batch(batch) is batch
 
 
 # -- SelectKeys ------------------------------------------------------------------------------------

@@ -80,15 +80,6 @@ def test_a_rollout_follows_the_policy_in_the_model():
     assert first["action"].abs().max() <= 1.0
 
 
-def test_termination_is_what_the_function_says():
-    hook = make_hook(terminates=lambda observation, following: following[:, :1] > 0)
-    hook.replay_buffer.extend(transitions(50))
-    hook.imagine()
-    sample = hook.model_buffer.sample(40)
-    after = sample["next"]
-    assert after["terminated"].equal(after["observation"][:, :1] > 0)
-
-
 class Continuous(FakeCollector):
     """Its actions are two numbers each."""
 

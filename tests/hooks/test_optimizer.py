@@ -16,7 +16,7 @@ from hooktrainer import (
     StateMismatchError,
 )
 from hooktrainer.optim import FlatAdam
-from hooktrainer.testing import ScriptedLoss, tiny_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 def weight(*values: float) -> torch.nn.Parameter:
@@ -137,53 +137,6 @@ def test_actor_and_critic_in_either_order(order):
     two_optimizers(loss, order=order).train()
     assert loss.a.item() == pytest.approx(1.4)
     assert loss.b.item() == pytest.approx(1.98)
-
-
-def test_losses_that_share_a_graph():
-    """Two losses behind one encoder that no optimizer trains."""
-
-    class Shared(Two):
-        def forward(self, batch):
-            shared = (self.a * self.b).exp()
-            return losses(loss_a=shared * 1.0, loss_b=shared * 2.0)
-
-    two_optimizers(Shared()).train()
-
-
-def test_a_step_skipped_between_optimizers_leaves_no_gradient_behind():
-    loss = Two()
-    trainer = two_optimizers(loss)
-    trainer.optim_steps_per_batch = 2
-    passes = []
-
-    def skip_first(losses, clip, norm, index):
-        passes.append(index)
-        if len(passes) == 1:
-            trainer.skip_optim_step()
-
-    trainer.register_op("optimizer", skip_first, priority=1)  # behind what computes gradients
-    trainer.train()
-    assert trainer.optim_count == 1
-    assert loss.a.item() == pytest.approx(1 - 0.1 * 3)
-    assert loss.b.item() == pytest.approx(2 - 0.01 * 2)
-
-
-def test_frozen_parameters_are_left_alone():
-    w, frozen = weight(1.0), torch.nn.Parameter(torch.ones(1), requires_grad=False)
-    hook = OptimizerHook(torch.optim.SGD([w, frozen], lr=0.5), ["loss_w"])
-    hook(losses(loss_w=(w * frozen).sum()), True, 10.0, 0)
-    assert (w.item(), frozen.item()) == (0.5, 1.0)
-
-
-def test_a_parameter_group_added_later_is_trained_and_clipped():
-    w, late = weight(1.0), weight(1.0)
-    optimizer = torch.optim.SGD([w], lr=1.0)
-    hook = OptimizerHook(optimizer, ["loss"])
-    optimizer.add_param_group({"params": [late]})
-    out = hook(losses(loss=3 * w.sum() + 4 * late.sum()), True, 1.0, 0)
-    assert out["grad_norm"].item() == pytest.approx(5.0)
-    assert w.item() == pytest.approx(1 - 0.6, abs=1e-5)
-    assert late.item() == pytest.approx(1 - 0.8, abs=1e-5)
 
 
 def test_a_gradient_that_is_not_finite_is_refused_before_the_step():
@@ -307,15 +260,6 @@ def test_a_delayed_step_that_was_abandoned_is_not_taken_later():
     trainer.train()
     assert seen == [1, 1, 1, 1, 1]  # the optimizer steps 1, 2 (abandoned), 2, 3 and 4
     assert loss.actor.item() == pytest.approx(0.75)
-
-
-def test_one_optimizer_over_all_losses_may_be_delayed_as_well():
-    loss = ScriptedLoss()
-    trainer = tiny_trainer(loss_module=loss, optimizer=None)
-    hook = OptimizerHook(torch.optim.SGD(loss.parameters(), lr=0.1), every=Every(optim_steps=5))
-    hook.register(trainer)
-    trainer.train()
-    assert loss.parameter.item() == pytest.approx(-0.2)
 
 
 @pytest.mark.parametrize("name", ["exp_avg", "exp_avg_sq", "step"])

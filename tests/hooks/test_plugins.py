@@ -51,11 +51,3 @@ def test_a_name_that_is_taken_is_warned_of_and_does_not_replace(package):
     with pytest.warns(UserWarning, match="'NanGuard'.*rename"):
         found = available_hooks()
     assert found["NanGuard"] is hooktrainer.NanGuard
-
-
-def test_importing_the_package_loads_no_plugin(package):
-    package("bad = broken_hooks:X")
-    import importlib
-
-    importlib.reload(hooktrainer.hooks.plugins)
-    assert "broken_hooks" not in sys.modules

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrainer import Every, Profiler
+from hooktrainer import Profiler
 from hooktrainer.testing import tiny_trainer
 
 
@@ -37,16 +37,6 @@ def test_a_window_holds_the_operators_by_phase(tmp_path):
 def test_windows_follow_each_other_until_they_are_enough(tmp_path):
     found = trained(tmp_path, wait=0, warmup=1, active=2, repeat=2)
     assert found == ["batches_2-3.pt.trace.json", "batches_5-6.pt.trace.json"]
-
-
-def test_windows_begin_when_they_are_due(tmp_path):
-    found = trained(tmp_path, every=Every(frames=40), wait=0, warmup=1, active=1, repeat=0)
-    assert found == ["batches_10-10.pt.trace.json", "batches_6-6.pt.trace.json"]
-
-
-def test_an_open_window_is_written_at_the_end(tmp_path):
-    found = trained(tmp_path, frames=30, wait=0, warmup=1, active=10)
-    assert found == ["batches_2-3.pt.trace.json"]
 
 
 def test_an_open_window_is_written_when_the_run_fails(tmp_path):

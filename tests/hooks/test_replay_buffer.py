@@ -35,12 +35,6 @@ def test_batches_are_stored_and_samples_trained_on():
     assert shapes == [(4,)] * 4
 
 
-def test_a_batch_size_of_its_own():
-    hook = ReplayBufferTrainer(buffer(batch_size=None), batch_size=7, flatten_tensordicts=True)
-    hook.extend(numbered(2, 5))
-    assert hook.sample(None).shape == (7,)
-
-
 def test_rows_may_be_padded():
     replay = buffer()
     out = ReplayBufferTrainer(replay, max_dims=[-1, 8]).extend(numbered(3, 5))
@@ -62,21 +56,6 @@ def test_the_last_step_of_each_row_is_marked_truncated():
     expected = [False, False, True, False, False, True]
     assert replay[:]["next", "truncated"].flatten().tolist() == expected
     assert replay[:]["next", "done"].flatten().tolist() == expected
-
-
-def test_the_collectors_batch_is_left_as_it_is():
-    batch = numbered(2, 3)
-    before = batch.clone()
-    ReplayBufferTrainer(buffer(), flatten_tensordicts=True).extend(batch)
-    assert (batch == before).all()
-    assert batch.shape == (2, 3)
-
-
-def test_later_changes_of_the_batch_do_not_reach_the_buffer():
-    replay, batch = buffer(), numbered(2, 3)
-    ReplayBufferTrainer(replay, flatten_tensordicts=True).extend(batch)
-    batch["x"].fill_(-1)
-    assert sorted(replay[:]["x"].tolist()) == list(range(6))
 
 
 def test_iterating_ends_the_inner_loop_and_begins_again():
@@ -114,12 +93,6 @@ def test_priorities_are_updated():
     trainer.train()
     drawn = torch.cat([hook.sample(None)["observation"][:, 0] for _ in range(20)])
     assert (drawn > 0).float().mean() > 0.9
-
-
-def test_without_priorities_nothing_is_registered_for_them():
-    trainer = tiny_trainer()
-    ReplayBufferTrainer(buffer()).register(trainer)
-    assert not trainer.registry.points["post_loss"].entries
 
 
 def test_a_buffer_created_lazily_is_restored():

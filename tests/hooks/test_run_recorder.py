@@ -8,7 +8,7 @@ import pytest
 
 from hooktrainer import RunRecorder
 from hooktrainer.store.run_dir import RunDir
-from hooktrainer.testing import FakeCollector, tiny_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 def recorded(path, config=None, **arguments):
@@ -27,13 +27,6 @@ def test_a_finished_run(tmp_path):
     assert run["metrics"]["loss/loss"] == 1.0
     assert run["seconds"] >= 0
     assert "lr: 0.1" in (tmp_path / "run" / "config.yaml").read_text()
-
-
-def test_a_run_whose_collector_ends_early_says_so(tmp_path):
-    trainer, read = recorded(tmp_path, collector=FakeCollector(num_batches=2))
-    trainer.train()
-    assert (read()["status"], read()["frames"]) == ("stopped", 20)
-    assert "collector ended at 20 of 50 frames" in read()["reason"]
 
 
 @pytest.mark.parametrize("status", ["stopped", "solved", "pruned"])
@@ -73,17 +66,6 @@ def test_the_final_report_says_what_was_reached_and_where_to_look(tmp_path, caps
     assert "eval/return 12.0" in last
     assert "50 frames" in last
     assert "look:" in last
-
-
-def test_where_to_look_is_one_word_that_no_terminal_obeys(tmp_path, capsys):
-    trainer = tiny_trainer()
-    run = RunDir.create(tmp_path / "it's\x1b[2J\nmine")
-    RunRecorder(run).register(trainer)
-    trainer.register_op("post_steps", lambda: trainer.request_stop("done\x1b]0;"))
-    trainer.train()
-    last = capsys.readouterr().out.strip().splitlines()[-1]
-    assert last.isprintable()
-    assert last.endswith(rf"look: in $'{tmp_path}/it\'s\x1b[2J\nmine'")
 
 
 def test_a_finished_run_that_is_resumed_keeps_its_record(tmp_path, capsys):

@@ -9,10 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tensordict.nn import TensorDictSequential
 from torch import nn
 from torchrl.data import Categorical
-from torchrl.modules import EGreedyModule, QValueActor
+from torchrl.modules import EGreedyModule
 
 from hooktrainer import (
     ConfigError,
@@ -81,11 +80,6 @@ def test_shapes(make, values):
 # -- with other total_frames -----------------------------------------------------------------------
 
 
-def stop_at(trainer: Trainer, frames: int) -> None:
-    if trainer.collected_frames == frames:
-        trainer.request_stop()
-
-
 def test_a_longer_run_continues_as_a_run_of_that_length(capsys):
     first = annealed(20)
     first.train()
@@ -103,52 +97,7 @@ def test_a_longer_run_continues_as_a_run_of_that_length(capsys):
     assert capsys.readouterr().out == "total_frames 20 → 80: train/lr 0 → 0.75\n"
 
 
-def test_another_schedule_takes_effect_at_once_and_is_reported(capsys):
-    first = annealed(40)
-    first.register_op("post_steps", lambda: stop_at(first, 20))
-    first.train()
-    other = tiny_trainer(total_frames=40)
-    Schedule.linear(other.optimizer, "lr", 0.1, 0.0).register(other)
-    other.load_state_dict(first.state_dict())
-    other.control.withdraw_stop(None)
-    other.train()
-    assert weight(other) == pytest.approx(weight(first) - 2 * (0.05 + 0.025))
-    assert capsys.readouterr().out == "train/lr 0.5 → 0.05\n"
-
-
-def test_a_value_outside_the_checkpoint_is_scheduled_too():
-    """Nothing but the fraction of the run says what the value is."""
-    thing = SimpleNamespace(strength=3.0)
-    first = tiny_trainer(total_frames=20)
-    Schedule.linear(thing, "strength", 1.0, 0.0).register(first)
-    first.train()
-    assert thing.strength == 0.0
-    other = SimpleNamespace(strength=3.0)
-    seen = []
-    longer = tiny_trainer(total_frames=40)
-    Schedule.linear(other, "strength", 1.0, 0.0).register(longer)
-    longer.register_op("pre_optim_steps", lambda: seen.append(other.strength))
-    longer.load_state_dict(first.state_dict())
-    longer.train()
-    assert seen == [0.5, 0.25]
-
-
 # -- what can be set -------------------------------------------------------------------------------
-
-
-def test_one_parameter_group_or_all():
-    loss = nn.Linear(2, 1)
-    groups = [
-        {"params": [p], "lr": lr} for p, lr in zip(loss.parameters(), (1.0, 2.0), strict=True)
-    ]
-    optimizer = torch.optim.SGD(groups)
-    trainer = tiny_trainer()
-    one = Schedule(optimizer, "lr", lambda fraction: 5.0, group=1)
-    assert [g["lr"] for g in optimizer.param_groups] == [1.0, 2.0]
-    one.register(trainer)
-    assert [g["lr"] for g in optimizer.param_groups] == [1.0, 5.0]
-    Schedule(optimizer, "lr", lambda fraction: 7.0).register(trainer, "both")
-    assert [g["lr"] for g in optimizer.param_groups] == [7.0, 7.0]
 
 
 @pytest.mark.parametrize("kind", ["Schedule", "LRSchedulerHook"])
@@ -175,14 +124,6 @@ def test_several_are_logged_separately(kind, logger):
     assert [logger.column(name) for name in metrics] == [{10: 1.0, 20: 0.5}, {10: 8.0, 20: 4.0}]
 
 
-def test_a_rate_that_is_a_tensor_stays_the_same_tensor():
-    lr = torch.tensor(0.1)
-    optimizer = torch.optim.Adam([nn.Parameter(torch.zeros(1))], lr=lr)
-    Schedule(optimizer, "lr", lambda fraction: 0.5).register(tiny_trainer())
-    assert optimizer.param_groups[0]["lr"] is lr
-    assert lr.item() == 0.5
-
-
 def ppo():
     from hooktrainer.networks import CategoricalPolicy, ValueNetwork
 
@@ -190,8 +131,6 @@ def ppo():
 
 
 def torchrl_exploration():
-    from torchrl.data import Categorical
-    from torchrl.modules import EGreedyModule
 
     return EGreedyModule(spec=Categorical(2))
 
@@ -282,23 +221,6 @@ def test_exploration_is_stepped_once(acts, steps, logger):
     trainer.train()
     logged = logger.column("train/epsilon").values()
     assert list(logged) == pytest.approx(FALLING)
-
-
-def test_one_of_torchrl_is_stepped_and_resumed(make_logger):
-    def trainer(**options):
-        policy = TensorDictSequential(
-            QValueActor(nn.Linear(4, 2), spec=Categorical(2)),
-            EGreedyModule(spec=Categorical(2), annealing_num_steps=40, eps_end=0.1),
-        )
-        collector = VectorCollector("CartPole-v1", policy, num_envs=2, frames_per_batch=8)
-        return tiny_trainer(collector=collector, log_interval=8, **options)
-
-    first = trainer(total_frames=24, logger=make_logger())
-    first.train()
-    second = trainer(total_frames=56, logger=(logger := make_logger()))
-    second.load_state_dict(first.state_dict())
-    second.train()
-    assert list(logger.column("train/epsilon").values()) == pytest.approx(FALLING[3:], rel=1e-4)
 
 
 def test_a_schedule_of_the_users_own_is_left_alone(logger):

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from tensordict import TensorDict
@@ -48,24 +46,11 @@ def test_weights_are_sent_at_the_start_and_at_the_interval(hook_of, when):
     assert run(hook_of).when == when
 
 
-def test_weights_may_be_fetched():
-    collector = run(lambda c: UpdateWeights(c, policy_weights_getter=lambda: "weights"))
-    assert {args for _, args, _ in collector.received} == {("weights",)}
-
-
 def test_several_networks_by_their_path_in_the_trainer():
     collector = run(lambda c: UpdateWeights(c, weight_update_map={"policy": "loss_module"}))
     _, _, keywords = collector.received[-1]
     assert isinstance(keywords["weights_dict"]["policy"], TensorDict)
     assert set(keywords["weights_dict"]["policy"].keys()) == {"parameter"}
-
-
-def test_a_sender_replaces_the_collector():
-    sent, trainer = [], tiny_trainer()
-    sender = SimpleNamespace(update_weights=lambda: sent.append(trainer.progress.batches))
-    UpdateWeights(sender=sender).register(trainer)
-    trainer.train()
-    assert sent == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # what torchrl 0.15 will add to environments

@@ -30,12 +30,6 @@ def test_once_a_batch():
     assert seen == [float(n) for n in range(1, 6) for _ in range(6)]
 
 
-def test_none_stays_none():
-    estimate, calls = counting()
-    assert ValueEstimatorHook(estimate)(None) is None
-    assert calls == []
-
-
 @pytest.mark.parametrize("in_place", [True, False], ids=["in place", "new"])
 def test_again_at_every_epoch(in_place):
     estimate, calls = counting(in_place)

@@ -27,11 +27,6 @@ def test_at_start_the_first_check_is_due():
     assert fired(Every(frames=100, at_start=True), [30, 60, 90, 120]) == [30, 120]
 
 
-@pytest.mark.parametrize("unit", ["frames", "batches", "optim_steps", "seconds"])
-def test_every_unit(unit):
-    assert fired(Every(**{unit: 3}), [1, 2, 3, 4, 5, 6.5], unit) == [3, 6.5]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -76,15 +71,6 @@ def test_another_interval_counts_on_from_the_last_multiple_crossed(interval, due
 def test_the_phase_of_another_unit_is_refused():
     with pytest.raises(StateMismatchError, match=r"Every\(seconds=60\).*over frames"):
         Every(seconds=60).load_state_dict(Every(frames=100).state_dict())
-
-
-def test_several_ops_may_share_a_cadence():
-    every, seen = Every(batches=2), []
-    trainer = tiny_trainer()
-    trainer.register_op("post_steps", lambda: seen.append("a"), every=every)
-    trainer.register_op("post_steps", lambda: seen.append("b"), every=every)
-    trainer.train()
-    assert seen == ["a", "b"] * 2
 
 
 @pytest.mark.parametrize(("num_envs", "time"), [(1, 20), (2, 10), (20, 1)])

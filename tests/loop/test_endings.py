@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from itertools import islice
 from pathlib import Path
 
 import gymnasium as gym
@@ -17,11 +16,10 @@ from marks import slow_except
 from hooktrainer import (
     HookError,
     OverlappedCollector,
-    TrainerHookBase,
     VectorCollector,
 )
 from hooktrainer.loop.hook_points import HOOK_POINTS
-from hooktrainer.testing import FakeCollector, ScriptedLoss, tiny_trainer
+from hooktrainer.testing import FakeCollector, tiny_trainer
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,29 +57,6 @@ def test_an_endless_epoch_is_an_error(monkeypatch):
         trainer.train()
 
 
-class Rows:
-    """Sub-batches from an iterator that restarts when it runs out, as TorchRL's hook does."""
-
-    rows = None
-
-    def __call__(self, batch):
-        if self.rows is None:
-            self.rows = iter(islice(batch, 2))
-        try:
-            return next(self.rows)
-        except StopIteration:
-            self.rows = None
-            raise
-
-
-@pytest.mark.parametrize("steps", [32, None])
-def test_an_epoch_ends_where_its_sub_batches_do(steps):
-    trainer = tiny_trainer(optim_steps_per_batch=steps, num_epochs=3, total_frames=20)
-    trainer.register_op("process_optim_batch", Rows())
-    trainer.train()
-    assert trainer.optim_count == 2 * 3 * 2  # batches, epochs, rows
-
-
 ELSEWHERE = [p for p in HOOK_POINTS if p != "process_optim_batch"]
 
 
@@ -92,27 +67,6 @@ def test_stop_iteration_at_another_point_is_an_error(point):
     with pytest.raises(RuntimeError, match=r"was raised in <lambda>, test_endings.py:"):
         trainer.train()
     assert trainer.control.status == "failed"
-
-
-class Begins(TrainerHookBase):
-    def register(self, trainer, name="begins"):
-        trainer.register_module(name, self)
-
-    def on_train_start(self, trainer):
-        next(iter(()))
-
-
-class LeakingLoss(ScriptedLoss):
-    def forward(self, batch):
-        next(iter(()))
-
-
-def test_stop_iteration_in_the_loss_or_on_train_start_is_an_error():
-    trainers = [tiny_trainer(loss_module=LeakingLoss()), tiny_trainer()]
-    Begins().register(trainers[1])
-    for trainer in trainers:
-        with pytest.raises(RuntimeError, match="StopIteration was raised in"):
-            trainer.train()
 
 
 class Leaking(gym.Wrapper):
@@ -179,14 +133,6 @@ def test_the_stop_reason_names_the_place_of_the_exception(error, raised):
         trainer.train()
     assert "raised in leaves, test_endings.py:" in trainer.stop_reason
     assert type(error).__name__ in trainer.stop_reason
-
-
-def test_another_exit_code_is_kept():
-    trainer = tiny_trainer()
-    trainer.register_op("post_steps", lambda: sys.exit(3))
-    with pytest.raises(SystemExit) as caught:
-        trainer.train()
-    assert (caught.value.code, trainer.control.status) == (3, "interrupted")
 
 
 PROGRAM = """

@@ -79,15 +79,6 @@ def test_a_non_finite_gradient_on_a_device_is_an_error(kind, monkeypatch):
     assert loss.parameter.item() == pytest.approx(-0.2)
 
 
-def test_a_loss_of_several_elements():
-    loss = DeviceLoss([1.0])
-    trainer = tiny_trainer(loss_module=loss, optimizer=FlatAdam(loss.parameters()))
-    several = torch.tensor([1.0, NAN]).as_subclass(OnDevice)
-    trainer.registry.modules["nan_guard"](TensorDict({"loss": several}), True, None, 0)
-    with pytest.raises(NonFiniteError, match="loss is not finite at optimizer step 0"):
-        trainer.finite.settle()
-
-
 def test_no_window_is_logged_after_a_non_finite_loss(logger):
     with pytest.raises(NonFiniteError):
         train(DeviceLoss([1.0] * 4 + [NAN]), log_interval=20, logger=logger)
@@ -136,17 +127,6 @@ def test_a_non_finite_loss_stops_all_optimizers():
     with pytest.raises(NonFiniteError, match="loss_b is nan at optimizer step 2"):
         trainer.train()
     assert loss.one.parameter.item() == loss.other.parameter.item() == pytest.approx(-0.1)
-
-
-def test_a_finite_run_equals_that_of_the_cpu(logger):
-    rows, left = [], []
-    for loss in (ScriptedLoss([1.0, 3.0]), DeviceLoss([1.0, 3.0])):
-        logger.rows.clear()
-        train(loss, logger=logger, log_interval=20)
-        rows.append([row["loss/loss"] for _, row in logger.rows])
-        left.append(loss.parameter.item())
-    assert rows[0] == rows[1]
-    assert left[0] == left[1]
 
 
 def test_pending_checks_do_not_grow():

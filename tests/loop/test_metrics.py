@@ -53,22 +53,6 @@ def test_a_value_changed_in_place_afterwards_is_logged_as_it_was():
     assert metrics.close_window() == {"a": 2.0}
 
 
-def test_a_loss_changed_in_place_afterwards_is_logged_as_it_was():
-    metrics, alpha = Metrics(), torch.nn.Parameter(torch.zeros(()))
-    for _ in range(3):
-        with torch.no_grad():
-            alpha.add_(1)
-        metrics.log_losses(TensorDict({"alpha": alpha}, []))
-    assert metrics.close_window() == {"train/alpha": 2.0}
-
-
-def test_nothing_is_kept_alive_but_the_scalar():
-    metrics, batch = Metrics(), torch.zeros(1000)
-    metrics.log({"a": batch[0]})
-    value = metrics.state_dict()["series"]["a"]["last"]
-    assert value.untyped_storage().nbytes() <= 8
-
-
 def test_samples_count_one_each():
     metrics = Metrics()
     metrics.log({"return": Samples(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))})
@@ -105,15 +89,6 @@ def test_log_pbar_marks_the_others_and_is_no_metric():
     metrics.log({"b": 1, "c": 2, "log_pbar": True})
     assert list(metrics.pbar_names) == ["b", "c"]
     assert set(metrics.close_window()) == {"a", "b", "c"}
-
-
-def test_reported_keeps_the_last_report_of_every_metric():
-    metrics = Metrics()
-    metrics.log({"a": 1.0, "b": 2.0})
-    metrics.close_window()
-    metrics.log({"a": 3.0})
-    metrics.close_window()
-    assert metrics.reported == {"a": 3.0, "b": 2.0}
 
 
 @pytest.mark.parametrize("at", [1, 255, 256, 257, 400])

@@ -26,20 +26,6 @@ def test_the_bar_of_a_resumed_run_begins_where_it_stands(capsys):
     assert "30.0/50.0" in start
 
 
-def test_the_bar_of_a_resumed_run_shows_nothing_that_is_no_longer_logged(capsys):
-    first = tiny_trainer(total_frames=30)
-    first.register_op("post_steps_log", lambda td: {"drift": 0.5, "log_pbar": True})
-    first.register_op("post_steps_log", lambda td: {"reward": 2.5, "log_pbar": True})
-    first.train()
-    second = tiny_trainer(total_frames=50, progress_bar=True)
-    second.load_state_dict(first.state_dict())
-    second.register_op("post_steps_log", lambda td: {"reward": 2.5, "log_pbar": True})
-    second.train()
-    last = capsys.readouterr().err.replace("\r", "\n").strip().splitlines()[-1]
-    assert "reward=2.5" in last
-    assert "drift" not in last
-
-
 @pytest.mark.parametrize("seconds", [0.0, 1e6])
 def test_a_file_has_a_line_from_time_to_time_and_no_picture(capsys, monkeypatch, seconds):
     monkeypatch.setattr(frames_bar, "SECONDS", seconds)

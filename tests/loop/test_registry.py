@@ -111,20 +111,6 @@ def test_coroutines_and_generators_are_refused(op):
         tiny_trainer().register_op("post_steps", op)
 
 
-@pytest.mark.parametrize(
-    "op",
-    [
-        lambda *args: None,
-        lambda batch, other=1: None,
-        functools.partial(lambda extra, batch: None, 1),
-        print,
-    ],
-    ids=["star", "default", "partial", "builtin"],
-)
-def test_matching_callables_are_accepted(op):
-    tiny_trainer().register_op("post_steps_log", op)
-
-
 def test_other_ops_cadences_and_names_are_refused():
     with pytest.raises(HookSignatureError, match="not callable"):
         tiny_trainer().register_op("post_steps", 3)
@@ -140,14 +126,6 @@ def test_a_duplicate_name_is_refused_with_a_free_one():
     Counter().register(trainer)
     with pytest.raises(DuplicateNameError, match="'counter_2'"):
         Counter().register(trainer)
-
-
-def test_a_hook_without_register_says_what_to_write():
-    class Nothing(TrainerHookBase):
-        pass
-
-    with pytest.raises(NotImplementedError, match="Nothing has no register"):
-        Nothing().register(tiny_trainer(), "nothing")
 
 
 # -- state ---------------------------------------------------------------------------------------
@@ -178,19 +156,6 @@ def test_bound_methods_and_partials_are_saved_as_their_object():
         "nan_guard": {},
         "methods": {"n": 15},
     }
-
-
-def test_two_unnamed_hooks_of_one_class_have_two_names():
-    trainer = tiny_trainer()
-    trainer.register_op("post_steps_log", Counter())
-    trainer.register_op("post_steps_log", Counter())
-    assert {"counter", "counter_2"} <= hook_states(trainer).keys()
-
-
-def test_a_hook_at_several_points_is_saved_once():
-    trainer, recorder = tiny_trainer(), CallRecorder()
-    recorder.register(trainer)
-    assert [n for n in hook_states(trainer) if "recorder" in n] == ["call_recorder"]
 
 
 # -- describe ------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from hooktrainer.collect.env_errors import explain_env_errors
 from hooktrainer.loop.control import Control
 from hooktrainer.loop.signals import GracefulSignals, SignalExit, ending_cleanly
 from hooktrainer.store import CheckpointManager, list_checkpoints
@@ -134,30 +133,6 @@ def test_a_hanging_logger_delays_neither_the_checkpoint_nor_the_exit(tmp_path, c
     assert cut_off == []
 
 
-def test_on_train_end_is_cut_off_at_the_deadline(tmp_path, monkeypatch, capfd):
-    cut_off: list[int] = []
-    released = threading.Event()
-
-    def exit_now(code: int) -> None:
-        cut_off.append(code)
-        released.set()
-
-    class Endless(Watching):
-        def on_train_end(self, trainer: Any) -> None:
-            super().on_train_end(trainer)
-            assert released.wait(60)
-
-    monkeypatch.setattr("hooktrainer.loop.signals.exit_now", exit_now)
-    trainer, _ = trainer_that(tmp_path, lambda: send(signal.SIGTERM), grace=0.3)
-    endless = Endless(tmp_path / "checkpoints")
-    trainer.register_op("post_steps_log", endless)
-    with pytest.raises(SystemExit):
-        trainer.train()
-    assert cut_off == [143]
-    assert endless.saved[-1] == 30
-    assert "has not ended within 0.3 seconds, and is cut off" in capfd.readouterr().err
-
-
 STUBBORN = """
 import os, signal, sys
 from hooktrainer.loop.control import Control
@@ -227,11 +202,6 @@ def test_a_signal_converted_by_an_import_still_ends_the_process():
     with pytest.raises(SignalExit) as ended, ending_cleanly():
         import_extension()
     assert ended.value.code == 128 + signal.SIGTERM
-
-
-def test_a_signal_exit_is_not_an_environment_error():
-    with pytest.raises(SignalExit), ending_cleanly(), explain_env_errors("env", {}):
-        send(signal.SIGTERM)
 
 
 IMPORTING = """

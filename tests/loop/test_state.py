@@ -166,20 +166,6 @@ def test_a_killed_run_resumes_bit_for_bit(frames, backend, tmp_path, make_logger
 # -- the state -----------------------------------------------------------------------------------
 
 
-def test_the_random_state_is_restored_when_training_starts():
-    one = toy(total_frames=50)
-    one.train()
-    state = one.state_dict()
-    expected = torch.rand(3)  # what comes next in that run
-    other = toy(total_frames=60)
-    other.load_state_dict(state)
-    torch.rand(1000)  # the person builds something in between
-    drawn = []
-    other.register_op("batch_process", lambda td: drawn.append(torch.rand(3)))
-    other.train()
-    assert drawn[0].equal(expected)
-
-
 @pytest.mark.parametrize("saves", [True, False])
 def test_a_collector_that_is_not_restored_is_named_at_the_start(saves, tmp_path):
     class Batches:
@@ -318,16 +304,6 @@ def test_a_value_that_is_no_trainer_state_is_refused(state):
         tiny_trainer().load_state_dict(state)
 
 
-def test_names_from_a_state_are_printed_on_one_line_each():
-    saved = tiny_trainer().state_dict()
-    saved["components"]["hook/\ud800\n\x1b[31m" + "x" * 5000] = {}
-    with pytest.raises(StateMismatchError, match="the state and this trainer differ") as caught:
-        tiny_trainer().load_state_dict(saved)
-    lines = str(caught.value).split("\n")
-    assert len(lines) == 3
-    assert all(line.isprintable() and len(line) < 500 for line in lines)
-
-
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -367,32 +343,6 @@ def test_a_trainer_pickles_before_and_trains_after():
     copy.train()
     assert copy.collected_frames == 100
     assert parameters(copy).equal(parameters(trainer))
-
-
-def test_a_trainer_with_a_bar_pickles_during_the_run(capsys):
-    copies = []
-    trainer = toy(total_frames=30, progress_bar=True)
-    recorder = Pickler(copies)
-    recorder.register(trainer)
-    trainer.train()
-    assert [c.collected_frames for c in copies] == [10, 20, 30]
-
-
-class Pickler(TrainerHookBase):
-    """Pickles the trainer at the end of every batch."""
-
-    def __init__(self, copies: list) -> None:
-        self.copies = copies
-
-    def register(self, trainer, name="pickler"):
-        self.trainer = trainer
-        trainer.register_module(name, self)
-        trainer.register_op("post_steps", self)
-
-    def __call__(self):
-        copies, self.copies = self.copies, []
-        copies.append(pickle.loads(pickle.dumps(self.trainer)))
-        self.copies = copies
 
 
 # -- states that are created lazily ---------------------------------------------------------------

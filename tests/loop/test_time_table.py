@@ -37,12 +37,6 @@ def test_phases_are_listed_by_size_with_their_parts():
     ]
 
 
-def test_hooks_are_listed_on_request():
-    assert [row.label for row in serial_rows(TIMES)] == [
-        *("optimize", "collect", "inference", "env", "evaluate")
-    ]
-
-
 def test_parts_of_concurrent_work_follow_it():
     times = {"worker/collect/env": 2.0, "worker/collect": 3.0, "worker/idle": 2.5, "step": 9.0}
     assert concurrent_rows(times, "worker") == [
@@ -65,7 +59,3 @@ def test_the_table_gives_shares_and_what_is_missing():
     assert ["in", "between", "0.50", "6.2%", "██"] in lines  # 1.5 of 24, rounded to even
     assert ["all", "of", "it", "8.00", "100.0%"] in lines
     assert ["beside", "the", "loop"] in lines
-
-
-def test_a_run_that_took_no_time_has_a_table():
-    assert ["all", "of", "it", "0.00"] in draw({})

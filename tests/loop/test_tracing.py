@@ -39,18 +39,6 @@ def test_times_are_microseconds_since_the_first_span():
     ]
 
 
-def test_rounding_keeps_spans_nested():
-    trace = Trace()
-    thirds = [1000 + i / 3e6 for i in range(1000)]
-    for i in range(0, 998, 2):
-        trace.add("inner", thirds[i], thirds[i + 1])
-        trace.add("outer", thirds[i], thirds[i + 1])
-    by_begin = {}
-    for name, _, begin, duration in spans(trace):
-        by_begin.setdefault(begin, []).append((name, duration))
-    assert all(len({duration for _, duration in pair}) == 1 for pair in by_begin.values())
-
-
 def test_each_thread_has_a_row_with_its_name():
     trace = Trace()
     trace.add("optimize", 0.0, 1.0)

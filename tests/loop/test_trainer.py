@@ -166,14 +166,6 @@ def test_a_skipped_step_trains_nothing_and_is_not_counted(point, logger):
     assert logged == {10: 1.0, 20: (100 + 3) / 2 if skipped_before_the_loss else (3 + 5) / 2}
 
 
-def test_skipping_outside_a_step_is_an_error():
-    trainer = tiny_trainer()
-    trainer.register_op("post_steps", trainer.skip_optim_step)
-    with pytest.raises(BaseException, match="outside an optimizer step"):
-        trainer.train()
-    assert trainer.collector.closed == 1
-
-
 def test_a_save_is_written_at_the_end_of_the_batch(tmp_path):
     file = tmp_path / "state.pt"
     trainer = tiny_trainer(save_trainer_file=file, save_trainer_interval=10**6)
@@ -197,11 +189,6 @@ def test_an_unknown_back_end_is_refused_before_training(tmp_path, monkeypatch):
     trainer = tiny_trainer()  # which saves nothing
     with pytest.raises(CheckpointError, match=names):
         trainer.save_trainer_file = tmp_path / "state.pt"
-
-
-def test_a_directory_as_the_file_is_refused_before_training(tmp_path):
-    with pytest.raises(ConfigError, match=r"is a directory; name a file"):
-        tiny_trainer(save_trainer_file=tmp_path)
 
 
 def test_a_window_is_closed_on_request(logger):
@@ -332,23 +319,6 @@ def test_a_failing_hook_closes_everything_once(where, error, logger):
         trainer.shutdown()
 
 
-def test_a_failing_close_does_not_keep_the_others_open(logger):
-    class Stuck(Recording):
-        def close(self):
-            super().close()
-            raise Boom("stuck")
-
-    first, second = Stuck(), Recording()
-    trainer = tiny_trainer(logger=logger)
-    first.register(trainer, "first")
-    second.register(trainer, "second")
-    with pytest.raises(Boom, match="stuck"):
-        trainer.train()
-    assert first.calls == ["start", "end", "close"]
-    assert second.calls == ["start", "end", "close"]
-    assert (trainer.collector.closed, logger.closed) == (1, 1)
-
-
 def test_a_failing_close_becomes_a_note_of_the_error(logger):
     collector = Hostile("shutdown")
     trainer = tiny_trainer(collector=collector, logger=logger)
@@ -363,51 +333,11 @@ def test_a_failing_close_becomes_a_note_of_the_error(logger):
     assert (collector.closed, logger.closed) == (1, 1)
 
 
-def test_a_failing_on_exception_does_not_hide_the_error_nor_the_others():
-    class Bad(Recording):
-        def on_exception(self, trainer, exception):
-            raise Boom("in on_exception")
-
-    def fail():
-        raise ValueError("the cause")
-
-    trainer, good = tiny_trainer(), Recording()
-    Bad().register(trainer, "bad")
-    good.register(trainer, "good")
-    trainer.register_op("post_steps", fail)
-    with pytest.raises(ValueError, match="the cause") as caught:
-        trainer.train()
-    assert any("in on_exception" in note for note in caught.value.__notes__)
-    assert good.calls == ["start", ValueError, "close"]
-
-
 def test_a_logger_is_closed_once_even_if_it_is_a_hook_too(logger):
     trainer = tiny_trainer(logger=logger)
     trainer.register_op("post_steps", logger.flush)
     trainer.train()
     assert logger.closed == 1
-
-
-def test_a_generator_is_closed():
-    closed = []
-
-    def batches():
-        try:
-            while True:
-                yield TensorDict({"x": torch.zeros(10)}, [10])
-        finally:
-            closed.append(True)
-
-    tiny_trainer(collector=batches()).train()
-    assert closed == [True]
-
-
-def test_a_run_that_cannot_start_closes_everything(logger):
-    trainer = tiny_trainer(optimizer=None, logger=logger)
-    with pytest.raises(ConfigError, match="nothing would be trained"):
-        trainer.train()
-    assert (trainer.collector.closed, logger.closed) == (1, 1)
-    assert trainer.collector.yielded == 0
 
 
 # -- sharing nothing -----------------------------------------------------------------------------
@@ -441,21 +371,6 @@ def test_two_trainers_share_nothing():
     assert "recording" not in two.describe()
     assert two.metrics.names() == []
     assert (one.collected_frames, one.optim_count) == (50, 10)
-
-
-# -- seeds ---------------------------------------------------------------------------------------
-
-
-def test_the_seed_reaches_collector_and_generators():
-    seen = []
-    for _ in range(2):
-        trainer = tiny_trainer(seed=7, total_frames=10, collector=FakeCollector(seed=len(seen)))
-        trainer.register_op(
-            "post_steps_log",
-            lambda td: seen.append((td["observation"].sum().item(), torch.rand(()).item())),
-        )
-        trainer.train()
-    assert seen[0] == seen[1]
 
 
 # -- with torchrl --------------------------------------------------------------------------------

@@ -99,26 +99,6 @@ def test_by_hand(one_hot, own):
     assert batch["td_error"].tolist() == [[4.0], [1.0]]
 
 
-def test_importance_weights_scale_the_gradient_of_each_transition():
-    batch = batch_by_hand()
-    batch["priority_weight"] = torch.tensor([0.25, 0.75])
-    losses = DQNLoss(QNetwork(nn.Identity()), gamma=0.5)(batch)
-    assert losses["loss"].item() == 0.25 * 4 + 0.75 * 1
-
-
-def test_only_the_network_is_trained_and_the_target_is_saved():
-    loss = DQNLoss(QNetwork(mlp(4, 3)))
-    assert len(list(loss.parameters())) == len(list(loss.value_network.parameters()))
-    assert any(name.startswith("target_value_network.") for name in loss.state_dict())
-
-
-def test_compiled_equals_eager():
-    network, batch = QNetwork(mlp(4, 3)), make_batch()
-    eager, compiled = DQNLoss(network, double_dqn=True), DQNLoss(network, double_dqn=True)
-    compiled.losses = torch.compile(compiled.losses, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(batch.clone())["loss"], eager(batch)["loss"])
-
-
 def test_double_dqn_needs_a_target():
     with pytest.raises(ConfigError, match="delay_value=True"):
         DQNLoss(QNetwork(mlp(4, 3)), double_dqn=True, delay_value=False)

@@ -227,15 +227,6 @@ def test_burn_in_steps_have_no_gradient_but_update_the_states(name):
         torch.testing.assert_close(out[key], value)
 
 
-def test_weights_of_sequences_weigh_their_steps():
-    loss, trunk = make_any("dqn")
-    batch = make_batch(trunk)
-    batch["priority_weight"] = torch.zeros(SEQUENCES)
-    batch["priority_weight"][2] = 0.5
-    alone = batch[2:3].exclude("priority_weight")
-    torch.testing.assert_close(loss(batch)["loss"], loss(alone)["loss"])
-
-
 def test_targets_that_share_a_memory_move_once():
     loss = make_loss("td3")
     trunk, target = loss.actor_network.trunk, loss.target_qvalue_network[0].trunk

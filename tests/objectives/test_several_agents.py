@@ -10,7 +10,6 @@ from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 
-from hooktrainer import ConfigError
 from hooktrainer.networks import (
     AgentLinear,
     AgentMLP,
@@ -368,25 +367,6 @@ def test_values_are_mixed_by_hand():
     assert loss(batch)["loss"] == (5 - (1 + 0.5 * 14)) ** 2
     batch["next", "terminated"] = torch.tensor([[True]])
     assert loss(batch)["loss"] == (5 - 1) ** 2
-
-
-def test_double_values_the_networks_choice():
-    value = QNetwork(nn.Linear(2, 2, bias=False), [("agents", "observation")])
-    loss = QMixLoss({"agents": value}, SumMixer(), gamma=1.0, double=True)
-    with torch.no_grad():
-        value.network.weight.copy_(torch.tensor([[1.0, 0], [0, 1]]))
-        loss.target_value_networks["agents"].network.weight.copy_(torch.tensor([[9.0, 0], [0, 2]]))
-    batch = batch_of_qmix(2)[:1]
-    for part in (batch, batch["next"]):
-        part["agents"] = TensorDict({"observation": torch.tensor([[[1.0, 3]]])}, [1, 1])
-    batch["agents", "action"] = torch.tensor([[0]])
-    batch["next", "reward"], batch["next", "terminated"] = (
-        torch.zeros(1, 1),
-        torch.zeros(1, 1).bool(),
-    )
-    assert loss(batch)["loss"] == (1 - 6) ** 2  # the second action, valued by the target
-    with pytest.raises(ConfigError, match="needs delay_value=True"):
-        QMixLoss({"agents": value}, SumMixer(), double=True, delay_value=False)
 
 
 def test_agents_that_do_not_act_are_left_out_of_every_mean():

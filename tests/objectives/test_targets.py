@@ -44,14 +44,6 @@ def test_hard_update_copies_at_its_interval_also_after_a_resume():
     assert gap(loss) == 0.0
 
 
-def test_updates_reach_targets_moved_after_the_updater_was_made():
-    loss = make_loss()
-    updater = SoftUpdate(loss, tau=0.5)
-    loss.double()
-    updater.step()
-    assert gap(loss) == pytest.approx(0.5, abs=1e-6)
-
-
 def test_buffers_of_the_network_follow_as_well():
     network = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, track_running_stats=True))
     loss = DQNLoss(QNetwork(network))
@@ -67,8 +59,3 @@ def test_buffers_of_the_network_follow_as_well():
 def test_impossible_arguments_are_refused(arguments):
     with pytest.raises(ConfigError, match="SoftUpdate"):
         SoftUpdate(make_loss(), **arguments)
-
-
-def test_a_loss_without_target_is_refused():
-    with pytest.raises(ConfigError, match="no target network"):
-        HardUpdate(DQNLoss(QNetwork(mlp(4, 2)), delay_value=False))
