@@ -10,7 +10,7 @@ from typing import Any
 from ..base.words import shell_word
 from .background import BackgroundSink
 from .logger import Logger
-from .sink import Histogram, HParams, Image, Scalars, Sink, Text, Video
+from .sink import Event, Histogram, HParams, Image, Scalars, Sink, Text, Video
 
 
 def as_logger(logger: Any) -> Logger:
@@ -54,8 +54,9 @@ class LoggerSink(Sink):
     """Passes records to an object with the methods of TorchRL's `Logger`.
 
     Only `log_scalar(name, value, step=...)` is required; `log_scalars` (or `log_metrics`),
-    `log_hparams`, `log_video`, `log_image`, `log_histogram`, `log_text` (or `log_str`), `flush`,
-    `close`, `state_dict` and `load_state_dict` are used if present.
+    `log_hparams`, `log_video` (uint8 `[1, T, C, H, W]`), `log_image` (uint8 `[C, H, W]`),
+    `log_histogram`, `log_text` (or `log_str`), `flush`, `close`, `state_dict` and
+    `load_state_dict` are used if present.
     """
 
     def __init__(self, logger: Any) -> None:
@@ -64,54 +65,24 @@ class LoggerSink(Sink):
         self.name = type(logger).__name__
         self._thread = threading.get_ident()
 
+    def write(self, event: Event) -> None:
+        """Call the method for this kind of record."""
+        if isinstance(event, Scalars):
+            self.write_scalars(event)
+            return
+        names, args, kwargs = _call_for(event)
+        if method := self._method(*names):
+            method(*args, **kwargs)
+        else:
+            self._refuse(event)
+
     def write_scalars(self, event: Scalars) -> None:
         """Call `log_scalars` or `log_metrics`, else `log_scalar` for each value."""
-        if method := self._method("log_scalars") or self._method("log_metrics"):
+        if method := self._method("log_scalars", "log_metrics"):
             method(dict(event.values), step=event.step)
             return
         for name, value in event.values.items():
             self.logger.log_scalar(name, value, step=event.step)
-
-    def write_hparams(self, event: HParams) -> None:
-        """Call `log_hparams`."""
-        if method := self._method("log_hparams"):
-            method(event.config)
-        else:
-            self._refuse(event)
-
-    def write_text(self, event: Text) -> None:
-        """Call `log_text` or `log_str`."""
-        if method := self._method("log_text") or self._method("log_str"):
-            method(event.name, event.text, step=event.step)
-        else:
-            self._refuse(event)
-
-    def write_image(self, event: Image) -> None:
-        """Call `log_image` with a uint8 tensor `[C, H, W]`."""
-        import torch  # not at the top: reading a run's metrics needs none
-
-        if method := self._method("log_image"):
-            method(event.name, torch.from_numpy(event.pixels).permute(2, 0, 1), step=event.step)
-        else:
-            self._refuse(event)
-
-    def write_video(self, event: Video) -> None:
-        """Call `log_video` with a uint8 tensor `[1, T, C, H, W]`."""
-        import torch
-
-        if method := self._method("log_video"):
-            video = torch.from_numpy(event.frames).permute(0, 3, 1, 2)[None]
-            extra = {} if event.fps is None else {"fps": event.fps}
-            method(name=event.name, video=video, step=event.step, **extra)
-        else:
-            self._refuse(event)
-
-    def write_histogram(self, event: Histogram) -> None:
-        """Call `log_histogram`."""
-        if method := self._method("log_histogram"):
-            method(event.name, event.values, step=event.step, bins=event.bins)
-        else:
-            self._refuse(event)
 
     def flush(self) -> None:
         """Call `flush`."""
@@ -120,7 +91,7 @@ class LoggerSink(Sink):
 
     def close(self, status: str = "finished") -> None:
         """Call `close`, else `flush`."""
-        if method := self._method("close") or self._method("flush"):
+        if method := self._method("close", "flush"):
             method()
 
     def state_dict(self) -> dict[str, Any]:
@@ -138,15 +109,37 @@ class LoggerSink(Sink):
         place = getattr(self.logger, "log_dir", "") or ""
         return shell_word(place) if place else ""
 
-    def _method(self, name: str) -> Any:
+    def _method(self, *names: str) -> Any:
+        """The first of these methods that the logger has."""
         if threading.get_ident() != self._thread:
             self._thread = threading.get_ident()
             _take_over_run(self.logger)
-        method = getattr(self.logger, name, None)
-        return method if callable(method) else None
+        found = (getattr(self.logger, name, None) for name in names)
+        return next((method for method in found if callable(method)), None)
 
     def __repr__(self) -> str:
         return repr(self.logger)
+
+
+def _call_for(event: Event) -> tuple[list[str], list[Any], dict[str, Any]]:
+    """The methods that take a record, and with which arguments."""
+    import torch  # not at the top: reading a run's metrics needs none
+
+    match event:
+        case HParams(config):
+            return ["log_hparams"], [config], {}
+        case Text(name, text, step):
+            return ["log_text", "log_str"], [name, text], {"step": step}
+        case Image(name, pixels, step):
+            image = torch.from_numpy(pixels).permute(2, 0, 1)
+            return ["log_image"], [name, image], {"step": step}
+        case Video(name, frames, step, fps):
+            video = torch.from_numpy(frames).permute(0, 3, 1, 2)[None]
+            extra = {} if fps is None else {"fps": fps}
+            return ["log_video"], [], {"name": name, "video": video, "step": step, **extra}
+        case Histogram(name, values, step, bins):
+            return ["log_histogram"], [name, values], {"step": step, "bins": bins}
+    raise TypeError(f"a {type(event).__name__} is no record")
 
 
 def _take_over_run(logger: Any) -> None:

@@ -11,11 +11,11 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswerError
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from .sink import Event, GuardedSink, Scalars, Sink, log, payload_bytes
 
@@ -35,8 +35,8 @@ class BackgroundSink(Sink):
         capacity: Records in a full queue.
         max_bytes: Bytes of images in a full queue.
         linger: Seconds the writer waits for more records.
-        patience: Seconds a caller waits for space, for an answer, and for each record when closing.
-        closing: Maximum seconds of closing, in addition to `Sink.closing`.
+        patience: Seconds a caller waits for space and for an answer.
+        closing: Maximum seconds of closing a sink that answers, in addition to `Sink.closing`.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class BackgroundSink(Sink):
     ) -> None:
         super().__init__()
         self.name = sink.name
-        self.guarded = sink if isinstance(sink, GuardedSink) else GuardedSink(sink)
+        self.guarded = GuardedSink(sink)
         self._limits = (capacity, max_bytes, linger)
         self._patience = patience
         self._closing = closing
@@ -76,34 +76,28 @@ class BackgroundSink(Sink):
 
     def flush(self) -> None:
         """Wait until everything queued is written and flushed."""
-        self._ask("flush", late=lambda: None)
+        self._ask("flush")
 
     def sync(self) -> None:
         """Request a sync, without waiting for the disk."""
-        self._live().put(_Request("sync", ()))
+        self._live().put(_Request("sync", (), Future()))
 
     def close(self, status: str = "finished") -> None:
         """Write the queue, close the sink and end the thread, within time limits."""
         writer = self._live()
         self._writer = None
-        patience = max(self._patience, self.guarded.closing)
-        seconds = self._bound(self._closing + self.guarded.closing)
-        closed = writer.close(status, patience, seconds)
-        if not closed and self.failure is None:
-            lost = writer.abandon()
-            self.guarded.disable(
-                TimeoutError(f"it was not closed in time; {lost} records were not written")
-            )
+        own = self._patience if writer.is_late else self._closing
+        writer.close(status, self._bound(own + self.guarded.closing))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after everything queued is written."""
         step = self._step
-        state: dict[str, Any] = self._ask("state_dict", late=lambda: self.guarded.state_at(step))
-        return state
+        state: dict[str, Any] | None = self._ask("state_dict")
+        return self.guarded.state_at(step) if state is None else state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue at a saved position."""
-        self._ask("load_state_dict", state_dict, late=lambda: None)
+        self._ask("load_state_dict", state_dict)
 
     def set_deadline(self, deadline: float) -> None:
         """Do not wait for the sink beyond ``deadline``."""
@@ -130,19 +124,19 @@ class BackgroundSink(Sink):
         if self._writer is None:
             self._writer = _Writer(self.guarded, *self._limits)
             # The finalizer must not refer to this object, or it would never be collected.
-            bounds = self._patience + self.guarded.closing, self._closing + self.guarded.closing
-            weakref.finalize(self, _Writer.finish, self._writer, *bounds)
+            seconds = self._closing + self.guarded.closing
+            weakref.finalize(self, _Writer.close, self._writer, "finished", seconds)
         return self._writer
 
-    def _ask(self, method: str, *args: Any, late: Callable[[], Any]) -> Any:
-        """Call a method in the writer and return its result, or `late()` if it does not answer."""
-        writer, request = self._live(), _Request(method, args)
+    def _ask(self, method: str, *args: Any) -> Any:
+        """Call a method in the writer and return its result, or `None` if it does not answer."""
+        writer, request = self._live(), _Request(method, args, Future())
         writer.put(request, urgent=True)
         try:
             return request.answer.result(0 if writer.is_late else self._bound(self._patience))
         except NoAnswerError:
             self._report_late(writer, "does not answer")
-            return late()
+            return None
 
     def _report_late(self, writer: _Writer, what: str) -> None:
         if not writer.is_late:
@@ -164,13 +158,12 @@ class BackgroundSink(Sink):
         return repr(self.guarded)
 
 
-class _Request:
-    """A call in the queue; `answer` holds its result."""
+class _Request(NamedTuple):
+    """A call in the queue; `answer` gets its result."""
 
-    def __init__(self, method: str, args: tuple[Any, ...]) -> None:
-        self.method = method
-        self.args = args
-        self.answer: Future[Any] = Future()
+    method: str
+    args: tuple[Any, ...]
+    answer: Future[Any]
 
 
 class _Writer:
@@ -188,8 +181,6 @@ class _Writer:
         self._bytes = 0
         self._urgent = False
         self._stopping = False
-        self._taken = 0  # items of the batch under way
-        self._done = 0  # items so far
         self._thread = threading.Thread(
             target=self._run, name=f"hooktrainer-{sink.name}", daemon=True
         )
@@ -199,18 +190,15 @@ class _Writer:
         self, item: Event | _Request, *, urgent: bool = False, patience: float = math.inf
     ) -> bool:
         """Queue an item; return `False` if there was no space in time."""
-        is_request = isinstance(item, _Request)
-        size = 0 if isinstance(item, (Scalars, _Request)) else payload_bytes(item)
-        until = math.inf
+        size = 0 if isinstance(item, Scalars | _Request) else payload_bytes(item)
         with self._changed:
-            while not is_request and self._is_full(size):
-                now = monotonic()
-                until = min(until, now + patience)
-                if self.is_late or now >= until:
-                    return False
+            if not isinstance(item, _Request) and not self._has_room(size):
                 self._urgent = True
                 self._changed.notify_all()
-                self._changed.wait(None if until == math.inf else until - now)
+                if self.is_late or not self._changed.wait_for(
+                    lambda: self._has_room(size), min(patience, threading.TIMEOUT_MAX)
+                ):
+                    return False
             self._queue.append(item)
             self._bytes += size
             self._urgent = self._urgent or urgent
@@ -218,54 +206,36 @@ class _Writer:
                 self._changed.notify_all()
         return True
 
-    def close(self, status: str, patience: float, seconds: float) -> bool:
-        """Close the sink and end the thread; return `False` on a timeout."""
-        request, until = _Request("close", (status,)), monotonic() + seconds
+    def close(self, status: str, seconds: float) -> None:
+        """Write the queue, close the sink and end the thread; disable the sink on a timeout."""
+        if self._stopping or self.pid != os.getpid():
+            return
+        request = _Request("close", (status,), Future())
         self.put(request, urgent=True)
-        done, since = -1, monotonic()
-        while True:
-            now = monotonic()
-            if self._done != done:
-                done, since = self._done, now
+        # A collection of garbage can bring the finalizer, and so this call, to the thread itself.
+        if threading.current_thread() is not self._thread:
             try:
-                request.answer.result(max(0.0, min(since + patience, until) - now))
+                request.answer.result(seconds)
             except NoAnswerError:
-                if self._done == done or monotonic() >= until:
-                    return False
-            else:
-                return self.stop(max(0.1, until - monotonic()))
-
-    def stop(self, seconds: float) -> bool:
-        """End the thread when the queue is empty."""
+                self._abandon()
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        # A collection of garbage can bring the finalizer, and so this call, to the thread itself.
-        if threading.current_thread() is not self._thread:
+        if threading.current_thread() is not self._thread and self._sink.failure is None:
             self._thread.join(seconds)
-        return not self._thread.is_alive()
 
-    def abandon(self) -> int:
-        """Drop the queue; return the number of unwritten records."""
+    def _abandon(self) -> None:
         with self._changed:
-            self._stopping, self.is_late = True, True
+            self.is_late = True
             left = sum(not isinstance(item, _Request) for item in self._queue)
             self._queue.clear()
-            return left + self._taken
-
-    def finish(self, patience: float, seconds: float) -> None:
-        """Write the queue and close the sink, for a logger that was not closed."""
-        if self._thread.is_alive() and self.pid == os.getpid() and not self._stopping:
-            if threading.current_thread() is self._thread:
-                self.put(_Request("close", ("finished",)))
-                self.stop(0)
-            else:
-                self.close("finished", patience, seconds)
-
-    def _is_full(self, size: int) -> bool:
-        return len(self._queue) >= self._capacity or bool(
-            self._queue and self._bytes + size > self._max_bytes
+        self._sink.disable(
+            TimeoutError(f"it was not closed in time; {left} records or more were not written")
         )
+
+    def _has_room(self, size: int) -> bool:
+        fits = not self._queue or self._bytes + size <= self._max_bytes
+        return len(self._queue) < self._capacity and fits
 
     def _run(self) -> None:
         while batch := self._next_batch():
@@ -279,8 +249,6 @@ class _Writer:
                     self._sink.disable(error)
                     if isinstance(item, _Request) and not item.answer.done():
                         item.answer.set_exception(error)
-                self._taken -= not isinstance(item, _Request)
-                self._done += 1
             self._sink.flush()
             self.is_late = self._stopping and self.is_late
 
@@ -289,7 +257,6 @@ class _Writer:
             self._changed.wait_for(lambda: self._queue or self._stopping)
             self._changed.wait_for(lambda: self._urgent or self._stopping, timeout=self._linger)
             batch, self._queue = self._queue, []
-            self._taken = sum(not isinstance(item, _Request) for item in batch)
             self._bytes = 0
             self._urgent = False
             self._changed.notify_all()

@@ -19,7 +19,7 @@ from ..base.untrusted import one_line, open_file, refusing
 from ..base.words import shell_word
 from ..errors import ConfigError
 from . import media
-from .append_file import AppendFile
+from .append_file import AppendFile, cut
 from .sink import HParams, Image, LogPlace, Scalars, Sink, Text, Video, log, set_aside
 
 HEADER: Final = "step,name,value\n"
@@ -67,20 +67,27 @@ class CSVSink(Sink):
 
     def write_hparams(self, event: HParams) -> None:
         """Write `hparams.yaml`."""
-        _write(self.path.parent / "hparams.yaml", to_yaml(event.config).encode())
+        self._write_beside("hparams.yaml", to_yaml(event.config).encode())
 
     def write_text(self, event: Text) -> None:
         """Write `texts/<name>_<step>.txt`."""
-        _write(self._beside("texts", event.name, event.step, ".txt"), event.text.encode())
+        name = media.file_name(event.name, event.step, ".txt")
+        self._write_beside(f"texts/{name}", event.text.encode())
 
     def write_image(self, event: Image) -> None:
         """Write `images/<name>_<step>.png`."""
-        _write(self._beside("images", event.name, event.step, ".png"), media.png(event.pixels))
+        name = media.file_name(event.name, event.step, ".png")
+        self._write_beside(f"images/{name}", media.png(event.pixels))
 
     def write_video(self, event: Video) -> None:
         """Write `videos/<name>_<step>.gif`."""
-        gif = media.gif(event.frames, event.fps)
-        _write(self._beside("videos", event.name, event.step, ".gif"), gif)
+        name = media.file_name(event.name, event.step, ".gif")
+        self._write_beside(f"videos/{name}", media.gif(event.frames, event.fps))
+
+    def _write_beside(self, name: str, content: bytes) -> None:
+        path = self.path.parent / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content, durable=False)
 
     def flush(self) -> None:
         """Write the buffered rows."""
@@ -88,10 +95,10 @@ class CSVSink(Sink):
             return
         rows, self._rows = self._rows, []
         if not self._started:
-            if self.path.exists() and self.path.stat().st_size > len(HEADER):
+            if self._file.size > len(HEADER):
                 set_aside([self.path])
-            elif self.path.exists():
-                self.path.unlink()
+            else:
+                self.path.unlink(missing_ok=True)
             self._started = True
         if self._file.size == 0:
             rows.insert(0, HEADER)
@@ -110,35 +117,39 @@ class CSVSink(Sink):
             self._file.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the length, CRC-32 and last step of the file."""
+        """Return the length and the last step of the file."""
         self.flush()
-        return {"bytes": self._file.size, "crc32": self._file.crc32, "step": self._step}
+        return {"bytes": self._file.size if self._started else 0, "step": self._step}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Truncate the file to the saved length.
 
-        If its beginning has changed, as after a power loss or an edit, the whole rows up to the
-        saved step are kept, with a warning.
+        If no row ends there, as after a power loss or an edit, the whole rows up to the saved step
+        are kept, with a warning.
         """
         self._rows.clear()
-        self._step = state_dict["step"]
-        self._started = True
+        self._file.close()
+        self._step, self._started = state_dict["step"], True
         size = state_dict["bytes"]
-        if size is None or not self._file.rewind(size, state_dict["crc32"]):
-            rows = _rows(self.path) if self.path.exists() else []
-            kept = [row for row in rows if int(row.split(",", 1)[0]) <= self._step]
-            self._file.replace("".join([HEADER, *kept]).encode())
-            log.warning(
-                "%s is not the file that the checkpoint knew: continuing after its %d rows up to "
-                "step %d.",
-                self.path,
-                len(kept),
-                self._step,
-            )
+        if size == 0 and not self.path.exists():
+            return
+        if size is not None and _ends_a_row(self.path, size):
+            cut(self.path, size)
+            return
+        rows = _rows(self.path) if self.path.exists() else []
+        kept = [row for row in rows if int(row.split(",", 1)[0]) <= self._step]
+        self._write_beside(self.path.name, "".join([HEADER, *kept]).encode())
+        log.warning(
+            "%s is not the file that the checkpoint knew: continuing after its %d rows up to "
+            "step %d.",
+            self.path,
+            len(kept),
+            self._step,
+        )
 
     def state_at(self, step: int) -> dict[str, Any]:
         """Return a position by step only."""
-        return {"bytes": None, "crc32": 0, "step": step}
+        return {"bytes": None, "step": step}
 
     def after_fork(self) -> None:
         """Drop the parent's rows."""
@@ -148,15 +159,21 @@ class CSVSink(Sink):
         """Return the path of the file."""
         return shell_word(self.path)
 
-    def _beside(self, folder: str, name: str, step: int, suffix: str) -> Path:
-        return self.path.parent / folder / media.file_name(name, step, suffix)
-
     def __getstate__(self) -> dict[str, Any]:
         self.flush()
         return self.__dict__
 
     def __repr__(self) -> str:
         return f"csv: {self.path}"
+
+
+def _ends_a_row(path: Path, size: int) -> bool:
+    """Whether the first ``size`` bytes of a file are there, and are whole rows."""
+    if not path.exists() or path.is_symlink():
+        return False
+    with path.open("rb") as file:
+        file.seek(max(size - 1, 0))
+        return size == 0 or file.read(1) == b"\n"
 
 
 def read_csv(
@@ -230,8 +247,3 @@ def _quote(name: str) -> str:
     cell = io.StringIO()
     csv.writer(cell, lineterminator="").writerow([name])
     return cell.getvalue()
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, content, durable=False)

@@ -26,15 +26,14 @@ from ..base.text_file import write_atomically
 from ..base.untrusted import read_file
 from ..base.words import shell_word
 from .csv import HEADER
-from .sink import HParams, Image, LogPlace, Scalars, Sink, Text, Video, log
+from .sink import Event, Histogram, HParams, LogPlace, Scalars, Sink, log
 
 _SQLITE: Final = "sqlite:///"
 _ENVIRONMENT: Final = "MLFLOW_TRACKING_URI"
-_LAST_ATTEMPT: Final = 2.0  # seconds at the end for a server that has not answered before
 _RESTARTS: Final = 3
 
 NOTE: Final = "mlflow.json"
-"""File with a run's destination, parameters, resumes and ending."""
+"""File with a run's destination, parameters and ending."""
 
 ADDRESS: Final = "HOOKTRAINER_SEND_TO"
 """Environment variable with the address, including secrets, for the sending process."""
@@ -49,8 +48,8 @@ class MLflowSink(Sink):
     Training never waits for the server: another process sends the files of the `CSVSink` of the
     same directory. The run has the tag `hooktrainer.log`. The time of a value is when it was sent.
 
-    A resume removes metrics logged after the checkpoint from a SQLite store. A tracking server
-    cannot remove them; they stay, and those steps are not written again.
+    MLflow cannot remove metrics: what was sent after the checkpoint of a resume stays, and those
+    steps are not written again.
 
     Args:
         directory: Directory of the run, with the `metrics.csv` of a `CSVSink`.
@@ -96,12 +95,11 @@ class MLflowSink(Sink):
         if not tracking_uri and not environment:
             artifact_location = artifact_location or (place / "mlflow_artifacts").as_uri()
         self.directory = directory.absolute()
-        metrics, earlier = self.directory / "metrics.csv", read_note(self.directory)
+        metrics = self.directory / "metrics.csv"
         # Rows of an earlier run: the CSV sink moves them away before it writes.
         others = metrics.stat() if metrics.exists() else None
         if others is not None and others.st_size <= len(HEADER):
             others = None
-        repeats = others is None and "key" in earlier  # a start whose logs were deleted
         self._note = {
             "uri": public(_absolute(uri)),
             "follows_environment": not tracking_uri,
@@ -110,8 +108,7 @@ class MLflowSink(Sink):
             "artifact_location": artifact_location and _absolute(artifact_location),
             "tags": dict(tags or {}),
             "run_id": run_id,
-            "key": earlier["key"] if repeats else uuid.uuid4().hex,
-            "rewinds": [*earlier["rewinds"], 0] if repeats else [],
+            "key": uuid.uuid4().hex,
             "others": others and [others.st_ino, others.st_mtime_ns],
             "started": int(time.time() * 1000),
             "hparams": {},
@@ -122,26 +119,16 @@ class MLflowSink(Sink):
         self._sender: _Sender | None = None
         self._starts = 0
 
+    def write(self, event: Event) -> None:
+        """Keep the configuration; the sender reads the rest from the CSV sink's files."""
+        if isinstance(event, HParams):
+            self._note["hparams"] = flatten_config(event.config)
+            self._changed = True
+        self._used = self._used or not isinstance(event, Histogram)
+
     def write_scalars(self, event: Scalars) -> None:
-        """Mark the sink as used; the sender reads the CSV file."""
-        self._used = True
-
-    def write_hparams(self, event: HParams) -> None:
-        """Write the flattened configuration to the note."""
-        self._note["hparams"] = flatten_config(event.config)
-        self._used = self._changed = True
-
-    def write_text(self, event: Text) -> None:
         """Mark the sink as used."""
-        self._used = True
-
-    def write_image(self, event: Image) -> None:
-        """Mark the sink as used."""
-        self._used = True
-
-    def write_video(self, event: Video) -> None:
-        """Mark the sink as used."""
-        self._used = True
+        self.write(event)
 
     def flush(self) -> None:
         """Write the note and start the sender if necessary."""
@@ -173,7 +160,7 @@ class MLflowSink(Sink):
                 "sync %s",
                 self.name,
                 self._note["uri"],
-                shell_word(_from_here(self.directory)),
+                shell_word(self.directory),
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -185,13 +172,11 @@ class MLflowSink(Sink):
         if self._sender is not None:
             self._sender.kill()
             self._sender = None
-        earlier, metrics = read_note(self.directory), self.directory / "metrics.csv"
+        earlier = read_note(self.directory)
         if earlier.get("key") != state_dict["key"]:
             earlier = {}
-        kept = metrics.stat().st_size if metrics.exists() else 0
         self._note |= {
             "key": state_dict["key"],
-            "rewinds": [*earlier.get("rewinds", ()), kept],
             "others": None,
             "started": earlier.get("started", self._note["started"]),
             "hparams": earlier.get("hparams", {}) | self._note["hparams"],
@@ -225,11 +210,10 @@ class MLflowSink(Sink):
 
 
 class _Sender:
-    """The sending process, and a thread that logs its messages."""
+    """The sending process, and a thread that logs what it prints."""
 
     def __init__(self, name: str, run: Path, uri: str) -> None:
         self._name = name
-        self._is_failing = False
         self._program = ChildProgram(
             "hooktrainer.log.mlflow_sender",
             str(run),
@@ -238,8 +222,7 @@ class _Sender:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        thread = threading.Thread(target=self._listen, name=f"{name}-sender", daemon=True)
-        thread.start()
+        threading.Thread(target=self._listen, name=f"{name}-sender", daemon=True).start()
 
     @property
     def code(self) -> int | None:
@@ -247,17 +230,9 @@ class _Sender:
         return self._program.code
 
     def finish(self, seconds: float) -> bool:
-        """Let it send the rest; return whether it did in time. It is killed otherwise.
-
-        A server that does not answer gets one last attempt.
-        """
+        """Let it send the rest; return whether it did in time. It is killed otherwise."""
         self._program.send_line(b"finish")
-        until = monotonic() + seconds
-        hopeless = monotonic() + _LAST_ATTEMPT
-        while monotonic() < (min(until, hopeless) if self._is_failing else until):
-            if self._program.wait(0.05) is not None:
-                break
-        code = self.code
+        code = self._program.wait(seconds)
         self.kill()
         return code == 0
 
@@ -268,17 +243,14 @@ class _Sender:
     def _listen(self) -> None:
         with self._program.output as lines:
             for line in lines:
-                message = json.loads(line)
-                if message["ok"] is not None:
-                    self._is_failing = not message["ok"]
-                log.warning("Logger %r: %s", self._name, message["text"])
+                log.warning("Logger %r: %s", self._name, line.decode().rstrip())
 
 
 def read_note(run: Path) -> dict[str, Any]:
     """Read `mlflow.json` of a run; empty if it cannot be read."""
     with suppress(OSError, ValueError):
         note = json.loads(read_file(run / NOTE, run))
-        if isinstance(note, dict) and isinstance(note.get("rewinds"), list):
+        if isinstance(note, dict) and "key" in note:
             return note
     return {}
 
@@ -304,10 +276,3 @@ def _absolute(uri: str) -> str:
     if uri.startswith(_SQLITE):
         return f"{_SQLITE}{Path(uri[len(_SQLITE) :]).absolute()}"
     return uri if ":" in uri else str(Path(uri).absolute())
-
-
-def _from_here(path: Path) -> str:
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)

@@ -1,15 +1,14 @@
 """Sends a run's files to an MLflow store in order.
 
 `python -m hooktrainer.log.mlflow_sender RUN` sends during the run, `hooktrainer sync RUN` after it.
-What is left follows from the store: the last step of each metric, and a tag with the number of
-resumes. So either process may be killed at any moment.
+What is left follows from the store: the last step of each metric in it. So either process may be
+killed at any moment.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import json
 import logging
 import os
 import posixpath
@@ -19,7 +18,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,9 +44,7 @@ _MAX_METRICS = 1000  # these four are MLflow's limits, per request and per entit
 _MAX_PARAMS = 100
 _MAX_VALUE = 6000
 _MAX_NAME = 250
-_SQLITE: Final = "sqlite:///"
 _KEY: Final = "hooktrainer.log"
-_REWINDS: Final = "hooktrainer.rewinds"
 _ATTEMPTS: Final = 3
 _FOLDERS: Final = {"texts": ".txt", "images": ".png", "videos": ".gif"}
 
@@ -69,7 +66,7 @@ class Sender:
         self._reached: dict[str, int] | None = None  # None: not compared with the rows yet
         self._bytes = 0
         self._hparams: dict[str, Any] = {}
-        self._files: dict[str, int] | None = None
+        self._files: dict[str, int] = {}
         self._attempts: dict[str, int] = {}
 
     def send_some(self) -> int:
@@ -105,8 +102,8 @@ class Sender:
     def _open(self) -> None:
         from mlflow import MlflowClient
 
-        self._hparams, self._files, self._reached, self._bytes = {}, None, None, 0
-        with _quiet(), _store_lock(self._store):
+        self._hparams, self._files, self._reached, self._bytes = {}, {}, None, 0
+        with _quiet():
             self._client = client = MlflowClient(tracking_uri=self._store)
             found = self._note["run_id"]
             if found is None or not self._is_active(found):
@@ -118,57 +115,10 @@ class Sender:
                     self._experiment_id(client),
                     start_time=self._note["started"],
                     run_name=self._note["run_name"],
-                    tags={
-                        **self._note["tags"],
-                        _KEY: self._note["key"],
-                        _REWINDS: str(len(self._note["rewinds"])),
-                    },
+                    tags={**self._note["tags"], _KEY: self._note["key"]},
                 )
                 found = run.info.run_id
         self._run_id = found
-
-    def _compare(self, size: int) -> dict[str, int]:
-        """Apply resumes to the store, then return the last step of each metric in it."""
-        data = self._client.get_run(self._run_id).data
-        reached = {metric.key: int(metric.step) for metric in data.to_proto().metrics}
-        rewinds = self._note["rewinds"]
-        known = data.tags.get(_REWINDS, "0")
-        pending = rewinds[int(known) if known.isdecimal() else 0 :]
-        if not pending:
-            return reached
-        kept = dict[str, int]()
-        for step, raw, _ in self._read_rows(0, min(size, *pending))[0]:
-            name = self._name(raw)
-            kept[name] = max(step, kept.get(name, step))
-        beyond = {name: kept.get(name, -1) for name in reached}
-        beyond = {name: step for name, step in beyond.items() if reached[name] > step}
-        if self._note["run_id"] == self._run_id:  # it has metrics of another run, too
-            beyond = {name: step for name, step in beyond.items() if name in kept}
-        if beyond and self._take_back(beyond):
-            reached |= beyond
-        elif beyond:
-            log.warning(
-                "MLflow run %s reaches step %d, beyond the checkpoint. %s cannot remove metrics: "
-                "they stay, and are not written again up to there.",
-                self._run_id,
-                max(reached[name] for name in beyond),
-                self.uri,
-            )
-        self._client.set_tag(self._run_id, _REWINDS, str(len(rewinds)))
-        return reached
-
-    def _take_back(self, kept: Mapping[str, int]) -> bool:
-        """Remove the metrics after the kept steps; return whether the store allows it."""
-        import sqlite3
-
-        if not self._store.startswith(_SQLITE):
-            return False
-        try:
-            _delete_after(_database(self._store), str(self._run_id), kept)
-        except sqlite3.Error as error:
-            log.warning("MLflow's SQLite store refused to forget metrics: %s", error)
-            return False
-        return True
 
     def _is_active(self, run_id: str) -> bool:
         from mlflow.exceptions import MlflowException
@@ -202,17 +152,11 @@ class Sender:
         from mlflow.exceptions import MlflowException
 
         name = self._note["experiment"]
+        place = {"artifact_location": self._note["artifact_location"]}
         found = client.get_experiment_by_name(name)
-        if found is None:
-            try:
-                return client.create_experiment(
-                    name, artifact_location=self._note["artifact_location"]
-                )
-            except MlflowException:  # another process was first
-                found = client.get_experiment_by_name(name)
-                if found is None:
-                    raise
-        return found.experiment_id
+        with contextlib.suppress(MlflowException):  # another process was first
+            return client.create_experiment(name, **place) if found is None else found.experiment_id
+        return client.get_experiment_by_name(name).experiment_id
 
     # -- Sending ---------------------------------------------------------------------------------
 
@@ -226,8 +170,9 @@ class Sender:
         if [file.st_ino, file.st_mtime_ns] == self._note["others"] or not file.st_size:
             return 0
         if self._reached is None:
-            self._reached = self._compare(file.st_size)
-        rows, end = self._read_rows(self._bytes, _CHUNK)
+            stored = self._client.get_run(self._run_id).data.to_proto().metrics
+            self._reached = {metric.key: int(metric.step) for metric in stored}
+        rows, end = self._next_rows()
         now = int(time.time() * 1000)
         metrics = []
         for step, raw, value in rows:
@@ -239,20 +184,20 @@ class Sender:
         self._bytes = end
         return len(rows)
 
-    def _read_rows(self, start: int, size: int) -> tuple[list[tuple[int, str, float]], int]:
-        """Return the valid rows among `size` bytes from `start`, and the position after them."""
+    def _next_rows(self) -> tuple[list[tuple[int, str, float]], int]:
+        """Return the next valid rows, and the position after them."""
         with open_file(self._metrics, self.run) as raw:
-            raw.seek(start)
-            data = raw.read(size) or b""
-            if size >= _CHUNK and b"\n" not in data:
+            raw.seek(self._bytes)
+            data = raw.read(_CHUNK) or b""
+            if b"\n" not in data:
                 data += raw.readline()
         data = data[: data.rfind(b"\n") + 1]
         rows = []
-        for line in data.decode(errors="replace").split("\n"):
-            if line and line != HEADER.strip():
+        for line in data.decode(errors="replace").splitlines():
+            if line != HEADER.strip():
                 with contextlib.suppress(ValueError):
                     rows.append(parse_row(line))
-        return rows, start + len(data)
+        return rows, self._bytes + len(data)
 
     def _send_hparams(self, config: Mapping[str, Any]) -> None:
         from mlflow.entities import Param, RunTag
@@ -283,28 +228,17 @@ class Sender:
                 self._run_id = None
                 raise
             if len(entities) > 1:
-                middle = len(entities) // 2
-                self._send_entities(kind, entities[:middle])
-                self._send_entities(kind, entities[middle:])
+                for entity in entities:
+                    self._send_entities(kind, [entity])
             else:
                 log.warning("MLflow refuses %s, which is left out of it: %s", entities[0], error)
 
     def _send_files(self) -> int:
-        """Send texts, images and videos that the store does not have."""
-        written = self._written()
-        if self._files is None:
-            self._files = {}
-            if written and not self._note["rewinds"]:
-                with contextlib.suppress(Exception):  # not every store lists artifacts
-                    self._files = {name: written.get(name, 0) for name in self._artifacts()}
-        number = 0
-        for place, when in written.items():
-            if self._files.get(place) != when:
-                number += self._send_file(place, when)
-        return number
+        """Send texts, images and videos; after a restart again, which replaces them."""
+        changed = {p: when for p, when in self._written().items() if self._files.get(p) != when}
+        return sum(self._send_file(place, when) for place, when in changed.items())
 
     def _send_file(self, place: str, when: int) -> int:
-        assert self._files is not None
         folder = posixpath.dirname(place)
         try:
             self._client.log_artifact(self._run_id, str(self.run / place), folder)
@@ -334,13 +268,6 @@ class Sender:
                         found[file.relative_to(self.run).as_posix()] = entry.st_mtime_ns
         return dict(sorted(found.items()))
 
-    def _artifacts(self) -> list[str]:
-        found, folders = list[str](), list(_FOLDERS)
-        while folders:
-            for entry in self._client.list_artifacts(self._run_id, folders.pop()):
-                (folders if entry.is_dir else found).append(entry.path)
-        return found
-
     def _name(self, raw: str) -> str:
         if raw not in self._names:
             self._names[raw] = _clean(raw, self._names.values())
@@ -357,32 +284,9 @@ def _clean(name: str, taken: Collection[str]) -> str:
     return clean
 
 
-def _database(uri: str) -> str:
-    return uri[len(_SQLITE) :].split("?", 1)[0]
-
-
 def _is_refusal(error: Exception) -> bool:
     """Return whether the server refuses the content of a request."""
     return getattr(error, "error_code", None) in ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")
-
-
-def _delete_after(database: str, run_id: str, kept: Mapping[str, int]) -> None:
-    """Delete metrics after a step, by name, from an MLflow SQLite store."""
-    import sqlite3
-
-    with contextlib.closing(sqlite3.connect(database, timeout=30)) as store, store:
-        store.executemany(
-            "DELETE FROM metrics WHERE run_uuid = ? AND key = ? AND step > ?",
-            [(run_id, name, step) for name, step in kept.items()],
-        )
-        store.execute("DELETE FROM latest_metrics WHERE run_uuid = ?", (run_id,))
-        store.execute(
-            "INSERT INTO latest_metrics (key, value, timestamp, step, is_nan, run_uuid) "
-            "SELECT key, value, max(timestamp), step, is_nan, run_uuid FROM metrics AS m "
-            "WHERE run_uuid = ? AND step = (SELECT max(step) FROM metrics "
-            "WHERE run_uuid = m.run_uuid AND key = m.key) GROUP BY key",
-            (run_id,),
-        )
 
 
 @contextlib.contextmanager
@@ -400,22 +304,6 @@ def sending_lock(run: Path) -> Iterator[bool]:
         yield free
     finally:
         os.close(fd)
-
-
-@contextlib.contextmanager
-def _store_lock(uri: str) -> Iterator[None]:
-    """Lock a SQLite store while opening it, since the first process creates its tables."""
-    if not uri.startswith(_SQLITE):
-        yield
-        return
-    import fcntl
-
-    place = Path(_database(uri)).parent
-    place.mkdir(parents=True, exist_ok=True)
-    with open(open_to_lock(place / ".mlflow.lock"), "wb") as file:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @contextlib.contextmanager
@@ -443,7 +331,7 @@ def reason(error: BaseException) -> str:
     return line if len(line) <= 200 else f"{line[:200]} …"
 
 
-def send_until_finished(sender: Sender, finish: threading.Event, say: Callable[..., None]) -> bool:
+def send_until_finished(sender: Sender, finish: threading.Event) -> bool:
     """Send until `finish` is set and nothing is left; return whether all was sent."""
     is_failing, pause = False, _FIRST_PAUSE
     while True:
@@ -455,10 +343,12 @@ def send_until_finished(sender: Sender, finish: threading.Event, say: Callable[.
                 return True
         except Exception as error:
             if not is_failing:
-                say(
-                    ok=False,
-                    text=f"{sender.uri} cannot be written to ({reason(error)}). What is logged is "
-                    f"kept in {sender.run} and sent when it can be.",
+                log.warning(
+                    "%s cannot be written to (%s). What is logged is kept in %s and sent when it "
+                    "can be.",
+                    sender.uri,
+                    reason(error),
+                    sender.run,
                 )
             is_failing = True
             if was_last:
@@ -467,7 +357,7 @@ def send_until_finished(sender: Sender, finish: threading.Event, say: Callable[.
             pause = min(2 * pause, _LONGEST_PAUSE)
         else:
             if is_failing:
-                say(ok=True, text=f"{sender.uri} can be written to again.")
+                log.warning("%s can be written to again.", sender.uri)
                 is_failing, pause = False, _FIRST_PAUSE
             if not number:
                 finish.wait(_POLL)
@@ -481,37 +371,21 @@ def bound_requests() -> str:
 
 def main() -> None:
     """Send the given run until standard input ends the process."""
-    # What is printed by anything else must not get among the messages for the parent.
-    words = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    # What is printed by anything else must not get among the warnings for the parent.
+    warnings = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    log.addHandler(logging.StreamHandler(warnings))
     finish = threading.Event()
     end_with_parent(on_input=finish.set)
     bound_requests()
     run, done = Path(sys.argv[1]), False
-
-    def say(*, ok: bool | None, text: str) -> None:
-        print(json.dumps({"ok": ok, "text": text}), file=words, flush=True)
-
-    log.addHandler(_ForwardWarnings(say))
     while not finish.is_set():
         with sending_lock(run) as free:
             if free:
-                sender = Sender(run, os.environ.get(ADDRESS))
-                done = send_until_finished(sender, finish, say)
+                done = send_until_finished(Sender(run, os.environ.get(ADDRESS)), finish)
                 break
         finish.wait(0.2)
     os._exit(0 if done else 1)  # whatever threads the client has begun
-
-
-class _ForwardWarnings(logging.Handler):
-    """Passes warnings to the training process."""
-
-    def __init__(self, say: Callable[..., None]) -> None:
-        super().__init__(logging.WARNING)
-        self._say = say
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._say(ok=None, text=record.getMessage())
 
 
 if __name__ == "__main__":

@@ -144,10 +144,7 @@ class GuardedSink(Sink):
         """Write one record, unless the sink has failed."""
         if self.failure is None:
             self._step = event.step
-            try:
-                self.sink.write(event)
-            except Exception as error:
-                self.disable(error)
+        self._attempt(self.sink.write, event)
 
     def write_scalars(self, event: Scalars) -> None:
         """Write the metric values of one step, unless the sink has failed."""
@@ -163,25 +160,18 @@ class GuardedSink(Sink):
 
     def close(self, status: str = "finished") -> None:
         """Close the sink, even a disabled one."""
-        try:
-            self.sink.close(status)
-        except Exception as error:
-            self.disable(error)
+        self._attempt(self.sink.close, status, always=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the last good write."""
         self.flush()
-        try:
-            return self.sink.state_dict()
-        except Exception as error:
-            self.disable(error)
-            return {}
+        return self._attempt(self.sink.state_dict, always=True) or {}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue at a saved position, and enable a failed sink again."""
         self.failure = None
         if state_dict:
-            self._attempt(lambda: self.sink.load_state_dict(state_dict))
+            self._attempt(self.sink.load_state_dict, state_dict)
 
     def state_at(self, step: int) -> dict[str, Any]:
         """Return the position after `step`, without calling the destination."""
@@ -213,12 +203,13 @@ class GuardedSink(Sink):
                 error,
             )
 
-    def _attempt(self, action: Callable[[], None]) -> None:
-        if self.failure is None:
+    def _attempt(self, method: Callable[..., Any], *args: Any, always: bool = False) -> Any:
+        if always or self.failure is None:
             try:
-                action()
+                return method(*args)
             except Exception as error:
                 self.disable(error)
+        return None
 
     def __repr__(self) -> str:
         return repr(self.sink)

@@ -1,9 +1,9 @@
 """TensorBoard event files that can be rewound to a checkpoint.
 
-A run writes one stream in segments, one file per process. A resume truncates the checkpoint's
-segment to the saved length, empties later ones and begins a new one, so that the files hold every
-step once. A TensorBoard that has read beyond the checkpoint drops those events when it finds the
-new file. Appending to the truncated file instead would leave it stuck inside a record.
+A run writes one file per process. A resume truncates the checkpoint's file to the saved length,
+empties later ones and begins a new one, whose first event says from which step on earlier ones do
+not count: so TensorBoard drops what it has read beyond the checkpoint. Appending to the truncated
+file instead would leave it stuck inside a record.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from ..base.plain import flatten_config, to_yaml
 from ..base.untrusted import open_file
 from ..base.words import shell_word
 from . import media
-from .append_file import AppendFile
-from .sink import Histogram, HParams, Image, LogPlace, Scalars, Sink, Text, Video, log, set_aside
+from .append_file import AppendFile, cut
+from .sink import Histogram, HParams, Image, LogPlace, Scalars, Sink, Text, Video, set_aside
 
-_MARK: Final = ".hooktrainer."
+_PREFIX: Final = "events.out.tfevents."
+_MARK: Final = ".hooktrainer"
 _BUFFER_BYTES: Final = 1 << 18
 
 
@@ -53,10 +54,7 @@ class TensorBoardSink(Sink):
         super().__init__()
         self.directory = directory
         self.run_name = run_name
-        self._stream = f"{int(time.time()):010d}"
-        self._segment = -1
         self._file: AppendFile | None = None
-        self._position: dict[str, Any] = {"segment": -1, "bytes": 0, "crc32": 0}
         self._pending = io.BytesIO()
         self._started = False
         self._purge_from: int | None = None
@@ -84,12 +82,15 @@ class TensorBoardSink(Sink):
             name: value if isinstance(value, (bool, int, float, str)) else str(value)
             for name, value in flatten_config(event.config).items()
         }
-        self._add_text("config", f"```yaml\n{config}```", event.step)
+        self.write_text(Text("config", f"```yaml\n{config}```", event.step))
         self._add(hparams_pb(known, trial_id=self.run_name).value, event.step)
 
     def write_text(self, event: Text) -> None:
         """Write a text; TensorBoard renders Markdown."""
-        self._add_text(event.name, event.text, event.step)
+        from torch.utils.tensorboard import summary
+
+        make: Any = summary.text
+        self._add(make(event.name, event.text).value, event.step)
 
     def write_image(self, event: Image) -> None:
         """Write an image as PNG."""
@@ -114,13 +115,8 @@ class TensorBoardSink(Sink):
             return
         self._pending = io.BytesIO()
         if self._file is None:
-            self._file = self._next_segment()
+            self._file = self._begin_file()
         self._file.write(data)
-        self._position = {
-            "segment": self._segment,
-            "bytes": self._file.size,
-            "crc32": self._file.crc32,
-        }
 
     def sync(self) -> None:
         """Flush to the disk."""
@@ -137,52 +133,30 @@ class TensorBoardSink(Sink):
                 self._file.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the stream, segment, length and CRC-32 of the current file, and the last step."""
+        """Return the name and the length of the current file, the last step and configuration."""
         self.flush()
-        return {
-            "stream": self._stream,
-            **self._position,
-            "step": self._step,
-            "config": self._config,
-        }
+        size = 0 if self._file is None else self._file.size
+        return {**self.state_at(self._step), "bytes": size}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Rewind the stream to the saved position.
-
-        If the files have changed, as after a power loss, the events up to the saved step are kept,
-        with a warning.
-        """
+        """Rewind the files to the saved position."""
         if self._file is not None:
             self._file.close()
         self._file, self._pending, self._started = None, io.BytesIO(), True
-        self._stream = state_dict["stream"]
-        self._step = state_dict["step"]
-        self._config = state_dict["config"]
-        self._position = {key: state_dict[key] for key in ("segment", "bytes", "crc32")}
-        segment = self._position["segment"]
-        self._purge_from = self._step + 1 if segment >= 0 else 0
-        found = self._segments()
-        self._segment = max([segment, *found])
-        cut = AppendFile(self._path(segment))
-        size = self._position["bytes"]
-        exact = segment < 0 or (size is not None and cut.rewind(size, self._position["crc32"]))
-        for number, path in found.items():
-            if number > segment or path.stat().st_size == 0:
-                _empty(path)
-            elif not exact:
-                AppendFile(path).replace(_events_up_to(path.read_bytes(), self._step))
-        if not exact:
-            log.warning(
-                "%s does not hold what the checkpoint knew: continuing after the events up to "
-                "step %d that are there.",
-                self.directory,
-                self._step,
-            )
+        self._step, self._config = state_dict["step"], state_dict["config"]
+        name, size = state_dict["file"], state_dict["bytes"]
+        self._purge_from = self._step + 1 if name else 0
+        for path in self._files():
+            if path.name > name:
+                # Not removed, since TensorBoard's slow loader stops at a file that vanishes.
+                cut(path, 0)
+            elif path.name == name and size is not None:
+                cut(path, min(size, path.stat().st_size))
 
     def state_at(self, step: int) -> dict[str, Any]:
-        """Return a position by stream, segment and step."""
-        position = {**self._position, "bytes": None, "step": step, "config": self._config}
-        return {"stream": self._stream, **position}
+        """Return a position by file and step."""
+        name = "" if self._file is None else self._file.path.name
+        return {"file": name, "bytes": None, "step": step, "config": self._config}
 
     def after_fork(self) -> None:
         """Drop the parent's events and file."""
@@ -196,19 +170,11 @@ class TensorBoardSink(Sink):
     def _add(self, values: Any, step: int) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.record_writer import RecordWriter
 
-        event = Event(wall_time=time.time(), step=step, summary=Summary(value=values))
-        RecordWriter(self._pending).write(event.SerializeToString())
-        self._step = step
+        _record(self._pending, Event(step=step, summary=Summary(value=values)))
+        self._step = max(self._step, step)
         if self._pending.tell() >= _BUFFER_BYTES:
             self.flush()
-
-    def _add_text(self, name: str, content: str, step: int) -> None:
-        from torch.utils.tensorboard import summary
-
-        make: Any = summary.text
-        self._add(make(name, content).value, step)
 
     def _add_picture(self, name: str, encoded: bytes, shape: tuple[int, ...], step: int) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -219,26 +185,22 @@ class TensorBoardSink(Sink):
         )
         self._add([Summary.Value(tag=name, image=image)], step)
 
-    def _next_segment(self) -> AppendFile:
+    def _begin_file(self) -> AppendFile:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-        from tensorboard.summary.writer.record_writer import RecordWriter
 
         if not self._started:
-            set_aside(sorted(self.directory.glob(f"events.out.tfevents.*{_MARK}*")))
+            set_aside(self._files())
             self._started = True
         header = io.BytesIO()
-        version = Event(wall_time=time.time(), file_version="brain.Event:2")
-        RecordWriter(header).write(version.SerializeToString())
+        _record(header, Event(file_version="brain.Event:2"))
         if self._purge_from is not None:
-            mark = Event(
-                wall_time=time.time(),
-                step=self._purge_from,
-                session_log=SessionLog(status=SessionLog.START),
-            )
-            RecordWriter(header).write(mark.SerializeToString())
+            start = SessionLog(status=SessionLog.START)
+            _record(header, Event(step=self._purge_from, session_log=start))
+        number = max([0, *(int(path.name.split(".")[3]) for path in self._files())])
         while True:
-            self._segment += 1
-            file = AppendFile(self._path(self._segment), exclusive=True)
+            number += 1
+            path = self.directory / f"{_PREFIX}{number:010d}{_MARK}"
+            file = AppendFile(path, exclusive=True)
             try:
                 file.write(header.getvalue())
             except FileExistsError:  # a copy of this logger, in another process, was first
@@ -246,12 +208,8 @@ class TensorBoardSink(Sink):
             self._purge_from = None
             return file
 
-    def _path(self, segment: int) -> Path:
-        return self.directory / f"events.out.tfevents.{self._stream}{_MARK}{segment:04d}"
-
-    def _segments(self) -> dict[int, Path]:
-        found = self.directory.glob(f"events.out.tfevents.{self._stream}{_MARK}*")
-        return {int(path.name.rsplit(".", 1)[1]): path for path in sorted(found)}
+    def _files(self) -> list[Path]:
+        return sorted(self.directory.glob(f"{_PREFIX}*{_MARK}"))
 
     def __getstate__(self) -> dict[str, Any]:
         self.flush()
@@ -261,14 +219,24 @@ class TensorBoardSink(Sink):
         return f"tensorboard: {self.directory}"
 
 
+def _record(file: io.BytesIO, event: Any) -> None:
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    event.wall_time = time.time()
+    RecordWriter(file).write(event.SerializeToString())
+
+
 def read_scalars(directory: str | Path) -> dict[str, list[tuple[int, float]]]:
-    """Read every scalar of a directory's event files, without sampling or purging.
+    """Read every scalar of a directory's event files, without what later files have taken back.
 
     A torn or damaged record ends its file.
     """
     series: dict[str, list[tuple[int, float]]] = {}
-    for path in sorted(Path(directory).glob("events.out.tfevents.*")):
+    for path in sorted(Path(directory).glob(f"{_PREFIX}*")):
         for event in read_events(path)[0]:
+            if event.HasField("session_log"):
+                kept = {t: [p for p in points if p[0] < event.step] for t, points in series.items()}
+                series = {tag: points for tag, points in kept.items() if points}
             for value in event.summary.value:
                 if value.HasField("simple_value"):
                     series.setdefault(value.tag, []).append((event.step, value.simple_value))
@@ -285,7 +253,7 @@ def read_events(path: Path) -> tuple[list[Any], bool]:
     events, read = [], 0
     for record in _records(data):
         try:
-            events.append(Event.FromString(_payload(record)))
+            events.append(Event.FromString(record[12:-4]))
         except DecodeError:
             break
         read += len(record)
@@ -301,22 +269,3 @@ def _records(data: bytes) -> Iterator[bytes]:
             return
         yield data[start:end]
         start = end
-
-
-def _payload(record: bytes) -> bytes:
-    return record[12:-4]
-
-
-def _events_up_to(data: bytes, step: int) -> bytes:
-    from tensorboard.compat.proto.event_pb2 import Event
-
-    return b"".join(r for r in _records(data) if Event.FromString(_payload(r)).step <= step)
-
-
-def _empty(path: Path) -> None:
-    # Emptied rather than removed, since TensorBoard's slow loader stops at a file that vanishes;
-    # the next resume removes it.
-    if path.stat().st_size:
-        AppendFile(path).rewind(0, 0)
-    else:
-        path.unlink()

@@ -86,11 +86,11 @@ def test_an_edited_file_keeps_its_rows_up_to_the_checkpoint(tmp_path, caplog):
     first.log_scalar("x", 1.0, 10)
     state = first.state_dict()
     path = tmp_path / "metrics.csv"
-    path.write_text("step,name,value\n10,x,5.0\n20,x,6.0\n")
+    path.write_text("step,name,value\n10,long,5.0\n20,x,6.0\n")
     second = logger_at(tmp_path)
     second.load_state_dict(state)
     second.close()
-    assert read_csv(tmp_path) == {"x": [(10, 5.0)]}
+    assert read_csv(tmp_path) == {"long": [(10, 5.0)]}
     assert "metrics.csv" in caplog.text
 
 

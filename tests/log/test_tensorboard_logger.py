@@ -113,13 +113,6 @@ def test_resume_shows_every_step_once(tmp_path, times):
     assert read_scalars(tmp_path) == {"x": expected}
 
 
-def test_emptied_files_are_removed_at_the_next_resume(tmp_path):
-    logger = killed_and_resumed(tmp_path, times=3)
-    logger.log_scalar("x", 10.0, 10)
-    logger.load_state_dict(logger.state_dict())
-    assert all(path.stat().st_size for path in tmp_path.iterdir())
-
-
 def test_tensorboard_drops_events_removed_by_a_resume(tmp_path):
     logger = logger_at(tmp_path)
     logger.log_scalar("x", 1.0, 1)
