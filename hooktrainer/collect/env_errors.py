@@ -35,18 +35,16 @@ def explain_env_errors(
         raise MissingPackageError(
             f"the environment needs a package that is not installed: {_line(source, error)}"
         ) from error
-    except ImportError as error:
+    except (ImportError, AttributeError) as error:
         if not isinstance(source, EnvSpec):
             raise
-        raise MissingPackageError(
-            f"{source.id} cannot be made: {error}{_install(source.id)}", name=error.name
-        ) from error
-    except AttributeError as error:
-        if not isinstance(source, EnvSpec) or package_of(source.id) is None:
+        package, is_import = package_of(source.id), isinstance(error, ImportError)
+        if package is None and not is_import:
             raise
+        fit = "" if is_import else ". Do the versions of its packages fit? This is known to work"
+        install = f": pip install '{package.install}'" if package else ""
         raise MissingPackageError(
-            f"{source.id} cannot be made: {error}. Do the versions of its packages go together? "
-            f"This is known to do{_install(source.id)}"
+            f"{source.id} cannot be made: {error}{fit}{install}", name=error.name
         ) from error
     except TypeError as error:
         refused = re.search(r"unexpected keyword argument '(\w+)'", str(error))
@@ -66,26 +64,21 @@ def check_made(made: Any, who: str) -> None:
     """Refuse what is no environment of Gymnasium, with what takes it instead."""
     if isinstance(made, gym.Env):
         return
+    what = "not a gymnasium.Env: give an environment id, or a function that builds one"
     if isinstance(made, gym.vector.VectorEnv) or is_envpool(made):
+        what = "which is several: build one and pass num_envs; VectorCollector takes it as env"
+    elif hasattr(made, "agent_iter"):
         what = (
-            "which is several environments. Build one, with gymnasium.make, and say how many by "
-            "num_envs; VectorCollector also takes such an object itself as env"
+            "whose agents act in turns (PettingZoo's AEC): give its parallel_env to mappo or qmix"
         )
-    elif hasattr(made, "possible_agents") and not hasattr(made, "agent_iter"):
-        what = "which has several agents: AgentsCollector takes it, and mappo, ippo, vdn and qmix"
     elif hasattr(made, "possible_agents"):
-        what = (
-            "whose agents act in turns (PettingZoo's AEC), which nothing here is for: give its "
-            "parallel_env, or aec_to_parallel of it, to mappo, ippo, vdn or qmix"
-        )
+        what = "which has several agents: AgentsCollector, mappo, ippo, vdn and qmix take it"
     elif kind_of(made) is not None:
         what = (
             "which steps tensors: WorldCollector takes it, and algorithms a function that makes it"
         )
-    else:
-        what = "not a gymnasium.Env: give an environment id, or a function that builds one"
-        if any(base.__module__.split(".")[0] == "gym" for base in type(made).__mro__):
-            what = "of the old Gym: derive it from gymnasium.Env"
+    elif any(base.__module__.split(".")[0] == "gym" for base in type(made).__mro__):
+        what = "of the old Gym: derive it from gymnasium.Env"
     raise ConfigError(f"{who} a {type(made).__name__}, {what}.")
 
 
@@ -95,11 +88,6 @@ def _line(source: Any, error: Exception) -> str:
         return f"pip install '{package.install}'"
     extra = re.search(r"gymnasium\[([\w-]+)\]", str(error))
     return f"pip install 'hooktrainer[{extra[1]}]'" if extra and extra[1] in _OURS else str(error)
-
-
-def _install(env_id: str) -> str:
-    package = package_of(env_id)
-    return f": pip install '{package.install}'" if package else ""
 
 
 def _what_it_takes(spec: EnvSpec, name: str) -> str:

@@ -50,24 +50,25 @@ def check_info_keys(keys: Any, observation: Iterable[str] = ()) -> InfoKeys:
 def check_info(keys: InfoKeys, info: Mapping[str, Any], is_last: bool, name: str) -> None:
     """Refuse what is no number and, at an episode's end, a key that is not there."""
     for key in keys:
-        if key in info:
-            number(key, info[key], name)
-        elif is_last:
-            raise ConfigError(missing(key, info, name))
+        _value(key, info, is_last, name)
 
 
 def write_infos(
     keys: InfoKeys, row: Row, infos: Sequence[Mapping[str, Any]], names: Sequence[str]
 ) -> None:
-    """Write what scalar environments say."""
+    """Write the infos of scalar environments; `row` says whose episodes ended."""
+    ended = row.terminated | row.truncated
     for key, column in zip(keys, row.info, strict=True):
         for i, info in enumerate(infos):
-            if key in info:
-                column[i] = number(key, info[key], names[i])
-            elif row.terminated[i] or row.truncated[i]:
-                raise ConfigError(missing(key, info, names[i]))
-            else:
-                column[i] = np.nan
+            column[i] = _value(key, info, ended[i], names[i])
+
+
+def _value(key: str, info: Mapping[str, Any], is_last: bool, name: str) -> Any:
+    if key in info:
+        return number(key, info[key], name)
+    if is_last:
+        raise ConfigError(missing(key, info, name))
+    return np.nan
 
 
 def write_vector_info(
@@ -84,12 +85,12 @@ def write_vector_info(
     if which is not None:
         ended &= which
     for key, column in zip(keys, row.info, strict=True):
-        values = _column(key, info, len(column), name)
+        values, given = _column(key, info, len(column), name)
         if final is not None:
-            values[ended] = _column(key, final, len(column), name)[ended]
-        source = info if final is None else final
-        if np.isnan(values[ended]).any() and not _all_gave(key, source, ended):
-            raise ConfigError(missing(key, source, name))
+            last, given = _column(key, final, len(column), name)
+            values[ended] = last[ended]
+        if not given[ended].all():
+            raise ConfigError(missing(key, info if final is None else final, name))
         column[...] = values if which is None else np.where(which, values, column)
 
 
@@ -128,26 +129,20 @@ def missing(key: str, info: Mapping[str, Any], name: str) -> str:
     )
 
 
-def _column(key: str, info: Mapping[str, Any], count: int, name: str) -> Array:
-    """The numbers of one key, float32 ``[count]``; NaN for those who gave none."""
+def _column(key: str, info: Mapping[str, Any], count: int, name: str) -> tuple[Array, Array]:
+    """The numbers of one key, float32 ``[count]``, NaN for those who gave none; and who did."""
     found = np.full(count, np.nan, np.float32)
     if key not in info:
-        return found
-    values, given = np.asarray(info[key]), info.get(f"_{key}")
+        return found, np.zeros(count, bool)
+    values, given = np.asarray(info[key]), np.asarray(info.get(f"_{key}", np.ones(count)), bool)
     if not values.ndim or len(values) != count:
         raise ConfigError(
             f"info_keys: info[{key!r}] of {name} is {info[key]!r:.60}: a vector environment has "
             f"to give an array of one number for each of its {count}."
         )
-    which = np.ones(count, bool) if given is None else np.asarray(given, bool)
     if values.dtype.kind in "biuf" and values.size == count:
-        found[which] = values.reshape(count)[which]
+        found[given] = values.reshape(count)[given]
     else:
-        for i in np.flatnonzero(which):
+        for i in np.flatnonzero(given):
             found[i] = number(key, values[i], name)
-    return found
-
-
-def _all_gave(key: str, info: Mapping[str, Any], which: Array) -> bool:
-    given = info.get(f"_{key}")
-    return key in info and (given is None or bool(np.asarray(given)[which].all()))
+    return found, given

@@ -134,10 +134,10 @@ class Robots:
     ("env", "instead"),
     [
         (Turns, "act in turns.* parallel_env"),
-        (type("Parallel", (), {"possible_agents": ()}), "AgentsCollector takes it, and mappo"),
+        (type("Parallel", (), {"possible_agents": ()}), "AgentsCollector, mappo"),
         (
             lambda: gym.make_vec("CartPole-v1", 2),
-            "several environments. Build one, with gymnasium.m",
+            "is several: build one",
         ),
         (lambda: Robots(), "WorldCollector"),
         (object, "give an environment id, or a function that builds one"),
