@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from . import output
 from .arguments import Flag, OptionalRun, Seconds
 
 if TYPE_CHECKING:
-    from ..show.report import MetricsTail, RunSummary
+    from ..show.report import Curve, RunSummary
 
 
 _BAR = 40
@@ -49,19 +50,24 @@ def watch(
         once: print the current state, and exit
         interval: seconds between two looks, by default 0.5
     """
-    from ..show.report import MetricsTail, summarize
+    from ..show.report import read_curves, summarize
 
     if not interval > 0:
         raise ConfigError(f"--interval {interval}: give a positive number of seconds.")
     place = _newest(run)
     width = None if sys.stdout.isatty() else 100
     screen = Console(highlight=False, markup=False, emoji=False, width=width)
-    tail = MetricsTail(place.metrics)
+    known: dict[int, Mapping[str, Curve]] = {}  # the curves by the size of the file
 
     def look() -> tuple[RunSummary, RenderableType]:
-        tail.update()
         summary = summarize(place, metric=None)
-        return summary, frame(summary, tail, None if once else screen.height)
+        size = place.metrics.stat().st_size if place.metrics.is_file() else 0
+        if size not in known:
+            known.clear()
+            with suppress(ConfigError, ValueError):
+                known[size] = read_curves(place)
+        rows = None if once else screen.height
+        return summary, frame(summary, known.get(size, {}), rows)
 
     summary, picture = look()
     ended = summary.status != "running"
@@ -84,7 +90,9 @@ def watch(
     return _code(summary)
 
 
-def frame(summary: RunSummary, tail: MetricsTail, rows: int | None = None) -> RenderableType:
+def frame(
+    summary: RunSummary, curves: Mapping[str, Curve], rows: int | None = None
+) -> RenderableType:
     """Draw the state of a run in a number of lines, by default unlimited."""
     head = Text()
     head.append(printable(summary.experiment or summary.path), style="bold")
@@ -92,15 +100,15 @@ def frame(summary: RunSummary, tail: MetricsTail, rows: int | None = None) -> Re
     head.append(" · ")
     head.append(printable(summary.status), style=_COLOR.get(summary.status, "bold red"))
     head.append(f" · {printable(summary.path)}", style="dim")
-    parts: list[RenderableType] = [head, _progress(summary, tail)]
+    parts: list[RenderableType] = [head, _progress(summary, curves)]
     if note := _note(summary):
         parts.append(note)
-    values = tail.latest or summary.metrics
+    values = _latest(curves) or summary.metrics
     times = {name[5:]: value for name, value in values.items() if name.startswith("time/")}
     phases = _phases(times) if times.get("step") else None
     room = None if rows is None else max(4, rows - 8 - (phases.row_count + 5 if phases else 0))
     if any(not name.startswith("time/") for name in values):
-        parts += ["", _metrics(values, tail, room)]
+        parts += ["", _metrics(values, curves, room)]
     if phases:
         parts += ["", phases]
     return Group(*parts)
@@ -113,9 +121,9 @@ _COLOR = {
 }
 
 
-def _progress(summary: RunSummary, tail: MetricsTail) -> RenderableType:
+def _progress(summary: RunSummary, curves: Mapping[str, Curve]) -> RenderableType:
     line = Text()
-    fps = tail.latest.get("time/fps", summary.metrics.get("time/fps"))
+    fps = {**summary.metrics, **_latest(curves)}.get("time/fps")
     if summary.total_frames:
         part = min(1.0, summary.frames / summary.total_frames)
         full = round(part * _BAR)
@@ -134,6 +142,10 @@ def _progress(summary: RunSummary, tail: MetricsTail) -> RenderableType:
     return line
 
 
+def _latest(curves: Mapping[str, Curve]) -> dict[str, float]:
+    return {name: float(curve.values[-1]) for name, curve in curves.items() if len(curve.values)}
+
+
 def _note(summary: RunSummary) -> RenderableType | None:
     age = "" if summary.updated is None else output.duration(time.time() - summary.updated)
     if summary.status == "died":
@@ -150,7 +162,7 @@ def _note(summary: RunSummary) -> RenderableType | None:
     return None
 
 
-def _metrics(values: Mapping[str, float], tail: MetricsTail, room: int | None) -> Table:
+def _metrics(values: Mapping[str, float], curves: Mapping[str, Curve], room: int | None) -> Table:
     from ..show.report.terminal import sparkline
 
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -162,7 +174,7 @@ def _metrics(values: Mapping[str, float], tail: MetricsTail, room: int | None) -
     names = [name for name in values if not name.startswith("time/")]
     names.sort(key=lambda n: (_FIRST.index(n) if n in _FIRST else len(_FIRST), n.split("/")[0]))
     for name in names[:room]:
-        curve = [value for _, value in tail.curves.get(name, [])]
+        curve = curves[name].values.tolist() if name in curves else []
         table.add_row(
             Text(printable(name)),
             output.number(values[name]),

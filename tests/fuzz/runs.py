@@ -23,7 +23,7 @@ from hooktrainer.log.csv import read_csv
 from hooktrainer.log.sink import Scalars
 from hooktrainer.log.tensorboard import TensorBoardSink, read_scalars
 from hooktrainer.run.config import values_in
-from hooktrainer.show.report import MetricsTail, comparison_page, group_runs, summarize
+from hooktrainer.show.report import comparison_page, group_runs, summarize
 from hooktrainer.store.run_dir import RunDir
 from hooktrainer.sweep import Sweep, SweepOptions
 from hooktrainer.sweep.page import importances, sweep_page, trial_rows
@@ -174,9 +174,7 @@ def _open_hooks(place: Path) -> Any:
 
 
 def _open_metrics(place: Path) -> Any:
-    tail = MetricsTail(place / "metrics.csv")
-    tail.update()
-    return [read_csv(place), tail.curves]
+    return [read_csv(place)]
 
 
 def _events() -> Files:

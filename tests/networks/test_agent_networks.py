@@ -17,10 +17,8 @@ from hooktrainer.networks import (
     EncodedMixer,
     JointEncoder,
     MonotonicMixer,
-    QNetwork,
     SumMixer,
     mlp,
-    orthogonal_init,
 )
 
 
@@ -39,14 +37,6 @@ def test_each_agent_has_parameters_of_its_own():
     out[:, :, 1].sum().backward()
     assert network.layers[0].weight.grad[0].abs().sum() == 0
     assert network.layers[0].weight.grad[1].abs().sum() > 0
-
-
-def test_orthogonal_layers_are_so_for_each_agent():
-    network = orthogonal_init(AgentMLP(3, 4, 4, (4,)), gain=2.0, output_gain=0.5)
-    for layer, gain in ((network.layers[0], 2.0), (network.layers[-1], 0.5)):
-        for weight in layer.weight:
-            torch.testing.assert_close(weight @ weight.T, gain**2 * torch.eye(4))
-        assert not layer.bias.any()
 
 
 @pytest.mark.parametrize("share", [True, False])
@@ -99,13 +89,6 @@ def test_the_policies_of_groups_act_together():
     with set_interaction_type(InteractionType.DETERMINISTIC):
         written = policy(batch)
         assert written["sheep", "action"].equal(policy.act(*inputs)["sheep", "action"])
-
-
-def test_values_of_actions_are_a_policy_too():
-    policy = AgentsPolicy({"agents": QNetwork(mlp(3, 4), [("agents", "observation")])})
-    seen = torch.randn(2, 5, 3)
-    values = policy.policies["agents"].evaluate(seen)
-    assert policy.act(seen)["agents", "action"].equal(values.argmax(-1))
 
 
 def test_mixers_add_or_mix_monotonically():

@@ -1,17 +1,8 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
 
 from hooktrainer.networks import mlp, orthogonal_init
-
-
-def test_layers():
-    network = mlp(3, 2, num_cells=(8, 4), activation_class=nn.ReLU)
-    kinds = [type(layer) for layer in network]
-    assert kinds == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
-    assert network(torch.zeros(5, 3)).shape == (5, 2)
-    assert [type(layer) for layer in mlp(3, 2, num_cells=())] == [nn.Linear]
 
 
 def test_orthogonal_init_has_the_gains_asked_for():

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
-from torch import nn
 
-from hooktrainer.networks import DiagonalGaussianPolicy, RunningNorm, mlp
+from hooktrainer.networks import RunningNorm
 
 
 def test_mean_and_variance_are_those_of_all_batches_together():
@@ -34,18 +31,3 @@ def test_large_offsets_do_not_lose_the_variance():
     for _ in range(100):
         norm.update(torch.tensor([[1e4 - 1], [1e4 + 1]], dtype=torch.float64))
     torch.testing.assert_close(norm.var, torch.ones(1, dtype=torch.float64))
-
-
-def test_a_policy_carries_it_in_its_state():
-    def build():
-        norm = RunningNorm(3)
-        return norm, DiagonalGaussianPolicy(nn.Sequential(norm, mlp(3, 2)), action_features=2)
-
-    norm, policy = build()
-    norm.update(torch.randn(50, 3) * 3 + 1)
-    _, other = build()
-    other.load_state_dict(copy.deepcopy(policy.state_dict()))
-    x = torch.randn(4, 3)
-    assert other.evaluate(x).equal(policy.evaluate(x))
-    # What acts while collecting is the same network.
-    torch.testing.assert_close(policy._infer(x), policy.evaluate(x).detach())

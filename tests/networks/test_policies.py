@@ -133,13 +133,6 @@ def test_impossible_out_keys_are_refused(out_keys):
         CategoricalPolicy(mlp(4, 2), out_keys=out_keys)
 
 
-def test_state_dicts_hold_parameters_only():
-    assert set(make("tanh").state_dict()) == {
-        f"network.{n}" for n in make("tanh").network.state_dict()
-    }
-    assert "distribution.log_std" in make("gaussian").state_dict()
-
-
 def test_a_mask_is_the_last_input():
     policy = CategoricalPolicy(mlp(4, 3), action_mask_key="action_mask")
     mask = torch.tensor([True, False, True]).expand(500, 3)

@@ -8,8 +8,6 @@ import pytest
 import torch
 from gymnasium import spaces
 from tensordict import TensorDict
-from tensordict.nn import InteractionType
-from tensordict.nn.probabilistic import set_interaction_type
 from torch import nn
 
 from hooktrainer.errors import ConfigError
@@ -86,14 +84,6 @@ def test_act_returns_what_is_written_into_a_tensordict_and_wants_the_hidden_stat
         explores.act(observation)
 
 
-def test_without_an_interval_the_noise_is_held_for_the_episode():
-    _, explores = make(interval=None)
-    matrix = torch.randn(2, 5, 2)
-    _, after, _ = step(explores, torch.randn(2, 3), matrix, torch.tensor([[10_000], [-1]]))
-    assert torch.equal(after[0], matrix[0])
-    assert not torch.isclose(after[1], matrix[1]).any()
-
-
 @EACH
 def test_its_variance_is_that_of_the_distribution(kind):
     policy, explores = make(1, -1.0, kind)
@@ -134,14 +124,6 @@ def test_log_probability_and_entropy_are_those_of_a_normal_distribution():
     torch.testing.assert_close(entropy, 2 * normal.entropy()[None])
     assert not distribution.estimates_entropy
     assert KINDS["squashed"]().estimates_entropy
-
-
-def test_the_best_action_has_no_noise():
-    policy, explores = make()
-    observation = torch.randn(4, 3)
-    with set_interaction_type(InteractionType.DETERMINISTIC):
-        action, *_ = step(explores, observation, torch.randn(4, 5, 2), torch.zeros(4, 1).long())
-        torch.testing.assert_close(action, policy.act(observation)["action"])
 
 
 def test_the_deviation_is_learned_and_its_features_are_not_by_way_of_it():

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from functools import partial
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -92,10 +89,6 @@ KINDS = {
     "with noise": (lambda: AdditiveGaussian(DeterministicPolicy(mlp(4, 2, (8,)), 2)), box_env),
     "q network": (lambda: QNetwork(mlp(4, 3, (8,))), Toy),
     "epsilon greedy": (lambda: EpsilonGreedy(QNetwork(mlp(4, 3, (8,)))), Toy),
-    "compiled": (
-        lambda: torch.compile(CategoricalPolicy(mlp(4, 3, (8,))), backend="eager"),
-        Toy,
-    ),
     "noise of the state": (lambda: state_dependent(), box_env),
     "torchrl": (torchrl_actor, box_env),
     "plain module": (lambda: nn.Sequential(nn.Linear(4, 2), nn.Tanh()), box_env),
@@ -272,16 +265,6 @@ def test_shapes_that_do_not_fit_are_named(reload):
         loaded(torch.zeros(4, requires_grad=True))
 
 
-def test_parts_of_different_batches_are_named(reload):
-    space = spaces.Dict({"a": spaces.Box(-1.0, 1.0, (2,)), "b": spaces.Box(-1.0, 1.0, (1,))})
-    policy = CategoricalPolicy(mlp(3, 3, ()), in_keys=["a", "b"])
-    loaded = reload(policy, partial(Toy, space))
-    one, three = np.zeros(2), np.zeros((3, 1))
-    with pytest.raises(ConfigError, match="differ: a is a single one, b is a batch of 3"):
-        loaded({"a": one, "b": three})
-    assert loaded({"a": np.zeros((3, 2)), "b": three}).shape == (3,)
-
-
 def test_what_cannot_be_saved_is_refused_with_the_reason(save):
     with pytest.raises(ConfigError, match=r"only a torch.nn.Module can be saved"):
         save(lambda observation: observation)
@@ -302,24 +285,6 @@ def test_what_cannot_be_saved_is_refused_with_the_reason(save):
 
     with pytest.raises(ConfigError, match=r"could not be run to be saved|acts differently"):
         save(Fickle(), box_env)
-
-
-def test_saving_leaves_policy_and_random_numbers_alone(save):
-    class Counts(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm = nn.BatchNorm1d(4)
-
-        def forward(self, observation):
-            return self.norm(observation)[:, :2]
-
-    policy = Counts().train()
-    before = copy.deepcopy(policy.state_dict())
-    state = torch.get_rng_state()
-    save(policy, box_env)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert policy.training
-    assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
 
 
 def drawn_from(distribution: type) -> nn.Module:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from marks import slow_except
 from tensordict import TensorDict
-from tensordict.nn import InteractionType, TensorDictModule
+from tensordict.nn import InteractionType
 from tensordict.nn.probabilistic import set_interaction_type
 from torch import nn
 
@@ -207,22 +207,6 @@ def test_they_play_vmas_as_it_is_collected(continuous, save):
     assert play_episodes(load_policy(path), 4, 2)[1].return_ == saved.evaluation.returns[1]
 
 
-@pytest.mark.slow
-def test_an_environment_of_vmas_is_a_parallel_one():
-    env = Environment(several=True, id="vmas/balance", kwargs={"n_agents": 2}).make()
-    first, _ = env.reset(seed=3)
-    assert env.agents == env.possible_agents == ["agent_0", "agent_1"]
-    assert env.observation_space("agent_0").contains(first["agent_0"])
-    actions = {agent: np.zeros(2, np.float32) for agent in env.agents}
-    seen, rewards, ends, cuts, infos = env.step(actions)
-    for given in (seen, rewards, ends, cuts, infos):
-        assert list(given) == env.possible_agents
-    again, _ = env.reset(seed=3)
-    np.testing.assert_array_equal(again["agent_1"], first["agent_1"])
-    assert env.metadata["render_fps"] == pytest.approx(10)
-    env.close()
-
-
 def test_groups_of_the_callers_are_kept(save):
     groups = {"one": ["cat_1"], "rest": ["cat_0"], "dog": ["dog_0"]}
     policy = AgentsPolicy(
@@ -232,19 +216,6 @@ def test_groups_of_the_callers_are_kept(save):
     loaded = load_policy(save(policy, Leaving, groups=groups), trust=True)
     assert [group.name for group in loaded.interface.groups] == ["one", "rest", "dog"]
     assert len(play_episodes(loaded, episodes=2)) == 2
-
-
-def test_a_policy_may_read_who_is_there(save):
-    module = TensorDictModule(
-        lambda cats, there, dogs: (there.flip(-1).long(), dogs[..., :1].float()),
-        in_keys=[("cat", "observation"), ("cat", "mask"), ("dog", "observation")],
-        out_keys=[("cat", "action"), ("dog", "action")],
-    )
-    loaded = load_policy(save(module, Leaving), trust=True)
-    two = np.zeros(2)
-    assert loaded({"cat_1": two, "dog_0": two})["cat_1"] == 1  # the other cat has left
-    assert loaded({"cat_0": two, "cat_1": two})["cat_1"] == 2
-    assert len(play_episodes(loaded, episodes=1)) == 1
 
 
 class Seeing(nn.Module):
@@ -292,14 +263,12 @@ def test_policies_may_read_the_state_of_the_whole(save):
     ("seen", "problem"),
     [
         (np.zeros(2), "act for several agents: pass a dict of what each of cat_0, cat_1, dog_0"),
-        ({}, "act for several agents"),
         ({"fish_0": np.zeros(2)}, "know no agent 'fish_0'; theirs are cat_0, cat_1, dog_0"),
         ({"cat_1": np.zeros(3)}, r"observation of cat_1 has shape \[3\]; the policy needs \[2\]"),
         (
             {"cat_0": np.zeros(2), "dog_0": np.zeros((4, 2))},
             "observation of cat_0 is a single one, observation of dog_0 is a batch of 4",
         ),
-        (TensorDict(batch_size=[3]), r"lacks \('cat', 'observation'\)"),
         (
             TensorDict(cat={"observation": torch.zeros(3, 1, 2)}, batch_size=[3]),
             r"\('cat', 'observation'\) has shape \[3, 1, 2\]; the policies need \[3, 2, 2\]",
@@ -334,19 +303,6 @@ def test_policies_of_another_environment_are_refused(save):
     with pytest.raises(ConfigError, match="know no agent 'fish_0'"):
         play_episodes(loaded, env=Fish())
 
-    class Numbers(Leaving):
-        def action_space(self, agent):
-            return Leaving().action_space("dog_0")
-
-    with pytest.raises(ConfigError, match="is none of the environment's"):
-        play_episodes(loaded, env=Numbers())
-
-
-def test_an_agent_without_a_reward_is_named(save):
-    loaded = load_policy(save(pets(), Leaving), trust=True)
-    with pytest.raises(ConfigError, match="gave cat_1 the reward None"):
-        play_episodes(loaded, env=Leaving(forgets=True))
-
 
 def test_actions_of_another_shape_are_refused_when_they_are_saved(save):
     class Few(torch.nn.Module):
@@ -361,12 +317,6 @@ def test_actions_of_another_shape_are_refused_when_they_are_saved(save):
         ConfigError, match=r"actions of 'cat' have shape \[12\]; they have to begin"
     ):
         save(Few(), Leaving)
-
-
-def test_what_nobody_reads_cannot_be_read(save):
-    policy = AgentsPolicy({"agents": CategoricalPolicy(mlp(54, 5), ["weather"])})
-    with pytest.raises(ConfigError, match=r"the policy reads \['weather'\], and the environment"):
-        save(policy, SPREAD)
 
 
 def test_a_function_that_nobody_can_import_is_said(save):
@@ -385,11 +335,9 @@ def test_a_function_that_nobody_can_import_is_said(save):
 @pytest.mark.parametrize(
     ("environment", "needs"),
     [
-        ({"id": "pettingzoo/utils/wrappers"}, "the module of pettingzoo/utils/wrappers"),
         ({"id": "pettingzoo/mpe/os.path_v3"}, "the module of pettingzoo/mpe/os.path_v3"),
         ({"id": "os/system/x_v3"}, "the module of os/system/x_v3"),
         ({"id": SPREAD, "kwargs": {"name": "a/b"}}, "the argument name='a/b'"),
-        ({"id": "vmas/balance", "kwargs": {"path": "x"}}, "the argument path='x'"),
         ({"factory": "Leaving", "module": "toy_parallel"}, "Leaving of the module toy_parallel"),
     ],
 )
@@ -401,21 +349,6 @@ def test_what_needs_code_needs_trust(environment, needs, save):
         load_policy(path).make_env()
     ((_, error),) = evaluate_run(path.parents[1], episodes=1)
     assert "which may do anything" in str(error)
-
-
-@pytest.mark.parametrize("name", ["pettingzoo/mpe/simple_sprad_v3", "vmas/balanse"])
-def test_one_that_there_is_not_is_one_line(name, save):
-    path = save(pets(), Leaving)
-    change_facts(path, env={**Environment(several=True).encode(), "id": name})
-    with pytest.raises(ConfigError, match=r"there is no (environment|scenario)"):
-        load_policy(path).make_env()
-
-
-def test_ids_of_installed_environments_need_no_trust():
-    for name in (SPREAD, "vmas/balance"):
-        assert Environment(several=True, id=name, kwargs={"max_steps": 3}).code is None
-    known = Environment(several=True, id=SPREAD)
-    assert Environment.decode(known.encode()) == known
 
 
 @pytest.mark.parametrize(
@@ -430,7 +363,6 @@ def test_ids_of_installed_environments_need_no_trust():
         (lambda i: i["inputs"][0].update(group="fish"), "'fish' is no group"),
         (lambda i: i["inputs"].clear(), "nothing is read"),
         (lambda i: i["inputs"][0].update(keys="observation"), "is no tuple"),
-        (lambda i: i["groups"][0].update(name=3), "is no str"),
     ],
 )
 def test_an_interface_that_cannot_be_is_damage(change, problem, save):

@@ -31,11 +31,6 @@ def test_a_band_is_over_the_frames_that_all_have_reached():
     assert joined.count == 2
 
 
-def test_a_single_curve_has_no_spread():
-    joined = band([Curve.of([(0, 1.0), (100, 2.0)])])
-    assert joined.low.tolist() == joined.high.tolist() == [1.0, 2.0]
-
-
 def test_long_curves_are_thinned():
     joined = band([Curve.of((n, float(n)) for n in range(5000))])
     assert len(joined.frames) == 400

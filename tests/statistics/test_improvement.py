@@ -20,25 +20,11 @@ def test_the_probability_counts_pairs_and_ties_by_half():
     assert found.value == (1 + 1 + 0 + 0.5) / 4
 
 
-def test_tasks_have_equal_weight_and_need_no_scale():
-    one, other = np.array([[1.0, 5e6], [2.0, 6e6]]), np.array([[0.0, 7e6], [0.5, 8e6]])
-    assert probability_of_improvement(one, other).value == 0.5
-
-
 def test_complete_separation_of_few_seeds_is_no_certainty():
     five = probability_of_improvement(np.arange(5) + 10.0, np.arange(5.0))
     thirty = probability_of_improvement(np.arange(30) + 100.0, np.arange(30.0))
     assert five.value == thirty.value == 1.0
     assert five.low < 0.75 < 0.9 < thirty.low < five.high == 1.0
-
-
-def test_swapping_groups_mirrors_the_interval():
-    random = np.random.default_rng(0)
-    one, other = random.normal(1, 1, 8), random.normal(0, 3, 12)
-    here = probability_of_improvement(one, other)
-    there = probability_of_improvement(other, one)
-    assert (here.low, here.high) == pytest.approx((1 - there.high, 1 - there.low))
-    assert here.low < here.value < here.high
 
 
 def test_one_seed_has_no_interval():
@@ -77,13 +63,6 @@ def test_tasks_are_pooled_in_the_test():
         permutation_test(one, other[:, :5])
 
 
-def test_p_values_are_valid_without_a_difference():
-    """1,000 pairs of 5 seeds that differ in nothing: at most 5 % are found to, but for chance."""
-    random = np.random.default_rng(4)
-    found = [permutation_test(*random.normal(size=(2, 5))) for _ in range(1000)]
-    assert np.mean(np.array(found) < 0.05) < 0.065
-
-
 def test_holm_multiplies_the_smallest_most():
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.5, 0.9]) == [1.0, 1.0]
@@ -97,10 +76,6 @@ def test_seeds_needed_are_noethers():
     assert probability_of_improvement(one, other).value == 0.75
     assert seeds_to_separate(one, other) == 22
     assert seeds_to_separate(other, one) == 22
-
-
-def test_equal_groups_need_too_many_seeds():
-    assert seeds_to_separate(np.arange(100.0), np.arange(100.0)) is None
 
 
 def test_seeds_needed_give_the_power():

@@ -15,12 +15,6 @@ def test_the_median_includes_censored_seeds():
     assert found.restricted_mean == (10 + 20 + 30 + 40 + 40) / 5
 
 
-def test_fewer_than_half_have_no_median():
-    found = time_to_reach([10.0, 50.0, 50.0], [True, False, False])
-    assert (found.median, found.low, found.high) == (None, None, None)
-    assert found.restricted_mean == pytest.approx((10 + 50 + 50) / 3)
-
-
 def test_the_estimate_is_kaplan_and_meiers():
     """Also where seeds were watched for different times."""
     random = np.random.default_rng(0)
@@ -41,11 +35,6 @@ def test_an_interval_beyond_the_training_time_is_open():
     assert found.median == 16.0
     assert found.low == 10.0
     assert found.high is None
-
-
-def test_four_seeds_have_no_interval():
-    found = time_to_reach([1.0, 2.0, 3.0, 4.0], [True] * 4)
-    assert (found.median, found.low, found.high) == (2.0, None, None)
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,12 @@ from __future__ import annotations
 from ..curves import Band, Curve, band, read_curves
 from .comparison_page import comparison_page
 from .grouping import Group, group_runs, lineage
-from .summary import MetricsTail, RunSummary, summarize, summarize_sweep
+from .summary import RunSummary, summarize, summarize_sweep
 
 __all__ = [
     "Band",
     "Curve",
     "Group",
-    "MetricsTail",
     "RunSummary",
     "band",
     "comparison_page",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,7 +9,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ...base.untrusted import MalformedError, open_file
 from ...store.lock import is_alive
 from ...store.provenance import id_in, parent_in
 from ...store.run_dir import RunDir
@@ -152,47 +149,3 @@ def _seconds(stamp: Any) -> float | None:
     with suppress(TypeError, ValueError):
         return datetime.fromisoformat(stamp).timestamp()
     return None
-
-
-# -- Following a metrics file while it is written.
-
-
-class MetricsTail:
-    """The metrics of a run, updated by reading only what was added to the file.
-
-    Args:
-        path: The run's `metrics.csv`, which may not exist yet.
-
-    Attributes:
-        latest: Metric name to its last value.
-        curves: Metric name to its ``(frames, value)`` points.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._forget()
-
-    def _forget(self) -> None:
-        self._offset = 0
-        self.latest: dict[str, float] = {}
-        self.curves: dict[str, list[tuple[int, float]]] = {}
-
-    def update(self) -> None:
-        """Read the complete lines that were added since the last call."""
-        try:
-            with open_file(self.path, self.path.parent) as file:
-                size = os.fstat(file.fileno()).st_size
-                if size < self._offset:  # a resumed run has truncated the file
-                    self._forget()
-                file.seek(self._offset)
-                new = file.read(size - self._offset)
-        except (FileNotFoundError, MalformedError):
-            self._forget()
-            return
-        whole = new[: new.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        for line in whole.decode(errors="replace").split("\n"):
-            with suppress(ValueError, csv.Error):  # not a row of metrics
-                ((step, name, value),) = csv.reader([line])
-                self.latest[name] = float(value)
-                self.curves.setdefault(name, []).append((int(step), float(value)))

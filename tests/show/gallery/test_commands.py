@@ -33,13 +33,6 @@ def test_gallery_lists_what_it_shows_and_where(make_run, call, tmp_path):
     assert f"wrote {tmp_path / 'new' / 'page.html'}" in err
 
 
-def test_the_page_goes_into_the_run_by_default(make_run, call):
-    run = make_run()
-    assert call("gallery", run, *QUICK)[0] == 0
-    assert (run.path / "gallery.html").exists()
-    assert not run.logs.exists()  # it does not log to TensorBoard
-
-
 def test_pictures_go_to_tensorboard_if_the_run_logs_there(make_run, call):
     run = make_run()
     run.logs.mkdir()
@@ -107,20 +100,6 @@ def test_render_films_all_side_by_side(make_run, call, tmp_path):
     assert call("render", run, "--all", "-o", file, "--size", 120, "--seconds", 0.4)[0] == 0
     with Image.open(file) as film:
         assert film.size == (2 * 120 + 3 * 8, 110 + 2 * 8)
-
-
-def test_a_copy_of_the_policies_can_be_rendered_without_its_run(make_run, call, tmp_path):
-    (make_run().path / "policies").rename(tmp_path / "kept")
-    file = tmp_path / "film.webp"
-    assert call("render", tmp_path / "kept", "--all", "-o", file, "--size", 60)[0] == 0
-    assert file.exists()
-
-
-def test_rendering_the_same_twice_gives_the_same_file(make_run, call, tmp_path):
-    run = make_run()
-    for name in ("a.webp", "b.webp"):
-        call("render", run, "-o", tmp_path / name, "--seed", 3, "--size", 60, "--seconds", 1)
-    assert (tmp_path / "a.webp").read_bytes() == (tmp_path / "b.webp").read_bytes()
 
 
 def test_an_environment_without_pictures_is_not_rendered(make_run, call, tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 
-import numpy as np
 import pytest
 from saved_runs import BALANCES, FALLS, Silent, save_policy
 
@@ -45,13 +44,6 @@ def test_every_policy_is_evaluated_and_drawn(make_run):
     assert good.picture.seconds_shown == 0.4
 
 
-def test_the_picture_is_the_first_episode_of_the_evaluation(make_run):
-    for exhibited in exhibit(make_run(), seed=7):
-        assert exhibited.evaluation.seed == 7
-        assert exhibited.picture.total == exhibited.evaluation.returns[0]
-        assert exhibited.picture.length == exhibited.evaluation.lengths[0]
-
-
 def test_cached_pictures_are_not_made_again(make_run, drawn):
     run = make_run()
     first = exhibit(run)
@@ -64,17 +56,6 @@ def test_cached_pictures_are_not_made_again(make_run, drawn):
     assert [e.frames for e in exhibit(run, progress=said.append)] == [0, 500, 1000]
     assert drawn == [0, 1000, 500]
     assert said == ["playing 2 episodes of step_000000000500", "drawing step_000000000500"]
-
-
-def test_another_policy_at_the_same_frames_is_drawn_again(make_run, drawn):
-    run = make_run()
-    before = exhibit(run)[1]
-    shutil.rmtree(before.saved.path)
-    save_policy(run, "CartPole-v1", 1000, FALLS)
-    after = exhibit(run)[1]
-    assert drawn == [0, 1000, 1000]
-    assert after.key != before.key
-    assert after.evaluation.mean < before.evaluation.mean
 
 
 def test_cached_pictures_of_deleted_policies_are_removed(make_run):
@@ -111,14 +92,6 @@ def test_an_environment_without_pictures_is_shown_by_curves(make_run, tmp_path):
     assert picture.actions == ((0, 0, 0, 1, 1),)
     picture.save(tmp_path / "kept")
     assert Picture.load(tmp_path / "kept") == picture
-
-
-def test_the_global_random_state_is_left_alone(make_run):
-    run = make_run(policies={0: BALANCES})
-    np.random.seed(0)
-    before = np.random.get_state()[1].copy()
-    exhibit(run)
-    assert (np.random.get_state()[1] == before).all()
 
 
 def test_damaged_policies_are_left_out_and_named(make_run):

@@ -30,14 +30,6 @@ def test_a_caption_is_above_every_picture():
     assert right.min() < 130
 
 
-def test_an_aside_without_room_is_left_out():
-    wide, narrow = (
-        film(0, shape=(40, w)).with_caption("1,000 frames", "return 7") for w in (300, 110)
-    )
-    assert wide.frames[0][:30, 240:].min() < 130
-    assert narrow.frames[0][:30, 95:].min() > 200
-
-
 def test_the_last_picture_is_held():
     assert shades(film(1, 2, fps=5).with_pause(), 0, 0) == [1, 2, 2, 2, 2, 2]  # 0.8 s of 5 a second
     turns = one_after_another([film(1, fps=1.25), film(2, fps=1.25)])
@@ -50,12 +42,6 @@ def test_side_by_side_shorter_films_repeat():
     assert shades(made, 10, 10) == [1, 2, 3]
     assert shades(made, 10, 80) == [7, 8, 7]
     assert shades(made, 0, 0)[0] > 240  # the gap
-
-
-@pytest.mark.parametrize(("count", "columns", "rows"), [(1, 1, 1), (4, 4, 1), (6, 3, 2), (8, 4, 2)])
-def test_films_are_put_in_rows(count, columns, rows):
-    made = side_by_side([film(1)] * count, gap=0)
-    assert made.frames[0].shape == (rows * 40, columns * 60, 3)
 
 
 @pytest.mark.parametrize(("suffix", "kind"), [(".webp", "WEBP"), (".gif", "GIF")])

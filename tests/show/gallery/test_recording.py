@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from saved_runs import Drawing, Failing, Still
-from toy_parallel import Leaving
 
 from hooktrainer.collect.agents import make_world
 from hooktrainer.errors import ConfigError
@@ -68,11 +67,6 @@ def test_pictures_are_shrunk_never_enlarged_and_even(shape, expected):
     assert scaled(np.zeros(shape, np.uint8), 360).shape == expected
 
 
-def test_invalid_pictures_are_refused():
-    with pytest.raises(TypeError, match=r"float64 \[4, 4, 3\] instead of uint8"):
-        scaled(np.zeros((4, 4, 3)), 360)
-
-
 @pytest.mark.parametrize("wrong", [{"size": 0}, {"fps": 0.0}, {"seconds": -1.0}])
 def test_invalid_views_are_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
@@ -95,55 +89,20 @@ def still_agents(env: str) -> AgentsPolicy:
     )
 
 
-@pytest.mark.parametrize("env", ["pettingzoo/mpe/simple_spread_v3", "vmas/balance"])
-def test_environments_of_several_agents_are_drawn(env, tmp_path):
+def test_environments_of_several_agents_are_drawn(tmp_path):
+    env = "pettingzoo/mpe/simple_spread_v3"
     torch.manual_seed(0)
     recorder = PolicyRecorder(tmp_path / "policies", still_agents(env), env)
     recorder.save(Progress())
     recorder.wait()
     policy = load_policy(tmp_path)
     (recorded,) = record_episodes(policy, view=View(size=60, fps=10, seconds=1))
-    if "vmas" in env and recorded.reason is not None:  # it needs OpenGL
-        assert "drawing failed" in recorded.reason
-        pytest.skip(recorded.reason)
     assert recorded.reason is None
     assert recorded.fps == pytest.approx(10)
     assert recorded.frames[0].std() > 0
     assert (recorded.frames[0] != recorded.frames[-1]).any()
     (played,) = play_episodes(policy, episodes=1)
     assert (recorded.total, recorded.length) == (played.return_, played.length)
-
-
-def test_numbers_of_agents_that_leave_become_nan(tmp_path):
-    recorder = PolicyRecorder(tmp_path / "policies", Herd(), Leaving)
-    recorder.save(Progress())
-    recorder.wait()
-    (recorded,) = record_episodes(load_policy(tmp_path, trust=True))
-    assert recorded.reason == "Leaving does not draw: of its render modes [] none is rgb_array"
-    start, nan = recorded.observations[0, 0], np.nan
-    np.testing.assert_array_equal(
-        recorded.observations,  # two numbers of each of three, who leave after 2, 3 and 4 steps
-        [
-            [start, 0, start, 0, start, 0],
-            [start, 1, start, 1, start, 1],
-            [nan, nan, start, 2, start, 2],
-            [nan, nan, nan, nan, start, 3],
-        ],
-    )
-    np.testing.assert_array_equal(recorded.actions[:, 1], [1, 1, 1, nan])
-
-
-class Herd(torch.nn.Module):
-    """All take the first action."""
-
-    in_keys = (("cat", "observation"), ("dog", "observation"))
-    out_keys = (("cat", "action"), ("dog", "action"))
-
-    def act(self, cats, dogs):
-        return {
-            ("cat", "action"): torch.zeros(cats.shape[:2], dtype=torch.int64),
-            ("dog", "action"): torch.zeros_like(dogs[..., :1]),
-        }
 
 
 @pytest.mark.parametrize(
@@ -189,27 +148,13 @@ def choose(monkeypatch):
     ("installed", "wanted", "display", "expected"),
     [
         (["EGL", "OSMesa"], None, None, "egl"),
-        (["OSMesa"], None, None, "osmesa"),
-        (["EGL", "OSMesa"], "osmesa", None, "osmesa"),
         (["EGL"], "osmesa", None, "egl"),  # MuJoCo would not start
-        (["EGL"], "glfw", None, "glfw"),
         ([], None, None, "disable"),
-        ([], "egl", ":0", "disable"),
         ([], None, ":0", None),  # there is a screen
     ],
 )
 def test_mujoco_draws_with_an_installed_library(installed, wanted, display, expected, choose):
     assert choose(installed, wanted, display) == expected
-
-
-@on_linux
-def test_pygame_draws_into_memory_unless_the_user_wants_a_window(monkeypatch):
-    monkeypatch.delenv("SDL_VIDEODRIVER", raising=False)
-    draw_off_screen()
-    assert os.environ["SDL_VIDEODRIVER"] == "dummy"
-    monkeypatch.setenv("SDL_VIDEODRIVER", "x11")
-    draw_off_screen()
-    assert os.environ["SDL_VIDEODRIVER"] == "x11"
 
 
 @on_linux

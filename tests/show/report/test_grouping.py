@@ -25,11 +25,6 @@ def test_runs_that_differ_only_by_seed_and_place_are_a_group(tmp_path):
     assert groups[0].finals() == [20.0, 20.0]
 
 
-def test_experiments_are_groups_of_their_own(tmp_path):
-    runs = [write_run(tmp_path / name, experiment=name) for name in ("a", "b")]
-    assert [group.label for group in group_runs([summarize(run) for run in runs])] == ["a", "b"]
-
-
 def test_only_options_that_differ_within_an_experiment_are_told(tmp_path):
     made = [
         write_run(tmp_path / "a1", experiment="a", options={"lr": 0.1, "clip": 0.2}),

@@ -41,14 +41,6 @@ def test_two_runs_of_one_seed_count_once(tmp_path):
     assert "has the seed and options of" in why
 
 
-def test_runs_are_compared_at_the_frames_they_share(tmp_path):
-    short = write_run(tmp_path / "a", (1.0, 2.0), seed=0, options={"total_frames": 200})
-    long = write_run(tmp_path / "b", (1.0, 2.0, 3.0, 4.0), seed=1, options={"total_frames": 400})
-    (task,) = study(short, long).tasks
-    assert task.frames == 200
-    assert [list(seeds) for seeds in task.groups.values()] == [[0, 1]]
-
-
 def test_a_run_that_stopped_early_does_not_limit_the_others(tmp_path):
     solved = write_run(tmp_path / "a", (1.0, 500.0), seed=0, status="stopped")
     whole = write_run(tmp_path / "b", (1.0, 2.0, 3.0, 4.0), seed=1)
@@ -125,8 +117,9 @@ def test_seconds_follow_the_speed_of_each_window(tmp_path):
     assert clock.values.tolist() == pytest.approx([0.0, 20.0, 30.0])
 
 
-def test_the_return_at_which_runs_stop_is_no_threshold_of_anything_else(tmp_path):
-    run = write_run(tmp_path / "a", options={"stop_at": 150.0})
-    assert study(run).tasks[0].threshold == 150.0
-    assert study(run, metric="time/fps").tasks[0].threshold is None
-    assert study(run, minimize=True).tasks[0].threshold is None
+def test_runs_are_compared_at_the_frames_they_share(tmp_path):
+    short = write_run(tmp_path / "a", (1.0, 2.0), seed=0, options={"total_frames": 200})
+    long = write_run(tmp_path / "b", (1.0, 2.0, 3.0, 4.0), seed=1, options={"total_frames": 400})
+    (task,) = study(short, long).tasks
+    assert task.frames == 200
+    assert [list(seeds) for seeds in task.groups.values()] == [[0, 1]]

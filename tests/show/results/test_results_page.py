@@ -39,17 +39,6 @@ def rows(tmp_path):
     return {"a-row": ResultRow(recipe, digests, {"torch": "2"}, "abc", 16.0)}
 
 
-def test_few_seeds_have_no_interval(make, rows):
-    row = rows["a-row"]
-    few = ResultRow(row.recipe, {0: row.digests[0]}, row.surroundings, "abc", 2.0)
-    assert "| 471; none |" in make["table"]({"a-row": few})
-
-
-def test_a_page_without_its_marks_is_refused(make, rows):
-    with pytest.raises(ValueError, match="lacks <!-- table -->"):
-        make["page"]("# Results", rows)
-
-
 def test_surroundings_of_rows_are_listed_once(make, rows):
     row = rows["a-row"]
     special = replace(row, recipe=replace(row.recipe, name="b-row", packages=("mujoco",)))

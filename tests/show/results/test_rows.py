@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import pytest
-import torch
-from recorded import CURVE, write_recorded
+from recorded import write_recorded
 
 from hooktrainer.cli.scripts import find_trainable
-from hooktrainer.errors import ConfigError
 from hooktrainer.show.results.result_rows import (
     ResultRow,
     RowRecipe,
     changed,
-    find_row,
     read_digest,
     read_recipes,
     read_rows,
-    surroundings,
     write_row,
 )
 
@@ -71,12 +67,6 @@ def test_what_is_written_is_read(directory):
     assert (row.surroundings, row.commit, row.cpu_seconds) == ({"torch": "2.0"}, "abc", 7.2)
 
 
-def test_an_unknown_row_is_refused(directory):
-    with pytest.raises(ConfigError, match=r"no row 'bb'\. Did you mean b\?") as raised:
-        find_row("bb", directory)
-    assert "\n" not in str(raised.value)
-
-
 def test_the_rows_that_are_shipped_can_be_made_again():
     recipes, rows = read_recipes(), read_rows()
     assert rows
@@ -91,23 +81,6 @@ def test_the_rows_that_are_shipped_can_be_made_again():
         for digest in row.digests.values():
             assert len(digest.metrics) > 5
             assert digest.moments[-1][0] >= digest.frames
-
-
-def test_a_curve_keeps_every_bit(tmp_path):
-    value = 0.1 + 0.2
-    digest = read_digest(write_recorded(tmp_path / "seed0", (*CURVE, (700, value))))
-    (tmp_path / "rows.yaml").write_text("b: {train: ppo}\n")
-    write_row(ResultRow(RowRecipe("b", ("ppo",)), {0: digest}, {}, "abc", 1.0), tmp_path)
-    assert read_rows(tmp_path)["b"].scores == [value]
-
-
-def test_it_names_the_processor_and_what_computes():
-    here = surroundings(["hooktrainer-that-is-not-there"])
-    assert here["torch"] == torch.__version__
-    assert here["processor"].endswith(torch.backends.cpu.get_cpu_capability())
-    assert here["hooktrainer-that-is-not-there"] == "not installed"
-    assert here == surroundings(["hooktrainer-that-is-not-there"])
-    assert {"system", "numpy", "gymnasium"} <= {*here}
 
 
 def test_changes_of_surroundings_are_listed():
