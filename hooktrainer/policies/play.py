@@ -102,11 +102,9 @@ def _play(
     policy.reset()
     if not getattr(policy, "deterministic", True):
         policy.seed(episode_seed(seed, episode))
-    stepper: GymStepper | ParallelStepper
-    if hasattr(env, "possible_agents"):
-        stepper = ParallelStepper(env, policy.saved.environment.name)
-    else:
-        stepper = GymStepper(env, policy.saved.frame_skip)
+    several = hasattr(env, "possible_agents")
+    name = policy.saved.environment.name
+    stepper = _ParallelStepper(env, name) if several else _GymStepper(env, policy.saved.frame_skip)
     stepper.reset(episode_seed(seed, episode))
     total, length, ended = 0.0, 0, False
     while not ended:
@@ -167,7 +165,7 @@ def evaluate_policy(
 # -- What a policy plays in: an environment of one agent or of several, stepped in one manner.
 
 
-class GymStepper:
+class _GymStepper:
     """Steps a Gymnasium environment; each action is repeated ``frame_skip`` times."""
 
     def __init__(self, env: gym.Env[Any, Any], frame_skip: int) -> None:
@@ -177,12 +175,11 @@ class GymStepper:
         self.mask: Any = None
 
     def reset(self, seed: int) -> None:
-        """Begin the episode of this seed."""
         self.observation, info = self._env.reset(seed=seed)
         self.mask = info.get(MASK)
 
     def step(self, action: Any) -> tuple[float, bool]:
-        """Repeat an action ``frame_skip`` times, or until the episode ends."""
+        """Repeat an action; return the sum of rewards, and whether the episode has ended."""
         total = 0.0
         for _ in range(self._frame_skip):
             step = self._env.step(_own(action))
@@ -194,21 +191,18 @@ class GymStepper:
         return total, bool(terminated or truncated)
 
     def check(self, action: Any) -> None:
-        """Refuse an action of another space."""
         _check(action, self._env.action_space)
 
 
-class ParallelStepper:
+class _ParallelStepper(_GymStepper):
     """Steps a parallel PettingZoo environment; the reward is the mean over all agents."""
 
     def __init__(self, env: Any, name: str) -> None:
-        self._env = env
+        super().__init__(env, 1)
+        self._env: Any = env
         self._name = name
-        self.observation: Any = None
-        self.mask: Any = None
 
     def reset(self, seed: int) -> None:
-        """Begin the episode of this seed."""
         self._look(*self._env.reset(seed=seed))
         if not self._env.agents:
             raise ConfigError(f"{self._name} has no agents after reset().")
@@ -218,14 +212,12 @@ class ParallelStepper:
         from ..collect.agents.parallel_world import reward_of
 
         acted = list(self._env.agents)
-        chosen = {agent: _own(action[agent]) for agent in acted}
-        seen, rewards, _, _, infos = self._env.step(chosen)
+        seen, rewards, _, _, infos = self._env.step({name: _own(action[name]) for name in acted})
         self._look(seen, infos)
         total = sum(reward_of(rewards, agent, self._name) for agent in acted)
         return total / len(self._env.possible_agents), not self._env.agents
 
     def check(self, action: Any) -> None:
-        """Refuse actions of another space."""
         for agent in self._env.agents:
             if agent not in action:
                 raise ConfigError(
@@ -237,9 +229,8 @@ class ParallelStepper:
     def _look(self, seen: Any, infos: Any) -> None:
         there = list(self._env.agents)
         self.observation = {agent: seen[agent] for agent in there}
-        self.mask = {
-            agent: infos[agent][MASK] for agent in there if MASK in (infos.get(agent) or {})
-        }
+        masks = {agent: (infos.get(agent) or {}).get(MASK) for agent in there}
+        self.mask = {agent: mask for agent, mask in masks.items() if mask is not None}
 
 
 def _check(action: Any, space: gym.Space[Any]) -> None:

@@ -215,30 +215,27 @@ def _convolution(target: str, arguments: Mapping[str, Any]) -> int:
     """Memory of the columns that a convolution may be unfolded into."""
     given, weight = arguments["input"], arguments["weight"]
     spatial = weight.dim() - 2
-    numbers = {
-        name: _repeated(arguments[name], spatial)
-        for name in ("stride", "padding", "dilation", "output_padding")
-    }
     low = {"stride": 1, "padding": 0, "dilation": 1, "output_padding": 0}
-    fits = given.dim() in (spatial + 1, spatial + 2) and 1 <= spatial <= 3
+    numbers = {name: _repeated(arguments[name], spatial) for name in low}
+    fits = 1 <= spatial <= 3 and given.dim() in (spatial + 1, spatial + 2)
     fits = fits and all(len(numbers[name]) == spatial for name in low)
     fits = fits and all(least <= n < 1 << 20 for name, least in low.items() for n in numbers[name])
     if not fits or arguments["groups"] < 1 or 0 in weight.shape:
         raise CheckpointError(f"{target} has arguments that do not fit together.")
-    kernel, sizes = list(weight.shape[2:]), list(given.shape[-spatial:])
-    batch = given.shape[0] if given.dim() > spatial + 1 else 1
-    across = math.prod(weight.shape[1:]) * arguments["groups"]
-    if arguments["transposed"]:
-        places = math.prod(sizes)
-    else:
+    places = given.shape[-spatial:]
+    if not arguments["transposed"]:
         rows = zip(
-            sizes, kernel, numbers["stride"], numbers["padding"], numbers["dilation"], strict=True
+            *(places, weight.shape[2:], numbers["stride"], numbers["padding"]),
+            numbers["dilation"],
+            strict=True,
         )
-        places = math.prod(
+        places = [
             max(0, (size + 2 * pad - dilation * (length - 1) - 1) // stride + 1)
             for size, length, stride, pad, dilation in rows
-        )
-    return batch * places * across * weight.element_size()
+        ]
+    batch = given.shape[0] if given.dim() > spatial + 1 else 1
+    across = math.prod(weight.shape[1:]) * arguments["groups"] * weight.element_size()
+    return batch * math.prod(places) * across
 
 
 def _repeated(value: Any, count: int) -> list[int]:

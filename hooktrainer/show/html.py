@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -97,6 +98,14 @@ def table(
         f'<div class="scroll"><table{kind}><thead>{line(heads, "th")}</thead>'
         f"<tbody>{lines}</tbody></table></div>"
     )
+
+
+def deviation_text(mean: float, deviation: float) -> str:
+    """Format with two digits of the deviation, such as ``471 ± 22``; empty if that is 0."""
+    if not 0 < deviation < math.inf:
+        return ""
+    decimals = min(6, max(0, 1 - math.floor(math.log10(deviation))))
+    return f"{mean:,.{decimals}f} ± {deviation:,.{decimals}f}"
 
 
 def folded(summary: str, body: str) -> str:

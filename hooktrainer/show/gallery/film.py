@@ -15,6 +15,7 @@ from ...base.words import duration
 from ...errors import ConfigError
 from ...policies import Evaluation, SavedPolicy, load_policy
 from ...policies.saved import SEED
+from ..html import deviation_text
 from .recording import Frame, Recording, View, record_episodes
 
 _HOLD_SECONDS: Final = 0.8  # the last picture is held before the film repeats
@@ -255,12 +256,9 @@ def frames_text(frames: int) -> str:
 def return_text(evaluation: Evaluation) -> str:
     """Format mean and standard deviation with two digits of the deviation, such as ``471 ± 22``."""
     mean, std = evaluation.mean, evaluation.std
-    if evaluation.episodes == 1:
+    if evaluation.episodes == 1 or not math.isfinite(mean):
         return number_text(mean)
-    if not math.isfinite(mean) or not 0 < std < math.inf:
-        return f"{number_text(mean)} ± 0"
-    decimals = min(6, max(0, 1 - math.floor(math.log10(std))))
-    return f"{mean:,.{decimals}f} ± {std:,.{decimals}f}"
+    return deviation_text(mean, std) or f"{number_text(mean)} ± 0"
 
 
 def number_text(value: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from statistics import mean, stdev
@@ -13,7 +12,7 @@ from ...base.words import listed, plural
 from ...store.run_dir import RunDir
 from ..chart import MOST_SHADED, figure, key
 from ..curves import Band, Curve, band, read_curves
-from ..html import Html, document, folded, table
+from ..html import Html, deviation_text, document, folded, table
 from .grouping import Group
 from .summary import RunSummary
 
@@ -53,12 +52,9 @@ def spread(values: Sequence[float]) -> str:
     """Format mean and sample standard deviation, such as ``471 ± 22``; empty without values."""
     if not values:
         return ""
-    deviation = stdev(values) if len(values) > 1 else 0.0
-    if not deviation:
-        text = f"{mean(values):,.6g}" if abs(mean(values)) < 1e6 else f"{mean(values):,.0f}"
-        return f"{text} ± 0" if len(values) > 1 else text
-    decimals = max(0, 1 - math.floor(math.log10(deviation)))  # two digits of the deviation
-    return f"{mean(values):,.{decimals}f} ± {deviation:,.{decimals}f}"
+    middle, deviation = mean(values), stdev(values) if len(values) > 1 else 0.0
+    text = f"{middle:,.6g}" if abs(middle) < 1e6 else f"{middle:,.0f}"
+    return deviation_text(middle, deviation) or f"{text}{' ± 0' * (len(values) > 1)}"
 
 
 def _title(groups: Sequence[Group]) -> str:
