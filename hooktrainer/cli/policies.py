@@ -130,7 +130,7 @@ def evaluate(
         trust: run the code that the environment needs, if that is not installed
         json: print JSON: a list with one object per policy that was played
     """
-    from ..policies.evaluate_run import alone, evaluate_run
+    from ..policies.evaluate_run import evaluate_run
     from ..policies.saved import SEED, check_not_negative
 
     check_count("--episodes", episodes)
@@ -142,19 +142,15 @@ def evaluate(
         return 0
     output.step_aside()
     failed, entries = 0, []
-    with alone(run) as free:
-        if not free:
-            output.note(f"another process plays the policies of {run} at this moment.")
-            return 1
-        chosen = SEED if seed is None else seed
-        options: dict[str, Any] = {"episodes": episodes, "again": again, "trust": trust}
-        for saved, error in evaluate_run(run, seed=chosen, **options):
-            if error is None:
-                entries.append(saved)
-                output.note(f"{saved.path.name}: return {_return(saved)}")
-            else:
-                failed += 1
-                output.note(f"{saved.path.name} could not be played: {error}")
+    chosen = SEED if seed is None else seed
+    options: dict[str, Any] = {"episodes": episodes, "again": again, "trust": trust}
+    for saved, error in evaluate_run(run, seed=chosen, **options):
+        if error is None:
+            entries.append(saved)
+            output.note(f"{saved.path.name}: return {_return(saved)}")
+        else:
+            failed += 1
+            output.note(f"{saved.path.name} could not be played: {error}")
     if not entries and not failed:
         output.note("nothing to play: none is left that was not played already.")
     if json:

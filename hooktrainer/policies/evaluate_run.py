@@ -6,24 +6,20 @@ python -m hooktrainer.policies.evaluate_run RUN
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 
 from ..base.child_program import end_with_parent
-from ..base.text_file import open_to_lock
 from ..base.untrusted import one_line
 from .environment import Environment
 from .play import evaluate_policy
-from .saved import EPISODES, SEED, SavedPolicy, list_policies, policy_directory
-
-_LOCK = ".evaluate.lock"
+from .saved import EPISODES, SEED, SavedPolicy, list_policies
 
 
 def evaluate_run(
@@ -62,21 +58,6 @@ def evaluate_run(
                 yield saved, error
 
 
-@contextmanager
-def alone(run: Path) -> Iterator[bool]:
-    """Lock the evaluation of a run; yields whether no other process holds the lock."""
-    fd = open_to_lock(policy_directory(run) / _LOCK)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            free = True
-        except BlockingIOError:
-            free = False
-        yield free
-    finally:
-        os.close(fd)
-
-
 def main() -> int:
     """Evaluate; the exit code is 1 if a policy could not be played."""
     parser = argparse.ArgumentParser(prog="python -m hooktrainer.policies.evaluate_run")
@@ -96,14 +77,12 @@ def main() -> int:
     own = json.loads(args.own)
     options = {"seed": args.seed, "episodes": args.episodes}
     code = 0
-    with alone(args.run) as free:
-        if free:
-            trust = False if own is None else Environment.decode(own)
-            for saved, error in evaluate_run(args.run, **options, trust=trust):
-                if error is not None:
-                    code = 1
-                    what = one_line(f"{type(error).__name__}: {error}")
-                    print(f"{saved.path.name}: {what}", file=sys.stderr)
+    trust = False if own is None else Environment.decode(own)
+    for saved, error in evaluate_run(args.run, **options, trust=trust):
+        if error is not None:
+            code = 1
+            what = one_line(f"{type(error).__name__}: {error}")
+            print(f"{saved.path.name}: {what}", file=sys.stderr)
     return code
 
 

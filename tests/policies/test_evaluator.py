@@ -14,7 +14,6 @@ from policy_envs import Broken, Endless, Toy
 from hooktrainer import list_policies
 from hooktrainer.hooks.policy_snapshot import Evaluator
 from hooktrainer.networks import CategoricalPolicy, mlp
-from hooktrainer.policies.evaluate_run import alone
 
 
 def policy() -> CategoricalPolicy:
@@ -114,22 +113,6 @@ def test_it_ends_when_the_run_is_killed(save, tmp_path):
 
 
 @pytest.mark.usefixtures("warm_python")
-def test_two_processes_do_not_play_the_same_run(save, tmp_path):
-    save(policy(), Toy)
-    run = tmp_path / "run"
-    program = [sys.executable, "-m", "hooktrainer.policies.evaluate_run"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with alone(run) as free:
-        assert free
-        with alone(run) as also_free:
-            assert not also_free
-        subprocess.run(
-            [*program, str(run), "--episodes", "1"], check=True, timeout=60, env=environment
-        )
-    assert [saved.evaluation for saved in list_policies(run)] == [None]
-
-
-@pytest.mark.usefixtures("warm_python")
 def test_it_trusts_no_environment_but_the_runs_own(save, tmp_path, capsys):
     """A policy of somebody else may lie in the directory of a run that goes on."""
     save(policy(), Toy, frames=10)
@@ -143,7 +126,7 @@ def test_it_trusts_no_environment_but_the_runs_own(save, tmp_path, capsys):
     )
 
 
-def test_a_lock_or_log_that_is_a_link_is_not_followed(save, tmp_path):
+def test_a_log_that_is_a_link_is_not_followed(save, tmp_path):
     save(policy())
     precious = tmp_path / "precious"
     precious.write_text("kept")
@@ -151,8 +134,4 @@ def test_a_lock_or_log_that_is_a_link_is_not_followed(save, tmp_path):
     evaluator = evaluator_of(tmp_path / "run")
     evaluator.look()
     evaluator.finish(wait=False, report=False)
-    (tmp_path / "run/policies/.evaluate.lock").unlink(missing_ok=True)
-    (tmp_path / "run/policies/.evaluate.lock").symlink_to(precious)
-    with pytest.raises(OSError, match=r"evaluate\.lock"), alone(tmp_path / "run"):
-        pass
     assert precious.read_text() == "kept"
