@@ -72,15 +72,10 @@ class Annealed(Actor):
 class Head(Actor):
     """A network after an optional trunk, evaluated with gradient or, faster, without.
 
-    Args:
-        network: Takes the trunk's features, or the inputs themselves, one tensor each; if its
-            ``forward`` takes one tensor, they are concatenated along their last dimension.
-        in_keys: Entries that trunk and network read.
-        out_keys: Entries that it writes, besides the next hidden states.
-        trunk: A network shared with others.
-        action_mask_key: Entry of an action mask, which becomes the last input.
-        rest: Number of inputs, at the end, that the trunk does not read.
-        **parts: Further submodules, after the network.
+    The network takes the trunk's features, or the inputs themselves, one tensor each; if its
+    ``forward`` takes one tensor, they are concatenated along their last dimension. An action mask
+    is the last input; ``rest`` inputs at the end are not read by the trunk. ``parts`` are further
+    submodules, after the network.
     """
 
     def __init__(

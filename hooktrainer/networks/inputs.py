@@ -42,13 +42,7 @@ def check_inputs(module: nn.Module, in_keys: Sequence[NestedKey], inputs: Sequen
 
 
 def check_size(name: str, network: nn.Module, inputs: Sequence[Tensor]) -> None:
-    """Explain a failed call: refuse inputs that a network's first layer, if linear, cannot take.
-
-    Args:
-        name: The network's owner, for messages.
-        network: The network.
-        inputs: Its inputs, ``[*batch, features]`` each.
-    """
+    """Explain a failed call: refuse inputs that a network's first layer, if linear, cannot take."""
     while type(network) is nn.Sequential and len(network):
         network = network[0]
     given = [one.shape[-1] for one in inputs if one.ndim]

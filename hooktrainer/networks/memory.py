@@ -364,12 +364,8 @@ def through(
 ) -> tuple[Sequence[Tensor], States]:
     """The arguments of a network after a trunk, and the next hidden states by key.
 
-    Args:
-        trunk: Its trunk, if any.
-        inputs: The inputs of both, ``[*batch, ...]`` each.
-        features: The trunk's output, if it is known; then its inputs may be left out.
-        rest: Number of inputs, at the end, that the trunk does not read.
-        steps: Whether hidden states are needed; else there are none.
+    With the trunk's ``features`` its inputs may be left out. It does not read ``rest`` inputs at
+    the end. Without ``steps`` there are no hidden states.
     """
     if trunk is None:
         return inputs, {}

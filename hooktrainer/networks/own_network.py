@@ -21,16 +21,9 @@ from .inputs import arguments, takes_one
 class OwnNetwork(nn.Module):
     """Calls a user's module with a single batch dimension, as modules for images need it.
 
-    Args:
-        module: Gets one tensor for each leaf, or all concatenated if its ``forward`` takes one.
-        leaves: The arrays of the observation that it reads.
-
-    Attributes:
-        out_features: Number of features it returns, found by calling it.
-
-    Raises:
-        ConfigError: If it has BatchNorm or Dropout, does not fit the leaves, or does not return
-            features ``[batch, n]``.
+    It gets one tensor for each leaf, or all concatenated if its ``forward`` takes one.
+    `out_features` is found by calling it. BatchNorm, Dropout, and a module that does not fit are
+    refused.
     """
 
     def __init__(self, module: nn.Module, leaves: Sequence[Leaf]) -> None:

@@ -65,11 +65,7 @@ class Action:
 
 @dataclasses.dataclass(frozen=True)
 class JointAction:
-    """The same for a dict or tuple of actions, which the policy returns as one vector.
-
-    Attributes:
-        parts: For each part the keys that lead to it, and the part.
-    """
+    """The same for a dict or tuple of actions, which the policy returns as one vector."""
 
     parts: tuple[tuple[Path, Action], ...]
 

@@ -44,13 +44,8 @@ class Batch(int):
 class Call:
     """One call: its constant arguments, and the places of the others; see `Program`.
 
-    PyTorch checks the types of arguments, first on the device ``meta``.
-
-    Attributes:
-        target: The operator's name, or ``getitem``.
-        reads: The numbers of the values that it uses.
-        is_constant: Whether it depends on the values that it uses alone.
-        result: The number of its result.
+    PyTorch checks the types of arguments, first on the device ``meta``. `reads` has the numbers of
+    the values that it uses, `result` that of its result.
     """
 
     def __init__(

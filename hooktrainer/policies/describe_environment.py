@@ -37,15 +37,10 @@ _NOT_OF_ONE = ("num_envs", "vectorization_mode", "vector_kwargs")
 
 @dataclasses.dataclass(frozen=True)
 class Described:
-    """The description of an environment.
+    """The description of an environment: how to make it, what can be read by key, its actions.
 
-    Attributes:
-        environment: How to make it again.
-        observations: What can be read, by the policy's keys.
-        examples: Sampled observations, ``[12, ...]`` for each key, with an agent dimension if there
-            are several.
-        groups: The actions.
-        formats: The format of the actions of each group.
+    `examples` are sampled observations, ``[12, ...]`` for each key, with an agent dimension if
+    there are several agents.
     """
 
     environment: Environment
@@ -91,11 +86,7 @@ def describe(
 ) -> Described:
     """Describe an environment of one agent or of several: one is built, reset and closed.
 
-    Args:
-        env: As for `VectorCollector`, or as for `AgentsCollector`.
-        env_kwargs: Keyword arguments of the environment.
-        categorical_actions: Whether discrete actions are indices; those of several agents are.
-        groups: The groups of several agents; as for `AgentsCollector`.
+    Arguments are those of `VectorCollector` or `AgentsCollector`.
     """
     if is_several(env) or _makes_several(env, env_kwargs):
         return describe_agents(env, env_kwargs or {}, groups)

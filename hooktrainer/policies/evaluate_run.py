@@ -32,15 +32,8 @@ def evaluate_run(
 ) -> Iterator[tuple[SavedPolicy, Exception | None]]:
     """Evaluate a run's policies, the earliest first, including those saved meanwhile.
 
-    Args:
-        run: The run's directory.
-        seed: As for `play_episodes`.
-        episodes: As for `play_episodes`.
-        again: Whether to evaluate policies that have an evaluation.
-        trust: As for `load_policy`; or the one environment that is trusted.
-
-    Yields:
-        Each policy with its evaluation, or with the error.
+    Yields each policy with its evaluation, or with the error. ``trust`` is as for `load_policy`, or
+    the one environment that is trusted; ``again`` includes policies that have an evaluation.
     """
     done: set[Path] = set()
     while waiting := [

@@ -127,13 +127,9 @@ class Observation:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Agents that have the same observations and actions.
+    """Agents with the same actions: their key in a TensorDict, and their names in order.
 
-    Attributes:
-        action: The action of one agent.
-        name: The key of its entries in a TensorDict.
-        agents: The names of its agents, in their order along the agent dimension; empty for one
-            agent, without that dimension.
+    One agent is a group without names, and without an agent dimension.
     """
 
     action: Action | JointAction

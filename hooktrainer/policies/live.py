@@ -21,14 +21,7 @@ IS_INIT = "is_init"
 
 
 class LivePolicy(nn.Module):
-    """A policy as a function of tensors, from its inputs to the actions of all groups.
-
-    Args:
-        policy: As for `trace`.
-        keys: Its inputs, in this order.
-        hidden: The hidden states, which are further inputs.
-        actions: The keys of its actions.
-    """
+    """A policy as a function of tensors: observations ``keys`` and hidden states to all actions."""
 
     def __init__(
         self,

@@ -44,13 +44,7 @@ MOST_POLICY: Final = 1 << 32
 
 @dataclass(frozen=True)
 class PolicyContent:
-    """The content of ``policy.safetensors``.
-
-    Attributes:
-        program: The description of a `Program`; ``sampling`` in it is that of the sampling program.
-        weights: Its tensors by name.
-        state: The initial hidden states by name, without a batch dimension.
-    """
+    """The program's description, its tensors, and the initial hidden states without a batch."""
 
     program: dict[str, Any]
     weights: Mapping[str, torch.Tensor]

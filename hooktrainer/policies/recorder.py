@@ -34,20 +34,9 @@ _log = logging.getLogger(__name__)
 class PolicyRecorder:
     """Saves a policy in the background, under ``<directory>/step_<frames>/``.
 
-    It changes neither the policy nor training's random numbers.
-
-    Args:
-        directory: Where to save.
-        policy: The policy.
-        env: Its environment, as for `VectorCollector` or `AgentsCollector`.
-        env_kwargs: Keyword arguments of the environment, with an id.
-        frame_skip: How often each action is repeated.
-        categorical_actions: Whether the policy's discrete actions are indices.
-        groups: The groups of several agents, as for `AgentsCollector`.
-        run_id: The policy's run; policies of other runs in the directory are left alone.
-
-    Raises:
-        ConfigError: If the policy or the environment cannot be recorded.
+    It changes neither the policy nor training's random numbers. Policies of other runs in the
+    directory are left alone. Arguments are those of `hooktrainer.PolicySnapshot` and of the
+    collectors; what cannot be recorded is a `ConfigError`.
     """
 
     def __init__(
@@ -82,13 +71,9 @@ class PolicyRecorder:
         return self._described.environment
 
     def save(self, progress: Progress, keep: Retention | None = None) -> None:
-        """Save the policy as it is now, replacing one of the same frames.
+        """Save the policy as it is now, then delete what is not kept.
 
-        A failure on the disk is logged, and training continues.
-
-        Args:
-            progress: The run's progress.
-            keep: Which saved policies to keep afterwards.
+        One of the same frames is replaced. A failure on the disk is logged; training continues.
         """
         self.wait()
         traced = self._trace()
@@ -164,10 +149,7 @@ class PolicyRecorder:
 def write_policy(path: Path, facts: Mapping[str, Any], content: PolicyContent) -> None:
     """Write a saved policy atomically: ``path`` is complete and durable afterwards, or absent.
 
-    Args:
-        path: The directory; a policy of this name is replaced.
-        facts: Content of ``policy.json``; the schema and the file records are added.
-        content: The program and its tensors.
+    ``facts`` is the content of ``policy.json`` without the schema and the file records.
     """
     data = encode(content)
     files = {POLICY: {"size": len(data), "xxh3_128": xxhash.xxh3_128_hexdigest(data)}}

@@ -32,15 +32,9 @@ _SIZES = (5, 7)  # batch sizes; numbers that are multiples of both at one place 
 class Traced:
     """A policy as plain data, without its weights.
 
-    Attributes:
-        reads: The observations it reads.
-        program: The description of a `Program` from observations and hidden states to the best
-            action and the next hidden states.
-        sampling: The same for a random action; or why it cannot be recorded.
-        weights: Names of the policy's parameters and buffers that it uses.
-        constants: Other tensors that it uses.
-        state: The initial hidden states by name, without a batch dimension.
-        example: The actions for the examples, ``[examples, ...]``, of each group of agents.
+    `sampling` is the reason if random actions cannot be recorded; `state` has the initial hidden
+    states without a batch dimension; `example` the actions for the examples, of each group of
+    agents.
     """
 
     reads: tuple[NestedKey, ...]
@@ -58,16 +52,10 @@ def trace(
     examples: Sequence[Tensor],
     actions: Sequence[NestedKey] = ("action",),
 ) -> Traced:
-    """Record how a policy computes its actions.
+    """Record how a policy computes its actions from some of the observations ``keys``.
 
-    A copy is run on the CPU; the policy and the random generators do not change.
-
-    Args:
-        policy: A policy with ``act`` and ``in_keys``, a TensorDict module, or a module that maps
-            observations to actions.
-        keys: The available observations.
-        examples: One tensor ``[at least 12, ...]`` for each.
-        actions: The policy's action keys, one for each group of agents.
+    A copy is run on the CPU with the examples, ``[at least 12, ...]`` for each key; the policy and
+    the random generators do not change. ``actions`` has a key for each group of agents.
     """
     check_saveable(policy)
     with torch.random.fork_rng(devices=[]):
@@ -109,8 +97,7 @@ def still_holds(
 ) -> bool:
     """Whether a traced policy, with current weights, still computes what the policy does.
 
-    It does not if something other than a tensor has changed, such as a Python number. Arguments
-    are those of `trace`.
+    It does not if something other than a tensor has changed, such as a Python number.
     """
     with torch.random.fork_rng(devices=[]):
         own = _Copy(policy, keys, examples, actions)

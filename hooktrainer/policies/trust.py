@@ -67,10 +67,7 @@ def code_of(
 ) -> str | None:
     """Describe what `gymnasium.make` would import, run or read beyond packages.
 
-    Args:
-        id: A registered id, or one that names a module to register it.
-        kwargs: The environment's keyword arguments.
-        wrappers: Each wrapper's name, as ``module:class``, and keyword arguments.
+    A wrapper is a name, as ``module:class``, and keyword arguments.
     """
     import gymnasium as gym
 

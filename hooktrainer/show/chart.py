@@ -120,11 +120,8 @@ def scatter(
 ) -> str:
     """Draw scores over the values that they were reached with.
 
-    Args:
-        points: Value, score, title and CSS class of each point.
-        among: All values, in order, if they are categories.
-        between: The range of values, if they are numbers.
-        log: Whether the axis is logarithmic.
+    A point is its value, score, title and CSS class. Values are categories ``among`` some, in
+    order, or numbers ``between`` two ends.
     """
     where = {word: float(number) for number, word in enumerate(among)}
     place = math.log10 if log else float
@@ -157,12 +154,8 @@ def chart(
 ) -> str:
     """Draw the mean and the spread of groups of curves, and the curves as thin lines.
 
-    Args:
-        groups: Label of each group, and name and curve of each of its runs, if they are drawn.
-        bands: Mean and spread of each group.
-        marks: Points above them.
-        width: Width of the drawing; text is 11 units high.
-        height: Height of the drawing.
+    A group is its label, and the name and curve of each of its runs, if they are drawn. Marks are
+    above them. Text is 11 units high.
     """
     few = len(groups) <= MOST_SHADED
     curves = [curve for _, members in groups for _, curve in members if few]

@@ -20,12 +20,7 @@ _GRID = 400
 class Band:
     """The middle and the spread of several curves, over the frames that all have reached.
 
-    Attributes:
-        frames: Rising, ``float64 [n]``.
-        middle: Such as the mean over the curves, ``float64 [n]``.
-        low: Lower edge, such as a standard deviation below; the middle, if there is no spread.
-        high: Upper edge.
-        count: Number of curves.
+    All are ``float64 [n]``; without a spread the edges `low` and `high` are the middle.
     """
 
     frames: NDArray[np.float64]

@@ -29,13 +29,7 @@ _VERSION: Final = 1  # of the format of pictures; a new one invalidates the cach
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A saved policy in the gallery.
-
-    Attributes:
-        saved: The policy, with its evaluation.
-        picture: An episode of it.
-        key: Identifies policy, episode and view of the picture.
-    """
+    """A saved policy in the gallery, and an episode of it; `key` identifies policy and view."""
 
     saved: SavedPolicy
     picture: Picture
@@ -62,25 +56,12 @@ def make_exhibits(
     trust: bool = False,
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[Exhibit]:
-    """Evaluate and film all saved policies of a run, each once.
+    """Evaluate and film all saved policies of a run, each once; return them by frames.
 
     Evaluations are recorded with the policy, pictures in ``<run>/gallery/``. Nothing else of the
-    run is changed, and the run may be training.
-
-    Args:
-        run: The run's directory.
-        seed: Seed of the evaluation, for policies that have none yet.
-        episodes: Episodes of the evaluation, for policies that have none yet.
-        view: How the pictures are made.
-        trust: As for `load_policy`.
-        progress: Called with lines about progress, and about damaged policies that are left out.
-
-    Returns:
-        The exhibits, by frames. The picture is the first episode of the evaluation.
-
-    Raises:
-        ConfigError: If the environment cannot be made or needs trust, there are no episodes, or the
-            directory of pictures is a link.
+    run is changed, and the run may be training. A picture is the first episode of the evaluation.
+    Arguments and errors are those of `make_gallery`; a directory of pictures that is a link is
+    refused.
     """
     if episodes < 1:
         raise ConfigError(f"episodes={episodes}: play at least one.")
@@ -160,22 +141,11 @@ _MOST_FILM: Final = 1 << 28
 
 @dataclass(frozen=True)
 class Picture:
-    """An episode, ready to be shown.
+    """An episode as in `Recording`, ready to be shown.
 
-    Attributes:
-        seed: As for `play_episodes`.
-        episode: Number of the episode.
-        total: The return.
-        length: Number of actions.
-        seconds: Length by the environment's own clock.
-        seconds_shown: Length of the film; 0 without one.
-        size: Width and height of the film in pixels.
-        film: The film as animated WebP; ``None`` if the environment cannot render.
-        reason: Why there is no film.
-        observations: The policy's inputs, at most eight lines; empty if there is a film.
-        actions: The actions, at most eight lines.
-        steps: Steps of the points of these lines.
-        left_out: Number of further components of observations and actions.
+    `film` is an animated WebP of `size` width and height, `seconds_shown` long; or ``None`` for a
+    `reason`: then observations and actions have at most eight lines each over `steps`, and
+    `left_out` counts further components.
     """
 
     seed: int

@@ -28,13 +28,9 @@ def gallery_page(
     curves: Mapping[str, Curve],
     facts: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the gallery as HTML.
+    """Return the gallery as HTML, of at least one exhibit, by frames.
 
-    Args:
-        run: The run.
-        exhibits: At least one, by frames.
-        curves: The run's metrics.
-        facts: The content of its `run.json`: versions, commit and command are shown.
+    ``facts`` is the content of the run's `run.json`: versions, commit and command are shown.
     """
     env = exhibits[0].saved.environment.name
     title = run.experiment or run.path.name

@@ -43,12 +43,8 @@ Scores = NDArray[np.float64]
 class GroupResult:
     """The results of a group.
 
-    Attributes:
-        seeds: Its seeds; with several tasks, those that every task has.
-        scores: ``[seeds, tasks]``.
-        area: The interquartile mean of the areas under the curves, as means over frames.
-        frames_to_threshold: Frames until the threshold was reached; ``None`` if there is none.
-        seconds_to_threshold: Training time until the threshold was reached.
+    `seeds` are, with several tasks, those that every task has; `scores` is ``[seeds, tasks]``;
+    `area` the interquartile mean of the areas under the curves, as means over frames.
     """
 
     group: str
@@ -65,16 +61,10 @@ class GroupResult:
 
 @dataclass(frozen=True)
 class Section:
-    """The results of a task, or of all tasks together.
+    """The results of a task, or of all tasks together, whose `frames` are ``None``.
 
-    Attributes:
-        frames: Frames at which seeds are compared; ``None`` for all tasks, each of which has its
-            own.
-        threshold: The return that counts as solved; ``None`` if there is none.
-        groups: By interquartile mean, the best first.
-        comparisons: Of all pairs, or of all with one group.
-        notes: What is left out, and why.
-        minimize: Whether less is better; of normalized scores, more always is.
+    `groups` are by interquartile mean, the best first; `threshold` is the return that counts as
+    solved. Less is never better of normalized scores.
     """
 
     task: str
@@ -97,16 +87,9 @@ def analyze(
 ) -> list[Section]:
     """Return the results of each task, and of all together if there are several.
 
-    Args:
-        study: The runs.
-        score: A name of `SCORES`.
-        threshold: The return that counts as solved; by default the one at which a task's runs stop.
-        references: Task to the reference that normalizes its scores.
-        against: The group to compare all others with; by default all pairs are compared.
-        decision: The decision, if seeds were added until it was made; by default pairs are tested.
-
-    Raises:
-        ConfigError: If no task has a group named ``against``.
+    ``score`` is a name of `SCORES`; ``threshold`` by default the return at which a task's runs
+    stop; ``references`` normalize the scores of tasks. All pairs of groups are compared, or all
+    groups with ``against``; they are tested, unless seeds were added until a ``decision`` was made.
     """
     known = {name for task in study.tasks for name in task.groups}
     if against is not None and against not in known:
@@ -334,16 +317,11 @@ ERROR: Final = 0.05
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of two groups.
+    """The comparison of two groups: the difference of their interquartile means and its test.
 
-    Attributes:
-        difference: Difference of the interquartile means.
-        improvement: The probability that a seed of the first does better than one of the second.
-        p: p-value of the permutation test; ``None`` where seeds were added until it was decided,
-            since a test for a fixed number of seeds is invalid then.
-        corrected: The same, corrected for the number of comparisons.
-        separated: Whether one is better, at an error of 5 % over all comparisons.
-        verdict: The conclusion in words.
+    `p` is ``None`` where seeds were added until it was decided, since a test for a fixed number of
+    seeds is invalid then; `corrected` is for the number of comparisons, and `separated` at an error
+    of 5 % over all of them.
     """
 
     first: str

@@ -18,15 +18,11 @@ _MOST_OPTIONS: Final = 3  # options in a label; longer labels hide the numbers
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one experiment whose options differ in nothing that changes learning.
+    """Runs of one experiment whose options differ in nothing that changes learning, by seed.
 
-    Attributes:
-        label: The options in which the group differs from the baseline, which is the group most
-            similar to the others; for the baseline, the experiment.
-        runs: Its runs, each of another seed.
-        repeats: Runs that are not counted, each with the counted run that has its seed, or of which
-            it is a copy.
-        settings: The options in which groups of the experiment differ, as texts.
+    `label` has the options in which it differs from the baseline, the group most similar to the
+    others, or is the experiment. `repeats` are runs that are not counted, each with the counted run
+    of its seed. `settings` are the options in which groups of the experiment differ.
     """
 
     label: str

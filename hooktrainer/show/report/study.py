@@ -28,11 +28,9 @@ Seed = int | str
 
 @dataclass(frozen=True)
 class SeedCurve:
-    """The scores of one seed over its frames.
+    """The scores of one seed over its frames, and its training time over frames.
 
-    Attributes:
-        ended: Whether the run stopped early by itself, for example because the task is solved.
-        seconds: Training time over frames, from 0 on.
+    `ended` is whether the run stopped early by itself, for example because the task is solved.
     """
 
     path: Path
@@ -43,15 +41,10 @@ class SeedCurve:
 
 @dataclass(frozen=True)
 class TaskStudy:
-    """The runs of one task.
+    """The runs of one task, an environment, by group label and seed.
 
-    Attributes:
-        task: The environment; empty if the runs have none.
-        frames: Frames at which all seeds of all groups are compared.
-        groups: Group label to seeds.
-        threshold: The return at which all runs stop; ``None`` if they differ or it is another
-            metric.
-        settings: Group label to the options in which groups differ.
+    They are compared at `frames`. `threshold` is the return at which all runs stop; ``None`` if
+    they differ. `settings` are the options in which groups differ.
     """
 
     task: str
@@ -88,12 +81,8 @@ def read_study(
 ) -> Study:
     """Read the curves of runs, by task and group.
 
-    Args:
-        runs: The runs.
-        metric: The metric to compare.
-        minimize: Whether less of it is better.
-        unfinished: Whether unfinished runs count; all are compared at the frames of the shortest.
-        places: Directories whose runs are groups; by default runs are grouped by their options.
+    ``unfinished`` runs may count; all are compared at the frames of the shortest. ``places`` are
+    directories whose runs are groups; by default runs are grouped by their options.
     """
     left_out: list[tuple[Path, str]] = []
     counted: list[RunSummary] = []

@@ -19,29 +19,11 @@ from ..curves import Curve, read_curves
 class RunSummary:
     """The state of a run.
 
-    Attributes:
-        path: Its directory.
-        id: The run's id; ``None`` if an older version of hooktrainer began it.
-        forked_from: ``run_id``, ``path`` and ``frames`` of the checkpoint it was forked from;
-            ``None`` if it was not.
-        experiment: Name of the experiment; empty if unknown.
-        seed: Its seed.
-        status: As in `run.json`; ``died`` if that is ``running`` and the process is gone;
-            ``unknown`` without a readable `run.json`.
-        reason: Why it ended, if not at its last frame.
-        frames: Environment frames collected.
-        total_frames: Frames after which it ends.
-        optim_steps: Optimizer steps made.
-        seconds: Training time.
-        started: Start, in seconds since 1970.
-        updated: Last write of `run.json`, in seconds since 1970.
-        metric: The metric of the next three.
-        last: Its last value.
-        best: Its best value.
-        best_frames: Frames at the best value.
-        options: The content of `config.yaml`.
-        metrics: The last value of every metric.
-        of_sweep: The number of runs, if this summarizes a sweep.
+    `status` is as in `run.json`; ``died`` if that is ``running`` and the process is gone;
+    ``unknown`` without a readable `run.json`. `reason` is why it ended, if not at its last frame.
+    `started` and `updated` are in seconds since 1970. `last`, `best` and `best_frames` are of
+    `metric`; `metrics` has the last value of all. `forked_from` has ``run_id``, ``path`` and
+    ``frames`` of a checkpoint. `of_sweep` is the number of runs, if this summarizes a sweep.
     """
 
     path: Path

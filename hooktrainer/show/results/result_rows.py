@@ -26,14 +26,11 @@ OUT: Final = "out"
 
 @dataclass(frozen=True)
 class RowRecipe:
-    """How a row is made.
+    """How a row is made: the arguments of ``hooktrainer train``, and of one that must run before.
 
-    Attributes:
-        train: Arguments of ``hooktrainer train``, without seeds and directory.
-        prepare: Arguments of a ``hooktrainer train`` that must run before; empty for none.
-        together: Whether its seeds train in one command, by ``--seeds``, or each by ``--seed``.
-        packages: Distributions that its bits depend on, in addition to those of every row.
-        published: What others report for it, and in how many frames.
+    Its seeds train `together` in one command, by ``--seeds``, or each by ``--seed``. Its bits
+    depend on the distributions `packages`, besides those of every row. `published` is what others
+    report.
     """
 
     name: str
@@ -233,13 +230,11 @@ Series = Mapping[str, Sequence[tuple[int, float]]]
 
 @dataclass(frozen=True)
 class RunDigest:
-    """The digest of the run of a seed.
+    """The digest of the run of a seed: evaluations, and digests of all values but times.
 
-    Attributes:
-        curve: Frames and mean return of its evaluations.
-        moments: Frames at which metrics were written, rising, with a digest of their values.
-        metrics: Metric name to a digest of its values, without times, ``time/...``.
-        parameters: A digest of the parameters in the last checkpoint.
+    `curve` has frames and mean return of its evaluations, `moments` the frames at which metrics
+    were written with a digest of their values, `metrics` a digest for each name, and `parameters`
+    one of those in the last checkpoint.
     """
 
     curve: tuple[tuple[int, float], ...]
