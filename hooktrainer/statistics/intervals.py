@@ -65,25 +65,7 @@ def interval(
     Raises:
         ValueError: If the scores have another shape, or are not finite.
     """
-    table = as_table(scores)
-    count, tasks = table.shape
-    value = float(ESTIMATORS[estimator](table, axis=None))
-    if (why := _refusal(table, estimator)) is not None:
-        return Interval(value, None, None, why)
-    if _unanimous(table):
-        return Interval(value, value, value, "exact")
-    if tasks == 1 and count < _WHOLE_RANGE:
-        return Interval(value, float(table.min()), float(table.max()), "range")
-    low, high, method = _bootstrap(
-        (table,), lambda table: ESTIMATORS[estimator](table, axis=-1), resamples, seed
-    )
-    if estimator == "mean":  # the bootstrap underestimates its tails
-        from scipy.stats import t
-
-        spread = math.sqrt(float(table.var(axis=0, ddof=1).sum()) / count) / tasks
-        reach = float(t.ppf((1 + CONFIDENCE) / 2, tasks * (count - 1))) * spread
-        low, high, method = min(low, value - reach), max(high, value + reach), f"{method}, or t"
-    return Interval(value, low, high, method)
+    return _estimate((as_table(scores),), estimator, resamples, seed)
 
 
 def difference(
@@ -106,19 +88,33 @@ def difference(
     Raises:
         ValueError: As `interval`, or if the numbers of tasks differ.
     """
-    tables = as_tables(scores, others)
-    estimate = ESTIMATORS[estimator]
-    value = float(estimate(tables[0], axis=None) - estimate(tables[1], axis=None))
+    return _estimate(as_tables(scores, others), estimator, resamples, seed)
+
+
+def _estimate(tables: tuple[Scores, ...], estimator: str, resamples: int, seed: int) -> Interval:
+    """An estimate of one table, or of the difference of two, with its interval."""
+
+    def estimate(first: Scores, *other: Scores, axis: int | None = -1) -> Any:
+        statistic = ESTIMATORS[estimator]
+        value = statistic(first, axis=axis)
+        return value - statistic(other[0], axis=axis) if other else value
+
+    value = float(estimate(*tables, axis=None))
     if why := next(filter(None, (_refusal(table, estimator) for table in tables)), None):
         return Interval(value, None, None, why)
     if all(map(_unanimous, tables)):
         return Interval(value, value, value, "exact")
-    low, high, method = _bootstrap(
-        tables,
-        lambda table, other: estimate(table, axis=-1) - estimate(other, axis=-1),
-        resamples,
-        seed,
-    )
+    table, alone = tables[0], len(tables) == 1
+    count, tasks = table.shape
+    if alone and tasks == 1 and count < _WHOLE_RANGE:
+        return Interval(value, float(table.min()), float(table.max()), "range")
+    low, high, method = _bootstrap(tables, estimate, resamples, seed)
+    if alone and estimator == "mean":  # the bootstrap underestimates its tails
+        from scipy.stats import t
+
+        spread = math.sqrt(float(table.var(axis=0, ddof=1).sum()) / count) / tasks
+        reach = float(t.ppf((1 + CONFIDENCE) / 2, tasks * (count - 1))) * spread
+        low, high, method = min(low, value - reach), max(high, value + reach), f"{method}, or t"
     return Interval(value, low, high, method)
 
 
@@ -150,16 +146,12 @@ def _bootstrap(
     from scipy.stats import DegenerateDataWarning, bootstrap
 
     strata = [column for table in tables for column in table.T]
-    edges = np.cumsum([table.shape[1] for table in tables])[:-1].tolist()
+    tasks = tables[0].shape[1]  # of each table
     size = sum(table.size for table in tables)
 
     def of_strata(*drawn: Any, axis: int = -1) -> Any:
-        starts, ends = [0, *edges], [*edges, len(drawn)]
-        pooled = [
-            np.concatenate(drawn[start:end], axis=-1)
-            for start, end in zip(starts, ends, strict=True)
-        ]
-        return estimate(*pooled)
+        starts = range(0, len(drawn), tasks)
+        return estimate(*(np.concatenate(drawn[at : at + tasks], axis=-1) for at in starts))
 
     fewest = min(len(table) for table in tables)
     freedom = sum(table.shape[1] * (len(table) - 1) for table in tables)
