@@ -7,13 +7,12 @@ from tensordict import TensorDict
 from hooktrainer import (
     LogScalar,
     MiniBatches,
-    ModelRollouts,
     ObservationNormalizer,
     ReplayBufferTrainer,
     RewardScaler,
 )
 from hooktrainer.base.tensordicts import count_valid, mask_of, valid, valid_steps
-from hooktrainer.networks import DynamicsEnsemble, RunningNorm
+from hooktrainer.networks import RunningNorm
 from hooktrainer.replay import ReplayBuffer
 from hooktrainer.testing import tiny_trainer
 
@@ -38,13 +37,6 @@ def test_without_a_mask_all_steps_are_data():
     assert count_valid(batch) == 9
     assert valid(batch, "action") is batch["action"]
     assert valid_steps(batch) is batch
-
-
-def test_padding_is_left_out():
-    batch = padded()
-    assert count_valid(batch) == 6
-    assert valid(batch, ("next", "reward")).flatten().tolist() == DATA
-    assert valid_steps(batch)["action"].tolist() == DATA
 
 
 def test_a_replay_buffer_stores_data_only():
@@ -73,15 +65,6 @@ def test_statistics_are_of_data_only():
     assert LogScalar()(padded())["('next', 'reward')"].item() == pytest.approx(sum(DATA) / 6)
 
 
-def test_a_model_normalizes_by_data_only():
-    model = DynamicsEnsemble(1, 1, num_models=2, num_cells=(4,))
-    batch = padded()
-    batch["action"] = batch["action"].unsqueeze(-1)
-    ModelRollouts(model, None, None, None, None).observe(batch)
-    assert model.inputs.count == 6
-    assert model.outputs.mean[0].item() == pytest.approx(1.0)
-
-
 def test_rewards_are_scaled_by_the_returns_of_the_trajectories():
     hook = RewardScaler(gamma=0.5, eps=0.0)
     returns = torch.tensor([0.0, 1.0, 3.0, 6.0, 10.0, 13.0])  # 7 + 6 / 2, 8 + 10 / 2
@@ -90,9 +73,3 @@ def test_rewards_are_scaled_by_the_returns_of_the_trajectories():
         torch.testing.assert_close(
             scaled, (torch.tensor(DATA) / returns.std(correction=0)).clamp(max=10.0)
         )
-
-
-def test_trajectories_may_be_of_another_number_in_each_batch():
-    hook = RewardScaler()
-    hook(padded())
-    assert hook(padded()[:2]).shape == (2, 3)

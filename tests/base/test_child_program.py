@@ -93,16 +93,6 @@ def test_a_child_program_receives_lines_and_ends_with_its_input(tmp_path, monkey
     assert program.code == 7
 
 
-def test_a_line_to_an_ended_child_program_is_dropped():
-    program = start()
-    with program.output as lines:
-        lines.readline()
-        os.kill(program.pid, signal.SIGTERM)
-        assert program.wait() == -signal.SIGTERM
-        program.send_line(b"too late")
-        program.close(0.0)
-
-
 def test_a_child_program_that_does_not_end_is_killed():
     program = start()
     with program.output as lines:

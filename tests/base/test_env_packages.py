@@ -9,7 +9,7 @@ import pytest
 
 from hooktrainer import VectorCollector, algorithms
 from hooktrainer.base import env_packages
-from hooktrainer.base.env_packages import PACKAGES, package_of
+from hooktrainer.base.env_packages import package_of
 from hooktrainer.collect.make_group import find_spec
 from hooktrainer.errors import ConfigError, MissingPackageError
 
@@ -53,11 +53,6 @@ def test_the_package_of_an_environment_is_named(env_id, install):
     assert "\n" not in message
 
 
-def test_every_package_is_tried():
-    others = {package.install for package in PACKAGES} - {"hooktrainer"}  # which is always there
-    assert others == set(IDS.values())
-
-
 @pytest.fixture
 def panda(tmp_path, monkeypatch):
     """A package that registers one environment when it is imported."""
@@ -81,30 +76,6 @@ def test_what_is_installed_need_not_be_imported():
 def test_an_id_that_the_package_does_not_have_names_the_nearest():
     with pytest.raises(MissingPackageError, match=r"registers none of this name\. Did you mean"):
         find_spec("PandaReach-v4")
-
-
-def test_a_function_that_registers_is_called(tmp_path, monkeypatch):
-    (tmp_path / "panda_gym.py").write_text(
-        "import gymnasium as gym\n"
-        "def begin():\n"
-        "    gym.register('PandaReach-v3', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    package = env_packages.EnvPackage("panda-gym", "panda_gym", "PandaReach", register="begin")
-    monkeypatch.setattr(env_packages, "PACKAGES", (package,))
-    try:
-        assert find_spec("PandaReach-v3").id == "PandaReach-v3"
-    finally:
-        gym.registry.pop("PandaReach-v3", None)
-        sys.modules.pop("panda_gym", None)
-
-
-def test_a_package_that_lacks_another_is_one_line(tmp_path, monkeypatch):
-    (tmp_path / "panda_gym.py").write_text("import no_such_dependency\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    match = r"panda-gym, which cannot be imported \(No module named 'no_such_dependency'\): pip"
-    with pytest.raises(MissingPackageError, match=match):
-        find_spec("PandaReach-v3")
 
 
 def test_a_module_before_the_id_registers_it(tmp_path, monkeypatch):
@@ -134,14 +105,6 @@ def test_a_module_that_is_not_there_is_named(env_id, message):
     ):
         with pytest.raises(MissingPackageError, match=message):
             make()
-
-
-def test_a_module_that_fails_keeps_its_error(tmp_path, monkeypatch):
-    (tmp_path / "broken_worlds.py").write_text("import no_such_dependency\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match="no_such_dependency") as caught:
-        find_spec("broken_worlds:World-v0")
-    assert not isinstance(caught.value, MissingPackageError)
 
 
 def test_what_gymnasium_itself_has_is_no_package():

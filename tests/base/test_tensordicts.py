@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from tensordict import TensorDict, lazy_stack
 
@@ -70,8 +69,3 @@ def test_what_is_put_is_what_set_sets():
             value = torch.full(batch.shape, 3.0)
             put(batch, key, value)
             assert torch.equal(batch.get(key), value)
-
-
-def test_nothing_is_put_into_what_is_locked():
-    with pytest.raises(RuntimeError, match="lock"):
-        put(_nested().lock_(), "a", torch.ones(2))

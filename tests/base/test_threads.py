@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hooktrainer import ConfigError, algorithms
+from hooktrainer import algorithms
 from hooktrainer.base import cores as threads
 from hooktrainer.base.cores import SMALL, compute_threads, threads_for
 from hooktrainer.networks import mlp, orthogonal_init
@@ -70,28 +70,6 @@ def test_a_chosen_number_of_threads_is_kept(monkeypatch):
     torch.set_num_threads(3)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert while_training(tiny_trainer()) == {3}
-
-
-@pytest.mark.usefixtures("three_threads")
-def test_threads_are_restored_after_a_failure():
-    trainer = tiny_trainer()
-    trainer.register_op("post_steps", lambda: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        trainer.train()
-    assert torch.get_num_threads() == 3
-
-
-@pytest.mark.usefixtures("three_threads")
-def test_threads_are_unchanged_for_networks_of_unknown_size():
-    assert threads_for(lambda batch: batch) is None
-    assert threads_for(nn.Module()) is None
-    assert threads_for(nn.Linear(2, 2, device="meta")) is None
-
-
-@pytest.mark.parametrize("number", [0, -1, 1.5])
-def test_no_number_of_threads_is_refused(number):
-    with pytest.raises(ConfigError, match="threads="):
-        tiny_trainer(threads=number)
 
 
 def test_weights_do_not_depend_on_the_number_of_threads():

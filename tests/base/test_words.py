@@ -12,24 +12,11 @@ import pytest
 from hooktrainer.base.words import (
     did_you_mean,
     duration,
-    listed,
-    plural,
     printable,
     ranges,
     shell_word,
     which,
 )
-
-
-def test_one_and_several():
-    assert [plural(n, "run") for n in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
-    assert [plural(n, "policy", "policies") for n in (1, 1000)] == ["1 policy", "1,000 policies"]
-
-
-def test_long_lists_are_cut():
-    assert listed([1, 2, 3], most=3) == "1, 2, 3"
-    assert listed(range(1027), most=3) == "0, 1, 2 and 1,024 more"
-    assert listed([]) == ""
 
 
 def test_neighbours_are_a_range():
@@ -81,25 +68,6 @@ def test_control_characters_are_escaped(text, shown):
 )
 def test_a_time_span(seconds, said):
     assert duration(seconds) == said
-
-
-@pytest.mark.parametrize("seconds", [1e308, float("inf"), float("nan"), 1e12, -1e300])
-def test_a_time_span_that_nothing_takes_is_as_short(seconds):
-    assert len(duration(seconds)) < 12
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("runs/a", "runs/a"),
-        ("my runs", "'my runs'"),
-        ("a\x1b[2J 'b'\\\n\u202e", r"$'a\x1b[2J \'b\'\\\n\u202e'"),
-        ("\udcff", r"$'\xff'"),
-        (Path("ünï"), "'ünï'"),
-    ],
-)
-def test_a_word_of_a_shell(text, shown):
-    assert shell_word(text) == shown
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

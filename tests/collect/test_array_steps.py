@@ -9,7 +9,7 @@ import torch
 from tensordict.nn import InteractionType
 
 from hooktrainer import VectorCollector
-from hooktrainer.collect.actors import ArraySteps, FunctionActor
+from hooktrainer.collect.actors import FunctionActor
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.networks.distributions import Categorical
 
@@ -96,17 +96,4 @@ def test_what_would_be_another_policy_is_asked_itself(kind: str) -> None:
         assert not is_quick(source)
         if kind == "draw":
             assert not source.collect()["action"].any()
-    source.shutdown()
-
-
-def test_a_network_that_numpy_can_no_longer_evaluate_is_called_itself() -> None:
-    policy = policy_of()
-    source = collector(policy)
-    source.collect()
-    assert is_quick(source)
-    policy.inference.use_torch()
-    calls: list[ArraySteps] = []
-    policy.network.register_forward_hook(lambda *args: calls.append(args[0]))
-    source.collect()
-    assert len(calls) == 16
     source.shutdown()

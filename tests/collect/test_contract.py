@@ -20,8 +20,7 @@ from hooktrainer.collect.adapt import AdaptedCollector, SequenceCollector
 from hooktrainer.collect.agents import AgentsCollector
 from hooktrainer.collect.datasets import Dataset, DatasetCollector
 from hooktrainer.collect.worlds import WorldCollector
-from hooktrainer.errors import CollectorError, StateMismatchError
-from hooktrainer.loop.timing import Timing
+from hooktrainer.errors import CollectorError
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.testing import FakeCollector, check_collector, tiny_trainer
 
@@ -314,14 +313,6 @@ def test_a_run_with_it_is_resumed_exactly_and_timed(make, overlap, tmp_path):
     assert ("worker/collect" in resumed.timing.totals) == overlap
 
 
-def test_its_ranks_are_shares_of_it():
-    whole = Walks().collect()["observation"][:, 0]
-    shares = [tiny_trainer(collector=Walks()).source for _ in range(2)]
-    for rank, share in enumerate(shares):
-        share.shard(rank, 2)
-    assert torch.equal(torch.cat([s.collect()["observation"][:, 0] for s in shares]), whole)
-
-
 def test_the_trainer_keeps_what_it_was_given_and_closes_it_once():
     fake, walks = FakeCollector(), Walks()
     for given in (fake, walks):
@@ -353,26 +344,3 @@ def test_what_an_object_lacks_is_as_in_the_base():
     with pytest.raises(ConfigError, match=r"generator has no shard\(rank, world_size\), so 2"):
         adapt(batches).check_shares(2)
     assert len(list(adapt(batches))) == 2
-
-
-def test_times_are_told_to_who_tells_them():
-    fake = FakeCollector()
-    fake.timing = Timing()
-    adapt(fake).timing = timing = Timing()
-    assert fake.timing is timing
-
-
-def test_a_list_goes_on_with_the_same_batches_only():
-    collector = adapt(a_list())
-    with pytest.raises(StateMismatchError, match="trained on 3 batches; there are 6 here"):
-        collector.load_state_dict({"place": 1, "length": 3})
-    with pytest.raises(ConfigError, match="4 cannot be shared equally by 3 processes"):
-        collector.check_shares(3)
-
-
-def test_a_base_without_collect_says_so():
-    class Empty(Collector):
-        pass
-
-    with pytest.raises(NotImplementedError, match=r"Empty has no collect\(\)"):
-        Empty().collect()

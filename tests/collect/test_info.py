@@ -10,9 +10,9 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
-from toy_envs import Counter, DisabledCounter, Masked, SameStepCounter
+from toy_envs import Counter, DisabledCounter, SameStepCounter
 
-from hooktrainer import ConfigError, Evaluate, Every, LogEpisodes, OverlappedCollector
+from hooktrainer import ConfigError, Evaluate, Every, LogEpisodes
 from hooktrainer import VectorCollector as Collector
 from hooktrainer.testing import check_collector, tiny_trainer
 
@@ -123,21 +123,8 @@ def test_it_keeps_the_contract_and_resumes_exactly() -> None:
     )
 
 
-def test_a_collector_that_works_ahead_has_them_too() -> None:
-    inner = Collector(goals(2, 3), frames_per_batch=10, info_keys=KEYS)
-    collector = OverlappedCollector(inner, depth=1, mode="thread")
-    check_expected(collector.collect())
-    collector.shutdown()
-
-
 def _zeros(observation: Any) -> Any:
     return torch.zeros(len(observation), dtype=torch.int64)
-
-
-def test_without_keys_nothing_is_kept() -> None:
-    collector = Collector(goals(2, 3), frames_per_batch=10)
-    assert not set(KEYS) & set(collector.collect()["next"].keys())
-    assert collector._group._steps[0].__self__ is collector._group._envs[0]  # the bare step
 
 
 def test_their_means_over_episodes_are_logged(logger: Any) -> None:
@@ -173,10 +160,6 @@ def test_a_key_that_never_comes_is_refused_before_the_first_batch(workers: int) 
     assert "Did you mean success?" in message
 
 
-def test_an_environment_that_says_nothing() -> None:
-    refused("CartPole-v1", "success", match="which is empty", num_envs=2)
-
-
 def test_a_key_that_is_missing_at_some_end_is_refused_there() -> None:
     class Sometimes(Goal):
         episodes = 0
@@ -199,29 +182,11 @@ def _collect_ten(collector: Collector) -> None:
         collector.collect()
 
 
-@pytest.mark.filterwarnings("ignore:A resumed run cannot restore")
-def test_a_vector_environment_that_says_nothing() -> None:
-    collector = Collector(SameStepCounter(2, length=2), frames_per_batch=6, info_keys=["won"])
-    with pytest.raises(ConfigError, match="no 'won' in the info at an episode's end"):
-        collector.collect()
-
-
 def test_what_is_no_number_is_refused() -> None:
     refused(goals(2), "name", match="info\\['name'\\] of .* is 'goal', and no number")
     refused(goals(2), "position", match="of shape \\[3\\] and no number")
     env = wrapped(goals(2), AutoresetMode.DISABLED)
     refused(env, "position", match="of shape \\[3\\] and no number")
-
-
-def test_a_number_that_becomes_something_else_is_refused() -> None:
-    class Growing(Goal):
-        def _info(self) -> dict[str, Any]:
-            return {"late": np.ones(1 if self.count < 600 else 2)}
-
-    collector = Collector([partial(Growing, 700)], frames_per_batch=599, info_keys=["late"])
-    collector.collect()
-    with pytest.raises(ConfigError, match=r"is array.*of shape \[2\] and no number"):
-        collector.collect()
 
 
 @pytest.mark.parametrize(
@@ -254,8 +219,3 @@ def test_a_batch_without_them_is_refused_by_the_logger() -> None:
     batch = Collector(goals(2), frames_per_batch=2).collect()
     with pytest.raises(Exception, match=r"no \('next', 'success'\) in the batch.*info_keys"):
         LogEpisodes(info_keys=["success"])(batch)
-
-
-def test_masks_hold_in_the_trial() -> None:
-    with pytest.raises(ConfigError, match="which has 'action_mask'"):
-        Collector([Masked], frames_per_batch=5, info_keys=["success"])

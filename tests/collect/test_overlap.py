@@ -7,7 +7,7 @@ import threading
 
 import pytest
 import torch
-from overlap_envs import Pictures, Slow, Stamp, plain
+from overlap_envs import Slow, Stamp, plain
 from tensordict import TensorDict
 from tensordict.nn import InteractionType, set_interaction_type
 from toy_envs import Counter
@@ -15,7 +15,7 @@ from toy_envs import Counter
 from hooktrainer import ConfigError, OverlappedCollector, StateMismatchError
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.store.tree import flatten, unflatten
-from hooktrainer.testing import FakeCollector, tiny_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 def overlapped(policy, depth=1, mode="thread", env=Counter, collector=None, **options):
@@ -120,33 +120,6 @@ def test_the_log_probabilities_are_those_of_the_policy_that_acted():
     collector.shutdown()
 
 
-def test_large_batches_and_large_weights():
-    """They go through memory that is shared, not through the pipe."""
-    policies = [Stamp(), Stamp()]
-    for policy in policies:
-        policy.register_buffer("table", torch.zeros(100_000))
-    one = plain(policies[0], Pictures)
-    other = overlapped(policies[1], 1, "process", env=Pictures)
-    for number in range(3):
-        batch = other.collect()
-        assert weight(batch) == max(0, number - 1)
-        assert torch.equal(one.collect()["observation"], batch["observation"])
-        batch["observation"].zero_()
-        policies[1].train_once()
-    one.shutdown()
-    other.shutdown()
-
-
-def test_weights_change_between_batches_only():
-    policy = Stamp()
-    collector = overlapped(policy, 1, env=lambda: Slow(0.01))
-    collector.collect()
-    policy.train_once()  # the second batch is under way, with a copy of the policy
-    assert weight(collector.collect()) == 0
-    collector.shutdown()
-    assert policy.weight.item() == 1.0
-
-
 def test_the_newest_weights_if_asked_for():
     """While a batch is under way the learner trains: the one behind it has the later weights."""
     collector = overlapped(Stamp(), 2, weights="newest", env=lambda: Slow(0.01))
@@ -202,25 +175,6 @@ def test_no_more_is_collected_than_asked_for(depth):
     assert [batch.numel() for batch in collector] == [8, 8, 8]
     assert (collector.frames, collector.ahead) == (24, 0)
     assert collector.state_dict()["collector"]["frames"] == 24
-    collector.shutdown()
-
-
-def test_random_frames_come_first():
-    collector = overlapped(Stamp(), 1, init_random_frames=16)
-    assert collector.init_random_frames == 16
-    drawn = [bool(collector.collect()["noise"].any()) for _ in range(4)]
-    assert drawn == [False, False, True, True]
-    collector.shutdown()
-
-
-def test_neither_side_runs_ahead():
-    """However slow the learner is, no more is collected than the depth allows."""
-    collector = overlapped(Stamp(), 2)
-    for done in range(1, 4):
-        collector.collect()
-        state = collector.state_dict()  # waits for what is under way
-        assert state["collector"]["frames"] == (done + 2) * 8
-        assert len(state["overlap"]["batches"]) == 2
     collector.shutdown()
 
 
@@ -291,16 +245,6 @@ def test_the_state_of_a_plain_collector_is_taken_up():
     assert torch.equal(other.collect()["observation"], following["observation"])
     one.shutdown()
     other.shutdown()
-
-
-def test_a_batch_in_a_state_stays_as_it_is():
-    collector = overlapped(Stamp(), 1)
-    collector.collect()
-    state = collector.state_dict()
-    collector.collect().set("advantage", torch.zeros(2, 4))
-    (kept,) = state["overlap"]["batches"]
-    assert kept.get("advantage", None) is None
-    collector.shutdown()
 
 
 def test_seeds_and_resets_reach_the_worker():
@@ -410,15 +354,6 @@ def test_what_cannot_be_sent_to_a_process_is_refused():
     collector.shutdown()
 
 
-def test_what_cannot_be_copied_for_a_thread_is_refused():
-    policy = Stamp()
-    policy.table = policy.weight * 2  # a part of a graph
-    collector = overlapped(policy, 1)
-    with pytest.raises(ConfigError, match=r"cannot be copied for another thread.*deepcopy"):
-        collector.collect()
-    collector.shutdown()
-
-
 def test_it_can_be_pickled_until_it_begins():
     collector = overlapped(Stamp(), 1)
     copy = pickle.loads(pickle.dumps(collector))
@@ -428,20 +363,6 @@ def test_it_can_be_pickled_until_it_begins():
     with pytest.raises(TypeError, match="state_dict"):
         pickle.dumps(collector)
     assert "depth=1, mode=thread, weights=fixed, resumed with other" in repr(collector)
-    collector.shutdown()
-
-
-def test_any_iterable_of_batches_will_do():
-    plain_batches = list(FakeCollector(num_batches=5))
-    collector = OverlappedCollector(FakeCollector(num_batches=5), 2, mode="thread")
-    ages, batches = [], []
-    for batch in collector:
-        ages.append(collector.policy_age)
-        batches.append(batch.exclude(("collector", "policy_version")))
-    assert ages == [0, 1, 2, 2, 2]
-    assert all(map(same, batches, plain_batches))
-    assert (collector.init_random_frames, collector.total_frames) == (0, -1)
-    assert collector.state_dict()["collector"]["yielded"] == 5
     collector.shutdown()
 
 

@@ -14,7 +14,6 @@ from overlap_envs import (
     SimulatorError,
     Slow,
     Stamp,
-    exits,
     plain,
     raises,
     waits_for_ever,
@@ -97,15 +96,6 @@ def test_a_killed_process_is_reported_at_once():
     collector.shutdown()
 
 
-def test_a_process_that_ends_is_reported():
-    collector = overlapped(exits)
-    collector.collect()
-    collector.collect()
-    with pytest.raises(ChildError, match=r"the collecting process .* ended with exit code 7"):
-        collector.collect()
-    collector.shutdown()
-
-
 @pytest.mark.parametrize("mode", ["process", "thread"])
 def test_a_timeout_raises(mode):
     collector = overlapped(lambda: Slow(0.1), mode, timeout=0.2)
@@ -155,14 +145,6 @@ def test_signals_of_a_terminal_are_ignored():
     assert collector.collect().shape == (2, 4)
     assert collector.collect().shape == (2, 4)
     collector.shutdown()
-
-
-def test_the_process_ends_when_the_collector_is_deleted():
-    collector = overlapped(lambda: Slow(0.0))
-    collector.collect()
-    process = pid(collector)
-    del collector
-    wait_for(lambda: not is_alive(process))
 
 
 @pytest.mark.slow

@@ -170,19 +170,6 @@ def test_a_trace_shows_both_at_work():
     assert [event["name"] for event in events if event["name"] == "collect"] == ["collect"] * 2
 
 
-def test_worker_times_are_logged(logger):
-    trainer = make_trainer(ahead(1), logger=logger)
-    trainer.train()
-    beside = {name for name in trainer.timing.totals if name.startswith("worker/")}
-    assert beside == {"worker/env", "worker/inference", "worker/transfer"}
-    assert "collect/env" not in trainer.timing.totals
-    assert trainer.timing.totals["start"] > 0
-    assert logger.column("time/worker/env")
-    plain_trainer = make_trainer(ahead(0))
-    plain_trainer.train()
-    assert "collect/env" in plain_trainer.timing.totals
-
-
 # -- the option ----------------------------------------------------------------------------------
 
 
@@ -230,13 +217,6 @@ def column(path: Path, name: str) -> list[float]:
     return [float(value) for _, key, value in lines[1:] if key == name]
 
 
-def test_the_table_of_hooks_leaves_its_state_alone():
-    trainer = make_trainer(lambda inner: OverlappedCollector(inner, mode="thread"))
-    (row,) = [row for row in trainer.registry.table() if "overlapped" in row["hook"]]
-    assert row["module"] is None  # it is saved, as the collector
-    trainer.shutdown()
-
-
 def test_the_option_wraps_the_collector(tmp_path):
     assert not isinstance(train(tmp_path / "without").collector, OverlappedCollector)
     trainer = train(tmp_path / "with", overlap=1)
@@ -255,16 +235,3 @@ def test_a_run_that_is_resumed_with_another_depth(tmp_path):
         train(path, **more)
     train(path, overlap=0, allow_change=("overlap",), **more)
     assert column(path, "data/age") == [0, 1, 1, 1, 1, 1, 1, 0, 0, 0]
-
-
-def test_the_placement_is_printed(tmp_path, capsys):
-    train(tmp_path / "a", overlap=2)
-    said = "placement: learner cpu; collectors in a process beside the learner's, 2 batches ahead"
-    assert said in capsys.readouterr().out
-    train(tmp_path / "b", overlap=0)
-    assert "placement: " not in capsys.readouterr().out
-
-
-def test_mistakes(tmp_path):
-    with pytest.raises(ConfigError, match="overlap=-1: pass an integer of 0 or more"):
-        train(tmp_path / "a", overlap=-1)

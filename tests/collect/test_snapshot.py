@@ -105,26 +105,6 @@ def test_an_environment_with_other_wrappers_is_refused() -> None:
         snapshot.restore(gym.wrappers.TimeLimit(Counter(), 3), snapshot.snapshot(env))
 
 
-class Sharing(Counter):
-    """Counts in a view of the array it shows."""
-
-    def __init__(self) -> None:
-        super().__init__(length=50)
-        self.counts = np.zeros(2)
-        self.view = self.counts[:1]
-
-    def reset(self, **kwargs: Any) -> Any:
-        self.counts[:] = 0
-        return super().reset(**kwargs)
-
-    def step(self, action: Any) -> Any:
-        self.view += 1
-        return super().step(action)
-
-    def _observe(self) -> Any:
-        return np.array([self.counts[0], self.count], np.float64)
-
-
 class Closure(Counter):
     """Keeps its count where no attribute is."""
 
@@ -147,16 +127,6 @@ class Closure(Counter):
         return np.array([self.elapsed(), self.count], np.float64)
 
 
-def test_attributes_that_share_memory_go_on_sharing_it() -> None:
-    env = Sharing()
-    env.reset(seed=0)
-    env.step(0)
-    other = Sharing()
-    other.reset(seed=0)
-    snapshot.restore(other, snapshot.snapshot(env))
-    assert other.step(0)[0].tolist() == env.step(0)[0].tolist() == [2, 2]
-
-
 @pytest.mark.parametrize(
     ("env", "method", "reason"),
     [
@@ -176,20 +146,6 @@ def test_the_method_is_found_by_trying(env: gym.Env[Any, Any], method: str, reas
     assert reason in restore.reason
     assert vars(env) == before  # the environment itself is left alone
     assert str(restore) == f"{method} ({restore.reason})"
-
-
-def test_a_nondeterministic_environment_is_taken_at_its_word() -> None:
-    env = Counter()
-    env.spec = gym.envs.registration.EnvSpec("Counter-v0", nondeterministic=True)
-    assert choose_restore(env).method == "none"
-
-
-def test_an_environment_that_cannot_be_copied_is_replayed() -> None:
-    class Env(Counter):
-        def __deepcopy__(self, memo: Any) -> Any:
-            raise RuntimeError
-
-    assert choose_restore(Env()).method == "replay"
 
 
 class Extended(Counter):

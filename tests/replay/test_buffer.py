@@ -71,13 +71,6 @@ def test_samples_are_copies_of_everything_with_equal_probability():
     assert buffer.sample(100)["observation"].any()
 
 
-def test_only_the_keys_asked_for_are_kept():
-    buffer = ReplayBuffer(10, keys=["action", ("next", "done")])
-    buffer.extend(make_data(0, 5))
-    sample = buffer.sample(3)
-    assert set(sample.keys(True, True)) == {"action", ("next", "done"), "index"}
-
-
 def test_a_batch_of_other_entries_is_refused_before_anything_is_written():
     buffer = ReplayBuffer(6)
     buffer.extend(make_data(0, 6))
@@ -124,47 +117,12 @@ def test_a_state_of_another_size_is_refused():
             ReplayBuffer(size).load_state_dict(buffer.state_dict())
 
 
-def test_memory_mapped_buffers_keep_their_rows_in_files(tmp_path):
-    buffer = ReplayBuffer(10, scratch_dir=tmp_path)
-    buffer.extend(make_data(0, 12))
-    assert sorted(contents(buffer)) == list(range(2, 12))
-    assert len(list(tmp_path.rglob("*.memmap"))) == 4
-
-
-def test_priorities_steer_what_is_sampled_next():
-    buffer = ReplayBuffer(10, sampler=PrioritizedSampler(10, alpha=1.0, beta=1.0, eps=0.0))
-    buffer.extend(make_data(0, 10))
-    sample = buffer.sample(200)
-    assert (sample["priority_weight"] == 1).all()
-    sample["td_error"] = (sample["action"] == 3).float().unsqueeze(-1)
-    buffer.update_tensordict_priority(sample)
-    assert (buffer.sample(50)["action"] == 3).all()
-
-
-def test_priorities_without_a_prioritized_sampler_have_no_effect():
-    buffer = ReplayBuffer(10)
-    buffer.extend(make_data(0, 10))
-    buffer.update_tensordict_priority(buffer.sample(4))
-    buffer.update_priority(torch.tensor([0]), 1.0)
-
-
 def test_a_pass_without_replacement_takes_everything_once():
     buffer = ReplayBuffer(10, batch_size=4, sampler=SamplerWithoutReplacement())
     buffer.extend(make_data(0, 10))
     sizes, seen = zip(*((len(b), b["action"].tolist()) for b in buffer), strict=True)
     assert sizes == (4, 4, 2)
     assert sorted(itertools.chain(*seen)) == list(range(10))
-
-
-def test_emptying_keeps_memory_and_forgets_priorities():
-    buffer = ReplayBuffer(10, sampler=PrioritizedSampler(10, alpha=1.0, beta=1.0))
-    buffer.extend(make_data(0, 10))
-    buffer.empty()
-    assert len(buffer) == 0
-    with pytest.raises(RuntimeError, match="empty buffer"):
-        buffer.sample(1)
-    buffer.extend(make_data(20, 2))
-    assert set(buffer.sample(20)["action"].tolist()) == {20, 21}
 
 
 @pytest.mark.parametrize(
@@ -178,13 +136,6 @@ def test_emptying_keeps_memory_and_forgets_priorities():
 def test_impossible_arguments_are_refused(arguments, match):
     with pytest.raises(ConfigError, match=match):
         ReplayBuffer(**arguments)
-
-
-def test_a_sample_needs_a_size():
-    buffer = ReplayBuffer(10)
-    buffer.extend(make_data(0, 10))
-    with pytest.raises(ConfigError, match="batch_size"):
-        buffer.sample()
 
 
 def test_text_is_refused_where_it_would_be_lost():

@@ -51,13 +51,6 @@ def test_search_never_finds_a_zero_whatever_the_rounding():
     assert (weights[tree.search(mass)] > 0).all()
 
 
-def test_of_duplicate_indices_the_last_weight_counts():
-    tree = SumTree(10)
-    tree.update(np.array([3, 4, 3]), np.array([1.0, 2.0, 5.0]))
-    assert tree.weights[3] == 5.0
-    assert tree.total == 7.0
-
-
 def test_the_tree_is_a_function_of_its_weights():
     rng = np.random.default_rng(0)
     grown, built = SumTree(70_000), SumTree(70_000)
@@ -67,16 +60,3 @@ def test_the_tree_is_a_function_of_its_weights():
     assert built.total == grown.total
     mass = rng.random(1000) * grown.total
     np.testing.assert_array_equal(grown.search(mass), built.search(mass))
-
-
-@pytest.mark.parametrize("index", [[-1], [10], [0, 10]])
-def test_an_index_outside_is_refused(index):
-    with pytest.raises(IndexError, match="10 weights"):
-        SumTree(10).update(np.array(index), 1.0)
-
-
-def test_an_empty_update_does_nothing():
-    tree = SumTree(10)
-    tree.update(np.array([], dtype=np.int64), np.array([]))
-    assert tree.total == 0.0
-    assert tree.minimum == np.inf

@@ -120,10 +120,3 @@ def test_a_step_that_was_not_taken_leaves_nothing_behind(monkeypatch):
     average(optimizer)
     for parameter, mean in zip(layers.parameters(), means, strict=True):
         assert torch.equal(parameter.grad, mean)
-
-
-def test_when_it_is_closed_backward_tells_nothing(monkeypatch):
-    calls, layers, _, average = made(monkeypatch, "adam")
-    average.close()
-    layers(torch.randn(3, 6)).square().sum().backward()
-    assert not [what for what, _ in calls if what == "sent"]

@@ -66,11 +66,6 @@ def test_a_mistake_is_explained_in_one_line(text, problem):
     assert repr(text) in str(error.value)
 
 
-def test_no_gpu_is_said_so():
-    with pytest.raises(ConfigError, match="no CUDA device"):
-        Placement.parse("learner: gpu:0").check(Machine((0,), 0))
-
-
 def test_counts():
     places = Placement.parse("collectors: 5@cpu:0-1").check(MACHINE).places["collectors"]
     assert places.processes == 5

@@ -33,30 +33,12 @@ def test_a_request_waits_until_the_ranks_meet():
     assert (control.take_log_request(), control.take_log_request()) == (True, False)
 
 
-def test_a_request_made_while_the_ranks_meet_waits_for_the_next_time():
-    ranks = TwoRanks()
-    control = RankControl(Control(), ranks)
-    ranks.meet = lambda place, numbers: control.request_save() or [list(numbers), [0, 0, 0, 0]]
-    control.agree("the end of a batch")
-    assert not control.take_save_request()
-    control.agree("the end of the next")
-    assert control.take_save_request()
-
-
 def test_a_signal_here_stops_all_ranks():
     control = RankControl(Control(), TwoRanks())
     control.receive(15, 30.0)
     assert (control.signal, control.stop_reason) == (None, None)
     control.agree("the end of a batch")
     assert (control.signal, control.stop_reason) == (15, "SIGTERM")
-
-
-def test_a_stop_that_is_withdrawn_reaches_no_rank():
-    control = RankControl(Control(), TwoRanks())
-    control.request_stop("solved")
-    control.withdraw_stop(None)
-    control.agree("the end of a batch")
-    assert control.stop_reason is None
 
 
 def test_what_another_rank_asks_for_is_done_here():
@@ -92,9 +74,3 @@ def test_requests_made_before_it_took_over_are_kept():
     assert control.stop_reason is None
     control.agree("the start of the run")
     assert control.stop_reason == "solved"
-
-
-def test_an_error_is_this_ranks_own():
-    control = RankControl(Control(), TwoRanks())
-    control.end(ValueError("bad"))
-    assert (control.status, control.stop_reason) == ("failed", "ValueError: bad")

@@ -18,7 +18,6 @@ from toy import GivenData, save_parameters, train
 
 from hooktrainer import KLAdaptiveLR, OptimizerHook, Trainer
 from hooktrainer.base.tensordicts import is_dtensor
-from hooktrainer.errors import ConfigError
 from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.optim import FlatAdam
@@ -43,30 +42,6 @@ def test_one_rank_exchanges_nothing():
     assert ranks.scatter("a resume", [5]) == 5
     assert ranks.first(lambda: 7) == 7
     assert Ranks.join().world_size == 1
-
-
-def test_digests_see_every_difference():
-    tree = {"a": torch.arange(3.0), "b": [1, {"c": None}]}
-    assert tree_digest(tree) == tree_digest({"b": [1, {"c": None}], "a": torch.arange(3.0)})
-    assert tree_digest(tree) != tree_digest({**tree, "b": [2, {"c": None}]})
-    assert tree_digest(tree) != tree_digest({**tree, "a": torch.arange(3.0).double()})
-    assert tensors_digest([torch.zeros(2)]) != tensors_digest([torch.zeros(1, 2)])
-    assert tensors_digest([torch.zeros(0)]) == tensors_digest([torch.zeros(0)])
-
-
-def test_a_collector_that_cannot_be_shared_is_refused():
-    loss = torch.nn.Linear(1, 1)
-    trainer = Trainer(
-        collector=iter([TensorDict({}, [1])]),
-        total_frames=1,
-        optim_steps_per_batch=1,
-        loss_module=loss,
-        optimizer=torch.optim.SGD(loss.parameters()),
-        progress_bar=False,
-    )
-    with pytest.raises(ConfigError, match=r"list_iterator has no shard\(rank, world_size\)"):
-        DataParallel(Ranks()).register(trainer)
-    trainer.shutdown()
 
 
 # -- the same as one -----------------------------------------------------------------------------
@@ -271,19 +246,6 @@ def test_an_error_on_one_rank_ends_the_other_with_an_error(tmp_path):
     assert "trouble on purpose" in ranks.output(1)
     assert "Its own message says why" in ranks.output(0)
     assert (tmp_path / "run/ranks/1/exception.pt").exists()
-
-
-def test_requests_of_any_rank_are_served_by_all(tmp_path):
-    path = tmp_path / "run"
-    run(path, 2, tmp_path / "log", trouble=("stop", 1, 3), save_interval=10_000).check()
-    assert [(end["frames"], end["reason"]) for end in ends(path)] == [(192, "enough")] * 2
-    assert committed(path) == [192]
-
-
-def test_what_cannot_be_shared_is_refused_on_all_ranks(tmp_path):
-    ranks = run(tmp_path / "run", 2, tmp_path / "log", num_envs=3)
-    assert ranks.wait() == [1, 1]
-    assert "num_envs=3 cannot be shared equally by 2 processes" in ranks.output(0)
 
 
 def test_a_mistake_that_rank_zero_finds_ends_all(tmp_path):

@@ -121,24 +121,6 @@ def test_a_state_of_another_number_of_processes_begins_new_episodes(cluster):
 
 
 @pytest.mark.slow
-def test_no_more_is_collected_than_asked_for(cluster):
-    collector = remote(cluster, policy(), overlap=1, total_frames=128)
-    assert [len(batch) for batch in collector] == [4, 4]
-    assert collector.state_dict()["pending"] == []
-    collector.shutdown()
-
-
-@pytest.mark.slow
-def test_weights_given_to_it_are_the_policys(cluster):
-    actor = policy()
-    collector = remote(cluster, actor)
-    change(other := policy())
-    collector.update_policy_weights_(other)
-    assert all(map(torch.equal, actor.parameters(), other.parameters()))
-    collector.shutdown()
-
-
-@pytest.mark.slow
 def test_a_strangers_collector_is_shared_out_and_keeps_the_contract(cluster):
     """One that fulfils the protocol and knows nothing of this package's own."""
     strangers = strangers_module()

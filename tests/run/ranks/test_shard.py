@@ -13,11 +13,9 @@ from tensordict.nn import InteractionType
 from hooktrainer import (
     BatchSubSampler,
     MiniBatches,
-    OptimizerHook,
     ReplayBufferTrainer,
     VectorCollector,
 )
-from hooktrainer.errors import ConfigError
 from hooktrainer.loop.metrics import Latest, Metrics, Total, WindowValue
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.replay import ReplayBuffer
@@ -75,16 +73,6 @@ def test_a_share_keeps_its_seed_and_its_place_when_it_is_seeded_and_pickled():
         collector.shutdown()
 
 
-def test_shares_draw_other_random_actions():
-    shares = [make(policy=None) for _ in range(2)]
-    for rank, share in enumerate(shares):
-        share.shard(rank, 2)
-    one, other = (share.collect()["action"] for share in shares)
-    assert not one.equal(other)
-    for share in shares:
-        share.shutdown()
-
-
 def test_other_shares_begin_episodes_that_were_not_played():
     shares = [make() for _ in range(2)]
     for rank, share in enumerate(shares):
@@ -99,19 +87,6 @@ def test_other_shares_begin_episodes_that_were_not_played():
     assert all(now > before for now, before in zip(whole.episodes, played, strict=True))
     for collector in (whole, *shares):
         collector.shutdown()
-
-
-def test_what_cannot_be_shared_is_refused():
-    collector = make(num_envs=2)
-    with pytest.raises(ConfigError, match="num_envs=2 cannot be shared equally by 4 processes"):
-        collector.shard(0, 4)
-    collector.shutdown()
-    ready = make(gym.make_vec("CartPole-v1", num_envs=4), num_envs=None)
-    with pytest.raises(ConfigError, match="give VectorCollector an environment id"):
-        ready.shard(0, 2)
-    ready.shutdown()
-    with pytest.raises(ConfigError, match="MiniBatches: batch_size=5 cannot be shared"):
-        MiniBatches(5).shard(0, 2)
 
 
 def test_samples_are_divided():
@@ -141,16 +116,3 @@ def test_a_window_is_the_mean_over_all_values_and_totals_add_up():
 
     metrics[0].combine = combine
     assert metrics[0].close_window() == {"x": 4.0, "only": 5.0, "count": 9.0, "latest": 3.0}
-
-
-def test_gradient_hooks_come_before_clipping():
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    hook = OptimizerHook(torch.optim.SGD([parameter], lr=1.0))
-
-    def double(optimizer: torch.optim.Optimizer) -> None:
-        parameter.grad.mul_(2.0)
-
-    hook.gradient_hooks.append(double)
-    losses = hook(TensorDict({"loss": (3.0 * parameter).sum()}, []), True, 5.0, 0)
-    assert losses["grad_norm"] == 6.0
-    assert parameter.item() == pytest.approx(-5.0)
