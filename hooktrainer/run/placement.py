@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, NamedTuple
 
 from ..base.cores import available_cores
+from ..base.words import ranges as words_of_ranges
 from ..errors import ConfigError
 
 Kind = Literal["cpu", "gpu", "node"]
@@ -69,14 +70,8 @@ class Place:
         return text if self.count is None else f"{self.count}@{text}"
 
 
-@dataclass(frozen=True)
-class Machine:
-    """What a machine has.
-
-    Attributes:
-        cores: Numbers of the CPU cores that this process may use.
-        gpus: Number of CUDA devices.
-    """
+class Machine(NamedTuple):
+    """The CPU cores that this process may use, and the number of CUDA devices."""
 
     cores: tuple[int, ...]
     gpus: int
@@ -91,13 +86,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Placement:
-    """Which part of a run goes where.
-
-    Attributes:
-        places: Component (``"learner"``, ``"collectors"``, ``"eval"``) to its place, for those
-            that were named.
-        text: What was written.
-    """
+    """The places of the components that were named in a text."""
 
     places: dict[str, Place] = field(default_factory=dict)
     text: str = ""
@@ -109,35 +98,10 @@ class Placement:
         Raises:
             ConfigError: If it does not follow the grammar, or places a component twice.
         """
-        places: dict[str, Place] = {}
-        waiting: list[str] = []  # components whose place is still to come
-        placed: list[str] = []  # those of the entry before
-        for token in (token.strip() for token in text.split(",")):
-            head, colon, rest = (part.strip() for part in token.partition(":"))
-            if not colon and _RANGE.fullmatch(token) and placed and not waiting:
-                for name in placed:
-                    places[name] = _extended(places[name], token, text)
-            elif not colon:
-                waiting.append(_component(token, text))
-            else:
-                names = dict.fromkeys([*waiting, _component(head, text)])
-                place = _place(rest, text)
-                for name in names:
-                    if places.get(name, place) != place:
-                        raise _error(text, f"{name} is placed twice, at {places[name]} and {place}")
-                    places[name] = place
-                placed, waiting = list(names), []
-        if waiting:
-            raise _error(text, f"{waiting[0]} has no place; write {waiting[0]}: cpu")
-        for name, place in places.items():
-            (number, times), *_ = Counter(place.numbers or ()).most_common(1) or [(0, 0)]
-            if times > 1:
-                raise _error(
-                    text,
-                    f"{name}: {place} lists {number} twice; for several processes there, write how "
-                    f"many, as 2@{place.kind}:{number}",
-                )
-        return cls(places, text)
+        try:
+            return cls(_parsed(text), text)
+        except ValueError as error:
+            raise _error(text, error) from None
 
     def check(self, machine: Machine) -> Placement:
         """Return the placement with ``all`` replaced by the numbers that are there.
@@ -147,33 +111,10 @@ class Placement:
         Raises:
             ConfigError: If a core or GPU is not there, or a component cannot be where it is put.
         """
-        checked = {}
-        for name, place in self.places.items():
-            there = machine.cores if place.kind == "cpu" else tuple(range(machine.gpus))
-            if place.kind == "node" and name == "learner":
-                raise _error(self.text, "the learner runs where it is started; give it cpu or gpu")
-            if place.kind == "node" and place.numbers == () and place.count is None:
-                raise _error(
-                    self.text,
-                    f"{name}: node:all, but how many machines there are is known later; write "
-                    "which, as node:1-3, or how many processes, as 3@node",
-                )
-            if place.kind == "gpu" and not there:
-                raise _error(self.text, f"{name}: {place}, but this machine has no CUDA device")
-            if place.kind != "node":
-                missing = set(place.numbers or ()) - set(there)
-                if missing:
-                    what = "CPU cores" if place.kind == "cpu" else "GPUs"
-                    raise _error(
-                        self.text,
-                        f"{name}: {place}, but the {what} that this process may use are "
-                        f"{_join(there)}",
-                    )
-                if place.numbers == ():
-                    place = Place(place.kind, there, place.count)
-            if name == "eval" and place.processes > 1:
-                raise _error(self.text, f"eval: {place}, but one process evaluates")
-            checked[name] = place
+        try:
+            checked = {name: _checked(name, place, machine) for name, place in self.places.items()}
+        except ValueError as error:
+            raise _error(self.text, error) from None
         return Placement(checked, self.text)
 
     def get(self, name: str) -> Place:
@@ -181,62 +122,103 @@ class Placement:
         return self.places.get(name, Place())
 
 
-def _component(name: str, text: str) -> str:
+def _error(text: str, problem: object) -> ConfigError:
+    return ConfigError(f"--placement {text!r}: {problem}.")
+
+
+def _parsed(text: str) -> dict[str, Place]:
+    places: dict[str, Place] = {}
+    waiting: list[str] = []  # components whose place is still to come
+    placed: list[str] = []  # those of the entry before
+    for token in (token.strip() for token in text.split(",")):
+        head, colon, rest = (part.strip() for part in token.partition(":"))
+        if not colon and _RANGE.fullmatch(token) and placed and not waiting:
+            for name in placed:
+                place = places[name]
+                if place.numbers is None:
+                    raise ValueError(f"{token!r} follows {place}, which has no numbers to add to")
+                numbers = (*place.numbers, *_numbers(token))
+                places[name] = replace(place, numbers=numbers)
+        elif not colon:
+            waiting.append(_component(token))
+        else:
+            placed, waiting = list(dict.fromkeys([*waiting, _component(head)])), []
+            place = _place(rest)
+            for name in placed:
+                if places.setdefault(name, place) != place:
+                    raise ValueError(f"{name} is placed twice, at {places[name]} and {place}")
+    if waiting:
+        raise ValueError(f"{waiting[0]} has no place; write {waiting[0]}: cpu")
+    for name, place in places.items():
+        (number, times), *_ = Counter(place.numbers or ()).most_common(1) or [(0, 0)]
+        if times > 1:
+            raise ValueError(
+                f"{name}: {place} lists {number} twice; for several processes there, write how "
+                f"many, as 2@{place.kind}:{number}"
+            )
+    return places
+
+
+def _checked(name: str, place: Place, machine: Machine) -> Place:
+    if place.kind == "node":
+        if name == "learner":
+            raise ValueError("the learner runs where it is started; give it cpu or gpu")
+        if place.numbers == () and place.count is None:
+            raise ValueError(
+                f"{name}: node:all, but how many machines there are is known later; write which, "
+                "as node:1-3, or how many processes, as 3@node"
+            )
+    else:
+        there = machine.cores if place.kind == "cpu" else tuple(range(machine.gpus))
+        if not there:
+            raise ValueError(f"{name}: {place}, but this machine has no CUDA device")
+        if set(place.numbers or ()) - set(there):
+            what = "CPU cores" if place.kind == "cpu" else "GPUs"
+            raise ValueError(
+                f"{name}: {place}, but the {what} that this process may use are {_join(there)}"
+            )
+        if place.numbers == ():
+            place = replace(place, numbers=there)
+    if name == "eval" and place.processes > 1:
+        raise ValueError(f"eval: {place}, but one process evaluates")
+    return place
+
+
+def _component(name: str) -> str:
     if name not in _COMPONENTS:
         what = f"{name!r} is no component" if name else "the name of a component is missing"
-        raise _error(
-            text,
+        raise ValueError(
             f"{what}; there are {', '.join(_NAMES)}, written as "
-            "'learner: gpu:0, collectors: 4@cpu, eval: cpu'",
+            "'learner: gpu:0, collectors: 4@cpu, eval: cpu'"
         )
     return _COMPONENTS[name]
 
 
-def _place(written: str, text: str) -> Place:
+def _place(written: str) -> Place:
     found = _PLACE.fullmatch(written.replace(" ", ""))
     if found is None:
-        raise _error(
-            text, f"{written!r} is no place; write cpu, cpu:0-3, gpu:0, node:1, 4@cpu or 0-3"
+        raise ValueError(
+            f"{written!r} is no place; write cpu, cpu:0-3, gpu:0, node:1, 4@cpu or 0-3"
         )
     count = int(found["count"]) if found["count"] else None
     if count == 0:
-        raise _error(text, f"{written!r}: 0 processes; give at least 1")
+        raise ValueError(f"{written!r}: 0 processes; give at least 1")
     kind: Any = found["kind"] or "gpu"
-    ranges = found["of"] or found["bare"]
-    numbers = None if ranges is None else _numbers(ranges, text)
-    return Place(kind, (0,) if kind == "gpu" and numbers is None else numbers, count)
+    ranges = found["of"] or found["bare"] or ("0" if kind == "gpu" else None)
+    return Place(kind, None if ranges is None else _numbers(ranges), count)
 
 
-def _extended(place: Place, ranges: str, text: str) -> Place:
-    if place.numbers is None:
-        raise _error(text, f"{ranges!r} follows {place}, which has no numbers to add to")
-    return Place(place.kind, (*place.numbers, *_numbers(ranges, text)), place.count)
-
-
-def _numbers(ranges: str, text: str) -> tuple[int, ...]:
+def _numbers(ranges: str) -> tuple[int, ...]:
     if ranges == "all":
         return ()
     first, _, last = ranges.partition("-")
     numbers = range(int(first), int(last or first) + 1)
     if not numbers:
-        raise _error(text, f"the range {ranges} is empty")
+        raise ValueError(f"the range {ranges} is empty")
     if numbers[-1] >= _LIMIT:
-        raise _error(text, f"{numbers[-1]} is more than any machine has")
+        raise ValueError(f"{numbers[-1]} is more than any machine has")
     return tuple(numbers)
 
 
 def _join(numbers: tuple[int, ...]) -> str:
-    """``(0, 1, 2, 5)`` to ``0-2,5``."""
-    if not numbers:
-        return "all"
-    pieces: list[list[int]] = []
-    for number in numbers:
-        if pieces and number == pieces[-1][-1] + 1:
-            pieces[-1].append(number)
-        else:
-            pieces.append([number])
-    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in pieces)
-
-
-def _error(text: str, problem: str) -> ConfigError:
-    return ConfigError(f"--placement {text!r}: {problem}.")
+    return words_of_ranges(numbers, len(numbers)).replace(", ", ",") or "all"

@@ -74,7 +74,7 @@ class Run:
         self.args = args
         self._config = {"name": experiment, **args.as_dict()}
         self._ranks = Ranks.join(args.timeout)
-        self._layout = Layout.of(args, self._ranks, collects=collects)
+        self._layout = Layout(args, self._ranks, collects=collects)
         self.device = self._layout.settle()
         self._checkpoints: Any = None
         self._state: Any = None

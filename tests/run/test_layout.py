@@ -24,17 +24,17 @@ def trainer():
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
 def test_no_time_to_answer_is_refused(seconds):
     with pytest.raises(ConfigError, match=r"--timeout .*: give more than 0 seconds"):
-        Layout.of(RunConfig(total_frames=1, timeout=seconds), Ranks())
+        Layout(RunConfig(total_frames=1, timeout=seconds), Ranks())
 
 
 def test_a_process_that_collects_ahead_is_waited_for_as_long_as_asked(trainer):
-    Layout.of(RunConfig(total_frames=1, overlap=1, timeout=7.0), Ranks()).apply(trainer)
+    Layout(RunConfig(total_frames=1, overlap=1, timeout=7.0), Ranks()).apply(trainer)
     assert isinstance(trainer.collector, OverlappedCollector)
     assert trainer.collector._timeout == 7.0
 
 
 def test_so_are_those_that_step_environments(trainer):
-    Layout.of(RunConfig(total_frames=1, workers=2, timeout=70.0), Ranks()).apply(trainer)
+    Layout(RunConfig(total_frames=1, workers=2, timeout=70.0), Ranks()).apply(trainer)
     children = trainer.collector._group._pool.workers
     assert [child.timeout for child in children] == [70.0, 70.0]
 
@@ -42,5 +42,5 @@ def test_so_are_those_that_step_environments(trainer):
 def test_so_are_those_of_ray(trainer, monkeypatch):
     asked: dict[str, Any] = {}
     monkeypatch.setattr(ray, "use_ray", lambda *args, **options: asked.update(options))
-    Layout.of(RunConfig(total_frames=1, engine="ray", timeout=1800.0), Ranks()).apply(trainer)
+    Layout(RunConfig(total_frames=1, engine="ray", timeout=1800.0), Ranks()).apply(trainer)
     assert asked == {"overlap": 0, "timeout": 1800.0}

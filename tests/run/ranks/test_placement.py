@@ -90,7 +90,7 @@ def options(placement=None, engine=None, collectors=None, **more):
     ],
 )
 def test_the_engine_follows_from_what_is_placed(given, engine, number):
-    layout = Layout.of(given, Ranks())
+    layout = Layout(given, Ranks())
     assert (layout.engine, layout.collectors.processes) == (engine, number)
     assert f"learner {'cpu'}" in str(layout)
 
@@ -108,7 +108,7 @@ def test_the_engine_follows_from_what_is_placed(given, engine, number):
 )
 def test_contradictions_are_refused(given, problem):
     with pytest.raises(ConfigError, match=problem):
-        Layout.of(given, Ranks())
+        Layout(given, Ranks())
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_contradictions_are_refused(given, problem):
 )
 def test_a_run_on_a_data_set_has_nothing_to_collect(given, option):
     with pytest.raises(ConfigError, match=f"{option}: this recipe trains on a data set"):
-        Layout.of(given, Ranks(), collects=False)
+        Layout(given, Ranks(), collects=False)
     allowed = options("learner: cpu", engine="local", overlap=0)
-    layout = Layout.of(allowed, Ranks(), collects=False)
+    layout = Layout(allowed, Ranks(), collects=False)
     layout.apply(SimpleNamespace(collector=object()))  # which has nothing to wrap
 
 
@@ -134,7 +134,7 @@ def test_the_learner_is_pinned_to_its_core():
     before = os.sched_getaffinity(0)
     core = min(before)
     try:
-        Layout.of(options(f"learner: cpu:{core}"), Ranks()).settle()
+        Layout(options(f"learner: cpu:{core}"), Ranks()).settle()
         assert os.sched_getaffinity(0) == {core}
     finally:
         os.sched_setaffinity(0, before)
