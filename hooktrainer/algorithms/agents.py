@@ -13,7 +13,6 @@ from torch import nn
 
 from ..base.space_parts import MASK
 from ..collect.agents import AgentGroup, AgentsCollector, make_world
-from ..collect.agents.world import Grouping
 from ..errors import ConfigError
 from ..hooks import MiniBatches, Schedule, ValueEstimatorHook
 from ..networks import (
@@ -39,7 +38,7 @@ from ..run.config import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import Algorithm
 from .check_spaces import Actions, check_actions, check_distribution, check_observations
-from .config import JSON, AlgorithmConfig
+from .config import JSON
 from .on_policy import log_rate
 from .task import RunTask
 
@@ -67,7 +66,7 @@ class SeveralAgents(Algorithm):
         """No environment of several agents has usual wrappers."""
 
     def _task(self, keep: bool) -> AgentsTask:
-        return AgentsTask(self, keep, self.groups or None, self.share_parameters)
+        return AgentsTask(self, keep)
 
 
 # -- `AgentsTask`: what follows from the fields of an algorithm for several agents.
@@ -78,57 +77,43 @@ Keys = list[NestedKey]
 class AgentsTask(RunTask):
     """What follows from the fields, and the parts that every algorithm for several agents has.
 
-    Args:
-        algorithm: The fields.
-        keep: Whether the run has a directory, which is made if ``run_dir`` names none.
-        groups: The groups of agents; by default those with equal spaces.
-        share_parameters: Whether the agents of a group have one network.
-
     Attributes:
         groups: The agents, by group.
     """
 
-    def __init__(
-        self,
-        algorithm: AlgorithmConfig,
-        keep: bool,
-        groups: Grouping | None = None,
-        share_parameters: bool = True,
-    ) -> None:
-        super().__init__(algorithm)
-        self._share_parameters = share_parameters
-        world = make_world(algorithm.env, 1, env_kwargs=algorithm.env_kwargs, groups=groups)
+    _fields: SeveralAgents
+
+    def _inspect(self) -> None:
+        fields, name = self._fields, self.name
+        asked = {"groups": fields.groups} if fields.groups else {}
+        world = make_world(fields.env, 1, env_kwargs=fields.env_kwargs, **asked)
         self.groups: tuple[AgentGroup, ...] = world.groups
         self.state_space = world.state_space
         seen = world.reset()
         self._can_leave = {group.name for group in self.groups if (group.name, "mask") in seen}
         world.close()
-        name = self.name
         for group in self.groups:
             where = f"{world.name} ({group.name})"
-            check_observations(name, where, group.observation_space, algorithm.observations)
-            if algorithm.actions == "discrete" and not isinstance(
-                group.action_space, spaces.Discrete
-            ):
+            check_observations(name, where, group.observation_space, fields.observations)
+            if fields.actions == "discrete" and not isinstance(group.action_space, spaces.Discrete):
                 raise ConfigError(
                     f"{name} is for discrete actions, but those of {where} are "
                     f"{group.action_space}: mappo and ippo take them, and VMAS has discrete ones "
                     "with --env-kwargs '{\"continuous_actions\": false}'."
                 )
-            check_actions(name, where, group.action_space, algorithm.actions)
+            check_actions(name, where, group.action_space, fields.actions)
         self._collects = self._plays = AgentsCollector
-        if groups is not None:
-            self._made["groups"] = self._played["groups"] = groups
+        self._made |= asked
+        self._played |= asked
         self._agents = {group.name: group.agents for group in self.groups}
-        self._begin(keep)
-        self._activation = ACTIVATIONS[algorithm.activation]
-        self._factories: dict[str, NetworkFactory] = {
+        normalize = fields.normalize_observations
+        self._factories = {
             group.name: NetworkFactory(
                 group.observation_space,
                 (),
-                algorithm.activation,
-                encoder=algorithm.network,
-                normalize=algorithm.normalize_observations,
+                fields.activation,
+                encoder=fields.network,
+                normalize=normalize,
             )
             for group in self.groups
         }
@@ -205,10 +190,10 @@ class AgentsTask(RunTask):
         return EncodedNetwork(encoder, self._layers(features, outputs, group))
 
     def _layers(self, features: int, outputs: int, group: AgentGroup) -> nn.Module:
-        cells = self._fields.num_cells
-        if self._share_parameters:
-            return mlp(features, outputs, cells, self._activation)
-        return AgentMLP(len(group.agents), features, outputs, cells, self._activation)
+        cells, activation = self._fields.num_cells, ACTIVATIONS[self._fields.activation]
+        if self._fields.share_parameters:
+            return mlp(features, outputs, cells, activation)
+        return AgentMLP(len(group.agents), features, outputs, cells, activation)
 
 
 # -- What MAPPO and IPPO share: they learn from what the present policies of all agents collect.

@@ -17,27 +17,21 @@ from .config import AlgorithmConfig
 def train_on_ray(algorithm: AlgorithmConfig, place: Path) -> None:
     """Train the seeds of a run in as many processes of a Ray cluster as it has ``workers``.
 
-    Args:
-        algorithm: The run, given by what a command line can say.
-        place: Where the directories of the seeds are; all machines have to see it.
+    All machines have to see ``place``, where the directories of the seeds are.
 
     Raises:
         ConfigError: If it has fields that a command line cannot say.
         RuntimeError: If a process has failed; its message is printed above.
         SystemExit: As `Loop.train` does, if a signal ended them.
     """
-    given = [name for name in ("loggers", "hooks", "collector") if getattr(algorithm, name)]
-    if not isinstance(algorithm.env, str):
-        given.append("env")
-    if algorithm.network is not None and not isinstance(algorithm.network, str):
-        given.append("network")
     name, kind = algorithm.name(), type(algorithm)
-    if given:
-        raise ConfigError(
-            f"{name}: engine='ray' trains the seeds on other machines, to which "
-            f"{given[0]}={getattr(algorithm, given[0])!r} cannot be sent: leave out engine, or "
-            "pass what a command line can say."
-        )
+    plain = [one for one in ("env", "network") if not isinstance(getattr(algorithm, one), str)]
+    for field in ("loggers", "hooks", "collector", *plain):
+        if value := getattr(algorithm, field):
+            raise ConfigError(
+                f"{name}: engine='ray' trains the seeds on other machines, to which "
+                f"{field}={value!r} cannot be sent: leave it out, or engine."
+            )
     if algorithm.collectors:
         raise ConfigError(
             f"{name}: collectors={algorithm.collectors} with seeds and workers: Ray's processes "

@@ -69,14 +69,9 @@ class SeedResult:
 
 
 def train_seeds(algorithm: AlgorithmConfig, keep: bool) -> list[SeedResult]:
-    """Train each of the ``seeds`` of an algorithm, and print a table of how they ended.
+    """Train each of the ``seeds`` of an algorithm, ``workers`` at a time, and print their results.
 
-    Args:
-        algorithm: The run, with ``seeds``; ``workers`` of them train at a time.
-        keep: Whether the runs have directories, ``<run_dir>/seed<i>``.
-
-    Returns:
-        The results, in the order of the seeds.
+    If they are kept, their directories are ``<run_dir>/seed<i>``.
     """
     seeds: Sequence[int] = algorithm.seeds
     place = _place(algorithm, keep)
@@ -104,16 +99,10 @@ def train_seeds(algorithm: AlgorithmConfig, keep: bool) -> list[SeedResult]:
 
 
 def run_of(algorithm: Kind, seed: int, place: Path | None) -> Kind:
-    """The run of one of several seeds.
+    """The run of one of several seeds, in ``<place>/seed<i>``; ``None`` to keep nothing.
 
-    Args:
-        algorithm: What is run with each of them.
-        seed: The seed.
-        place: The directory of all, in which the run has ``seed<i>``; ``None`` to keep nothing.
-
-    Returns:
-        The run, which shares neither hooks nor networks with the others. It is resumed if
-        ``algorithm`` is, and starts from the beginning if its process ended before it began.
+    It shares neither hooks nor networks with the others. It is resumed if ``algorithm`` is, and
+    starts from the beginning if its process ended before it began.
     """
     resume, run_dir = algorithm.resume, None
     if place is not None:
@@ -173,12 +162,8 @@ def train_runs(
     if not runs:
         return []
     with _warmed(runs[0]) as start:
-        bar = frames_bar(
-            desc=desc,
-            total=sum(run.total_frames for run in runs),
-            leave=desc is None,
-            disable=not progress_bar,
-        )
+        total = sum(run.total_frames for run in runs)
+        bar = frames_bar(desc=desc, total=total, leave=desc is None, disable=not progress_bar)
         with bar, frozen_heap():
             children = _Children(runs, (keep, prepare), meet, start)
             return children.train(at_once or len(available_cores()), partial(show_frames, bar))
@@ -269,21 +254,23 @@ class _Children:
                 self.results[place] = value
 
     def _end(self, place: int, error: Exception) -> None:
-        """Take up how a run has ended, whose process has raised something or is gone."""
-        worker = self._workers.pop(place)
+        """Store the result of a run whose process has raised something or is gone."""
+        worker, run = self._workers.pop(place), self._runs[place]
         worker.close(_SLACK)
         self._reports.pop(place, None)
-        run = self._runs[place]
-        place_of_run = None if run.run_dir is None else Path(run.run_dir)
+        run_dir = None if run.run_dir is None else Path(run.run_dir)
         result = self.results.get(place)
         if result is None:
             reason = str(error) if type(error) is ChildError else f"{type(error).__name__}: {error}"
             frames = self._frames.get(place, 0)
-            result = SeedResult(run.seed, "failed", reason, frames, run_dir=place_of_run)
+            result = SeedResult(run.seed, "failed", reason, frames, run_dir=run_dir)
         if result.status not in ENDED:
             result = replace(result, error=error)
-        if result.status == "failed" and place_of_run is not None:
-            _record_failure(RunDir(place_of_run), worker.pid, result)
+        if result.status == "failed" and run_dir is not None:
+            with suppress(Exception):  # the process may not have been able to write that itself
+                known = RunDir(run_dir).read()
+                if known.get("pid") == worker.pid and known.get("status") != "failed":
+                    RunDir(run_dir).update(status="failed", reason=result.reason)
         self.results[place] = result
 
 
@@ -352,39 +339,28 @@ def _train(channel: Channel, run: AlgorithmConfig, keep: bool, prepare: Prepare 
 
 
 def _result(run: AlgorithmConfig, trainer: Trainer, failed: bool) -> SeedResult:
-    ended = SeedResult(
+    kept = None if run.run_dir is None else _recorded(run.seed, Path(run.run_dir))
+    return SeedResult(
         run.seed,
         "failed" if failed else trainer.control.status,
         trainer.control.stop_reason,
         trainer.collected_frames,
-        dict(trainer.metrics.reported),
+        {**trainer.metrics.reported, **(kept.metrics if kept else {})},
+        kept.run_dir if kept else None,
         cpu_seconds=time.process_time(),
     )
-    if run.run_dir is None:
-        return ended
-    kept = _recorded(run.seed, Path(run.run_dir))
-    return replace(ended, metrics={**ended.metrics, **kept.metrics}, run_dir=kept.run_dir)
-
-
-def _record_failure(run_dir: RunDir, pid: int, result: SeedResult) -> None:
-    """Have `run.json` say that a run failed which could not write that itself."""
-    with suppress(Exception):
-        known = run_dir.read()
-        if known.get("pid") == pid and known.get("status") != "failed":
-            run_dir.update(status="failed", reason=result.reason)
 
 
 def _recorded(seed: int, path: Path) -> SeedResult:
     """How a run ended, by its directory."""
-    run_dir = RunDir(path)
-    state = run_dir.read()
+    state = RunDir(path).read()
     return SeedResult(
         seed,
         state.get("status", "failed"),
         state.get("reason"),
         state.get("frames", 0),
         {name: float(value) for name, value in state.get("metrics", {}).items()},
-        run_dir.path,
+        path,
     )
 
 
@@ -395,15 +371,12 @@ def _place(algorithm: AlgorithmConfig, keep: bool) -> Path | None:
             f"loggers={algorithm.loggers!r} with seeds={algorithm.seeds}: each run needs a logger "
             "of its own: name them with logger=, or train the seeds one by one."
         )
-    if not keep:
-        return None
-    if algorithm.run_dir is not None:
-        return Path(algorithm.run_dir)
+    if not keep or algorithm.run_dir is not None:
+        return Path(algorithm.run_dir) if keep and algorithm.run_dir else None
     for name in ("resume", "fork"):
         if value := getattr(algorithm, name):
             raise ConfigError(f"{name}={value!r} with seeds={algorithm.seeds}: name a run_dir.")
-    stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    return Path("runs") / algorithm.name() / f"{stamp}_seeds"
+    return Path("runs", algorithm.name(), f"{datetime.now():%Y-%m-%d_%H-%M-%S}_seeds")
 
 
 def _print_table(results: Sequence[SeedResult], last: str) -> None:
@@ -411,14 +384,11 @@ def _print_table(results: Sequence[SeedResult], last: str) -> None:
     for name in ("seed", "frames", "eval/return", "how it ended"):
         table.add_column(name, justify="left" if name == "how it ended" else "right")
     for one in results:
-        mean = one.metrics.get("eval/return")
-        how = one.reason or one.status
-        table.add_row(
-            str(one.seed),
-            f"{one.frames:,}",
-            "" if mean is None else f"{mean:.1f}",
-            printable(how if one.status in ENDED or how == one.status else f"{one.status}: {how}"),
-        )
+        mean = f"{one.metrics['eval/return']:.1f}" if "eval/return" in one.metrics else ""
+        how = one.status if one.reason is None else one.reason
+        if one.status not in ENDED and how != one.status:
+            how = f"{one.status}: {how}"
+        table.add_row(str(one.seed), f"{one.frames:,}", mean, printable(how))
     console = Console(highlight=False, soft_wrap=True)
     console.print(table)
     console.print(last, markup=False)
@@ -426,5 +396,4 @@ def _print_table(results: Sequence[SeedResult], last: str) -> None:
 
 def _cpu_seconds() -> float:
     """CPU seconds of this process and of those that it has waited for."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    return sum(os.times()[:4])

@@ -44,21 +44,20 @@ from .config import AlgorithmConfig
 
 
 class RunTask(ABC):
-    """The parts that every algorithm has.
+    """The parts that every algorithm has; a subclass inspects the environment.
 
-    Who derives from it finds out about the environment, says how it is made, and calls `_begin`.
+    Nothing is written before `trainer` is called: a field that cannot work leaves nothing behind.
 
     Args:
         algorithm: The fields.
+        keep: Whether the run has a directory, which is made if ``run_dir`` names none.
 
     Attributes:
         name: The algorithm's.
         device: Where the learner computes.
     """
 
-    device: torch.device
-
-    def __init__(self, algorithm: AlgorithmConfig) -> None:
+    def __init__(self, algorithm: AlgorithmConfig, keep: bool) -> None:
         self.name = algorithm.name()
         self._fields = algorithm
         check_env(self.name, algorithm.env, algorithm.eval_episodes)
@@ -76,9 +75,7 @@ class RunTask(ABC):
         self._agents: Mapping[str, Sequence[str]] = {}
         self._compiles = False  # whether collecting can be compiled
 
-    def _begin(self, keep: bool) -> None:
-        """Open the run, as soon as nothing is wrong with the environment."""
-        algorithm = self._fields
+        self._inspect()
         self._run = Run(
             algorithm,
             self.name,
@@ -89,6 +86,10 @@ class RunTask(ABC):
         )
         self.device = self._run.device
         torch.manual_seed(algorithm.seed)  # before the networks are made
+
+    @abstractmethod
+    def _inspect(self) -> None:
+        """Check the environment, and set how it is made and played."""
 
     @abstractmethod
     def norms(self) -> Mapping[NestedKey, RunningNorm]:
@@ -123,9 +124,8 @@ class RunTask(ABC):
         )
 
     def _infos(self) -> dict[str, Any]:
-        """What asks for infos, if the fields do: a collector of another kind may know of none."""
         keys = self._fields.info_keys
-        return {"info_keys": keys} if keys else {}
+        return {"info_keys": keys} if keys else {}  # not every collector has the argument
 
     def replay_buffer(
         self,
@@ -160,8 +160,7 @@ class RunTask(ABC):
             **self._run.trainer_options,
             **kwargs,
         )
-        compiles = self._fields.compile is not None
-        if compiles:
+        if self._fields.compile is not None:
             CompiledStep().register(trainer)
         if self._fields.collects:
             LogEpisodes(info_keys=self._fields.info_keys, agents=self._agents).register(trainer)
@@ -200,12 +199,6 @@ class RunTask(ABC):
 class Task(RunTask):
     """What follows from an algorithm's fields, and the parts that every algorithm has.
 
-    Nothing is written before `trainer` is called: a field that cannot work leaves nothing behind.
-
-    Args:
-        algorithm: The fields.
-        keep: Whether the run has a directory, which is made if ``run_dir`` names none.
-
     Attributes:
         observation_space: The environment's.
         action_space: The environment's.
@@ -216,32 +209,34 @@ class Task(RunTask):
         device: Where the learner computes.
     """
 
-    def __init__(self, algorithm: AlgorithmConfig, keep: bool) -> None:
-        super().__init__(algorithm)
-        if is_several(algorithm.env):
+    def _inspect(self) -> None:
+        fields, name, env_name = self._fields, self.name, self.env_name
+        if is_several(fields.env):
             raise ConfigError(
-                f"{self.name} trains one agent, and {self.env_name} has several: train them with "
-                "mappo or ippo, or, if their actions are discrete, with vdn or qmix."
+                f"{name} trains one agent, and {env_name} has several: train them with mappo or "
+                "ippo, or, if their actions are discrete, with vdn or qmix."
             )
-        train, play, env_kwargs = algorithm.env, algorithm.env, algorithm.env_kwargs or None
-        if wrapped := algorithm.wrapped():
+        train, play, env_kwargs = fields.env, fields.env, fields.env_kwargs or None
+        if wrapped := fields.wrapped():
             train, play, env_kwargs = wrapped.train, wrapped.play, None
         self.observation_space, self.action_space, mask_size = spaces_of(train, env_kwargs)
-        check_observations(self.name, self.env_name, self.observation_space, algorithm.observations)
-        check_actions(self.name, self.env_name, self.action_space, algorithm.actions)
+        check_observations(name, env_name, self.observation_space, fields.observations)
+        check_actions(name, env_name, self.action_space, fields.actions)
         choices = action_format_of(self.action_space).mask_size
-        check_mask(self.name, self.env_name, self.action_space, mask_size, choices)
-        self.mask_key: str | None = MASK if mask_size else None
+        check_mask(name, env_name, self.action_space, mask_size, choices)
+        self.mask_key = MASK if mask_size else None
         groups = groups_of(self.observation_space)
         self.networks = self.value_networks = self._factory(groups.policy)
         if groups.value is not groups.policy:
             self.value_networks = self._factory(groups.value, of_value=True)
         self._made = {"env": train, "env_kwargs": env_kwargs}
         self._played = {"env": play, "env_kwargs": env_kwargs}
-        clips = algorithm.clips() and _has_box(self.action_space)
+        clips = fields.clips() and any(
+            isinstance(part, spaces.Box) for _, part in parts_of(self.action_space)
+        )
         if world := is_world(train):
-            self._compiles = algorithm.collector is None
-            compiles = algorithm.compile == "all"
+            self._compiles = fields.collector is None
+            compiles = fields.compile == "all"
             self._collects = partial(WorldCollector, clip_actions=clips, compile=compiles)
         elif clips:
             self._made = {"env": _clipped(train, env_kwargs)}
@@ -249,7 +244,6 @@ class Task(RunTask):
             self._plays = self._collects
         elif clips:  # what an id stands for is played by Gymnasium
             self._played = {"env": _clipped(play, env_kwargs)}
-        self._begin(keep)
 
     def _factory(self, space: spaces.Space[Any], of_value: bool = False) -> NetworkFactory:
         fields = self._fields
@@ -258,12 +252,9 @@ class Task(RunTask):
             encoder = None  # it is for what the policy sees
         elif isinstance(encoder, Mapping) and isinstance(space, spaces.Dict):
             encoder = {key: one for key, one in encoder.items() if key in space.spaces} or None
+        normalize = fields.normalize_observations
         return NetworkFactory(
-            space,
-            fields.num_cells,
-            fields.activation,
-            encoder=encoder,
-            normalize=fields.normalize_observations,
+            space, fields.num_cells, fields.activation, encoder=encoder, normalize=normalize
         )
 
     @property
@@ -346,11 +337,5 @@ def _clipped(env: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
 
 def _make_clipped(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> gym.Env[Any, Any]:
     if isinstance(env, EnvSpec):
-        made = gym.make(env, disable_env_checker=True, **(env_kwargs or {}))
-    else:
-        made = env()
-    return clipped(made)
-
-
-def _has_box(space: spaces.Space[Any]) -> bool:
-    return any(isinstance(part, spaces.Box) for _, part in parts_of(space))
+        return clipped(gym.make(env, disable_env_checker=True, **(env_kwargs or {})))
+    return clipped(env())
