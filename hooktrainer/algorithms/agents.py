@@ -85,8 +85,8 @@ class AgentsTask(RunTask):
 
     def _inspect(self) -> None:
         fields, name = self._fields, self.name
-        asked = {"groups": fields.groups} if fields.groups else {}
-        world = make_world(fields.env, 1, env_kwargs=fields.env_kwargs, **asked)
+        groups = fields.groups or None
+        world = make_world(fields.env, 1, env_kwargs=fields.env_kwargs, groups=groups)
         self.groups: tuple[AgentGroup, ...] = world.groups
         self.state_space = world.state_space
         seen = world.reset()
@@ -103,8 +103,8 @@ class AgentsTask(RunTask):
                 )
             check_actions(name, where, group.action_space, fields.actions)
         self._collects = self._plays = AgentsCollector
-        self._made |= asked
-        self._played |= asked
+        if groups is not None:
+            self._made["groups"] = self._played["groups"] = groups
         self._agents = {group.name: group.agents for group in self.groups}
         normalize = fields.normalize_observations
         self._factories = {

@@ -14,7 +14,7 @@ from tensordict.nn.probabilistic import set_interaction_type
 
 from hooktrainer import ConfigError, list_policies, load_policy, play_episodes
 from hooktrainer.algorithms import IPPO, MAPPO, PPO, QMIX, VDN
-from hooktrainer.networks import AgentMLP, CentralNetwork
+from hooktrainer.networks import CentralNetwork
 
 SMALL = {"tuned": False, "progress_bar": False, "num_cells": (32,), "eval_interval": 100_000}
 ON_POLICY = {"num_envs": 16, "steps_per_batch": 20, "mini_batch_size": 80, "lr": 1e-2}
@@ -77,12 +77,6 @@ def test_returns_are_logged_by_group_and_by_agent(logger):
     assert row["train/return"] == pytest.approx(mean)
 
 
-def test_a_single_group_is_called_agents(logger):
-    MAPPO(env=Match, total_frames=320, **SMALL | ON_POLICY | {"loggers": [logger]}).train()
-    names = {name for _, row in logger.rows for name in row}
-    assert {"train/agents/return", "train/agents/left/return", "loss/objective"} <= names
-
-
 def networks(kind, **options):
     trainer = kind(env=Match, total_frames=320, **SMALL | options).trainer()
     loss = trainer.loss_module.by_group["agents"]
@@ -96,28 +90,12 @@ def test_mappos_critic_sees_all_ippos_its_own():
     assert not isinstance(critic.network, CentralNetwork)
 
 
-def test_agents_share_parameters_or_have_their_own():
-    actor, _ = networks(MAPPO)
-    assert not any(isinstance(module, AgentMLP) for module in actor.modules())
-    actor, critic = networks(MAPPO, share_parameters=False)
-    for network in (actor, critic):
-        assert any(isinstance(module, AgentMLP) for module in network.modules())
-
-
 def test_groups_can_be_given():
     groups = {"a": ["right"], "b": ["left"]}
     run = MAPPO(env=Match, groups=groups, total_frames=320, **SMALL | ON_POLICY)
     trainer = run.train()
     assert set(trainer.loss_module.by_group) == {"a", "b"}
     assert "loss_objective_b" in trainer.loss_module.out_keys
-
-
-def test_observations_are_normalized_by_group():
-    options = SMALL | ON_POLICY | {"normalize_observations": True}
-    trainer = MAPPO(env=Match, total_frames=320, **options).train()
-    hook = trainer.registry.modules["observation_normalizer"]
-    assert hook.norm.count == 320 * 2
-    assert hook.norm.mean.sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from hooktrainer import ConfigError, Evaluate
-from hooktrainer.algorithms import DQN, IQL, PPO
-from hooktrainer.algorithms.algorithm import parse
+from hooktrainer.algorithms import DQN, PPO
 
 
 class Walk(gym.Env[Any, Any]):
@@ -49,14 +48,6 @@ def test_what_info_says_is_logged_in_training_and_evaluation(kind: Any, succeeds
     assert reported["train/distance"] == reported["eval/distance"] == 0.0
 
 
-def test_info_keys_on_the_command_line() -> None:
-    words = ["--env", "CartPole-v1", "--total-frames", "10", "--info-keys", "success", "distance"]
-    run = parse(PPO, words)
-    assert run.info_keys == ("success", "distance")
-    assert run.usual_wrappers
-    assert not parse(PPO, [*words, "--no-usual-wrappers"]).usual_wrappers
-
-
 def test_an_info_key_that_never_comes_leaves_nothing_behind(tmp_path: Any) -> None:
     run = small(env="CartPole-v1", info_keys=("success",), run_dir=str(tmp_path / "run"))
     with pytest.raises(ConfigError, match=r"no 'success' in the info.*which is empty"):
@@ -77,18 +68,6 @@ def test_it_is_trained_and_played_in_what_is_usual_for_each(capsys: Any) -> None
     said = capsys.readouterr().out.splitlines()[0]
     assert said.startswith("ALE/Breakout-v5 with the wrappers usual for Atari: 84x84 gray")
     assert run.as_dict()["usual_wrappers"] is True
-
-
-def test_the_usual_wrappers_can_be_left_out() -> None:
-    run = small(env="MinAtar/Breakout-v1", usual_wrappers=False, eval_episodes=0)
-    assert run.wrapped() is None
-    trainer = run.trainer()
-    assert trainer.collector._env == "MinAtar/Breakout-v1"
-    trainer.shutdown()
-
-
-def test_what_learns_from_a_data_set_is_evaluated_in_the_environment_of_that() -> None:
-    assert IQL(env="MinAtar/Breakout-v1", total_frames=1, dataset="any").wrapped() is None
 
 
 def test_settings_are_tuned_for_an_id_or_a_pattern_of_ids() -> None:

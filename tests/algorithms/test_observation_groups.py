@@ -53,11 +53,6 @@ def test_who_reads_what(held, policy, value):
     assert sorted(found.value.spaces) == sorted(value)
 
 
-def test_nothing_for_the_policy_is_refused():
-    with pytest.raises(ConfigError, match="nothing for the policy"):
-        groups_of(spaces.Dict({"critic": BOX, "action_mask": spaces.MultiBinary(2)}))
-
-
 @pytest.mark.parametrize("memory", [None, "gru"])
 @pytest.mark.parametrize("name", ["ppo", "a2c"])
 def test_the_value_reads_the_critics_part_alone(name, memory):
@@ -82,14 +77,6 @@ def test_q_functions_read_the_critics_part_alone(name):
         algorithms.get(name)(env=Guess, memory="gru", **options).trainer()
 
 
-def test_normalization_has_statistics_of_both():
-    options = {**SMALL, "normalize_observations": True, "mini_batch_size": 16}
-    trainer = algorithms.get("ppo")(env=Guess, steps_per_batch=8, **options).trainer()
-    trainer.train()
-    names = [name for name in trainer.registry.modules if "normalizer" in name]
-    assert sorted(names) == ["observation_normalizer_critic", "observation_normalizer_policy"]
-
-
 def test_networks_of_ones_own_go_to_who_sees_their_part():
     made = []
 
@@ -104,11 +91,6 @@ def test_networks_of_ones_own_go_to_who_sees_their_part():
     shapes = [tuple(p.shape) for p in trainer.loss_module.critic_network.parameters()]
     assert (7, 3) in shapes
     assert (5, 2) not in shapes
-
-
-def test_sharing_a_network_is_refused():
-    with pytest.raises(ConfigError, match="have 'critic', which the value alone sees"):
-        algorithms.get("ppo")(env=Guess, share_network=True, **SMALL).trainer()
 
 
 @pytest.mark.parametrize(("tells", "explained"), [(True, True), (False, False)])

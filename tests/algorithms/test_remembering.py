@@ -13,11 +13,10 @@ import torch
 from marks import slow_except
 from remembering import Recall, make
 from tensordict import TensorDict
-from test_algorithms import assert_resumed_is_whole, same
+from test_algorithms import assert_resumed_is_whole
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from hooktrainer import ConfigError
-from hooktrainer.algorithms import MBPO
 from hooktrainer.hooks import SequenceReplay
 from hooktrainer.loop.cadence import Progress
 from hooktrainer.networks import GRUMemory
@@ -72,22 +71,6 @@ def test_a_run_that_is_resumed_within_episodes_is_the_whole_run(name, memory, tm
     assert not policy["is_init"].all()  # episodes are running
     assert all(value.any() for _, value in policy["hidden"])
     assert_resumed_is_whole(run, tmp_path, 240, 160)
-
-
-@pytest.mark.parametrize("memory", slow_except(MEMORIES, "lstm"))
-def test_workers_and_stages_do_not_change_the_run(memory):
-    alone = make("ppo", memory)
-    alone.train()
-    helped = make("ppo", memory, workers=2, stages=2)
-    helped.train()
-    ours, theirs = (trainer.loss_module.state_dict() for trainer in (alone, helped))
-    assert same(dict(ours), dict(theirs))
-
-
-def test_a_batch_is_collected_ahead():
-    trainer = make("ppo", overlap=1, total_frames=240)
-    trainer.train()
-    assert trainer.collected_frames == 240
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -232,8 +215,3 @@ def test_what_cannot_work_off_policy_is_refused_in_one_line(name, options, said)
     with pytest.raises(ConfigError, match=said) as refused:
         make_off_policy(name, **options)
     assert "\n" not in str(refused.value)
-
-
-def test_what_a_model_imagines_has_no_memory():
-    with pytest.raises(ConfigError, match="memory='gru', but what its model imagines are single"):
-        MBPO(env="Pendulum-v1", total_frames=100, memory="gru").trainer()

@@ -7,7 +7,6 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from any_env import AnyEnv
 from gymnasium import spaces
 from marks import slow_except
@@ -87,13 +86,6 @@ def test_any_action(name, action):
     assert trainer.collected_frames == 96
 
 
-@pytest.mark.parametrize("distribution", ["squashed", "beta"])
-@pytest.mark.parametrize("action", ["box", "matrix", "dict"])
-def test_continuous_actions_within_their_bounds(distribution, action):
-    env = partial(AnyEnv, VECTOR, ACTIONS[action])
-    run("ppo", env, action_distribution=distribution, entropy_coeff=0.0).train()
-
-
 @pytest.mark.parametrize(
     ("name", "action", "size"),
     [
@@ -169,46 +161,6 @@ def _close(one, other):
     return np.allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_a_network_of_ones_own_is_one_argument():
-    class Body(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.convolution = nn.Conv2d(3, 4, 3)
-            self.linear = nn.Linear(3, 4)
-
-        def forward(self, pair_0, pair_1, image, state):
-            x = self.convolution(image.permute(0, 3, 1, 2) / 255)
-            return torch.cat([x.flatten(1), self.linear(state), pair_1.float()], -1)
-
-    env = partial(AnyEnv, OBSERVATIONS["nested"], BOX)
-    keys = None
-    for name in ("ppo", "sac"):
-        made = run(name, env, network=lambda space: _ordered(Body(), space)).trainer()
-        keys = made.loss_module.actor_network.in_keys
-        made.train()
-    assert "image" in keys
-
-
-def _ordered(body, space):
-    """The body, called with its entries by name, whatever the order of the space's keys."""
-    from hooktrainer.networks import ObservationEncoder
-
-    keys = ObservationEncoder(space).in_keys
-    names = {"image": 2, "state": 3, ("rest", "pair", "0"): 0, ("rest", "pair", "1"): 1}
-
-    class Ordered(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body = body
-
-        def forward(self, *entries):
-            return self.body(
-                *[x for _, x in sorted(zip([names[k] for k in keys], entries, strict=True))]
-            )
-
-    return Ordered()
-
-
 class _Pixels(nn.Module):
     """Features of an image of 9 x 9 pixels."""
 
@@ -244,25 +196,6 @@ def test_policy_and_value_share_a_trunk_where_there_are_images_or_where_asked():
     ):
         actor, critic = networks(observation, **kwargs)
         assert actor.trunk is critic.trunk is None
-
-
-def test_a_shared_trunk_is_called_once_and_learns_from_both():
-    env = partial(AnyEnv, OBSERVATIONS["image"], spaces.Discrete(2))
-    loss = run("ppo", env).trainer().loss_module
-    calls = []
-    loss.actor_network.trunk.register_forward_hook(lambda *_: calls.append(1))
-    from tensordict import TensorDict
-
-    images = torch.randint(0, 255, (5, 9, 9, 3), dtype=torch.uint8)
-    batch = {"observation": images, "action": torch.zeros(5, dtype=torch.int64)}
-    batch |= {"action_log_prob": torch.full((5,), -0.7), "advantage": torch.randn(5, 1)}
-    batch |= {"value_target": torch.randn(5, 1)}
-    out = loss(TensorDict(batch, batch_size=[5]))
-    assert calls == [1]
-    weight = next(loss.actor_network.trunk.parameters())
-    for name in ("loss_objective", "loss_critic"):
-        gradient = torch.autograd.grad(out[name], weight, retain_graph=True)[0]
-        assert gradient.abs().sum() > 0
 
 
 @pytest.mark.parametrize("name", ["ppo", "dqn", "sac"])
@@ -371,19 +304,6 @@ def test_layers_that_act_otherwise_than_they_learn_are_refused(name, layer, tmp_
         run(name, env, network=network, run_dir=tmp_path / "a").trainer()
     assert "\n" not in str(error.value)
     assert not (tmp_path / "a").exists()
-
-
-@pytest.mark.parametrize("name", ["ppo", "sac"])
-def test_entries_are_encoded_by_a_name_a_function_or_a_module_without_features(name):
-    space = spaces.Dict(
-        image=spaces.Box(0, 255, (9, 9, 3), "uint8"), matrix=spaces.Box(-1, 1, (2, 3)), x=VECTOR
-    )
-    network = {
-        "image": "small",
-        "matrix": nn.Sequential(nn.Flatten(), nn.LazyLinear(4), nn.LayerNorm(4)),
-        "x": lambda space: nn.Linear(space.shape[0], 5),
-    }
-    run(name, partial(AnyEnv, space, BOX), network=network).train()
 
 
 @pytest.mark.parametrize("at", [0, 5])

@@ -70,20 +70,6 @@ def test_acting_and_learning_agree_with_a_memory(name, memory):
     assert_acting_and_learning_agree(trainer)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"share_network": False},
-        {"normalize_observations": True},
-        {"num_cells": ()},
-        {"network": "impala"},
-    ],
-)
-def test_acting_and_learning_agree_with_images(options):
-    assert_acting_and_learning_agree(make("ppo", IMAGE, **options))
-
-
 @pytest.mark.parametrize("name", [*ON_POLICY, "sac"])
 @pytest.mark.parametrize("memory", [None, "gru"])
 def test_it_trains_and_learns_how_wide_to_explore(name, memory):

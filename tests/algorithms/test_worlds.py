@@ -81,13 +81,6 @@ def test_a_world_that_is_built_is_trained_on_without_evaluation():
         make("ppo", env=CartPoleWorld(3), eval_episodes=0)
 
 
-def test_tuned_settings_are_those_of_the_environment_that_it_equals():
-    kind = algorithms.get("ppo")
-    assert kind(env="torch/CartPole-v1").total_frames == kind(env="CartPole-v1").total_frames
-    assert kind.tuned_settings_for("torch/CartPole-v1") == kind.tuned_settings_for("CartPole-v1")
-    assert kind.tuned_settings_for("torch/CartPole-v1", tuned=False) == {}
-
-
 def test_gaussian_actions_are_clipped_for_the_world():
     trainer = make("ppo", env="torch/MountainCarContinuous-v0", log_std=3.0)
     batch = trainer.source.collect()
@@ -98,16 +91,6 @@ def test_gaussian_actions_are_clipped_for_the_world():
 def test_its_environments_step_in_no_processes():
     with pytest.raises(ConfigError, match="no environments to step in processes"):
         make("ppo", workers=2)
-
-
-@pytest.mark.slow
-def test_snapshots_are_saved_of_a_policy_trained_on_a_world(tmp_path):
-    from hooktrainer import load_policy
-
-    trainer = make("ppo", env="torch/Pendulum-v1", run_dir=tmp_path / "run", snapshots=2)
-    trainer.train()
-    policy = load_policy(tmp_path / "run")
-    assert policy(torch.zeros(3).numpy()).shape == (1,)
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])

@@ -119,29 +119,6 @@ def test_statistics_of_random_rollouts():
         torch.testing.assert_close(ours[name], theirs[name], rtol=0.3, atol=0.05)
 
 
-def test_the_only_observation_needs_no_name_and_constants_are_left_alone():
-    class Constant(gym.Env):
-        observation_space = gym.spaces.Box(-9, 9, (2,))
-        action_space = gym.spaces.Discrete(2)
-
-        def reset(self, *, seed=None, options=None):
-            super().reset(seed=seed)
-            return self.observation_space.high * 0 + 3, {}
-
-        def step(self, action):
-            noise = self.np_random.normal(size=2) * [0, 2]
-            return (noise + 3).astype("float32"), 0.0, False, False, {}
-
-    from torchrl.envs import GymWrapper
-
-    env = GymWrapper(Constant())
-    stats = builders.get_stats_random_rollout(SimpleNamespace(init_env_steps=500), env)
-    assert stats["loc"][0] == 0.0
-    assert stats["scale"][0] == 1.0
-    torch.testing.assert_close(stats["scale"][1], torch.tensor(2.0), rtol=0.1, atol=0)
-    env.close()
-
-
 # -- collectors ------------------------------------------------------------------------------------
 
 
@@ -196,21 +173,6 @@ def test_environments_are_grouped_by_collector():
         grouped(lambda: 1, None, None, 2)
     with pytest.raises(ConfigError, match="2 entries for 3"):
         grouped(fns, [{}, {}], 1, 3)
-
-
-def test_one_collector_of_several_environments():
-    collector = builders.sync_sync_collector(
-        cartpole,
-        None,
-        num_env_per_collector=2,
-        num_collectors=1,
-        policy=value_net("observation"),
-        frames_per_batch=10,
-        total_frames=10,
-    )
-    (batch,) = collector  # TorchRL's function fails here
-    assert batch.shape == (2, 5)
-    collector.shutdown()
 
 
 @pytest.mark.parametrize(

@@ -86,32 +86,6 @@ def test_episodes_are_limited(build):
     assert batch["next", "truncated"].flatten().nonzero().flatten().tolist() == [6, 13]
 
 
-def test_the_limit_of_the_environment_stays_if_it_is_lower():
-    def limit_of(make_env, most, kwargs=None):
-        cfg = config(max_frames_per_traj=most, frames_per_batch=200)
-        collector = builders.make_collector_offpolicy(make_env, None, cfg, kwargs)
-        truncated = next(iter(collector))["next", "truncated"].flatten()
-        collector.shutdown()
-        return int(truncated.nonzero()[0]) + 1
-
-    assert limit_of("Pendulum-v1", 1_000) == 200
-    assert limit_of("Pendulum-v1", 50) == 50
-    assert limit_of("Pendulum-v1", 0) == 200
-    assert limit_of("Pendulum-v1", 50, {"max_episode_steps": 20}) == 20
-    assert limit_of("Pendulum-v1", 50, {"max_episode_steps": -1}) == 50
-
-
-def test_a_limited_cartpole_is_still_stepped_as_one():
-    cfg = config(max_frames_per_traj=5, num_workers=4)
-    collector = builders.make_collector_onpolicy("CartPole-v1", QNetwork(mlp(4, 2)), cfg)
-    batch = next(iter(collector))
-    assert "CartPole" in repr(collector)
-    assert type(collector._group).__name__ == "SlotGroup"
-    collector.shutdown()
-    assert batch["next", "truncated"][:, 4].all()
-    assert not batch["next", "truncated"][:, :4].any()
-
-
 def test_the_frame_skip_of_an_id_is_applied():
     cfg = config(frame_skip=4, max_frames_per_traj=5, num_workers=1)
     collector = builders.make_collector_offpolicy("Pendulum-v1", None, cfg)

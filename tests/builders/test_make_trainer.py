@@ -116,24 +116,6 @@ def test_frames_are_counted_with_the_frame_skip():
     assert (trainer.total_frames, trainer.frame_skip) == (80, 4)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("adam", "Adam"), ("sgd", "SGD"), ("adamax", "Adamax")])
-def test_optimizers(name, kind):
-    cfg = config(optimizer=name, lr=0.5, weight_decay=0.25)
-    trainer = builders.make_trainer(FakeCollector(), ScriptedLoss(), cfg=cfg)
-    (group,) = trainer.optimizer.param_groups
-    assert type(trainer.optimizer).__name__ == kind
-    assert (group["lr"], group["weight_decay"]) == (0.5, 0.25)
-    for fields in ({"optimizer": "adamm"}, {"lr_scheduler": "cosin"}):
-        with pytest.raises(ConfigError, match="is not one of"):
-            builders.make_trainer(FakeCollector(), ScriptedLoss(), cfg=config(**fields))
-
-
-def test_without_a_configuration_the_defaults_are_used_and_that_is_said():
-    with pytest.warns(UserWarning, match="without cfg"):
-        trainer = builders.make_trainer(FakeCollector(), ScriptedLoss())
-    assert trainer.optim_steps_per_batch == 500
-
-
 def test_trajectories_padded_to_one_length_are_stored_without_the_padding():
     cfg = config(multi_step=True, n_steps_return=3, total_frames=100, frames_per_batch=100)
     actor = value_net()
@@ -168,17 +150,6 @@ def test_the_logger_is_built_from_the_configuration(tmp_path, monkeypatch):
     (directory,) = (tmp_path / "runs").iterdir()
     assert directory.name.startswith("first_ScriptedLoss_")
     assert "loss/loss" in (directory / "metrics.csv").read_text()
-
-
-def test_a_logger_that_is_given_comes_instead(tmp_path, monkeypatch, logger):
-    monkeypatch.chdir(tmp_path)
-    for given in (logger, ()):
-        cfg = with_logger(logger="tensorboard", total_frames=40)
-        builders.make_trainer(
-            FakeCollector(), ScriptedLoss(), logger=given, cfg=cfg, progress_bar=False
-        ).train()
-    assert list(tmp_path.iterdir()) == []
-    assert logger.rows
 
 
 def test_a_film_needs_a_recorder_that_films(logger):

@@ -6,7 +6,6 @@ the recipe builds everything there, and stops before it trains.
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import sys
 import warnings
@@ -106,13 +105,3 @@ def test_a_recipe_computes_on_the_device_of_its_run(
             assert hook.model_buffer.device == META
             assert devices(hook.dynamics.parameters()) == {META}
     trainer.shutdown()
-
-
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.stem)
-def test_a_recipe_moves_what_computes_to_the_device_of_its_run(recipe: Path) -> None:
-    moved = [
-        call
-        for call in ast.walk(ast.parse(recipe.read_text()))
-        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith(".to")
-    ]
-    assert "run.device" in {ast.unparse(call.args[0]) for call in moved}

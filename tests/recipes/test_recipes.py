@@ -19,9 +19,8 @@ import pytest
 from marks import slow_except
 from warm_python import run
 
-from hooktrainer import ConfigError
 from hooktrainer.log import read_csv
-from hooktrainer.run.recipe import Run, RunConfig, mistakes_in_one_line
+from hooktrainer.run.recipe import mistakes_in_one_line
 from hooktrainer.store import list_checkpoints
 
 ROOT = Path(__file__).parents[2]
@@ -148,16 +147,6 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert f"pip install 'hooktrainer[{extra}]'" in line
-
-
-@pytest.mark.parametrize("option", ["trace", "profile"])
-def test_a_number_of_batches_that_cannot_be_leaves_no_run_behind(
-    option: str, tmp_path: Path
-) -> None:
-    args = RunConfig(total_frames=1, run_dir=tmp_path / "run", **{option: -1})
-    with pytest.raises(ConfigError, match=f"toy: {option}=-1: pass an integer of 0 or more"):
-        Run(args, "toy")
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("text", ["", "a second signal (SIGTERM)"])

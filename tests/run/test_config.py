@@ -43,11 +43,6 @@ def test_no_option_that_only_means_or_measures_tells_runs_of_an_algorithm_apart(
     assert "seeds" in free
 
 
-def test_a_name_and_a_path_as_text_are_taken():
-    run = RunConfig(total_frames=5, logger="csv", allow_change=["seed"], run_dir="out/a")
-    assert (run.logger, run.allow_change, run.run_dir) == (("csv",), ("seed",), Path("out/a"))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Args(RunConfig):
     width: Count = 4
@@ -129,12 +124,6 @@ def test_what_is_said_beside_a_configuration_goes_first(tmp_path: Path) -> None:
     run = read(tmp_path, WHOLE, *words)
     assert (run.width, run.progress_bar, run.logger) == (9, True, ("tensorboard",))
     assert (run.strict, run.names) == (True, WHOLE.names)
-
-
-def test_where_the_other_run_lies_is_not_taken_over(tmp_path: Path) -> None:
-    args = Args(total_frames=1, run_dir="out/a", resume="latest", allow_change=["width"])
-    run = read(tmp_path, args)
-    assert (run.run_dir, run.resume, run.allow_change) == (None, None, ())
 
 
 @pytest.mark.parametrize(

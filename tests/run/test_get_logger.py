@@ -9,8 +9,7 @@ import re
 import pytest
 
 from hooktrainer import get_logger
-from hooktrainer.log import generate_exp_name, read_csv, read_scalars
-from hooktrainer.store.run_dir import RunDir
+from hooktrainer.log import read_csv, read_scalars
 
 
 @pytest.mark.parametrize("nothing", [None, "", []])
@@ -29,20 +28,6 @@ def test_several_at_once_agree(tmp_path):
     }
     assert read_csv(tmp_path / "exp" / "metrics.csv") == expected
     assert read_scalars(tmp_path / "exp" / "tensorboard") == expected
-
-
-def test_a_run_dir_is_the_place_itself(tmp_path):
-    run = RunDir(tmp_path / "r1")
-    logger = get_logger(["csv", "tensorboard"], run, "cartpole")
-    logger.log_scalar("a", 1.0, 1)
-    logger.close()
-    assert read_csv(run.metrics) == {"a": [(1, 1.0)]}
-    assert read_scalars(run.logs) == {"a": [(1, 1.0)]}
-    assert logger.how_to_view() == {
-        "csv": str(run.metrics),
-        "tensorboard": f"tensorboard --logdir {run.logs}",
-    }
-    assert str(run.metrics) in repr(logger)
 
 
 def test_an_unknown_name_lists_the_near_ones(tmp_path):
@@ -84,11 +69,3 @@ def test_loggers_pickle(tmp_path):
     logger.close()
     assert read_csv(tmp_path / "exp") == {"a": [(1, 1.0), (2, 2.0)]}
     assert read_scalars(tmp_path / "exp/tensorboard") == {"a": [(1, 1.0), (2, 2.0)]}
-
-
-def test_experiment_names_are_unique():
-    names = {generate_exp_name("ppo", "cartpole") for _ in range(20)}
-    assert len(names) == 20
-    assert all(
-        re.fullmatch(r"ppo_cartpole_[0-9a-f]{8}_(\d\d_){2}\d\d-(\d\d_){2}\d\d", n) for n in names
-    )

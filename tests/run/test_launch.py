@@ -43,9 +43,3 @@ def test_what_a_hook_fails_with_keeps_its_traceback(kind, capsys):
     with pytest.raises(kind, match="my file"), mistakes_in_one_line():
         raise kind("my file")
     assert not capsys.readouterr().err
-
-
-def test_the_errors_are_python_s_own_too():
-    assert issubclass(NotFoundError, FileNotFoundError)
-    assert issubclass(TakenError, FileExistsError)
-    assert MissingPackageError("needs mujoco", name="mujoco").name == "mujoco"

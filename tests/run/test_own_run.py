@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -268,13 +267,3 @@ def test_a_logger_that_logs_nothing_leaves_nothing(tmp_path):
     assert set(logger.how_to_view()) == set(KINDS)
     logger.close()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_copy_that_was_made_before_the_first_value_is_as_good(tmp_path):
-    logger = get_logger(KINDS, tmp_path, "first")
-    logger.log_hparams({"lr": 0.1})
-    copy = pickle.loads(pickle.dumps(logger))
-    copy.log_scalar("a", 1.0, 1)
-    copy.close()
-    assert read_csv(tmp_path / "first") == {"a": [(1, 1.0)]}
-    assert RunDir(tmp_path / "first").read_config() == {"lr": 0.1}
