@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional
 
 from ..base.words import plural
 from ..errors import DamagedCheckpointError
 from ..store import Checkpoint, list_checkpoints
-from ..store.lookup import Listing
+from ..store.lookup import Listing, recorded_best
 from ..store.manifest import FILE
 from . import output
 from .arguments import Flag, Patterns, RunPath, SavedSpec, shown_as
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..store import TensorSpec
 
 NewFile = Annotated[Path, Positional, shown_as("OUT")]
 
@@ -38,29 +32,51 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
     """
     directory = output.checkpoints_of(run)
     listing = list_checkpoints(directory)
-    best = output.recorded_best(listing.checkpoints)
+    best = recorded_best(listing.checkpoints[::-1])
     ranked = best.ranked(listing.checkpoints) if best else []
-    entries = [_entry(checkpoint) for checkpoint in listing.checkpoints]
-    for entry in entries:
-        entry["latest"] = entry["path"] == listing.checkpoints[-1].path
-        entry["best"] = bool(ranked) and entry["path"] == ranked[0].path
+    entries: list[dict[str, Any]] = [
+        _entry(one)
+        | {"latest": one is listing.checkpoints[-1], "best": bool(ranked) and one is ranked[0]}
+        for one in listing.checkpoints
+    ]
     entries += [
         {"state": "damaged", "path": path, "reason": reason}
         for path, reason in listing.damaged.items()
     ]
     entries += [_entry(checkpoint) | {"state": "foreign"} for checkpoint in listing.foreign]
-    entries += [{"state": "set aside", "path": path} for path in _set_aside(directory)]
-    if json:
-        output.print_json(entries)
-    elif entries:
-        _print_list(entries, None if best is None else best.metric)
+    aside = (p for pattern in ("aside-*", "damaged-*") for p in directory.glob(pattern))
+    entries += [{"state": "set aside", "path": path} for path in sorted(aside)]
+    if not entries and not json:
+        output.line(f"{run} has no checkpoint yet.")
+        return 0
+    columns: dict[str, output.Column] = {
+        "checkpoint": lambda entry: entry["path"].name,
+        "frames": "frames",
+        "optimizer steps": "optim_steps",
+        "saved": lambda entry: output.when(entry["time"]) if "time" in entry else None,
+        "back end": "backend",
+        "size": lambda entry: output.size(entry["bytes"]) if "bytes" in entry else None,
+        **({best.metric: lambda entry: entry.get("metrics", {}).get(best.metric)} if best else {}),
+        "note": _note,
+    }
+    optional = ("optimizer steps", "saved", "back end", "size")
+    output.print_records(entries, columns, json=json, optional=optional)
+    if not json:
+        sizes = {name: n for one in listing.checkpoints for name, n in one.sizes.items()}
         output.line(
             f"{plural(len(listing.checkpoints), 'checkpoint')} in {directory}, "
-            f"{output.size(_disk_usage(listing.checkpoints))} on the disk"
+            f"{output.size(sum(sizes.values()))} on the disk"
         )
-    else:
-        output.line(f"{run} has no checkpoint yet.")
     return 0
+
+
+def _note(entry: dict[str, Any]) -> object:
+    if entry["state"] == "damaged":
+        return output.bad(f"damaged: {entry['reason']}")
+    if entry["state"] == "foreign":
+        return output.bad(f"of another run, {entry['run_id']}")
+    notes = ", ".join(note for note in ("latest", "best") if entry.get(note))
+    return notes if entry["state"] == "committed" else entry["state"]
 
 
 def show(checkpoint: SavedSpec, /, *, json: Flag = False) -> int:
@@ -71,37 +87,30 @@ def show(checkpoint: SavedSpec, /, *, json: Flag = False) -> int:
         json: print JSON: the manifest, and the parts
     """
     opened = output.open_checkpoint(checkpoint)
-    parts = _parts(opened)
-    manifest = opened.manifest
+    manifest, parts = opened.manifest, _parts(opened)
     if json:
-        output.print_json({**_entry(opened), **dataclasses.asdict(manifest), "parts": parts})
+        output.print_json({**_entry(opened), **vars(manifest), "parts": parts})
         return 0
-    commit = f"{manifest.git_commit}{' and changes' if manifest.git_dirty else ''}"
-    facts: dict[str, Any] = {
+    parent = manifest.forked_from
+    facts = {
         "path": opened.path,
         "run": manifest.run_id,
         "saved": output.when(manifest.time),
-        "frames": f"{manifest.frames:,}",
-        "optimizer steps": f"{manifest.optim_steps:,}",
+        "frames": manifest.frames,
+        "optimizer steps": manifest.optim_steps,
         "back end": manifest.backend,
         "files": f"{len(manifest.files) + 1}, {output.size(manifest.nbytes)}",
         "versions": ", ".join(f"{name} {v}" for name, v in manifest.versions.items() if v),
-        "commit": commit if manifest.git_commit else "none",
+        "commit": f"{manifest.git_commit or 'none'}{' and changes' if manifest.git_dirty else ''}",
+        **({"forked from": f"{parent['path']}, run {parent['run_id']}"} if parent else {}),
     }
-    if (parent := manifest.forked_from) is not None:
-        facts["forked from"] = f"{parent['path']}, run {parent['run_id']}"
     output.print_table(("checkpoint", opened.path.name), facts.items())
     if manifest.metrics:
-        metrics = sorted(manifest.metrics.items())
-        rows = [(name, output.number(value)) for name, value in metrics]
-        output.print_table(("metric", "latest value"), rows, right=["latest value"])
+        output.print_table(("metric", "latest value"), sorted(manifest.metrics.items()))
     if manifest.config:
         output.print_table(("option", "value"), manifest.config.items())
-    output.print_table(
-        ("part", "tensors", "bytes"),
-        [(name, part["tensors"], output.size(part["bytes"])) for name, part in parts.items()],
-        right=["tensors", "bytes"],
-    )
+    rows = [(name, part["tensors"], output.size(part["bytes"])) for name, part in parts.items()]
+    output.print_table(("part", "tensors", "bytes"), rows)
     return 0
 
 
@@ -119,39 +128,38 @@ def verify(run: RunPath, /, *, json: Flag = False) -> int:
         listing = Listing([Checkpoint.open(run)], {})  # of any run
     else:
         listing = list_checkpoints(output.checkpoints_of(run))
-    found: list[tuple[Path, str | None]] = list(listing.damaged.items())
+    damage = dict(listing.damaged)
     for checkpoint in [*listing.checkpoints, *listing.foreign]:
-        try:
-            found.append((checkpoint.path, _damage(checkpoint)))
-        except FileNotFoundError:  # deleted meanwhile, by the run it belongs to
-            continue
-    found.sort(key=lambda result: result[0])
-    damaged = sum(damage is not None for _, damage in found)
+        with suppress(FileNotFoundError):  # deleted meanwhile, by the run it belongs to
+            damage[checkpoint.path] = _damage(checkpoint)
     foreign = {checkpoint.path: checkpoint.manifest.run_id for checkpoint in listing.foreign}
-    code = 1 if damaged or foreign else 0
-    if json:
-        output.print_json(
-            [
-                {
-                    "path": path,
-                    "intact": damage is None,
-                    "damage": damage,
-                    "foreign": foreign.get(path),
-                }
-                for path, damage in found
-            ]
-        )
-        return code
-    rows = []
-    for path, damage in found:
-        verdict = output.bad(damage) if damage else output.good("intact")
-        if not damage and path in foreign:
-            verdict = output.bad(f"intact, but of another run, {foreign[path]}")
-        rows.append((path.name, verdict))
-    output.print_table(("checkpoint", "verdict"), rows)
-    others = f", {len(foreign)} of another run" if foreign else ""
-    output.line(f"{damaged or 'none'} of {plural(len(found), 'checkpoint')} damaged{others}")
-    return code
+    entries = [
+        {"path": path, "intact": not why, "damage": why or None, "foreign": foreign.get(path)}
+        for path, why in sorted(damage.items())
+    ]
+    columns = {"checkpoint": lambda entry: entry["path"].name, "verdict": _verdict}
+    output.print_records(entries, columns, json=json)
+    damaged = sum(not entry["intact"] for entry in entries)
+    if not json:
+        others = f", {len(foreign)} of another run" if foreign else ""
+        output.line(f"{damaged or 'none'} of {plural(len(entries), 'checkpoint')} damaged{others}")
+    return 1 if damaged or foreign else 0
+
+
+def _damage(checkpoint: Checkpoint) -> str:
+    try:
+        checkpoint.verify()
+    except DamagedCheckpointError as error:
+        return str(error).removeprefix(f"{checkpoint.path} is damaged: ")
+    return ""
+
+
+def _verdict(entry: dict[str, Any]) -> object:
+    if entry["damage"]:
+        return output.bad(entry["damage"])
+    if entry["foreign"]:
+        return output.bad(f"intact, but of another run, {entry['foreign']}")
+    return output.good("intact")
 
 
 def diff(
@@ -185,16 +193,12 @@ def diff(
     if not clock:
         states = list(without_clock(*states))
     found = [d for d in compare_trees(*states) if not is_ignored(d.path, ignore)]
-    if json:
-        output.print_json([dataclasses.asdict(difference) for difference in found])
-    elif found:
-        shown = found[: limit or None]
-        rows = [(difference.path, difference.left, difference.right) for difference in shown]
-        output.print_table(("path", left, right), rows)
-        more = len(found) - len(shown)
-        output.line(plural(len(found), "difference") + (f", {more:,} not shown" if more else ""))
-    else:
-        output.line("identical")
+    if found or json:
+        columns = {"path": "path", left: "left", right: "right"}
+        output.print_records(found if json else found[: limit or None], columns, json=json)
+    if not json:
+        hidden = f", {len(found) - limit:,} not shown" if 0 < limit < len(found) else ""
+        output.line(f"{plural(len(found), 'difference')}{hidden}" if found else "identical")
     return 1 if found else 0
 
 
@@ -238,82 +242,18 @@ def _entry(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def _set_aside(directory: Path) -> list[Path]:
-    if not directory.is_dir():
-        return []
-    return sorted(p for p in directory.iterdir() if p.name.startswith(("aside-", "damaged-")))
-
-
-def _print_list(entries: list[dict[str, Any]], metric: str | None) -> None:
-    rows = []
-    for entry in entries:
-        name = entry["path"].name
-        if entry["state"] != "committed":
-            note: object = "set aside"
-            if entry["state"] == "damaged":
-                note = output.bad(f"damaged: {entry['reason']}")
-            elif entry["state"] == "foreign":
-                note = output.bad(f"of another run, {entry['run_id']}")
-            rows.append((name, "", "", "", "", "", *([""] if metric else []), note))
-            continue
-        value = entry["metrics"].get(metric)
-        rows.append(
-            (
-                name,
-                f"{entry['frames']:,}",
-                f"{entry['optim_steps']:,}",
-                output.when(entry["time"]),
-                entry["backend"],
-                output.size(entry["bytes"]),
-                *(["" if value is None else output.number(value)] if metric else []),
-                ", ".join(note for note in ("latest", "best") if entry[note]),
-            )
-        )
-    columns = ["checkpoint", "frames", "optimizer steps", "saved", "back end", "size"]
-    columns += [metric] if metric else []
-    output.print_table(
-        [*columns, "note"],
-        rows,
-        right=["frames", "optimizer steps", "size", metric or ""],
-        optional=["optimizer steps", "saved", "back end", "size"],
-    )
-
-
-def _disk_usage(checkpoints: list[Checkpoint]) -> int:
-    """Count the bytes of all files, those that checkpoints share once."""
-    seen = {}
-    for checkpoint in checkpoints:
-        for name in checkpoint.manifest.files:
-            with suppress(OSError):  # deleted meanwhile, or damaged
-                stat = (checkpoint.path / name).stat()
-                seen[stat.st_dev, stat.st_ino] = stat.st_size
-    return sum(seen.values())
-
-
-def _damage(checkpoint: Checkpoint) -> str | None:
-    try:
-        checkpoint.verify()
-    except DamagedCheckpointError as error:
-        return str(error).removeprefix(f"{checkpoint.path} is damaged: ")
-    return None
-
-
 def _parts(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
     """Count the tensors of each part and their bytes; only ``state.json`` is read."""
     skeleton, specs = checkpoint.describe()
-    if not isinstance(skeleton, dict) or next(iter(skeleton), "").startswith("$"):
-        return {"state": _total(specs.values())}  # not a trainer's
-    own = ("format", "versions", "total_frames", "ended")
-    paths = {name: name for name in skeleton if name not in own}
-    if isinstance(components := skeleton.get("components"), dict):
-        del paths["components"]
-        paths = {f"components/{name}": name for name in components} | paths
-    return {
-        name: _total(spec for key, spec in specs.items() if f"{key}/".startswith(f"{path}/"))
-        for path, name in paths.items()
+    paths = {"state": ""}  # not a trainer's
+    if isinstance(skeleton, dict) and not next(iter(skeleton), "").startswith("$"):
+        components = skeleton.get("components")
+        inner = components if isinstance(components, dict) else ()
+        own = {"format", "versions", "total_frames", "ended", *(["components"] if inner else [])}
+        paths = {name: f"components/{name}/" for name in inner}
+        paths |= {name: f"{name}/" for name in skeleton if name not in own}
+    sizes = {
+        name: [spec.nbytes for key, spec in specs.items() if f"{key}/".startswith(path)]
+        for name, path in paths.items()
     }
-
-
-def _total(specs: Iterable[TensorSpec]) -> dict[str, int]:
-    sizes = [spec.nbytes for spec in specs]
-    return {"tensors": len(sizes), "bytes": sum(sizes)}
+    return {name: {"tensors": len(own), "bytes": sum(own)} for name, own in sizes.items()}

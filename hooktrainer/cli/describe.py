@@ -45,23 +45,23 @@ def describe(target: Target, args: ScriptArgs = (), /, *, json: Flag = False) ->
         json: print JSON: a list with one object per hook and point
     """
     path = Path(target)
-    if len(path.parts) > 1 and path.suffix != ".py" and not path.exists():
-        from ..store.lookup import no_run
-
-        raise FileNotFoundError(no_run(path))
-    table = _of_run(path) if path.is_dir() else _of_script(target, args)
+    is_run = path.is_dir() or (len(path.parts) > 1 and path.suffix != ".py" and not path.exists())
+    table = output.open_run(path).read_hooks() if is_run else _of_script(target, args)
     if json:
         output.print_json(table)
-    else:
-        _print(table)
+        return 0
+    from ..loop.hook_points import HOOK_POINTS
+
+    rows: list[Sequence[Any]] = []
+    for point in HOOK_POINTS:
+        hooks = [entry for entry in table if entry["point"] == point]
+        rows += [] if hooks else [(f"{point} ({point.kind})", "-", *[None] * 3)]
+        for number, hook in enumerate(hooks):
+            saves = f"{hook['module']}: {', '.join(hook['saves'])}" if hook["saves"] else ""
+            place = "" if number else f"{point} ({point.kind})"
+            rows.append((place, hook["hook"], hook["when"], hook["priority"], saves))
+    output.print_table(("hook point", "hook", "when", "priority", "saves"), rows)
     return 0
-
-
-def _of_run(path: Path) -> list[dict[str, Any]]:
-    run = RunDir(path)
-    if not run.holds_run:
-        raise FileNotFoundError(f"{path} holds no run: no run.json, no checkpoints.")
-    return run.read_hooks()
 
 
 def _of_script(target: str, args: Sequence[str]) -> list[dict[str, Any]]:
@@ -108,21 +108,3 @@ def _no_training(tables: list[list[dict[str, Any]]]) -> Iterator[None]:
             yield
         finally:
             replaced[0].train, replaced[1].prepare = train, prepare
-
-
-def _print(table: Sequence[dict[str, Any]]) -> None:
-    from ..loop.hook_points import HOOK_POINTS
-
-    rows: list[Sequence[Any]] = []
-    for point in HOOK_POINTS:
-        place = f"{point} ({point.kind})"
-        cells = [_cells(entry) for entry in table if entry["point"] == point]
-        for number, row in enumerate(cells or [("-", "", "", "")]):
-            rows.append(("" if number else place, *row))
-    columns = ("hook point", "hook", "when", "priority", "saves")
-    output.print_table(columns, rows, right=["priority"])
-
-
-def _cells(entry: dict[str, Any]) -> tuple[str, ...]:
-    saves = f"{entry['module']}: {', '.join(entry['saves'])}" if entry["saves"] else ""
-    return entry["hook"], entry["when"], f"{entry['priority']:g}", saves

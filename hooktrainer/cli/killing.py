@@ -120,10 +120,10 @@ def run_killed(
     command: Sequence[str],
     run: Path,
     log: Path,
-    *,
     kills: int,
     straight: Uninterrupted,
     rng: random.Random,
+    *,
     shrink: float = 1.0,
 ) -> None:
     """Run a script to its end, killing and resuming it on the way.
@@ -165,32 +165,11 @@ def committed_frames(run: Path) -> int:
     return checkpoints[-1].manifest.frames if checkpoints else 0
 
 
-@contextmanager
-def terminable() -> Iterator[None]:
-    """In the block, SIGTERM raises SystemExit, so that no script is left running."""
-
-    def leave(*_: object) -> None:
-        raise SystemExit(128 + signal.SIGTERM)
-
-    previous = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
 def _signature(run: Path) -> dict[str, int]:
     """Return the modification time of each file of a run; it changes with every write."""
-    if not run.is_dir():
-        return {}
-    signature = {}
-    with os.scandir(run) as entries:
-        for entry in entries:
-            try:
-                signature[entry.name] = entry.stat().st_mtime_ns
-            except FileNotFoundError:  # a temporary file, renamed meanwhile
-                signature[entry.name] = 0
-    return signature
+    with suppress(FileNotFoundError):  # there is no run yet; or a temporary file was renamed
+        return {path.name: path.stat().st_mtime_ns for path in run.iterdir()}
+    return {}
 
 
 # -- Where a command trains to look at what comes out.
@@ -200,16 +179,23 @@ def _signature(run: Path) -> dict[str, int]:
 def workplace(command: str, keep: Path | None, check: Callable[[Path], None]) -> Iterator[Path]:
     """Make the directory to train in, ``keep`` or a temporary one, which is removed after an error.
 
-    ``check`` raises if ``keep`` cannot be used.
+    ``check`` raises if ``keep`` cannot be used. In the block SIGTERM raises SystemExit, so that no
+    script is left running.
     """
+
+    def leave(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         check(keep)
-        yield keep
-        return
-    place = Path(tempfile.mkdtemp(prefix=f"hooktrainer-{command}-"))
+    place = keep or Path(tempfile.mkdtemp(prefix=f"hooktrainer-{command}-"))
+    previous = signal.signal(signal.SIGTERM, leave)
     try:
         yield place
     except BaseException:
-        shutil.rmtree(place, ignore_errors=True)
+        if keep is None:
+            shutil.rmtree(place, ignore_errors=True)
         raise
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import is_dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -21,7 +23,7 @@ from ..base.text_file import write_atomically
 from ..base.words import duration as duration
 from ..base.words import printable
 from ..errors import ConfigError
-from ..store import Best, Checkpoint, find
+from ..store import Checkpoint, find
 from ..store.lookup import checkpoint_directory, find_runs, no_run, sweep_of
 from ..store.run_dir import RunDir
 from ..store.stored import NAME
@@ -43,32 +45,54 @@ def note(text: str) -> None:
     print(printable(text, keep="\n"), file=sys.stderr, flush=True)
 
 
+Column = str | Callable[[Any], object]
+"""A key of the records, or a function of a record."""
+
+
+def print_records(
+    records: Sequence[Any],
+    columns: Mapping[str, Column],
+    *,
+    json: bool,
+    optional: Iterable[str] = (),
+) -> None:
+    """Print mappings or dataclass objects as JSON, or as a table; ``columns`` are by heading."""
+    if json:
+        print_json(records)
+        return
+
+    def cell(record: Any, column: Column) -> object:
+        if not isinstance(column, str):
+            return column(record)
+        return record.get(column) if isinstance(record, Mapping) else getattr(record, column)
+
+    rows = [[cell(record, column) for column in columns.values()] for record in records]
+    print_table(columns, rows, optional=optional)
+
+
 def print_table(
     columns: Iterable[str],
     rows: Iterable[Iterable[Any]],
     *,
     title: str | None = None,
-    right: Iterable[str] = (),
-    optional: Iterable[str] = (),
+    optional: Collection[str] = (),
 ) -> None:
-    """Print a table; all cells but `rich.text.Text` are plain text.
+    """Print a table, with numbers aligned to the right.
 
-    Columns in ``right`` are numbers. Columns in ``optional`` are dropped on a narrow terminal, the
+    ``None`` is an empty cell, integers have commas, floats six digits; all other cells but
+    `rich.text.Text` are plain text. Columns in ``optional`` are dropped on a narrow terminal, the
     last one first, and listed on stderr.
     """
-    columns, numbers, screen = list(columns), set(right), console()
-    cells = [[_cell(c) for c in row] for row in rows]
+    columns, screen = list(columns), console()
+    cells = [[_cell(content) for content in row] for row in rows]
     kept, left_out = list(range(len(columns))), list[str]()
-    spare = [index for index in kept if columns[index] in set(optional)]
+    spare = [index for index in kept if columns[index] in optional]
 
     def table() -> Table:
-        made = Table(
-            title=None if title is None else printable(title),
-            title_justify="left",
-            title_style="bold",
-        )
+        made = Table(title=title and printable(title), title_justify="left", title_style="bold")
         for index in kept:
-            justify: Literal["left", "right"] = "right" if columns[index] in numbers else "left"
+            numbers = all(_NUMBER.match(row[index].plain) for row in cells)
+            justify: Literal["left", "right"] = "right" if numbers else "left"
             made.add_column(printable(columns[index]), justify=justify, overflow="fold")
         for row in cells:
             made.add_row(*(row[index] for index in kept))
@@ -83,8 +107,17 @@ def print_table(
         note(f"too narrow for: {', '.join(left_out)}")
 
 
+_NUMBER = re.compile(r"$|[-+<>≥]?\s?\d|-?(nan|inf)\b")
+
+
 def _cell(content: Any) -> Text:
-    return content if isinstance(content, Text) else Text(printable(content, keep="\n"))
+    if isinstance(content, Text):
+        return content
+    if isinstance(content, float):
+        content = number(content)
+    elif isinstance(content, int):
+        content = f"{content:,}"
+    return Text("" if content is None else printable(content, keep="\n"))
 
 
 def good(text: str) -> Text:
@@ -98,8 +131,20 @@ def bad(text: str) -> Text:
 
 
 def print_json(value: Any) -> None:
-    """Print JSON; NaN and infinities become the texts nan, inf and -inf."""
-    print(json.dumps(_finite(value), indent=2, default=str, allow_nan=False))
+    """Print JSON; dataclasses become objects, NaN and infinities the texts nan, inf and -inf."""
+    print(json.dumps(_plain(value), indent=2, default=str, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if is_dataclass(value):
+        value = vars(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return _plain(value.tolist()) if hasattr(value, "tolist") else value
 
 
 def size(nbytes: int) -> str:
@@ -135,16 +180,6 @@ def confirm(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return value
-
-
 def write_page(file: Path, page: str) -> None:
     """Write a page and print where it is."""
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -168,13 +203,19 @@ def runs_below(places: Iterable[Path]) -> list[tuple[RunDir, Path | None]]:
     return list(found.values())
 
 
+def open_run(path: Path) -> RunDir:
+    """Return the run in a directory, or raise FileNotFoundError."""
+    if not path.is_dir():
+        raise FileNotFoundError(no_run(path))
+    run = RunDir(path)
+    if not run.holds_run and not any(NAME.fullmatch(one.name) for one in path.iterdir()):
+        raise FileNotFoundError(f"{path} holds no run: no run.json, no checkpoints.")
+    return run
+
+
 def checkpoints_of(run: Path) -> Path:
     """Return the directory of a run's checkpoints, or raise FileNotFoundError."""
-    if not run.is_dir():
-        raise FileNotFoundError(no_run(run))
-    if not RunDir(run).holds_run and not any(NAME.fullmatch(path.name) for path in run.iterdir()):
-        raise FileNotFoundError(f"{run} holds no run: no run.json, no checkpoints.")
-    return checkpoint_directory(run)
+    return checkpoint_directory(open_run(run).path)
 
 
 def open_checkpoint(spec: str) -> Checkpoint:
@@ -182,17 +223,7 @@ def open_checkpoint(spec: str) -> Checkpoint:
     return Checkpoint.open(find(spec)[0])
 
 
-def recorded_best(checkpoints: list[Checkpoint]) -> Best | None:
-    """Return the rule by which the run itself selects its best checkpoint, if it has one."""
-    for checkpoint in reversed(checkpoints):
-        if (best := checkpoint.manifest.best) is not None:
-            return Best(1, best["metric"], "min" if best["mode"] == "min" else "max")
-    return None
-
-
 # -- Working in the background, so that a run which trains meanwhile is not slowed down.
-
-_NICENESS: Final = 10
 
 
 def step_aside() -> None:
@@ -201,5 +232,5 @@ def step_aside() -> None:
 
     torch.set_num_threads(1)
     with suppress(OSError, AttributeError):  # a system without priorities
-        niceness = max(_NICENESS, os.getpriority(os.PRIO_PROCESS, 0))
+        niceness = max(10, os.getpriority(os.PRIO_PROCESS, 0))
         os.setpriority(os.PRIO_PROCESS, 0, niceness)

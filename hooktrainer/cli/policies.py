@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any
 from ..base.checks import check_count
 from ..base.words import plural, shell_word
 from ..errors import DamagedCheckpointError
-from ..store.lookup import no_run
-from ..store.run_dir import RunDir
 from . import output
 from .arguments import Count, Flag, RunPath, SavedSpec, Seed
 
 if TYPE_CHECKING:
     from ..policies import Evaluation, SavedPolicy
-    from ..policies.interface import Interface
 
 
 def list_(run: RunPath, /, *, json: Flag = False) -> int:
@@ -30,32 +27,29 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
         json: print JSON: a list with one object per policy
     """
     policies, damaged = read_policies(run)
-    entries = _entries(policies)
-    if json:
-        output.print_json(
-            entries
-            + [{"state": "damaged", "path": path, "reason": why} for path, why in damaged.items()]
-        )
-        return 0
-    if not entries and not damaged:
+    if not policies and not damaged and not json:
         output.line(f"{run} has no saved policy: train with --snapshots N.")
         return 0
-    rows: list[tuple[Any, ...]] = [
+    entries = _entries(policies)
+    if json:
+        broken = ({"state": "damaged", "path": p, "reason": why} for p, why in damaged.items())
+        output.print_json([*entries, *broken])
+        return 0
+    rows: list[tuple[object, ...]] = [
         (
-            f"{entry['frames']:,}",
-            output.duration(entry["seconds"]),
+            saved.frames,
+            output.duration(saved.seconds),
             _return(saved),
-            "" if saved.evaluation is None else f"{saved.evaluation.mean_length:,.0f}",
-            "" if saved.evaluation is None else saved.evaluation.episodes,
+            saved.evaluation and round(saved.evaluation.mean_length),
+            saved.evaluation and saved.evaluation.episodes,
             output.size(saved.nbytes),
             ", ".join(note for note in ("latest", "best") if entry[note]),
         )
         for entry, saved in zip(entries, policies, strict=True)
     ]
-    rows += [(path.name, "", "", "", "", "", output.bad(why)) for path, why in damaged.items()]
+    rows += [(path.name, *[None] * 5, output.bad(why)) for path, why in damaged.items()]
     columns = ("frames", "trained", "return", "length", "episodes", "size", "note")
-    optional = ("trained", "length", "episodes", "size")
-    output.print_table(columns, rows, right=columns[:-1], optional=optional)
+    output.print_table(columns, rows, optional=("trained", "length", "episodes", "size"))
     names = ", ".join(sorted({saved.environment.name for saved in policies}))
     count = plural(len(policies), "policy", "policies")
     output.line(f"{count} of {names} in {run}; hooktrainer play {shell_word(run)}@FRAMES plays one")
@@ -73,6 +67,7 @@ def show(policy: SavedSpec, /, *, json: Flag = False) -> int:
         json: print JSON: the content of its policy.json
     """
     from ..policies import find_policy
+    from ..policies.interface import Interface
     from ..policies.policy_files import read_facts
 
     saved = find_policy(policy)
@@ -80,13 +75,16 @@ def show(policy: SavedSpec, /, *, json: Flag = False) -> int:
     if json:
         output.print_json({"path": saved.path, **facts})
         return 0
-    interface = _interface(saved.path, facts)
+    try:
+        interface = Interface.decode(facts.get("interface", {}))
+    except DamagedCheckpointError as error:
+        raise DamagedCheckpointError(f"{saved.path} is damaged: {error}") from None
     kwargs = ", ".join(f"{name}={value!r}" for name, value in saved.env_kwargs.items())
     rows = {
         "path": saved.path,
         "saved": output.when(saved.time),
-        "frames": f"{saved.frames:,}",
-        "optimizer steps": f"{saved.optim_steps:,}",
+        "frames": saved.frames,
+        "optimizer steps": saved.optim_steps,
         "trained": output.duration(saved.seconds),
         "environment": f"{saved.environment.name}({kwargs})" if kwargs else saved.environment.name,
         "code it needs": saved.environment.code or "none that is not installed",
@@ -98,12 +96,12 @@ def show(policy: SavedSpec, /, *, json: Flag = False) -> int:
         "commit": saved.git_commit or "none",
     }
     output.print_table(("policy", saved.path.name), rows.items())
-    if (evaluation := saved.evaluation) is None:
+    if saved.evaluation is None:
         run = shell_word(saved.path.parent.parent)
         output.line(f"not played yet: hooktrainer policies evaluate {run}")
-        return 0
-    print_episodes(evaluation)
-    output.line(f"return {_return(saved)}, seed {evaluation.seed}")
+    else:
+        print_episodes(saved.evaluation)
+        output.line(f"return {_return(saved)}, seed {saved.evaluation.seed}")
     return 0
 
 
@@ -141,38 +139,33 @@ def evaluate(
             output.print_json([])
         return 0
     output.step_aside()
-    failed, entries = 0, []
-    chosen = SEED if seed is None else seed
-    options: dict[str, Any] = {"episodes": episodes, "again": again, "trust": trust}
-    for saved, error in evaluate_run(run, seed=chosen, **options):
-        if error is None:
-            entries.append(saved)
-            output.note(f"{saved.path.name}: return {_return(saved)}")
-        else:
-            failed += 1
-            output.note(f"{saved.path.name} could not be played: {error}")
-    if not entries and not failed:
+    failed = 0
+    played: list[SavedPolicy] = []
+    with alone(run) as free:
+        if not free:
+            output.note(f"another process plays the policies of {run} at this moment.")
+            return 1
+        chosen = SEED if seed is None else seed
+        for saved, error in evaluate_run(
+            run, seed=chosen, episodes=episodes, again=again, trust=trust
+        ):
+            if error is None:
+                played.append(saved)
+                output.note(f"{saved.path.name}: return {_return(saved)}")
+            else:
+                failed += 1
+                output.note(f"{saved.path.name} could not be played: {error}")
+    if not played and not failed:
         output.note("nothing to play: none is left that was not played already.")
     if json:
-        output.print_json(_entries(entries))
+        output.print_json(_entries(played))
     return 1 if failed else 0
-
-
-def _interface(path: Path, facts: dict[str, Any]) -> Interface:
-    from ..policies.interface import Interface
-
-    try:
-        return Interface.decode(facts.get("interface", {}))
-    except DamagedCheckpointError as error:
-        raise DamagedCheckpointError(f"{path} is damaged: {error}") from None
 
 
 def print_episodes(evaluation: Evaluation) -> None:
     """Print a table of the episodes."""
-    played = enumerate(zip(evaluation.returns, evaluation.lengths, strict=True))
-    columns = ("episode", "return", "length")
-    rows = [(number, output.number(value), length) for number, (value, length) in played]
-    output.print_table(columns, rows, right=columns)
+    rows = zip(range(evaluation.episodes), evaluation.returns, evaluation.lengths, strict=True)
+    output.print_table(("episode", "return", "length"), rows)
 
 
 def read_policies(run: Path) -> tuple[list[SavedPolicy], dict[Path, str]]:
@@ -180,10 +173,8 @@ def read_policies(run: Path) -> tuple[list[SavedPolicy], dict[Path, str]]:
     from ..policies.saved import policy_directory, scan_policies
 
     directory = policy_directory(run)
-    if not directory.is_dir() and not (run.is_dir() and RunDir(run).holds_run):
-        raise FileNotFoundError(
-            f"{run} holds no run: no run.json, no policies." if run.is_dir() else no_run(run)
-        )
+    if not directory.is_dir():
+        output.open_run(run)
     return scan_policies(directory)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Sequence
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from tyro.conf import UseAppendAction
 
-from ..base.words import listed, plural
-from ..errors import CheckpointError, ConfigError
+from ..base.words import listed
+from ..errors import ConfigError
 from ..store import (
     Best,
     EveryFrames,
@@ -24,15 +23,15 @@ from ..store import (
     Retention,
     Spread,
     list_checkpoints,
-    lock,
 )
+from ..store.lookup import recorded_best
 from ..store.stored import delete, surplus
 from . import output
 from .arguments import Flag, OptionalCount, RunPath, SavedSpec, shown_as
 from .policies import read_policies
 
 if TYPE_CHECKING:
-    from ..store import Checkpoint, CheckpointManager
+    from ..store import Checkpoint
 
 Hours = Annotated[float | None, shown_as("N")]
 BestOf = Annotated[UseAppendAction[tuple[str, ...]], shown_as("N:METRIC[:min]")]
@@ -78,26 +77,19 @@ def prune_checkpoints(
         every_hours=every_hours,
         max_bytes=None if max_bytes is None else _bytes(max_bytes),
     )
+    from ..store import CheckpointManager  # imports PyTorch
+
     directory = output.checkpoints_of(run)
     checkpoints = list_checkpoints(directory).checkpoints
-    best = output.recorded_best(checkpoints)
+    best = recorded_best(checkpoints[::-1])
     gone = surplus(checkpoints, keep, best)
 
-    @contextmanager
-    def deleting() -> Iterator[Callable[[], Collection[Path]]]:
-        with _manager(directory, keep | best if best else keep) as manager:
-            yield lambda: {checkpoint.path for checkpoint in manager.prune()}
+    def delete_them() -> list[Path]:
+        with CheckpointManager(directory, keep=keep | best if best else keep) as manager:
+            return [checkpoint.path for checkpoint in manager.prune()]
 
-    return _carry_out(
-        _fates(checkpoints, gone, "deleted"),
-        deleting,
-        question=f"Delete {plural(len(gone), 'checkpoint')}?",
-        nothing=f"nothing to delete: all of {plural(len(checkpoints), 'checkpoint')} stay.",
-        done=lambda count: f"{plural(count, 'checkpoint')} deleted",
-        dry_run=dry_run,
-        yes=yes,
-        json=json,
-    )
+    fates = _fates(checkpoints, gone, "deleted")
+    return _carry_out(fates, delete_them, dry_run=dry_run, yes=yes, json=json)
 
 
 def prune_policies(
@@ -145,16 +137,11 @@ def prune_policies(
         }
         for saved in policies
     ]
-    return _carry_out(
-        fates,
-        lambda: nullcontext(lambda: [saved.path for saved in gone if not delete(saved.path)]),
-        question=f"Delete {len(gone)} of {len(policies)} policies?",
-        nothing=f"nothing to delete: all {len(policies)} stay.",
-        done=lambda count: f"{count} of {len(policies)} policies deleted",
-        dry_run=dry_run,
-        yes=yes,
-        json=json,
-    )
+
+    def delete_them() -> list[Path]:
+        return [saved.path for saved in gone if not delete(saved.path)]
+
+    return _carry_out(fates, delete_them, dry_run=dry_run, yes=yes, json=json)
 
 
 def rollback(
@@ -180,69 +167,56 @@ def rollback(
         yes: do not ask
         json: print JSON: a list with the fate of each checkpoint
     """
+    from ..store import CheckpointManager  # imports PyTorch
+
     target = output.open_checkpoint(checkpoint)
     directory = target.path.parent
     checkpoints = list_checkpoints(directory).checkpoints
     later = [c for c in checkpoints if c.manifest.sequence > target.manifest.sequence]
-    frames = listed(c.manifest.frames for c in checkpoints[:-1]) or "none"
-    fate = "deleted" if discard else "set aside"
+    if not later and not json:
+        frames = listed(c.manifest.frames for c in checkpoints[:-1]) or "none"
+        output.line(f"{target.path} is the latest already; name one with RUN@FRAMES: {frames}.")
+        return 0
 
-    @contextmanager
-    def going_back() -> Iterator[Callable[[], Collection[Path]]]:
-        with _manager(directory) as manager:
+    def go_back() -> list[Path]:
+        with CheckpointManager(directory) as manager:
+            manager.rollback(target.path, discard=discard)
+        return []
 
-            def apply() -> Collection[Path]:
-                manager.rollback(target.path, discard=discard)
-                return ()
-
-            yield apply
-
-    return _carry_out(
-        _fates(checkpoints, later, fate),
-        going_back,
-        question=f"Go back to {target.path.name}?",
-        nothing=f"{target.path} is the latest already; name one with RUN@FRAMES: {frames}.",
-        done=lambda count: f"{target.path} is the latest; {plural(count, 'later one')} {fate}",
-        dry_run=dry_run,
-        yes=yes,
-        json=json,
-    )
+    fates = _fates(checkpoints, later, "deleted" if discard else "set aside")
+    return _carry_out(fates, go_back, dry_run=dry_run, yes=yes, json=json)
 
 
 def _carry_out(
     fates: Fates,
-    change: Callable[[], AbstractContextManager[Callable[[], Collection[Path]]]],
+    change: Callable[[], Collection[Path]],
     *,
-    question: str,
-    nothing: str,
-    done: Callable[[int], str],
     dry_run: bool,
     yes: bool,
     json: bool,
 ) -> int:
     """Show the fates, ask, and change the files; ``change`` returns the paths that were left."""
-    count = sum(row["fate"] != "kept" for row in fates)
-    if not count and not json:
-        output.line(nothing)
+    changed = [row["fate"] for row in fates if row["fate"] != "kept"]
+    if not changed and not json:
+        output.line(f"nothing to delete: all {len(fates)} stay.")
         return 0
-    if dry_run or not count:
-        _show(fates, json)
+    if dry_run or not changed or not json:
+        _print(fates, json)
+    if dry_run or not changed:
         return 0
-    with change() as apply:
-        if not json:
-            _show(fates)
-        if not yes and not sys.stdin.isatty():
-            raise ConfigError("this is not a terminal: add --yes, or --dry-run to only look.")
-        if not yes and not output.confirm(question):
-            output.note("nothing was changed")
-            return 1
-        left = apply()
+    if not yes and not sys.stdin.isatty():
+        raise ConfigError("this is not a terminal: add --yes, or --dry-run to only look.")
+    question = f"{len(changed)} of {len(fates)} will be {changed[0]}. Continue?"
+    if not yes and not output.confirm(question):
+        output.note("nothing was changed")
+        return 1
+    left = change()
     for path in left:
         output.note(f"could not be deleted, or is being read: {path}")
     if json:
-        _show([row | {"fate": "left"} if row["path"] in left else row for row in fates], json)
+        _print([row | {"fate": "left"} if row["path"] in left else row for row in fates], json)
     else:
-        output.line(done(count - len(left)))
+        output.line(f"{len(changed) - len(left)} of {len(fates)} {changed[0]}")
     return 1 if left else 0
 
 
@@ -259,36 +233,19 @@ def _fates(checkpoints: Sequence[Checkpoint], gone: Sequence[Checkpoint], fate: 
     ]
 
 
-_COLUMNS: Final[dict[str, tuple[str, Callable[[Any], object]]]] = {
-    "path": ("name", lambda path: path.name),
-    "frames": ("frames", "{:,}".format),
-    "time": ("saved", output.when),
-    "bytes": ("size", output.size),
-    "return": ("return", lambda value: "not played" if value is None else f"{value:.1f}"),
-    "fate": ("fate", lambda fate: (output.good if fate == "kept" else output.bad)(fate)),
-}
-
-
-def _show(fates: Fates, json: bool = False) -> None:
-    if json:
-        output.print_json(fates)
-        return
-    rows = [[_COLUMNS[key][1](value) for key, value in row.items()] for row in fates]
-    heads = [_COLUMNS[key][0] for key in fates[0]]
-    output.print_table(heads, rows, right=["frames", "size", "return"])
-
-
-def _manager(directory: Path, keep: Retention | None = None) -> CheckpointManager:
-    """Open the manager of a run's checkpoints, which blocks training while it is open."""
-    from ..store import CheckpointManager  # imports PyTorch
-
-    try:
-        lock.RunLock(directory).release()
-    except CheckpointError:
-        raise CheckpointError(
-            f"{directory} is in use by a live run ({lock.holder(directory)}): end that first."
-        ) from None
-    return CheckpointManager(directory, keep=keep)
+def _print(fates: Fates, json: bool) -> None:
+    columns: dict[str, output.Column] = {
+        "name": lambda row: row["path"].name,
+        "frames": "frames",
+        "saved": lambda row: output.when(row["time"]),
+        "size": lambda row: output.size(row["bytes"]),
+        "return": lambda row: "not played" if row["return"] is None else f"{row['return']:.1f}",
+        "fate": lambda row: (output.good if row["fate"] == "kept" else output.bad)(row["fate"]),
+    }
+    for head, key in (("saved", "time"), ("size", "bytes"), ("return", "return")):
+        if fates and key not in fates[0]:
+            del columns[head]
+    output.print_records(fates, columns, json=json)
 
 
 # -- Retention rules from the words of a command line.

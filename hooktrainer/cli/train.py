@@ -50,20 +50,15 @@ def train(words: Words = (), /, *, json: Flag = False) -> int | Callable[[], int
         sys.stdout.flush()
         # The script takes the place of this process: signals, terminal and exit code are its own.
         replace_process(command)
-    listed = [("recipe", one) for one in recipes.recipes()]
-    listed += [("algorithm", one) for one in recipes.algorithms()]
-    if json:
-        output.print_json(
-            [
-                {"name": one.name, "kind": kind, "script": one.script, "summary": one.summary}
-                for kind, one in listed
-            ]
-        )
-        return 0
-    output.print_table(
-        ("name", "what", "in short"), [(one.name, kind, one.summary) for kind, one in listed]
-    )
-    print("hooktrainer train NAME --help lists the options of one.")
+    records = [
+        {"name": one.name, "kind": kind, "script": one.script, "summary": one.summary}
+        for kind, listed in (("recipe", recipes.recipes()), ("algorithm", recipes.algorithms()))
+        for one in listed
+    ]
+    columns = {"name": "name", "what": "kind", "in short": "summary"}
+    output.print_records(records, columns, json=json)
+    if not json:
+        print("hooktrainer train NAME --help lists the options of one.")
     return 0
 
 

@@ -17,18 +17,12 @@ from ..base.words import ranges
 from ..errors import ConfigError
 from . import output
 from .arguments import Directory, Flag, Seed, shown_as
-from .killing import Script, ScriptFailedError, terminable, workplace
+from .killing import Script, ScriptFailedError, workplace
 
 if TYPE_CHECKING:
     from ..show.results.result_rows import ResultRow, RunDigest
 
 RowName = Annotated[str | None, Positional, shown_as("[ROW]")]
-
-# Floating-point sums depend on the number of threads.
-_THREADS = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-}
 
 
 def verify_results(
@@ -68,7 +62,10 @@ def verify_results(
                 )
         return _list(json)
     found = find_row(row)
-    return _verify(found, _known_seed(found, seed), keep, json)
+    seed = next(iter(found.digests)) if seed is None else seed
+    if seed not in found.digests:
+        raise ConfigError(f"--seed {seed}: {row} has the seeds {ranges(found.digests)}.")
+    return _verify(found, seed, keep, json)
 
 
 @dataclass(frozen=True)
@@ -78,10 +75,10 @@ class Verdict:
     Attributes:
         parts: The first difference from the row's run; ``None`` if there is none.
         elsewhere: Differences of machine and packages, because of which bits cannot be expected.
-        score: Score of the run.
         was: Score of the row's seed.
         expected: Lowest and highest score to expect.
         why: What these are.
+        passed: Whether the bits are the same or, on another machine, the score is in range.
     """
 
     row: str
@@ -92,12 +89,7 @@ class Verdict:
     was: float
     expected: tuple[float, float]
     why: str
-
-    @property
-    def passed(self) -> bool:
-        """Whether the bits are the same or, on another machine, the score is in range."""
-        low, high = self.expected
-        return self.parts is None or (bool(self.elsewhere) and low <= self.score <= high)
+    passed: bool
 
 
 def judge(row: ResultRow, seed: int, digest: RunDigest, here: Mapping[str, str]) -> Verdict:
@@ -105,23 +97,15 @@ def judge(row: ResultRow, seed: int, digest: RunDigest, here: Mapping[str, str])
     from ..show.results.result_rows import changed
     from ..statistics import prediction_interval
 
-    found = prediction_interval(row.scores)
-    if found.low is None or found.high is None:
-        expected = min(row.scores), max(row.scores)
+    found, was = prediction_interval(row.scores), row.digests[seed]
+    low, high, why = found.low, found.high, "where 95 of 100 further seeds would be"
+    if low is None or high is None:
+        low, high = min(row.scores), max(row.scores)
         why = f"from the worst to the best of its seeds ({found.method})"
-    else:
-        expected, why = (found.low, found.high), "where 95 of 100 further seeds would be"
-    was = row.digests[seed]
-    elsewhere = changed(row.surroundings, here)
+    parts, elsewhere = was.first_difference(digest), changed(row.surroundings, here)
+    passed = parts is None or (bool(elsewhere) and low <= digest.score <= high)
     return Verdict(
-        row.name,
-        seed,
-        was.first_difference(digest),
-        elsewhere,
-        digest.score,
-        was.score,
-        expected,
-        why,
+        row.name, seed, parts, elsewhere, digest.score, was.score, (low, high), why, passed
     )
 
 
@@ -129,8 +113,7 @@ def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
     from ..show.results.result_rows import read_digest, surroundings
 
     recipe, was = row.recipe, row.digests[seed]
-    kept = None if keep is None else keep.absolute()
-    with workplace("verify-results", kept, _check_empty) as place, terminable():
+    with workplace("verify-results", keep and keep.absolute(), _check_empty) as place:
         cost = output.duration(row.cpu_seconds / len(row.digests))
         output.note(f"training {was.frames:,} frames, which took {cost} of a core in the row")
         try:
@@ -147,7 +130,10 @@ def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
             shutil.rmtree(place)
         else:
             output.note(f"the run is in {run}")
-    _report(verdict, digest, json)
+    if json:
+        output.print_json({**vars(verdict), "identical": verdict.parts is None})
+    else:
+        _print(verdict, digest)
     return 0 if verdict.passed else 1
 
 
@@ -156,43 +142,30 @@ def _train(words: Sequence[str], place: Path, run: Path) -> None:
     output.note(f"$ hooktrainer train {shlex.join(words)} --run-dir {run}")
     command = [sys.executable, "-m", "hooktrainer", "train", *words]
     run.parent.mkdir(parents=True, exist_ok=True)
-    with Script(command, run, place / f"{run.name}.log", cwd=place, env=_THREADS) as script:
+    # Floating-point sums depend on the number of threads.
+    threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    with Script(command, run, place / f"{run.name}.log", cwd=place, env=threads) as script:
         script.wait()
 
 
-def _report(verdict: Verdict, digest: RunDigest, json: bool) -> None:
-    if json:
-        result = {**vars(verdict), "passed": verdict.passed, "identical": verdict.parts is None}
-        output.print_json(result)
-        return
+def _print(verdict: Verdict, digest: RunDigest) -> None:
+    score, was, low, high = map(output.number, (verdict.score, verdict.was, *verdict.expected))
     if verdict.parts is None:
         output.line(
             f"identical: {len(digest.metrics)} metrics at {len(digest.moments)} frames, and the "
             f"parameters, are bit for bit those of {verdict.row}, seed {verdict.seed}; it scores "
-            f"{output.number(verdict.score)}"
+            f"{score}"
         )
         return
     output.line(f"different: {verdict.parts}")
     if not verdict.elsewhere:
-        output.line(
-            "processor, system and packages are those of the row: the bits should be the same"
-        )
+        output.line("processor, system and packages are those of the row: the bits should be too")
         return
-    low, high = map(output.number, verdict.expected)
     output.line(f"bits cannot be expected to be the same: {'; '.join(verdict.elsewhere)}")
     output.line(
-        f"so the score was compared: {output.number(verdict.score)}, of the row's seed "
-        f"{output.number(verdict.was)}; it should be between {low} and {high}, {verdict.why}: "
-        f"{'it is' if verdict.passed else 'it is not'}"
+        f"so the score was compared: {score}, of the row's seed {was}; it should be between {low} "
+        f"and {high}, {verdict.why}: {'it is' if verdict.passed else 'it is not'}"
     )
-
-
-def _known_seed(row: ResultRow, seed: int | None) -> int:
-    if seed is None:
-        return next(iter(row.digests))
-    if seed not in row.digests:
-        raise ConfigError(f"--seed {seed}: {row.name} has the seeds {ranges(row.digests)}.")
-    return seed
 
 
 def _list(json: bool) -> int:
@@ -200,37 +173,22 @@ def _list(json: bool) -> int:
     from ..show.results.result_rows import read_rows
     from ..statistics import interval
 
-    rows = read_rows().values()
-    if json:
-        output.print_json([_row_json(row) for row in rows])
-        return 0
-    heads = ["row", "seeds", "IQM of the return", "frames a seed", "CPU time a seed"]
-    cells = [
-        (
-            row.name,
-            len(row.digests),
-            interval_text(interval(row.scores)),
-            f"{sum(row.frames) / len(row.frames):,.0f}",
-            output.duration(row.cpu_seconds / len(row.digests)),
-        )
-        for row in rows
-    ]
-    output.print_table(heads, cells, right=heads[1:])
-    output.line("hooktrainer verify-results ROW trains a seed of one again, and compares the bits.")
-    return 0
-
-
-def _row_json(row: ResultRow) -> dict[str, object]:
-    return {
-        "row": row.name,
-        "command": row.command,
-        "seeds": list(row.digests),
-        "scores": row.scores,
-        "frames": row.frames,
-        "cpu_seconds": row.cpu_seconds,
-        "commit": row.commit,
-        "surroundings": row.surroundings,
+    columns: dict[str, output.Column] = {
+        "row": "row",
+        "seeds": lambda row: len(row["seeds"]),
+        "IQM of the return": lambda row: interval_text(interval(row["scores"])),
+        "frames a seed": lambda row: round(sum(row["frames"]) / len(row["frames"])),
+        "CPU time a seed": lambda row: output.duration(row["cpu_seconds"] / len(row["seeds"])),
     }
+    names = ("command", "scores", "frames", "cpu_seconds", "commit", "surroundings")
+    rows = [
+        {"row": row.name, "seeds": list(row.digests), **{n: getattr(row, n) for n in names}}
+        for row in read_rows().values()
+    ]
+    output.print_records(rows, columns, json=json)
+    if not json:
+        output.line("hooktrainer verify-results ROW trains a seed of one again, and compares it.")
+    return 0
 
 
 def _check_empty(keep: Path) -> None:

@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional
 
@@ -18,7 +18,6 @@ from .killing import (
     ScriptFailedError,
     run_killed,
     run_straight,
-    terminable,
     workplace,
 )
 from .scripts import find_trainable, refuse_run_options
@@ -72,7 +71,7 @@ def verify_resume(
     refuse_run_options(args)
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
     command = [*program, *args]
-    with workplace("verify-resume", keep, _check_free) as place, terminable():
+    with workplace("verify-resume", keep, _check_free) as place:
         try:
             compared = _run_both(command, place, kills, random.Random(seed), ignore)
         except ScriptFailedError as error:
@@ -98,17 +97,10 @@ def _run_both(
     output.note(f"straight: {straight.frames:,} frames in {straight.seconds:.2f} s")
     if not straight.frames:
         raise CheckpointError(f"the script saved no checkpoint in {straight_run}/checkpoints.")
+    log = place / "killed.log"
     for attempt in range(_ATTEMPTS):
         try:
-            run_killed(
-                command,
-                killed_run,
-                place / "killed.log",
-                kills=kills,
-                straight=straight,
-                rng=rng,
-                shrink=0.8**attempt,
-            )
+            run_killed(command, killed_run, log, kills, straight, rng, shrink=0.8**attempt)
             break
         except RunTooShortError as error:
             if attempt == _ATTEMPTS - 1:
@@ -119,20 +111,15 @@ def _run_both(
 
 
 def _report(compared: list[Compared], identical: bool, json: bool) -> None:
-    first = next((part.found[0] for part in compared if part.found), None)
     if json:
-        parts: list[dict[str, Any]] = [
-            {
-                "part": part.part,
-                "leaves": part.leaves,
-                "differences": [vars(difference) for difference in part.found],
-            }
-            for part in compared
+        parts = [
+            {"part": one.part, "leaves": one.leaves, "differences": one.found} for one in compared
         ]
         output.print_json({"identical": identical, "parts": parts})
         return
-    rows = [(part.part, f"{part.leaves:,}", _verdict(part)) for part in compared]
-    output.print_table(("compared", "leaves", "straight | killed"), rows, right=["leaves"])
+    rows = [(part.part, part.leaves, _verdict(part)) for part in compared]
+    output.print_table(("compared", "leaves", "straight | killed"), rows)
+    first = next((part.found[0] for part in compared if part.found), None)
     output.line("identical" if first is None else f"different: {first}")
 
 

@@ -94,50 +94,45 @@ def frame(
     summary: RunSummary, curves: Mapping[str, Curve], rows: int | None = None
 ) -> RenderableType:
     """Draw the state of a run in a number of lines, by default unlimited."""
-    head = Text()
-    head.append(printable(summary.experiment or summary.path), style="bold")
-    head.append(f" · seed {printable(summary.seed)}" if summary.seed is not None else "")
-    head.append(" · ")
-    head.append(printable(summary.status), style=_COLOR.get(summary.status, "bold red"))
-    head.append(f" · {printable(summary.path)}", style="dim")
-    parts: list[RenderableType] = [head, _progress(summary, curves)]
-    if note := _note(summary):
-        parts.append(note)
-    values = _latest(curves) or summary.metrics
-    times = {name[5:]: value for name, value in values.items() if name.startswith("time/")}
-    phases = _phases(times) if times.get("step") else None
+    values = tail.latest or summary.metrics
+    phases = _phases({n[5:]: value for n, value in values.items() if n.startswith("time/")})
     room = None if rows is None else max(4, rows - 8 - (phases.row_count + 5 if phases else 0))
-    if any(not name.startswith("time/") for name in values):
-        parts += ["", _metrics(values, curves, room)]
-    if phases:
-        parts += ["", phases]
-    return Group(*parts)
+    name = printable(summary.experiment or summary.path)
+    seed = "" if summary.seed is None else f" · seed {printable(summary.seed)}"
+    head = Text.assemble(
+        (name, "bold"), seed, " · ", (printable(summary.status), _color(summary)),
+        (f" · {printable(summary.path)}", "dim"),
+    )  # fmt: skip
+    parts = [
+        head,
+        _progress(summary, values),
+        _note(summary),
+        _metrics(values, tail, room),
+        phases and Group("", phases),
+    ]
+    return Group(*(part for part in parts if part))
 
 
-_COLOR = {
-    "running": "bold cyan",
-    **dict.fromkeys(ENDED, "bold green"),
-    "interrupted": "bold yellow",
-}
+def _color(summary: RunSummary) -> str:
+    known = {"running": "bold cyan", "interrupted": "bold yellow"}
+    return "bold green" if summary.status in ENDED else known.get(summary.status, "bold red")
 
 
-def _progress(summary: RunSummary, curves: Mapping[str, Curve]) -> RenderableType:
-    line = Text()
-    fps = {**summary.metrics, **_latest(curves)}.get("time/fps")
-    if summary.total_frames:
-        part = min(1.0, summary.frames / summary.total_frames)
+def _progress(summary: RunSummary, values: Mapping[str, float]) -> RenderableType:
+    line, total, fps = Text(), summary.total_frames or 0, values.get("time/fps")
+    if total:
+        part = min(1.0, summary.frames / total)
         full = round(part * _BAR)
-        line.append("━" * full, style=_COLOR.get(summary.status, "red").split()[-1])
+        line.append("━" * full, style=_color(summary).split()[-1])
         line.append("━" * (_BAR - full), style="bright_black")
-        line.append(f" {part:.0%}  {summary.frames:,} of {summary.total_frames:,} frames")
+        line.append(f" {part:.0%}  {summary.frames:,} of {total:,} frames")
     else:
         line.append(f"{summary.frames:,} frames")
     line.append(f"  {summary.optim_steps:,} optimizer steps", style="dim")
     line.append(f"\n{output.duration(summary.seconds)} trained")
     if fps:
         line.append(f" · {fps:,.0f} frames/s")
-        left = (summary.total_frames or 0) - summary.frames
-        if summary.status == "running" and left > 0:
+        if summary.status == "running" and (left := total - summary.frames) > 0:
             line.append(f" · {output.duration(left / fps)} left")
     return line
 
@@ -147,72 +142,50 @@ def _latest(curves: Mapping[str, Curve]) -> dict[str, float]:
 
 
 def _note(summary: RunSummary) -> RenderableType | None:
-    age = "" if summary.updated is None else output.duration(time.time() - summary.updated)
+    silence = 0.0 if summary.updated is None else time.time() - summary.updated
     if summary.status == "died":
         return Text(
-            f"Its process is gone; last heard of {age} ago. hooktrainer resume "
-            f"{shell_word(summary.path)} continues from its latest checkpoint.",
+            f"Its process is gone; last heard of {output.duration(silence)} ago. hooktrainer "
+            f"resume {shell_word(summary.path)} continues from its latest checkpoint.",
             style="bold red",
         )
     if summary.reason:
-        return Text(printable(summary.reason), style=_COLOR.get(summary.status, "bold red"))
-    silent = summary.updated is not None and time.time() - summary.updated > 30
-    if summary.status == "running" and silent:
-        return Text(f"Last heard of {age} ago.", style="yellow")
+        return Text(printable(summary.reason), style=_color(summary))
+    if summary.status == "running" and silence > 30:
+        return Text(f"Last heard of {output.duration(silence)} ago.", style="yellow")
     return None
 
 
-def _metrics(values: Mapping[str, float], curves: Mapping[str, Curve], room: int | None) -> Table:
+def _metrics(
+    values: Mapping[str, float], tail: MetricsTail, room: int | None
+) -> RenderableType | None:
     from ..show.report.terminal import sparkline
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("metric")
-    table.add_column("now", justify="right")
-    table.add_column("least", justify="right", style="dim")
-    table.add_column("most", justify="right", style="dim")
-    table.add_column("over the run")
     names = [name for name in values if not name.startswith("time/")]
     names.sort(key=lambda n: (_FIRST.index(n) if n in _FIRST else len(_FIRST), n.split("/")[0]))
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for head, style in (("metric", ""), ("now", ""), ("least", "dim"), ("most", "dim")):
+        table.add_column(head, style=style, justify="left" if head == "metric" else "right")
+    table.add_column("over the run", style="cyan")
     for name in names[:room]:
-        curve = curves[name].values.tolist() if name in curves else []
-        table.add_row(
-            Text(printable(name)),
-            output.number(values[name]),
-            output.number(min(curve)) if curve else "",
-            output.number(max(curve)) if curve else "",
-            Text(sparkline(curve), style="cyan"),
-        )
+        curve = [value for _, value in tail.curves.get(name, [])]
+        numbers = [values[name], *((min(curve), max(curve)) if curve else ())]
+        cells = [*map(output.number, numbers), "", ""][:3]
+        table.add_row(Text(printable(name)), *cells, sparkline(curve))
     if room is not None and len(names) > room:
         table.add_row(f"and {len(names) - room} more", style="dim")
-    return table
+    return Group("", table) if names else None
 
 
-def _phases(times: Mapping[str, float]) -> Table:
-    from ..loop.time_table import CONCURRENT, TimeRow, bar_of, concurrent_rows, serial_rows
+def _phases(times: Mapping[str, float]) -> Table | None:
+    from ..loop.time_table import CONCURRENT, time_table
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("phase")
-    table.add_column("ms a batch", justify="right")
-    table.add_column("share", justify="right")
-    table.add_column("")
-    whole = times["step"]
-
-    def add(row: TimeRow) -> None:
-        part = row.seconds / whole
-        bar = Text("" if row.depth else bar_of(part), style="cyan")
-        name = Text("  " * row.depth + printable(row.label))
-        style = "dim" if row.depth else None
-        table.add_row(name, f"{1000 * row.seconds:,.2f}", f"{part:.1%}", bar, style=style)
-
-    for row in serial_rows(times):
-        add(row)
-    table.add_row("step", f"{1000 * whole:,.2f}", "100%", style="bold")
-    for group, title in ({"hook": "of it, in hooks"} | CONCURRENT).items():
-        if rows := concurrent_rows(times, group)[:_MOST]:
-            table.add_row(title, style="dim")
-            for row in rows:
-                add(row)
-    return table
+    if not times.get("step"):
+        return None
+    hooks = sorted((n for n in times if n.startswith("hook/")), key=lambda n: -times[n])
+    shown = {name: value for name, value in times.items() if name not in hooks[_MOST:]}
+    groups = {"hook": "of it, in hooks", **CONCURRENT}
+    return time_table(shown, {}, title=None, unit="ms a batch", scale=1000.0, groups=groups)
 
 
 def _newest(place: Path) -> RunDir:

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from rich import box
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
+
+from ..base.words import printable
 
 CONCURRENT: Final = {"worker": "beside the loop"}
 """Title of each group of times that are not part of the loop's own."""
@@ -56,26 +58,36 @@ def concurrent_rows(times: Mapping[str, float], group: str) -> list[TimeRow]:
     return rows
 
 
-def time_table(totals: Mapping[str, float], hooks: Mapping[str, str]) -> Table:
-    """Return a table of seconds and shares."""
-    table = Table(
-        title="Where the time went", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
-    )
+def time_table(
+    times: Mapping[str, float],
+    hooks: Mapping[str, str],
+    *,
+    title: str | None = "Where the time went",
+    unit: str = "seconds",
+    scale: float = 1.0,
+    groups: Mapping[str, str] = CONCURRENT,
+) -> Table:
+    """Return a table of times and shares; ``scale`` units are a second."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("phase")
-    table.add_column("seconds", justify="right")
+    table.add_column(unit, justify="right")
     table.add_column("share", justify="right")
     table.add_column("")
-    whole = totals.get("step", 0.0)
+    whole = times.get("step", 0.0)
 
     def add(row: TimeRow, style: str | None = None, has_bar: bool = True) -> None:
         part = row.seconds / whole if whole else 0.0
         share = f"{part:.1%}" if whole else ""
-        bar = "" if row.depth or not has_bar else f"[cyan]{bar_of(part)}[/cyan]"
+        bar = Text("" if row.depth or not has_bar else bar_of(part), style="cyan")
         table.add_row(
-            "  " * row.depth + escape(row.label), f"{row.seconds:.2f}", share, bar, style=style
+            Text("  " * row.depth + printable(row.label)),
+            f"{scale * row.seconds:,.2f}",
+            share,
+            bar,
+            style=style,
         )
 
-    rows = serial_rows(totals, hooks)
+    rows = serial_rows(times, hooks)
     for row in rows:
         add(row, "dim" if row.depth else None)
     rest = whole - sum(row.seconds for row in rows if not row.depth)
@@ -83,10 +95,10 @@ def time_table(totals: Mapping[str, float], hooks: Mapping[str, str]) -> Table:
         add(TimeRow("in between", rest, 0))
     table.add_section()
     add(TimeRow("all of it", whole, 0), "bold", has_bar=False)
-    for group, title in CONCURRENT.items():
-        if beside := concurrent_rows(totals, group):
+    for group, heading in groups.items():
+        if beside := concurrent_rows(times, group):
             table.add_section()
-            table.add_row(title)
+            table.add_row(heading)
             for row in beside:
                 add(row, "dim")
     return table

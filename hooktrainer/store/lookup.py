@@ -141,7 +141,7 @@ def _find_in(listing: Listing, directory: Path, word: str, best: Best | None) ->
     if word == "latest":
         found = [*listing.damaged, *(checkpoint.path for checkpoint in committed)]
     elif word == "best":
-        best = best or _recorded_best(committed)
+        best = best or recorded_best(committed)
         if best is None:
             raise CheckpointError(
                 f"The checkpoints in {directory} do not say which metric is the best one's; their "
@@ -161,7 +161,8 @@ def _find_in(listing: Listing, directory: Path, word: str, best: Best | None) ->
     return found
 
 
-def _recorded_best(committed: list[Checkpoint]) -> Best | None:
+def recorded_best(committed: Sequence[Checkpoint]) -> Best | None:
+    """Return the rule of the first checkpoint that records one."""
     recorded = next((c.manifest.best for c in committed if c.manifest.best), None)
     if recorded is None:
         return None

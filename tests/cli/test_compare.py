@@ -49,9 +49,9 @@ def test_two_runs_of_a_trainer_are_identical_but_for_the_clock(run, tmp_path):
     compared = compare_runs(run, train(tmp_path / "again"))
     assert [difference for part in compared for difference in part.found] == []
     leaves = {part.part: part.leaves for part in compared}
-    assert leaves["parameters"] == 2
-    assert leaves["metrics"] == leaves["events"] > 0
-    assert {"optimizer", "collector", "counters", "random state"} <= set(leaves)
+    assert leaves["loss_module"] > 0
+    assert leaves["metrics.csv"] == leaves["tensorboard"] > 0
+    assert {"hook/optimizer", "collector", "progress", "random state"} <= set(leaves)
 
 
 def test_logs_below_the_directory_of_a_run_are_found(run, tmp_path):
@@ -59,16 +59,16 @@ def test_logs_below_the_directory_of_a_run_are_found(run, tmp_path):
     assert (tmp_path / "again" / "toy" / "metrics.csv").exists()
     assert [difference for part in compared for difference in part.found] == []
     leaves = {part.part: part.leaves for part in compared}
-    assert leaves["metrics"] == leaves["events"] > 0
+    assert leaves["metrics.csv"] == leaves["tensorboard"] > 0
 
 
 def test_another_learning_rate_changes_the_dependent_parts(run, tmp_path):
     compared = compare_runs(run, train(tmp_path / "other", lr=0.2))
     differing = {part.part: part.found[0].path for part in compared if part.found}
-    assert differing["parameters"] == "components/loss_module/net.weight"
-    assert differing["optimizer"].startswith("components/hook/optimizer/")
-    assert differing["metrics"].startswith("metrics.csv/")
-    assert differing["events"].startswith("tensorboard/")
+    assert differing["loss_module"] == "components/loss_module/net.weight"
+    assert differing["hook/optimizer"].startswith("components/hook/optimizer/")
+    assert differing["metrics.csv"].startswith("metrics.csv/")
+    assert differing["tensorboard"].startswith("tensorboard/")
     assert not {"collector", "random state"} & set(differing)
 
 
@@ -90,7 +90,7 @@ def test_rows_are_compared_by_step_and_value():
     nan = float("nan")
     left = {"a": [(1, nan), (2, 0.5)], "time/step": [(1, 1.0)]}
     right = {"a": [(1, nan)], "time/step": [(1, 2.0)], "b": [(3, 1.0)]}
-    compared = compare_series("metrics", "metrics.csv", left, right)
+    compared = compare_series("metrics.csv", left, right)
     assert compared.leaves == 2
     assert compared.found == [
         Difference("metrics.csv/a", "0.5 at step 2", "absent"),

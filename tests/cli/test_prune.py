@@ -32,7 +32,7 @@ def fates(done) -> dict[int, str]:
 def test_prune_keeps_what_a_rule_keeps_and_the_best(call, run):
     done = call("ckpt", "prune", run, "--keep-last", 2, "--every-frames", 300, "--yes")
     assert done.code == 0
-    assert "1 checkpoint deleted" in done.out
+    assert "1 of 5 deleted" in done.out
     assert frames(run) == [100, 300, 400, 500]
     assert call("ckpt", "prune", run, "--keep-last", 1, "--yes").code == 0
     assert frames(run) == [100, 500]
@@ -77,7 +77,7 @@ def test_a_dry_run_changes_nothing(call, run):
 def test_it_asks_at_a_terminal(call, run, monkeypatch, answer, code, left):
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     done = call("ckpt", "prune", run, "--keep-last", 1)
-    assert "Delete 3 checkpoints? [y/N]" in done.err
+    assert "3 of 5 will be deleted. Continue? [y/N]" in done.err
     assert (done.code, len(frames(run))) == (code, left)
 
 
@@ -119,5 +119,5 @@ def test_a_run_that_is_being_trained_is_refused(call, run, words):
     with CheckpointManager(run / "checkpoints"):
         done = call("ckpt", *(str(word).format(run) for word in words), "--yes")
     assert (done.code, len(frames(run))) == (2, 5)
-    assert f"is in use by a live run (process {os.getpid()} on " in done.err
+    assert f"is in use by another run (process {os.getpid()} on " in done.err
     assert done.err.count("\n") == 1

@@ -119,7 +119,7 @@ def test_other_bits_on_the_same_machine_fail(results, trained, call):
         f"different: eval/return differs, the first at frame {at:,}; eval/return at frame {at:,} "
         f"is {value!r}, was {value + 1!r}"
     )
-    assert second.endswith("are those of the row: the bits should be the same")
+    assert second.endswith("are those of the row: the bits should be too")
     (kept,) = temporary(results)
     assert f"the run is in {kept}" in done.err
 

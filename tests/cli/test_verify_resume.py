@@ -37,8 +37,15 @@ def test_a_script_that_resumes_exactly_is_identical(call, model, tmp_path):
     assert done.out.endswith("\nidentical\n")
     parts = [row.split("│")[1].strip() for row in done.out.splitlines() if row.startswith("│")]
     assert parts == [
-        *("counters", "parameters", "collector", "optimizer", "replay buffer", "hooks"),
-        *("random state", "metrics", "events"),
+        *("progress", "metrics", "loss_module", "collector", "hook/optimizer"),
+        *(
+            "hook/replay_buffer",
+            "hook/count",
+            "cadence/log",
+            "random state",
+            "metrics.csv",
+            "tensorboard",
+        ),
     ]
     assert "none there" in done.out.splitlines()[-3]  # it writes no events
     assert [f"kill {number} of 3" in done.err for number in (1, 2, 3)] == [True] * 3
@@ -58,14 +65,14 @@ def test_a_script_that_does_not_resume_exactly_differs(call, make_run, model, tm
     found = json.loads(done.out)
     assert not found["identical"]
     differing = {part["part"]: part["differences"] for part in found["parts"]}
-    (parameters,) = differing["parameters"]
+    (parameters,) = differing["loss_module"]
     assert parameters == {
         "path": "components/loss_module/weight",
         "left": "float32[2], 1 of 2 elements differ; element 1 is 0.0",
         "right": "1.0",
     }
     assert [part for part, differences in differing.items() if differences] == [
-        *("parameters", "optimizer", "replay buffer"),
+        *("loss_module", "hook/optimizer", "hook/replay_buffer"),
     ]
 
 
