@@ -105,14 +105,14 @@ def _once_each() -> Callable[[str], None]:
 
 
 def _report(made: Gallery, json: bool) -> int:
+    from ..show.gallery.film import return_text
+
     if json:
         output.print_json([_as_json(exhibit) for exhibit in made.exhibits])
     else:
-        from ..show.gallery.film import return_text
-
         rows = [
             (
-                f"{exhibit.frames:,}",
+                exhibit.frames,
                 output.duration(exhibit.saved.seconds),
                 return_text(exhibit.evaluation),
                 f"{exhibit.evaluation.mean_length:,.1f}",
@@ -122,8 +122,8 @@ def _report(made: Gallery, json: bool) -> int:
             )
             for exhibit in made.exhibits
         ]
-        heads = ["frames", "trained", "return", "length", "picture"]
-        output.print_table(heads, rows, right=heads[:4], optional=["trained", "length", "picture"])
+        heads = ("frames", "trained", "return", "length", "picture")
+        output.print_table(heads, rows, optional=("trained", "length", "picture"))
     for reason in dict.fromkeys(exhibit.picture.reason for exhibit in made.exhibits):
         if reason is not None:
             output.note(f"curves instead of a film: {reason}")
@@ -134,6 +134,7 @@ def _report(made: Gallery, json: bool) -> int:
 
 def _as_json(exhibit: Exhibit) -> dict[str, Any]:
     played, picture = exhibit.evaluation, exhibit.picture
+    shown = ("length", "seconds", "seconds_shown", "reason")
     return {
         "path": exhibit.saved.path,
         "frames": exhibit.frames,
@@ -143,11 +144,5 @@ def _as_json(exhibit: Exhibit) -> dict[str, Any]:
         "length": played.mean_length,
         "episodes": played.episodes,
         "seed": played.seed,
-        "picture": {
-            "return": picture.total,
-            "length": picture.length,
-            "seconds": picture.seconds,
-            "seconds_shown": picture.seconds_shown,
-            "reason": picture.reason,
-        },
+        "picture": {"return": picture.total, **{name: getattr(picture, name) for name in shown}},
     }

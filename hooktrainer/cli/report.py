@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from ..base.words import listed, plural
 from ..errors import ConfigError
@@ -15,9 +15,9 @@ from .runs import check_metrics
 
 if TYPE_CHECKING:
     from ..show.report import RunSummary
-    from ..show.report.analysis import GroupResult, Section
+    from ..show.report.analysis import Section
     from ..show.report.study import Study
-    from ..statistics import Decision, Interval, Reference, TimeToThreshold
+    from ..statistics import Reference
 
 Name = Annotated[str, shown_as("NAME")]
 Group = Annotated[str | None, shown_as("GROUP")]
@@ -72,7 +72,7 @@ def report(
         workers: how many processes train these seeds
         trust: train them even if the runs were begun by another user, or on another machine
         html: write the report to this file, a self-contained page
-        json: print JSON: by task the groups (iqm, ci, n, …) and the comparisons
+        json: print JSON: by task the groups, with their estimates, and the comparisons
     """
     from ..show.report import summarize
     from ..show.report.analysis import analyze
@@ -122,10 +122,11 @@ def report(
         decision=decision,
     )
     if json:
-        output.print_json(_as_json(study, sections, score, decision))
-    else:
-        for section in sections:
-            print_section(section, score, metric)
+        left_out = [{"run": path, "reason": why} for path, why in study.left_out]
+        found = {"metric": metric, "minimize": minimize, "score": score, "confidence": 0.95}
+        output.print_json({**found, "tasks": sections, "decision": decision, "left_out": left_out})
+    for section in () if json else sections:
+        print_section(section, score, metric)
     missing = [task.task for task in study.tasks if task.task not in references]
     if len(study.tasks) > 1 and missing:
         output.note(
@@ -175,7 +176,7 @@ def print_section(section: Section, score: str, metric: str) -> None:
     if section.threshold is not None:
         heads += [f"reached {section.threshold:g}", "frames until", "time until"]
     rows = [[*estimate_texts(section, group), group.group] for group in section.groups]
-    output.print_table([*heads, "group"], rows, title=title, right=heads, optional=heads[2:])
+    output.print_table([*heads, "group"], rows, title=title, optional=heads[2:])
     for note in section.notes:
         output.line(f"{note}.")
     if section.comparisons:
@@ -186,80 +187,12 @@ def print_section(section: Section, score: str, metric: str) -> None:
         kept = [n for n, head in enumerate(heads) if head not in dropped]
         compared: list[list[object]] = [
             [*comparison_texts(one), output.good(one.verdict) if one.separated else one.verdict]
-            for one in section.comparisons
+            for one in section.comparisons[:_MOST_COMPARISONS]
         ]
         output.print_table(
             [heads[n] for n in kept],
-            [[row[n] for n in kept] for row in compared[:_MOST_COMPARISONS]],
-            right=heads[:4],
+            [[row[n] for n in kept] for row in compared],
             optional=["p"] if many else [],
         )
-        if (hidden := len(compared) - _MOST_COMPARISONS) > 0:
+        if (hidden := len(section.comparisons) - _MOST_COMPARISONS) > 0:
             output.line(f"{plural(hidden, 'more comparison')}: all are in --json, and in -o FILE.")
-
-
-def _as_json(
-    study: Study, sections: Sequence[Section], score: str, decision: Decision | None
-) -> dict[str, Any]:
-    return {
-        "metric": study.metric,
-        "minimize": study.minimize,
-        "score": score,
-        "confidence": 0.95,
-        "tasks": [section_json(section) for section in sections],
-        "decision": None
-        if decision is None
-        else {"best": decision.best, "better": decision.better, "seeds": decision.seeds},
-        "left_out": [{"run": path, "reason": why} for path, why in study.left_out],
-    }
-
-
-def section_json(section: Section) -> dict[str, Any]:
-    """Return the results of a task as JSON."""
-    return {
-        "task": section.task,
-        "frames": section.frames,
-        "threshold": section.threshold,
-        "groups": [_group_json(group) for group in section.groups],
-        "comparisons": [
-            {
-                "group": one.first,
-                "beside": one.second,
-                **_interval_json("difference", one.difference),
-                **_interval_json("improvement", one.improvement),
-                "p": one.p,
-                "p_corrected": one.corrected,
-                "separated": one.separated,
-                "verdict": one.verdict,
-            }
-            for one in section.comparisons
-        ],
-        "notes": list(section.notes),
-    }
-
-
-def _group_json(group: GroupResult) -> dict[str, Any]:
-    profile = group.profile
-    return {
-        "group": group.group,
-        "n": len(group.seeds),
-        "seeds": list(group.seeds),
-        "scores": group.scores.tolist(),
-        **_interval_json("iqm", group.iqm, ""),
-        **_interval_json("median", group.median),
-        **_interval_json("mean", group.mean),
-        **_interval_json("area", group.area),
-        "frames_to_threshold": _reaching_json(group.frames_to_threshold),
-        "seconds_to_threshold": _reaching_json(group.seconds_to_threshold),
-        "profile": {"values": profile.values.tolist(), "share": profile.share.tolist()},
-    }
-
-
-def _interval_json(name: str, one: Interval, prefix: str | None = None) -> dict[str, Any]:
-    prefix = f"{name}_" if prefix is None else prefix
-    ends = None if one.low is None else [one.low, one.high]
-    return {name: one.value, f"{prefix}ci": ends, f"{prefix}method": one.method}
-
-
-def _reaching_json(one: TimeToThreshold | None) -> dict[str, Any] | None:
-    return None if one is None else dict(vars(one))

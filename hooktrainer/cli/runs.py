@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import fnmatch
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,6 +71,7 @@ def runs(
     """
     from ..show.report import comparison_page, group_runs
     from ..show.report.comparison_page import repeat_note
+    from ..show.report.grouping import differing
 
     if html is not None:
         output.refuse_directory(html, "runs.html")
@@ -80,10 +82,9 @@ def runs(
         metrics = ["train/return"]  # nothing was evaluated
         found = _summaries(places, metrics[0], minimize)
     chosen = _sorted(_chosen(found, experiment, status, where), sort, reverse, minimize)
-    if json:
-        output.print_json([dataclasses.asdict(run) for run in chosen])
-    elif chosen:
-        _print_table(chosen, metrics[0])
+    if chosen or json:
+        optional = ("experiment", "seed", "time", "best", "age", *differing(chosen))
+        output.print_records(chosen, _columns(chosen, metrics[0]), json=json, optional=optional)
     else:
         hidden = f" ({plural(len(found), 'run')} not shown)" if found else ""
         output.line(f"no such run below {', '.join(map(str, places))}{hidden}.")
@@ -95,9 +96,8 @@ def runs(
     if (curves and not json) or html is not None:
         for pair in (pair for group in groups for pair in group.repeats):
             output.note(f"{pair[0].path} {repeat_note(*pair)}.")
-    if curves and not json:
-        for name in metrics:
-            _print_curves(groups, name)
+    for name in metrics if curves and not json else ():
+        _print_curves(groups, name)
     if html is not None:
         output.write_page(html, comparison_page(groups, metrics))
     return 0
@@ -129,11 +129,8 @@ def check_metrics(names: Sequence[str], runs: Sequence[RunSummary]) -> None:
 
 
 def _tell_copies(runs: Sequence[RunSummary]) -> None:
-    places: dict[str, list[str]] = {}
-    for run in runs:
-        if run.id is not None:
-            places.setdefault(run.id, []).append(str(run.path))
-    for run_id, paths in places.items():
+    for run_id in dict.fromkeys(run.id for run in runs if run.id is not None):
+        paths = [str(run.path) for run in runs if run.id == run_id]
         if len(paths) > 1:
             output.note(f"{' and '.join(paths)} are copies of one run, {run_id}.")
 
@@ -151,9 +148,8 @@ def _chosen(
     for name, equals, value in conditions:
         if not equals:
             raise ConfigError(f"--where {name}: write OPTION=VALUE, such as lr=0.001.")
-        if runs and not any(_option(run, name) is not None for run in runs):
-            known_options = {option for run in runs for option in flatten_config(run.options)}
-            near = did_you_mean(name, sorted(known_options))
+        if runs and all(_option(run, name) is None for run in runs):
+            near = did_you_mean(name, sorted({n for run in runs for n in _options(run)}))
             raise ConfigError(f"--where {name}={value}: no run has an option {name}.{near}")
     return [
         run
@@ -164,28 +160,27 @@ def _chosen(
     ]
 
 
+def _options(run: RunSummary) -> Mapping[str, Any]:
+    return flatten_config(run.options)
+
+
 def _option(run: RunSummary, name: str) -> Any:
-    return flatten_config(run.options).get(name.replace("-", "_"))
+    return _options(run).get(name.replace("-", "_"))
 
 
 def _same(value: Any, text: str) -> bool:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        try:
+        with suppress(ValueError):
             return float(text) == value
-        except ValueError:
-            return False
     return str(value).lower() == text.lower()
 
 
 def _sorted(
     runs: Sequence[RunSummary], column: str, reverse: bool, minimize: bool
 ) -> list[RunSummary]:
-    if column not in _SORTS and not any(_option(run, column) is not None for run in runs):
-        if not runs:
-            return []
+    if runs and column not in _SORTS and all(_option(run, column) is None for run in runs):
         near = did_you_mean(column, _SORTS)
         raise ConfigError(f"--sort {column}: sort by {', '.join(_SORTS)}, or an option.{near}")
-
     attribute = {"run": "path", "time": "seconds", "age": "updated"}.get(column, column)
 
     def value(run: RunSummary) -> Any:
@@ -202,37 +197,29 @@ def _sorted(
     return ordered + [run for run in runs if value(run) is None]
 
 
-def _print_table(runs: Sequence[RunSummary], metric: str) -> None:
+def _columns(runs: Sequence[RunSummary], metric: str) -> dict[str, output.Column]:
     from ..show.report.grouping import configuration, differing, lineage, short
 
-    configs = [configuration(run) for run in runs]
-    options = differing(runs)
-    branches = any(run.forked_from is not None for run in runs)
     now = time.time()
-    rows = [
-        (
-            run.path,
-            run.experiment if run.of_sweep is None else f"sweep of {run.experiment}",
-            "" if run.seed is None else run.seed,
-            _status(run),
-            f"{run.frames:,}",
-            output.duration(run.seconds),
-            "" if run.last is None else output.number(run.last),
-            "" if run.best is None else output.number(run.best),
-            "" if run.updated is None else output.duration(now - run.updated),
-            *([lineage(run, runs)] if branches else []),
-            *(short(config[name]) if name in config else "" for name in options),
-        )
-        for run, config in zip(runs, configs, strict=True)
-    ]
-    heads = ["run", "experiment", "seed", "status", "frames", "time", metric, "best", "age"]
-    heads += ["forked from"] if branches else []
-    output.print_table(
-        heads + options,
-        rows,
-        right=["seed", "frames", "time", metric, "best", "age", *options],
-        optional=["experiment", "seed", "time", "best", "age", *options],
-    )
+    columns: dict[str, output.Column] = {
+        "run": "path",
+        "experiment": lambda run: f"{'sweep of ' if run.of_sweep else ''}{run.experiment}",
+        "seed": lambda run: None if run.seed is None else str(run.seed),
+        "status": _status,
+        "frames": "frames",
+        "time": lambda run: output.duration(run.seconds),
+        metric: "last",
+        "best": "best",
+        "age": lambda run: run.updated and output.duration(now - run.updated),
+    }
+    if any(run.forked_from is not None for run in runs):
+        columns["forked from"] = lambda run: lineage(run, runs)
+
+    def option(name: str, run: RunSummary) -> str | None:
+        config = configuration(run)
+        return short(config[name]) if name in config else None
+
+    return columns | {name: partial(option, name) for name in differing(runs)}
 
 
 def _status(run: RunSummary) -> object:
@@ -247,24 +234,19 @@ def _print_curves(groups: Sequence[Group], metric: str) -> None:
     from ..show.report.terminal import COLORS, plot_lines
 
     screen = output.console()
-    width = min(screen.width, 110)
-    lines: list[tuple[list[float], list[float]]] = []
-    keys = []
+    lines, keys = [], []
     for group in groups:
         curves = [read_curves(RunDir(run.path), [metric]).get(metric) for run in group.runs]
         having = [curve for curve in curves if curve is not None and len(curve.values)]
-        if having:
-            mean = band(having)
-            if len(mean.frames):
-                seeds = f", {len(having)} runs" if len(having) > 1 else ""
-                last = spread([float(curve.values[-1]) for curve in having])
-                color = COLORS[len(lines) % len(COLORS)]
-                keys.append(Text(f"  ━━ {printable(group.label)}: {last}{seeds}", style=color))
-                lines.append((mean.frames.tolist(), mean.middle.tolist()))
+        if having and len((mean := band(having)).frames):
+            seeds = f", {len(having)} runs" if len(having) > 1 else ""
+            last = spread([float(curve.values[-1]) for curve in having])
+            color = COLORS[len(lines) % len(COLORS)]
+            keys.append(Text(f"  ━━ {printable(group.label)}: {last}{seeds}", style=color))
+            lines.append((mean.frames.tolist(), mean.middle.tolist()))
     screen.print(f"\n{printable(metric)} over environment frames", style="bold")
     if not lines:
         screen.print("no run has logged it.")
         return
-    screen.print(plot_lines(lines, width=width))
-    for text in keys:
+    for text in (plot_lines(lines, width=min(screen.width, 110)), *keys):
         screen.print(text)

@@ -6,7 +6,6 @@ import contextlib
 import inspect
 import itertools
 import sys
-from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,7 +17,6 @@ from ..base.words import did_you_mean, listed
 from ..errors import ConfigError, TakenError
 from . import output
 from .arguments import Count, Directory, Flag, OptionalCount, Patterns, shown_as
-from .report import section_json
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -128,15 +126,13 @@ def separate_arguments(words: list[str]) -> list[str]:
     with_value = {"--" + name.replace("_", "-") for name in _own_options()} - flags
     own, others, rest = [], [], iter(words[1:])
     for word in rest:
-        option, equals, _ = word.partition("=")
+        option, equals, value = word.partition("=")
         option = option.replace("_", "-")
-        if option in with_value and not equals:
-            own += [option, *itertools.islice(rest, 1)]
-        elif option in with_value | flags or word.startswith("--tyro-"):
-            own.append(word)
+        if option in with_value:
+            own += [option + equals + value, *([] if equals else itertools.islice(rest, 1))]
         else:
-            others.append(word)
-    return ["sweep", *own, "--", *others] if others else ["sweep", *own]
+            (own if option in flags else others).append(word)
+    return ["sweep", *own, *(["--", *others] if others else [])]
 
 
 def _own_options() -> list[str]:
@@ -198,37 +194,48 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
     from ..show.report.report_page import report_page
     from ..sweep.confirm import KEEP
     from ..sweep.page import importances, sweep_page, training_command, trial_rows, write_best
+    from .report import print_section
 
     done, names = sum(one.state.is_finished() for one in made.trials), listed(made.space.candidates)
     page = made.place / "sweep.html"
     output.note(f"{made.place}: {done} of {made.options.trials} trials are done; searched: {names}")
+
+    def tell(trial: FrozenTrial) -> None:
+        output.note(_line(made, trial))
+        write_atomically(page, sweep_page(made, "the sweep is not done"), durable=False)
+
     with contextlib.redirect_stdout(sys.stderr):  # runs print when they begin
-        made.run(lambda trial: _tell_end(made, trial, page))
+        made.run(tell)
     best, found, verdict = _decided(made, fresh)
+    section = found and found.section
     if best is not None:
         write_best(made, best)
     write_atomically(page, sweep_page(made, verdict, found), durable=False)
-    if found is not None and found.section is not None:
-        confirmed = report_page(found.study, [found.section], made.options.objective)
+    if found is not None and section is not None:
+        confirmed = report_page(found.study, [section], made.options.objective)
         write_atomically(made.place / "confirm.html", confirmed)
     mattered = importances(made)
     if as_json:
-        output.print_json(_as_json(made, mattered, found, verdict))
+        output.print_json(
+            {
+                "objective": made.options.objective,
+                "trials": [_trial_json(made, one) for one in made.trials],
+                "best": best and best.number,
+                "command": best and training_command(made, best),
+                "importance": mattered,
+                "confirmed": found and found.better,
+                "confirmation": section,
+                "verdict": verdict,
+            }
+        )
         return 0
     heads, rows = trial_rows(made)
-    output.print_table(
-        heads,
-        rows,
-        right=[h for h in heads if h != "how it ended"],
-        optional=heads[heads.index("frames") :],
-    )
+    output.print_table(heads, rows, optional=heads[heads.index("frames") :])
     if mattered:
         said = ", ".join(f"{name} {value:.2f}" for name, value in mattered.items())
         output.line(f"what mattered (PED-ANOVA): {said}")
-    if found is not None and found.section is not None:
-        from .report import print_section
-
-        print_section(found.section, made.options.objective, found.study.metric)
+    if found is not None and section is not None:
+        print_section(section, made.options.objective, found.study.metric)
     output.line(f"{verdict}.")
     if best is not None:
         if verdict.startswith(KEEP):
@@ -244,7 +251,7 @@ def _decided(made: Sweep, fresh: int) -> tuple[FrozenTrial | None, Confirmation 
     from ..sweep.confirm import alone, confirm, play_finals, words_of
 
     if others := made.elsewhere:
-        numbers = ", ".join(str(one.number) for one in others)
+        numbers = listed(one.number for one in others)
         return made.best, None, f"the sweep is not done: another process works on trial {numbers}"
     if made.best is None:
         return None, None, "no trial has come to its end"
@@ -252,7 +259,7 @@ def _decided(made: Sweep, fresh: int) -> tuple[FrozenTrial | None, Confirmation 
     try:
         with contextlib.redirect_stdout(sys.stderr), alone(made.place):
             if len(made.finalists) > 1:
-                numbers = ", ".join(str(one.number) for one in made.finalists)
+                numbers = listed(one.number for one in made.finalists)
                 output.note(f"finals: trials {numbers} on further seeds")
                 play_finals(made)
             if fresh and made.winner is not None:
@@ -263,15 +270,7 @@ def _decided(made: Sweep, fresh: int) -> tuple[FrozenTrial | None, Confirmation 
     return made.winner, found, words_of(found, fresh)
 
 
-def _tell_end(made: Sweep, trial: FrozenTrial, page: Path) -> None:
-    """Print how a trial has ended, and update the page."""
-    from ..sweep.page import sweep_page
-
-    output.note(_line(made, trial))
-    write_atomically(page, sweep_page(made, "the sweep is not done"), durable=False)
-
-
-def _line(made: Sweep, trial: Any) -> str:
+def _line(made: Sweep, trial: FrozenTrial) -> str:
     """Return one line about the end of a trial."""
     settings = made.space.settings(trial.params).items()
     said = ", ".join(f"{n}={v:.3g}" if isinstance(v, float) else f"{n}={v}" for n, v in settings)
@@ -280,33 +279,14 @@ def _line(made: Sweep, trial: Any) -> str:
     return f"trial {trial.number}: {value}{how.get(trial.state.name, '')} ({said})"
 
 
-def _as_json(
-    made: Sweep, mattered: Mapping[str, float], found: Confirmation | None, verdict: str
-) -> dict[str, Any]:
-    from ..sweep.page import training_command
-
-    best, finals = made.winner, made.finals
+def _trial_json(made: Sweep, trial: FrozenTrial) -> dict[str, Any]:
     return {
-        "objective": made.options.objective,
-        "trials": [
-            {
-                "trial": one.number,
-                "state": one.state.name.lower(),
-                "value": one.value,
-                "finals": finals.get(one.number),
-                "settings": made.space.settings(one.params),
-                "evaluations": {str(k): v for k, v in one.intermediate_values.items()},
-                "frames": one.user_attrs.get("frames"),
-                "cpu_seconds": one.user_attrs.get("cpu_seconds"),
-            }
-            for one in made.trials
-        ],
-        "best": None if best is None else best.number,
-        "command": None if best is None else training_command(made, best),
-        "importance": dict(mattered),
-        "confirmed": None if found is None else found.better,
-        "confirmation": None
-        if found is None or found.section is None
-        else section_json(found.section),
-        "verdict": verdict,
+        "trial": trial.number,
+        "state": trial.state.name.lower(),
+        "value": trial.value,
+        "finals": made.finals.get(trial.number),
+        "settings": made.space.settings(trial.params),
+        "evaluations": trial.intermediate_values,
+        "frames": trial.user_attrs.get("frames"),
+        "cpu_seconds": trial.user_attrs.get("cpu_seconds"),
     }

@@ -34,10 +34,10 @@ def test_json_has_estimates_with_their_intervals(call, two):
     (task,) = reported(call, two)["tasks"]
     first, second = task["groups"]
     assert (task["task"], task["frames"], task["threshold"]) == ("Toy-v0", 200.0, 150.0)
-    assert (first["group"], first["n"], first["seeds"]) == ("lr 0.1", 8, list(range(8)))
-    known = interval(np.array(first["scores"]))
-    assert (first["iqm"], first["ci"]) == (known.value, [known.low, known.high])
-    assert (first["mean_ci"], first["mean_method"]) == (None, "8 seeds: no interval for the mean")
+    assert (first["group"], first["seeds"]) == ("lr 0.1", list(range(8)))
+    assert first["iqm"] == vars(interval(np.array(first["scores"])))
+    assert first["mean"]["low"] is None
+    assert first["mean"]["method"] == "8 seeds: no interval for the mean"
     assert first["frames_to_threshold"]["reached"] == 8
     assert second["frames_to_threshold"]["reached"] == 0
     (one,) = task["comparisons"]
@@ -61,7 +61,7 @@ def test_three_seeds_are_refused(call, tmp_path):
         for seed in range(3):
             write_run(tmp_path / f"{lr}{seed}", [10 * lr + seed], seed=seed, options={"lr": lr})
     (task,) = reported(call, tmp_path)["tasks"]
-    assert [group["ci"] for group in task["groups"]] == [None, None]
+    assert [group["iqm"]["low"] for group in task["groups"]] == [None, None]
     assert "more seeds each would separate" in task["comparisons"][0]["verdict"]
     out = call("report", tmp_path).out
     assert "3 seeds: no interval for the interquartile mean." in out
@@ -91,7 +91,7 @@ def test_tasks_are_pooled_only_with_references(call, two, tmp_path_factory):
         write_run(two / f"more{seed}", [float(seed) / 2], seed=seed, options=options)
     *_, together = reported(call, two, "--reference", file)["tasks"]
     assert together["task"] == "all tasks, normalized"
-    assert [group["n"] for group in together["groups"]] == [8, 8]
+    assert [len(group["seeds"]) for group in together["groups"]] == [8, 8]
     assert np.shape(together["groups"][0]["scores"]) == (8, 2)
 
 

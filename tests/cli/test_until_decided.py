@@ -52,7 +52,7 @@ def test_seeds_are_added_until_one_group_is_better(call, begun):
     done, found = asked(call, place, 30)
     assert done.code == 0, done.err
     assert found["decision"] == {
-        "best": "level 100", "better": [["level 100", "level 10"]], "seeds": 5,
+        "best": "level 100", "better": [["level 100", "level 10"]], "seeds": 5, "next_look": None,
     }  # fmt: skip
     assert seeds_in(place / "100") == seeds_in(place / "10") == list(range(5))
     (task,) = found["tasks"]
