@@ -11,17 +11,14 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from hooktrainer.cli.commands import CKPT, COMMANDS, POLICIES
+from hooktrainer.cli.commands import COMMANDS, load
 
 MARK = "<!-- cli: commands -->"
 
 
 def commands() -> str:
     """A section for each command of `hooktrainer`: what its docstring says, as Markdown."""
-    named = dict(COMMANDS)
-    for group, group_commands in (("policies", POLICIES), ("ckpt", CKPT)):
-        named |= {f"{group} {name}": command for name, command in group_commands.items()}
-    return "\n\n".join(_command(name, command) for name, command in named.items())
+    return "\n\n".join(_command(name, load(name)) for name in COMMANDS)
 
 
 def _command(name: str, command: Callable[..., int]) -> str:

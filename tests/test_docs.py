@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import hooktrainer
-from hooktrainer.cli.commands import CKPT, COMMANDS, POLICIES
+from hooktrainer.cli.commands import COMMANDS, GROUPS, load
 from hooktrainer.cli.launcher import take_launch
 from hooktrainer.cli.sweep import separate_arguments
 from hooktrainer.loop.hook_points import HOOK_POINTS
@@ -137,17 +137,15 @@ def test_command_lines_in_the_pages_are_understood(page: Path) -> None:
         words = words if launched is None else launched.words
         if not words or words[0].startswith("-"):
             continue
-        groups = {"ckpt": CKPT, "policies": POLICIES}
-        commands = groups.get(words[0], COMMANDS)
-        name, *words = words[1:] if words[0] in groups else words
-        command = commands.get(name)
-        assert command is not None, f"{page.name}: hooktrainer {name}"
+        count = 2 if words[0] in GROUPS else 1
+        name, words = " ".join(words[:count]), words[count:]
+        assert name in COMMANDS, f"{page.name}: hooktrainer {name}"
         if name == "train":  # the rest is the recipe's
             continue
         if name == "sweep":  # whose options may stand among those of what it trains
             _, *words = separate_arguments(["sweep", *words])
         own = words[: words.index("--")] if "--" in words else words
-        known = {f"--{p.replace('_', '-')}" for p in inspect.signature(command).parameters}
+        known = {f"--{p.replace('_', '-')}" for p in inspect.signature(load(name)).parameters}
         options = [word for word in own if word.startswith("--") and word != "--help"]
         assert set(options) <= known, f"{page.name}: hooktrainer {name}"
 
@@ -155,8 +153,7 @@ def test_command_lines_in_the_pages_are_understood(page: Path) -> None:
 def test_the_page_of_the_command_line_has_every_command() -> None:
     made = runpy.run_path(str(ROOT / "docs/generate_cli.py"))
     page = made["on_page_markdown"]((ROOT / "docs/cli.md").read_text())
-    grouped = [*(f"ckpt {name}" for name in CKPT), *(f"policies {name}" for name in POLICIES)]
-    for name in (*COMMANDS, *grouped):
+    for name in COMMANDS:
         assert f"### `hooktrainer {name}`\n" in page
 
 

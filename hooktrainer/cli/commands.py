@@ -9,7 +9,7 @@ import contextlib
 import functools
 import io
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pkgutil import resolve_name
 from typing import Annotated, Any, Final, Literal
 
@@ -28,67 +28,43 @@ from .train import separate_arguments
 Command = Callable[..., Any]
 """Returns the exit code, or a function that returns it and handles its own errors."""
 
-
-class Commands(Mapping[str, Command]):
-    """Commands by name, each imported from its ``file:function`` when it is looked up."""
-
-    def __init__(self, places: Mapping[str, str]) -> None:
-        self._places = places
-
-    def __getitem__(self, name: str) -> Command:
-        place = self._places[name]
-        found: Command = resolve_name(f"{__package__}.{place}")
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-
-CKPT: Final = Commands(
-    {
-        "list": "ckpt:list_",
-        "show": "ckpt:show",
-        "verify": "ckpt:verify",
-        "diff": "ckpt:diff",
-        "prune": "prune:prune_checkpoints",
-        "rollback": "prune:rollback",
-        "export": "ckpt:export",
-    }
-)
-"""The commands of `hooktrainer ckpt`."""
-POLICIES: Final = Commands(
-    {
-        "list": "policies:list_",
-        "show": "policies:show",
-        "evaluate": "policies:evaluate",
-        "prune": "prune:prune_policies",
-    }
-)
-"""The commands of `hooktrainer policies`."""
-COMMANDS: Final = Commands(
-    {
-        "train": "train:train",
-        "sweep": "sweep:sweep",
-        "watch": "watch:watch",
-        "runs": "runs:runs",
-        "report": "report:report",
-        "describe": "describe:describe",
-        "tensorboard": "tensorboard:tensorboard",
-        "sync": "sync:sync",
-        "play": "play:play",
-        "gallery": "gallery:gallery",
-        "render": "render:render",
-        "resume": "resume:resume",
-        "verify-resume": "verify_resume:verify_resume",
-        "verify-results": "verify_results:verify_results",
-        "completion": "commands:completion",
-    }
-)
-"""The commands outside of groups."""
-_GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {"policies": POLICIES, "ckpt": CKPT}
+COMMANDS: Final = {
+    "train": "train:train",
+    "sweep": "sweep:sweep",
+    "watch": "watch:watch",
+    "runs": "runs:runs",
+    "report": "report:report",
+    "describe": "describe:describe",
+    "tensorboard": "tensorboard:tensorboard",
+    "sync": "sync:sync",
+    "play": "play:play",
+    "gallery": "gallery:gallery",
+    "render": "gallery:render",
+    "resume": "train:resume",
+    "verify-resume": "verify_resume:verify_resume",
+    "verify-results": "verify_results:verify_results",
+    "completion": "commands:completion",
+    "policies list": "policies:list_",
+    "policies show": "policies:show",
+    "policies evaluate": "policies:evaluate",
+    "policies prune": "prune:prune_policies",
+    "ckpt list": "ckpt:list_",
+    "ckpt show": "ckpt:show",
+    "ckpt verify": "ckpt:verify",
+    "ckpt diff": "ckpt:diff",
+    "ckpt prune": "prune:prune_checkpoints",
+    "ckpt rollback": "prune:rollback",
+    "ckpt export": "ckpt:export",
+}
+"""File and function of each command."""
+GROUPS: Final = {
+    "policies": "Looks at the policies that a run saved, plays them, thins them out.",
+    "ckpt": (
+        "Looks at the checkpoints of a run, checks them, thins them out, goes back to one, "
+        "exports one."
+    ),
+}
+"""Help of the commands of two words."""
 _DESCRIPTION: Final = """The command line of hooktrainer: trains, and looks at runs and after them.
 
 Begin: hooktrainer train ppo --env CartPole-v1 --total-frames 50000 --snapshots 6
@@ -98,10 +74,6 @@ command explains itself: hooktrainer ckpt prune --help. hooktrainer --version sa
 
 Exit codes: 0 done; 1 a check failed, there are differences, or nothing was changed; 2 wrong usage,
 or there is no such run or checkpoint; 130 and 143 interrupted by SIGINT and SIGTERM."""
-_CKPT_DESCRIPTION: Final = (
-    "Looks at the checkpoints of a run, checks them, thins them out, goes back to one, exports one."
-)
-_POLICIES_DESCRIPTION: Final = "Looks at the policies that a run saved, plays them, thins them out."
 Shell = Annotated[Literal["bash", "zsh", "fish"], Positional]
 
 
@@ -149,47 +121,46 @@ def run(args: Sequence[str] | None = None) -> int:
     return int(code() if callable(code) else code)
 
 
+def load(name: str) -> Command:
+    """Import a command."""
+    found: Command = resolve_name(f"{__package__}.{COMMANDS[name]}")
+    return found
+
+
 def _read(words: Sequence[str]) -> Callable[[], Any]:
     """Parse a command line into a call of its command; an unknown command is a `ConfigError`."""
-    group = words[0] if words and words[0] in _GROUPS else None
-    prog = "hooktrainer" if group is None else f"hooktrainer {group}"
-    commands = COMMANDS if group is None else _GROUPS[group]
-    name, *rest = words[group is not None :] or ["--help"]
-    if name in commands:
-        return parse(_held(commands[name]), rest, prog=f"{prog} {name}")
-    if not name.startswith("-"):
-        known = [*commands, *(_GROUPS if group is None else ())]
+    group = words[0] if words and words[0] in GROUPS else ""
+    first, *rest = words[group != "" :] or ["--help"]
+    name = f"{group} {first}".strip()
+    if name in COMMANDS:
+        command = load(name)
+
+        @functools.wraps(command)  # parsing may call it twice: it only returns the call
+        def held(*args: Any, **kwargs: Any) -> Callable[[], Any]:
+            return functools.partial(command, *args, **kwargs)
+
+        return parse(held, rest, prog=f"hooktrainer {name}")
+    if not first.startswith("-"):
+        named = [one.rpartition(" ") for one in COMMANDS]
+        known = [own for of, _, own in named if of == group] + ([] if group else [*GROUPS])
+        prog = f"hooktrainer {group}".strip()
         raise ConfigError(
-            f"{prog} has no command {name!r}.{did_you_mean(name, known, most=1)} It has "
+            f"{prog} has no command {first!r}.{did_you_mean(first, known, most=1)} It has "
             f"{', '.join(known)}; see {prog} --help."
         )
     return lambda: _app().cli(args=words, prog="hooktrainer", description=_DESCRIPTION)
 
 
-def _held(command: Command) -> Callable[..., Callable[[], int]]:
-    """Wrap a command so that it returns the call instead of making it."""
-
-    @functools.wraps(command)
-    def hold(*args: Any, **kwargs: Any) -> Callable[[], int]:
-        return functools.partial(command, *args, **kwargs)
-
-    return hold
-
-
 def _app() -> SubcommandApp:
-    """Build all commands, for help and completion."""
-    app = _group(COMMANDS)
-    app.command(_group(POLICIES), name="policies", help=_POLICIES_DESCRIPTION)
-    app.command(_group(CKPT), name="ckpt", help=_CKPT_DESCRIPTION)
-    return app
-
-
-def _group(commands: Mapping[str, Command]) -> SubcommandApp:
-    """Build a group of commands; the first line of each docstring is its summary."""
-    app = SubcommandApp()
-    for name, command in commands.items():
-        app.command(name=name, help=(command.__doc__ or "").split("\n", 1)[0])(command)
-    return app
+    """Build all commands, for help and completion; a docstring's first line is the summary."""
+    apps = {"": SubcommandApp(), **{group: SubcommandApp() for group in GROUPS}}
+    for name in COMMANDS:
+        group, _, own = name.rpartition(" ")
+        command = load(name)
+        apps[group].command(name=own, help=(command.__doc__ or "").split("\n", 1)[0])(command)
+    for group, text in GROUPS.items():
+        apps[""].command(apps[group], name=group, help=text)
+    return apps[""]
 
 
 def _fail(error: object, code: int) -> int:

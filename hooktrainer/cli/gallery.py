@@ -1,23 +1,35 @@
-"""`hooktrainer gallery`: show what a run has learned, on one page and in TensorBoard."""
+"""`hooktrainer gallery` and `render`: pages and films of what a run has learned."""
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from ..base.text_file import write_atomically
 from ..base.words import plural
 from ..errors import CheckpointError
 from ..store.run_dir import RunDir
 from . import output
-from .arguments import Count, Flag, OptionalOutFile, Pixels, RunPath, Seconds, Seed
-from .output import step_aside
+from .arguments import (
+    Count,
+    Flag,
+    OptionalOutFile,
+    OutFile,
+    Pixels,
+    RunPath,
+    SavedSpec,
+    Seconds,
+    Seed,
+    shown_as,
+)
 
 if TYPE_CHECKING:
     from ..show.gallery import Exhibit, Gallery
 
 
+Number = Annotated[float, shown_as("N")]
 _LOOK_SECONDS = 2.0
 
 
@@ -65,9 +77,9 @@ def gallery(
         output.refuse_directory(html, "gallery.html")
     check_not_negative("--seed", seed)
     view = View(size=size, seconds=seconds)
-    step_aside()
+    output.step_aside()
     shown: list[Path] = []
-    progress = _once_each()
+    progress = functools.cache(output.note)  # each line once
     while True:
         training = follow and summarize(RunDir(run), metric=None).status == "running"
         try:
@@ -90,18 +102,6 @@ def gallery(
                 output.note(f"wrote {made.file}: {plural(len(now), 'policy', 'policies')}")
                 shown = now
         time.sleep(_LOOK_SECONDS)
-
-
-def _once_each() -> Callable[[str], None]:
-    """Return a function that prints each line on stderr once."""
-    said: set[str] = set()
-
-    def progress(text: str) -> None:
-        if text not in said:
-            said.add(text)
-            output.note(text)
-
-    return progress
 
 
 def _report(made: Gallery, json: bool) -> int:
@@ -146,3 +146,65 @@ def _as_json(exhibit: Exhibit) -> dict[str, Any]:
         "seed": played.seed,
         "picture": {"return": picture.total, **{name: getattr(picture, name) for name in shown}},
     }
+
+
+def render(
+    policy: SavedSpec,
+    /,
+    *,
+    file: OutFile,
+    all: Flag = False,
+    seed: Seed = None,
+    episodes: Count = 1,
+    fps: Number = 25.0,
+    size: Pixels = 360,
+    seconds: Seconds = 20.0,
+    quality: Count = 60,
+    trust: Flag = False,
+) -> int:
+    """Make a film of a saved policy, or of all policies of a run side by side.
+
+    Frames and return are shown above each. The film plays at the environment's own speed; at a
+    lower frame rate steps are left out. A .webp or .gif repeats for ever; an .mp4 needs PyAV.
+
+    Example: hooktrainer render out --all -o learning.webp
+
+    Args:
+        policy: RUN (its latest policy), RUN@best, RUN@FRAMES, or the path of a saved policy
+        file: write to this file, a .webp, .gif or .mp4
+        all: all saved policies of RUN, side by side, from the first to the last
+        seed: seed of the episodes; by default that of evaluations
+        episodes: how many, one after the other; by default one
+        fps: most pictures a second; by default 25
+        size: longest side of each picture, in pixels; by default 360
+        seconds: length at which an episode is cut off, by default 20
+        quality: of a .webp, 0 to 100, by default 60: the more, the larger the file
+        trust: run the code that its environment needs, if that is not installed
+    """
+    from ..policies import find_policy, list_policies
+    from ..policies.saved import SEED, check_not_negative
+    from ..show.gallery import View, encode, film_policies
+    from ..show.gallery.film import check_format
+
+    output.refuse_directory(file, "film.webp")
+    check_format(file, quality)
+    check_not_negative("--seed", seed)
+    view = View(size=size, fps=fps, seconds=seconds)
+    policies = [find_policy(policy)]
+    if all:
+        policies = list_policies(policies[0].path.parent)
+    output.step_aside()
+    film = film_policies(
+        policies,
+        seed=SEED if seed is None else seed,
+        episodes=episodes,
+        view=view,
+        trust=trust,
+    )
+    content = encode(film, file.suffix or file.name, quality=quality)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, content)
+    height, width, _ = film.frames[0].shape
+    length = output.duration(len(film.frames) / film.fps)
+    output.note(f"wrote {file} ({length}, {width} by {height}, {output.size(len(content))})")
+    return 0

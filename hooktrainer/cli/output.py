@@ -54,7 +54,7 @@ def print_records(
     columns: Mapping[str, Column],
     *,
     json: bool,
-    optional: Iterable[str] = (),
+    optional: Collection[str] = (),
 ) -> None:
     """Print mappings or dataclass objects as JSON, or as a table; ``columns`` are by heading."""
     if json:

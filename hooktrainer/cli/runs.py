@@ -234,7 +234,8 @@ def _print_curves(groups: Sequence[Group], metric: str) -> None:
     from ..show.report.terminal import COLORS, plot_lines
 
     screen = output.console()
-    lines, keys = [], []
+    lines: list[tuple[list[float], list[float]]] = []
+    keys = []
     for group in groups:
         curves = [read_curves(RunDir(run.path), [metric]).get(metric) for run in group.runs]
         having = [curve for curve in curves if curve is not None and len(curve.values)]

@@ -124,7 +124,8 @@ def separate_arguments(words: list[str]) -> list[str]:
         return words
     flags = {"--help", "-h", "--json"}
     with_value = {"--" + name.replace("_", "-") for name in _own_options()} - flags
-    own, others, rest = [], [], iter(words[1:])
+    own, others = list[str](), list[str]()
+    rest = iter(words[1:])
     for word in rest:
         option, equals, value = word.partition("=")
         option = option.replace("_", "-")
@@ -207,7 +208,7 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
     with contextlib.redirect_stdout(sys.stderr):  # runs print when they begin
         made.run(tell)
     best, found, verdict = _decided(made, fresh)
-    section = found and found.section
+    section = None if found is None else found.section
     if best is not None:
         write_best(made, best)
     write_atomically(page, sweep_page(made, verdict, found), durable=False)

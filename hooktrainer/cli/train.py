@@ -1,8 +1,10 @@
-"""`hooktrainer train`: train by the name of a recipe or an algorithm."""
+"""`hooktrainer train`: train a recipe or an algorithm by its name; `resume`: continue a run."""
 
 from __future__ import annotations
 
 import itertools
+import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,9 +12,11 @@ from typing import Annotated
 
 from tyro.conf import Positional
 
+from ..errors import NotFoundError
 from ..store.provenance import replace_process
-from . import output
-from .arguments import Flag, shown_as
+from ..store.run_dir import RunDir
+from . import output, scripts
+from .arguments import Flag, RunPath, ScriptArgs, shown_as
 
 Words = Annotated[tuple[str, ...], Positional, shown_as("[NAME [ARGS ...]]")]
 
@@ -37,10 +41,8 @@ def train(words: Words = (), /, *, json: Flag = False) -> int | Callable[[], int
         words: a recipe, a script or an algorithm, and its arguments
         json: print the list as JSON
     """
-    from . import scripts as recipes
-
     if words:
-        found, args = recipes.trainable_of(words)
+        found, args = scripts.trainable_of(words)
         if not words[0].endswith(".py"):  # a user's script may have other options
             _check_loggers(args)
         args = args[1:] if args[:1] == ["--"] else args
@@ -52,7 +54,7 @@ def train(words: Words = (), /, *, json: Flag = False) -> int | Callable[[], int
         replace_process(command)
     records = [
         {"name": one.name, "kind": kind, "script": one.script, "summary": one.summary}
-        for kind, listed in (("recipe", recipes.recipes()), ("algorithm", recipes.algorithms()))
+        for kind, listed in (("recipe", scripts.recipes()), ("algorithm", scripts.algorithms()))
         for one in listed
     ]
     columns = {"name": "name", "what": "kind", "in short": "summary"}
@@ -98,3 +100,41 @@ def separate_arguments(words: list[str]) -> list[str]:
     if not words[1].startswith("-") or any(word.split("=")[0] == "--config" for word in options):
         return ["train", "--", *words[1:]]
     return words
+
+
+def resume(run: RunPath, args: ScriptArgs = (), /, *, trust: Flag = False) -> int:
+    """Continue a run from its latest checkpoint.
+
+    Starts the script that began it, in the directory where it was begun, with the same arguments. A
+    finished run has nothing left to do, unless its length is extended:
+
+    hooktrainer resume runs/a -- --total-frames 200000
+
+    The command is read from the run's directory. If you did not begin the run on this machine, the
+    command is printed, and only run with --trust.
+
+    The exit code is the script's.
+
+    Args:
+        run: directory of the run
+        args: after --, further arguments of the script; they come last
+        trust: run the command although the run was begun by another user, or on another machine
+    """
+    output.checkpoints_of(run)
+    scripts.refuse_run_options(args)
+    held = RunDir(run)
+    state = held.read()
+    place = scripts.place_of(run, held.read_config(), state.get("seed"))
+    command = [*scripts.command_of(run, state), *place, "--resume", "latest", *args]
+    scripts.check_own(run, state, command, trust=trust)
+    output.note(shlex.join(command))
+    try:
+        os.chdir(str(state.get("cwd")).replace("\0", ""))
+    except OSError as error:
+        raise NotFoundError(
+            f"{run} was begun in {state.get('cwd')}, which cannot be entered ({error.strerror}): "
+            "start the command above elsewhere."
+        ) from None
+    sys.stdout.flush()
+    # The script takes the place of this process: signals, terminal and exit code are its own.
+    replace_process(command)
