@@ -141,20 +141,14 @@ def evaluate(
     output.step_aside()
     failed = 0
     played: list[SavedPolicy] = []
-    with alone(run) as free:
-        if not free:
-            output.note(f"another process plays the policies of {run} at this moment.")
-            return 1
-        chosen = SEED if seed is None else seed
-        for saved, error in evaluate_run(
-            run, seed=chosen, episodes=episodes, again=again, trust=trust
-        ):
-            if error is None:
-                played.append(saved)
-                output.note(f"{saved.path.name}: return {_return(saved)}")
-            else:
-                failed += 1
-                output.note(f"{saved.path.name} could not be played: {error}")
+    chosen = SEED if seed is None else seed
+    for saved, error in evaluate_run(run, seed=chosen, episodes=episodes, again=again, trust=trust):
+        if error is None:
+            played.append(saved)
+            output.note(f"{saved.path.name}: return {_return(saved)}")
+        else:
+            failed += 1
+            output.note(f"{saved.path.name} could not be played: {error}")
     if not played and not failed:
         output.note("nothing to play: none is left that was not played already.")
     if json:

@@ -94,7 +94,7 @@ def frame(
     summary: RunSummary, curves: Mapping[str, Curve], rows: int | None = None
 ) -> RenderableType:
     """Draw the state of a run in a number of lines, by default unlimited."""
-    values = tail.latest or summary.metrics
+    values = _latest(curves) or summary.metrics
     phases = _phases({n[5:]: value for n, value in values.items() if n.startswith("time/")})
     room = None if rows is None else max(4, rows - 8 - (phases.row_count + 5 if phases else 0))
     name = printable(summary.experiment or summary.path)
@@ -107,7 +107,7 @@ def frame(
         head,
         _progress(summary, values),
         _note(summary),
-        _metrics(values, tail, room),
+        _metrics(values, curves, room),
         phases and Group("", phases),
     ]
     return Group(*(part for part in parts if part))
@@ -157,7 +157,7 @@ def _note(summary: RunSummary) -> RenderableType | None:
 
 
 def _metrics(
-    values: Mapping[str, float], tail: MetricsTail, room: int | None
+    values: Mapping[str, float], curves: Mapping[str, Curve], room: int | None
 ) -> RenderableType | None:
     from ..show.report.terminal import sparkline
 
@@ -168,7 +168,7 @@ def _metrics(
         table.add_column(head, style=style, justify="left" if head == "metric" else "right")
     table.add_column("over the run", style="cyan")
     for name in names[:room]:
-        curve = [value for _, value in tail.curves.get(name, [])]
+        curve = curves[name].values.tolist() if name in curves else []
         numbers = [values[name], *((min(curve), max(curve)) if curve else ())]
         cells = [*map(output.number, numbers), "", ""][:3]
         table.add_row(Text(printable(name)), *cells, sparkline(curve))
