@@ -73,12 +73,7 @@ class Program:
         values = self._values.copy()
         for index, value in zip(self._inputs, inputs, strict=True):
             values[index] = value
-        batch = len(inputs[0])
-        for call in self._rest:
-            try:
-                values[call.result] = call(values, batch)
-            except Exception as error:
-                raise _failed(call, error) from None
+        _run(self._rest, values, len(inputs[0]))
         return [values[index] for index in self._outputs]
 
     @torch.no_grad()
@@ -132,21 +127,18 @@ class Program:
     def _prepare(self) -> None:
         """Compute once what depends on the weights alone, such as a transpose."""
         values: list[Any] = [None] * len(self._index)
-        known = set()
         for name, weight in self._weights.items():
             values[self._index[name]] = weight
-            known.add(self._index[name])
-        rest = []
+        known = {self._index[name] for name in self._weights}
+        constant = []
         for call in self._calls:
             if call.is_constant and call.reads <= known:
-                try:
-                    values[call.result] = call(values, 0)
-                except Exception as error:
-                    raise _failed(call, error) from None
+                constant.append(call)
                 known.add(call.result)
             else:
-                rest.append(call)
-        self._values, self._rest = values, rest
+                self._rest.append(call)
+        _run(constant, values, 0)
+        self._values = values
 
     def _name(self, name: str) -> int:
         if not isinstance(name, str):
@@ -155,6 +147,15 @@ class Program:
             raise ValueError(f"two values are called {name}")
         self._index[name] = len(self._index)
         return self._index[name]
+
+
+def _run(calls: Sequence[Call], values: list[Any], batch: int) -> None:
+    """Fill in the results of calls."""
+    for call in calls:
+        try:
+            values[call.result] = call(values, batch)
+        except Exception as error:
+            raise _failed(call, error) from None
 
 
 def _one(batch: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -50,45 +50,81 @@ class View:
                 raise ConfigError(f"{name}={getattr(self, name)}: give a positive number.")
 
 
-@dataclass(frozen=True)
 class Recording:
-    """One episode.
+    """One episode, recorded while it is played.
+
+    Every n-th step is rendered and scaled, until the film is long enough or rendering fails.
 
     Attributes:
         seed: As for `play_episodes`.
         episode: Number of the episode.
         total: The return.
         length: Number of actions.
-        observations: The first eight components of the policy's inputs, ``float64 [length, ≤ 8]``.
-        actions: The first eight components of the actions, ``float64 [length, ≤ 8]``.
         left_out: Number of further components of an observation and an action.
         frames: The film: uint8 ``[height, width, 3]`` each; empty if the environment cannot render.
         fps: Pictures of the film a second.
-        step_fps: Actions a second, by the environment's own clock.
         reason: Why there is no film.
     """
 
-    seed: int
-    episode: int
-    total: float
-    length: int
-    observations: NDArray[np.float64]
-    actions: NDArray[np.float64]
-    left_out: tuple[int, int]
-    frames: list[Frame] = field(repr=False)
-    fps: float
-    step_fps: float
-    reason: str | None
+    def __init__(self, env: Any, frame_skip: int, view: View, seed: int, episode: int) -> None:
+        self.seed = seed
+        self.episode = episode
+        self.total = 0.0
+        self.length = 0
+        self.left_out = (0, 0)
+        self.frames: list[Frame] = []
+        self.reason: str | None = None
+        self._env = env
+        self._size = view.size
+        self._step_fps = float(_metadata(env).get("render_fps") or DEFAULT_FPS) / frame_skip
+        self._stride = max(1, round(self._step_fps / view.fps))
+        self.fps = self._step_fps / self._stride
+        self._most = max(1, round(view.seconds * self.fps))
+        self._seen: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+        self._first: tuple[Any, Any] = (None, None)  # first observation and action
+
+    @property
+    def observations(self) -> NDArray[np.float64]:
+        """The first eight components of the policy's inputs, ``[length, ≤ 8]``."""
+        return np.stack([observation for observation, _ in self._seen])
+
+    @property
+    def actions(self) -> NDArray[np.float64]:
+        """The first eight components of the actions, ``[length, ≤ 8]``."""
+        return np.stack([action for _, action in self._seen])
 
     @property
     def seconds(self) -> float:
         """Length of the episode by the environment's own clock."""
-        return self.length / self.step_fps
+        return self.length / self._step_fps
 
     @property
     def seconds_shown(self) -> float:
         """Length of the episode that the film shows."""
         return min(len(self.frames) / self.fps, self.seconds) if self.frames else 0.0
+
+    def look(self, step: Step) -> None:
+        """Record a moment of the episode."""
+        self.total, self.length = step.return_, step.index
+        if step.action is not None:
+            if not self._seen:
+                self._first = (step.observation, step.action)
+            observation = _numbers(step.observation, self._first[0])
+            action = _numbers(step.action, self._first[1])
+            self._seen.append((observation[:MOST_LINES].copy(), action[:MOST_LINES].copy()))
+            self.left_out = (
+                max(0, len(observation) - MOST_LINES),
+                max(0, len(action) - MOST_LINES),
+            )
+        due = step.action is None or step.index % self._stride == 0
+        if self.reason is not None or not due or len(self.frames) >= self._most:
+            return
+        with _quiet():
+            try:
+                self.frames.append(scaled(self._env.render(), self._size))
+            except Exception as error:  # of any kind: the episode continues
+                self.reason = _explain(error)
+                self.frames.clear()
 
 
 def record_episodes(
@@ -111,21 +147,20 @@ def record_episodes(
     if episodes < 1:
         raise ConfigError(f"episodes={episodes}: play at least one.")
     env, reason = _open(policy)
-    cameras: list[_Camera] = []
+    recorded: list[Recording] = []
 
     def watch(step: Step) -> None:
         if step.index == 0:
-            cameras.append(_Camera(env, policy.saved.frame_skip, view or View(), reason))
-        cameras[-1].look(step)
+            frame_skip = policy.saved.frame_skip
+            recorded.append(Recording(env, frame_skip, view or View(), seed, step.episode))
+            recorded[-1].reason = reason
+        recorded[-1].look(step)
 
     try:
-        played = play_episodes(policy, seed, episodes, watch, env=env)
+        play_episodes(policy, seed, episodes, watch, env=env)
     finally:
         _close(env)
-    return [
-        camera.recording(seed, number, episode.return_, episode.length)
-        for number, (camera, episode) in enumerate(zip(cameras, played, strict=True))
-    ]
+    return recorded
 
 
 def _open(policy: LoadedPolicy) -> tuple[Any, str | None]:
@@ -148,61 +183,6 @@ def _metadata(env: Any) -> Mapping[str, Any]:
     """Return an environment's metadata, which a third-party one may lack."""
     found: Mapping[str, Any] = getattr(env, "metadata", None) or {}
     return found
-
-
-class _Camera:
-    """Renders every n-th step, scaled, until the film is long enough or rendering fails."""
-
-    def __init__(self, env: Any, frame_skip: int, view: View, reason: str | None) -> None:
-        self._env = env
-        self._size = view.size
-        self._step_fps = float(_metadata(env).get("render_fps") or DEFAULT_FPS) / frame_skip
-        self._stride = max(1, round(self._step_fps / view.fps))
-        self._fps = self._step_fps / self._stride
-        self._most = max(1, round(view.seconds * self._fps))
-        self._reason = reason
-        self._frames: list[Frame] = []
-        self._observations: list[NDArray[np.float64]] = []
-        self._actions: list[NDArray[np.float64]] = []
-        self._left_out = (0, 0)
-        self._first: tuple[Any, Any] = (None, None)  # first observation and action
-
-    def look(self, step: Step) -> None:
-        if step.action is not None:
-            if not self._observations:
-                self._first = (step.observation, step.action)
-            observation = _numbers(step.observation, self._first[0])
-            action = _numbers(step.action, self._first[1])
-            self._observations.append(observation[:MOST_LINES].copy())
-            self._actions.append(action[:MOST_LINES].copy())
-            self._left_out = (
-                max(0, len(observation) - MOST_LINES),
-                max(0, len(action) - MOST_LINES),
-            )
-        due = step.action is None or step.index % self._stride == 0
-        if self._reason is not None or not due or len(self._frames) >= self._most:
-            return
-        with _quiet():
-            try:
-                self._frames.append(scaled(self._env.render(), self._size))
-            except Exception as error:  # of any kind: the episode continues
-                self._reason = _explain(error)
-                self._frames.clear()
-
-    def recording(self, seed: int, episode: int, total: float, length: int) -> Recording:
-        return Recording(
-            seed=seed,
-            episode=episode,
-            total=total,
-            length=length,
-            observations=np.stack(self._observations),
-            actions=np.stack(self._actions),
-            left_out=self._left_out,
-            frames=self._frames,
-            fps=self._fps,
-            step_fps=self._step_fps,
-            reason=self._reason,
-        )
 
 
 def scaled(picture: Any, size: int) -> Frame:
