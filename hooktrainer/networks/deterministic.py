@@ -47,10 +47,7 @@ class DeterministicPolicy(Head):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``"action"``, with gradient, and return ``tensordict``."""
-        out, _, states = self._outputs(self.inputs(tensordict), steps=True)
-        for key, state in states.items():
-            tensordict.set(key, state)
-        return tensordict.set("action", self.box(out))
+        return tensordict.set("action", self.box(self._read(tensordict)[0]))
 
     def evaluate(self, *inputs: Tensor, features: Tensor | None = None) -> Tensor:
         """The action ``[*batch, *shape]``, with gradient; arguments as for `QNetwork.evaluate`."""

@@ -112,6 +112,13 @@ class Head(Actor):
         seen, states = through(self.trunk, seen, features, self._rest, steps)
         return self.network(*arguments(seen, self._infer.joins)), mask, states
 
+    def _read(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor | None]:
+        """The network's output and the mask for ``tensordict``, which gets the hidden states."""
+        out, mask, states = self._outputs(self.inputs(tensordict), steps=True)
+        for key, state in states.items():
+            tensordict.set(key, state)
+        return out, mask
+
     def _inferred(self, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor | None, States]:
         """The network's output without gradient, the mask, and the next hidden states."""
         seen, mask = self._split(inputs)

@@ -183,7 +183,7 @@ def _takes_no_mask(distribution: ActionDistribution) -> bool:
     return distribution.parameter_features > 0 and not distribution.mask_size
 
 
-# -- Policies over vectors of continuous actions.
+# -- Policies for the usual action spaces.
 
 
 class DiagonalGaussianPolicy(Policy):
@@ -196,22 +196,13 @@ class DiagonalGaussianPolicy(Policy):
         network: Maps an observation to the mean, ``[*batch, features]``.
         action_features: Size of the action's last dimension.
         log_std: Logarithm of the initial standard deviation.
-        in_keys: Entries the network reads.
-        out_keys: Entries the policy writes.
-        trunk: As for `Policy`.
+        **options: ``in_keys``, ``out_keys`` and ``trunk``, as for `Policy`.
     """
 
     def __init__(
-        self,
-        network: nn.Module,
-        action_features: int,
-        log_std: float = 0.0,
-        in_keys: Sequence[NestedKey] = ("observation",),
-        out_keys: Sequence[str] = ("action", "action_log_prob"),
-        trunk: nn.Module | None = None,
+        self, network: nn.Module, action_features: int, log_std: float = 0.0, **options: Any
     ) -> None:
-        distribution = DiagonalGaussian((action_features,), log_std)
-        super().__init__(network, distribution, in_keys, out_keys, trunk=trunk)
+        super().__init__(network, DiagonalGaussian((action_features,), log_std), **options)
 
 
 class TanhGaussianPolicy(Policy):
@@ -224,7 +215,7 @@ class TanhGaussianPolicy(Policy):
         high: Greatest action, likewise.
         in_keys: Entries the network reads.
         out_keys: Entries the policy writes.
-        trunk: As for `Policy`.
+        **options: ``trunk``, as for `Policy`.
     """
 
     distribution: SquashedGaussian
@@ -237,19 +228,15 @@ class TanhGaussianPolicy(Policy):
         high: Bound = 1.0,
         in_keys: Sequence[NestedKey] = ("observation",),
         out_keys: Sequence[str] = ("action",),
-        trunk: nn.Module | None = None,
+        **options: Any,
     ) -> None:
         shape = (action_features,) if isinstance(action_features, int) else action_features
-        squashed = SquashedGaussian(shape, low, high)
-        super().__init__(network, squashed, in_keys, out_keys, trunk=trunk)
+        super().__init__(network, SquashedGaussian(shape, low, high), in_keys, out_keys, **options)
 
     @property
     def box(self) -> Box:
         """The bounds of the action."""
         return self.distribution.box
-
-
-# -- Policy over one discrete action.
 
 
 class CategoricalPolicy(Policy):
@@ -261,9 +248,7 @@ class CategoricalPolicy(Policy):
     Args:
         network: Maps an observation to ``[*batch, n]`` logits.
         in_keys: Entries the network reads.
-        out_keys: Entries the policy writes.
-        action_mask_key: As for `Policy`.
-        trunk: As for `Policy`.
+        **options: ``out_keys``, ``action_mask_key`` and ``trunk``, as for `Policy`.
 
     Examples:
         >>> CategoricalPolicy(mlp(4, 2)).act(torch.zeros(3, 4))["action"].shape
@@ -274,8 +259,6 @@ class CategoricalPolicy(Policy):
         self,
         network: nn.Module,
         in_keys: Sequence[NestedKey] = ("observation",),
-        out_keys: Sequence[str] = ("action", "action_log_prob"),
-        action_mask_key: NestedKey | None = None,
-        trunk: nn.Module | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(network, Categorical(), in_keys, out_keys, action_mask_key, trunk)
+        super().__init__(network, Categorical(), in_keys, **options)

@@ -51,10 +51,7 @@ class QNetwork(Head):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the three entries, with gradient, and return ``tensordict``."""
-        value, mask, states = self._outputs(self.inputs(tensordict), steps=True)
-        for key, state in states.items():
-            tensordict.set(key, state)
-        action_value = value if mask is None else forbid(value, mask)
+        action_value = _masked(*self._read(tensordict))
         chosen, action = action_value.max(-1, keepdim=True)
         tensordict.set("action_value", action_value)
         tensordict.set("action", action.squeeze(-1))
@@ -67,8 +64,7 @@ class QNetwork(Head):
             *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
             features: The trunk's output for them, if it is known.
         """
-        value, mask, _ = self._outputs(inputs, features)
-        return value if mask is None else forbid(value, mask)
+        return _masked(*self._outputs(inputs, features)[:2])
 
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
         """The greedy action ``[*batch]`` and the next hidden states, as fast as possible."""
@@ -82,7 +78,11 @@ class QNetwork(Head):
     def values_and_states(self, *inputs: Tensor) -> tuple[Tensor, States]:
         """The result of `infer`, and the next hidden states by key."""
         value, mask, states = self._inferred(inputs)
-        return (value if mask is None else forbid(value, mask)), states
+        return _masked(value, mask), states
+
+
+def _masked(value: Tensor, mask: Tensor | None) -> Tensor:
+    return value if mask is None else forbid(value, mask)
 
 
 class EpsilonGreedy(Annealed):
