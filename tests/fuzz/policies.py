@@ -23,7 +23,7 @@ from hooktrainer.errors import CheckpointError, ConfigError
 from hooktrainer.loop.cadence import Progress
 from hooktrainer.networks import AgentsPolicy, CategoricalPolicy, mlp
 from hooktrainer.policies import load_policy
-from hooktrainer.policies.calls import ALLOWED, DTYPES, operator_named
+from hooktrainer.policies.calls import ALLOWED, DTYPES, RANDOM, operator_named
 from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.store.manifest import seal
 
@@ -101,10 +101,7 @@ def _spoil_weights(data: bytes, rng: random.Random) -> bytes:
     else:
         program = json.loads(header["__metadata__"]["program"])
         sampling = program["sampling"]
-        if rng.random() < 0.3:
-            spoiled = mutate_tree({"draws": sampling["draws"]}, rng)
-            program["sampling"] = {**sampling, **(spoiled if isinstance(spoiled, dict) else {})}
-        elif rng.random() < 0.5:
+        if rng.random() < 0.5:
             program["sampling"] = spoil_program(sampling, rng)
         else:
             program = spoil_program(program, rng)
@@ -164,10 +161,10 @@ def _names(program: Tree) -> list[str]:
 
 
 def _overloads() -> Iterator[str]:
-    for name in sorted(ALLOWED):
+    for name in sorted(ALLOWED | RANDOM):
         for overload in getattr(torch.ops.aten, name).overloads():
             with suppress(CheckpointError):
-                operator_named(f"aten.{name}.{overload}")
+                operator_named(f"aten.{name}.{overload}", random=True)
                 yield f"aten.{name}.{overload}"
 
 
@@ -257,12 +254,11 @@ def _whole(rng: random.Random) -> Any:
 
 def _whole_observation(interface: Any) -> Any:
     """An observation of a single environment, by agent where there are several; or ``None``."""
-    groups = getattr(interface, "groups", None)
-    if groups is None:
-        return _observation(interface.observations)
+    if not interface.agents:
+        return _observation(interface.inputs)
     seen: Tree = {}
-    for group in groups:
-        own = _observation([e.part for e in interface.entries if e.group == group.name])
+    for group in interface.groups:
+        own = _observation([one for one in interface.inputs if one.group == group.name])
         if own is None or len(group.agents) > 99:
             return None
         seen |= dict.fromkeys(group.agents, own)

@@ -152,13 +152,6 @@ def test_a_joint_distribution_is_its_parts():
     assert sample["action"].dtype == torch.int64
 
 
-def test_a_joint_mask_is_the_masks_side_by_side():
-    joint = distribution_for(spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(-1, 1, (1,))))
-    masked = joint.masked(torch.zeros(1, 3), torch.tensor([[False, True]]))
-    actions = [joint.sample(masked, ["action"], False)["action"][0, 0] for _ in range(20)]
-    assert {float(action) for action in actions} == {1.0}
-
-
 @pytest.mark.parametrize(
     ("space", "kwargs", "message"),
     [

@@ -136,15 +136,6 @@ def test_the_values_of_a_grid_are_categories_each_a_plane():
     assert NetworkFactory(spaces.Dict(grid=space)).has_images
 
 
-def test_discrete_values_are_one_hot_and_many_are_embedded():
-    encoder = ObservationEncoder(spaces.MultiDiscrete([3, 2]))
-    hot = encoder(torch.tensor([[2, 0]]))
-    assert hot.tolist() == [[0, 0, 1, 1, 0]]
-    many = ObservationEncoder(spaces.Discrete(500))
-    assert many.out_features == 32
-    assert many(torch.tensor([499])).shape == (1, 32)
-
-
 def test_networks_of_one_factory_share_their_statistics_and_nothing_else():
     space = spaces.Dict(a=spaces.Box(-9, 9, (2,)), b=spaces.Discrete(2))
     factory = NetworkFactory(space, (8,), normalize=True)

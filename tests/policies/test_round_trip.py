@@ -24,7 +24,6 @@ from torchrl.modules import (
     GRUModule,
     LSTMModule,
     NormalParamExtractor,
-    OneHotCategorical,
     ProbabilisticActor,
     TanhNormal,
 )
@@ -37,11 +36,9 @@ from hooktrainer.networks import (
     DeterministicPolicy,
     DiagonalGaussianPolicy,
     EpsilonGreedy,
-    NetworkFactory,
     Policy,
     QNetwork,
     RunningNorm,
-    StateDependentExploration,
     StateDependentGaussian,
     TanhGaussianPolicy,
     distribution_for,
@@ -196,24 +193,6 @@ def test_discrete_spaces_that_do_not_begin_at_zero(reload):
     assert isinstance(loaded(2), np.integer)
 
 
-GRID = spaces.MultiDiscrete(np.broadcast_to([11, 70], (5, 5, 2)), dtype=np.uint8)
-
-
-def grid_env() -> gym.Env:
-    return Toy(GRID)
-
-
-def test_a_grid_of_categories_is_read_as_it_was(reload):
-    policy = CategoricalPolicy(NetworkFactory(GRID).network(3))
-    nn.init.normal_(policy.network.network[-1].weight)  # so that it does not always do the same
-    loaded = reload(policy, grid_env)
-    grids = np.random.default_rng(0).integers(0, 11, (32, 5, 5, 2), np.uint8)
-    actions = loaded(grids)
-    assert actions.tolist() == act(policy, torch.from_numpy(grids)).tolist()
-    assert len(set(actions.tolist())) > 1
-    assert loaded(grids[0]) == actions[0]
-
-
 def test_one_hot_actions_become_indices(reload):
     network = nn.Linear(4, 3)
     loaded = reload(network, Toy, categorical_actions=False)
@@ -335,20 +314,6 @@ def test_a_loaded_policy_draws_from_the_distribution_of_the_one_in_training(kind
     assert not np.array_equal(drawn[:2000], drawn[2000:])
 
 
-@pytest.mark.parametrize("distribution", [OneHotCategorical, torch.distributions.OneHotCategorical])
-def test_one_hot_actions_are_drawn_as_indices(distribution, reload):
-    policy = drawn_from(distribution)
-    loaded = reload(policy, Toy, deterministic=False, seed=1, categorical_actions=False)
-    row = torch.randn(4)
-    drawn = np.bincount(loaded(row.expand(4000, 4).numpy()), minlength=3) / 4000
-    with torch.no_grad(), set_interaction_type(InteractionType.DETERMINISTIC):
-        logits = policy(TensorDict(observation=row[None], batch_size=1))["logits"]
-    chances = torch.softmax(logits[0], -1).numpy()
-    np.testing.assert_allclose(drawn, chances, atol=0.03)
-    best = reload(policy, Toy, categorical_actions=False)
-    assert best(row.numpy()) == chances.argmax()
-
-
 def test_the_same_seed_draws_the_same_actions(reload):
     policy, observation = CategoricalPolicy(mlp(4, 3, (8,))), np.zeros((50, 4), "float32")
     loaded = reload(policy, Toy, deterministic=False, seed=5)
@@ -402,25 +367,6 @@ def test_what_goes_on_is_not_taken_for_what_begins(reload):
     loaded = reload(Since(), box_env)
     first, second = (loaded(np.ones(4, "float32")) for _ in range(2))
     np.testing.assert_allclose([first[0], second[0]], [0.1, 0.2], rtol=1e-6)
-
-
-def test_noise_that_is_held_is_held_by_the_saved_policy(reload):
-    explores = StateDependentExploration(state_dependent(), 2)
-    loaded = reload(explores, box_env, deterministic=False, seed=0)
-    observation = np.ones(4, "float32")
-    first, second, third = (loaded(observation) for _ in range(3))
-    assert np.array_equal(first, second)
-    assert not np.array_equal(second, third)
-    loaded.reset()
-    assert not np.array_equal(loaded(observation), third)
-    best = reload(explores, box_env)(observation)
-    np.testing.assert_allclose(
-        best,
-        explores.policy.distribution.sample(
-            explores.policy.evaluate(torch.ones(1, 4)), ["action"], deterministic=True
-        )["action"][0],
-        rtol=1e-5,
-    )
 
 
 class Counting(nn.Module):

@@ -207,17 +207,6 @@ def test_they_play_vmas_as_it_is_collected(continuous, save):
     assert play_episodes(load_policy(path), 4, 2)[1].return_ == saved.evaluation.returns[1]
 
 
-def test_groups_of_the_callers_are_kept(save):
-    groups = {"one": ["cat_1"], "rest": ["cat_0"], "dog": ["dog_0"]}
-    policy = AgentsPolicy(
-        {name: CategoricalPolicy(mlp(2, 4), [(name, "observation")]) for name in ("one", "rest")}
-        | {"dog": DiagonalGaussianPolicy(mlp(2, 1), 1, in_keys=[("dog", "observation")])}
-    )
-    loaded = load_policy(save(policy, Leaving, groups=groups), trust=True)
-    assert [group.name for group in loaded.interface.groups] == ["one", "rest", "dog"]
-    assert len(play_episodes(loaded, episodes=2)) == 2
-
-
 class Seeing(nn.Module):
     """Each agent sees what it observes, and the state of the whole."""
 
@@ -279,29 +268,6 @@ def test_what_does_not_fit_is_named(seen, problem, save):
     loaded = load_policy(save(pets(), Leaving), trust=True)
     with pytest.raises(ConfigError, match=problem):
         loaded(seen)
-
-
-def test_a_missing_mask_names_the_agent(save):
-    loaded = load_policy(save(pets(masked=True), partial(Leaving, masks="info")), trust=True)
-    with pytest.raises(ConfigError, match="needs the keyword action_mask of cat_1"):
-        loaded({"cat_1": np.zeros(2)})
-    loaded = load_policy(
-        save(pets(masked=True), partial(Leaving, masks="observation"), 10), trust=True
-    )
-    with pytest.raises(ConfigError, match="observation of cat_1 lacks 'observation'"):
-        loaded({"cat_1": {"action_mask": np.ones(4)}})
-
-
-def test_policies_of_another_environment_are_refused(save):
-    class Fish(Leaving):
-        possible_agents = ("fish_0",)
-
-        def action_space(self, agent):
-            return Leaving().action_space("dog_0")
-
-    loaded = load_policy(save(pets(), Leaving), trust=True)
-    with pytest.raises(ConfigError, match="know no agent 'fish_0'"):
-        play_episodes(loaded, env=Fish())
 
 
 def test_actions_of_another_shape_are_refused_when_they_are_saved(save):

@@ -46,11 +46,6 @@ def test_a_run_that_ends_early_has_as_many_evenly_spaced(end):
     assert taken < 60
 
 
-def test_a_run_of_few_batches_has_one_a_batch():
-    assert train(6, 100, 3, 1)[0] == [0, 1, 2, 3]
-    assert train(10, 512, 512, 128)[0] == [0, 128, 256, 384, 512]
-
-
 def test_when_it_is_due_depends_on_the_counters_alone():
     for frames in range(1, 2_000, 7):
         fresh, used = SpreadCadence(6, 100_000), SpreadCadence(6, 100_000)

@@ -83,17 +83,6 @@ def test_following_a_run_shows_what_is_saved_until_it_ends(make_run, call, monke
     assert out.count("1,000") == 1  # the table, once
 
 
-def test_render_films_one_policy(make_run, call, tmp_path):
-    run = make_run()
-    code, _, err = call(
-        "render", f"{run.path}@0", "-o", tmp_path / "film.webp", "--size", 120, "--episodes", 2
-    )
-    assert code == 0
-    with Image.open(tmp_path / "film.webp") as film:
-        assert film.size == (120, 110)  # 120 by 80, and the caption
-    assert err.startswith(f"wrote {tmp_path / 'film.webp'} (")
-
-
 def test_render_films_all_side_by_side(make_run, call, tmp_path):
     run = make_run()
     file = tmp_path / "film.gif"

@@ -68,15 +68,6 @@ def test_the_facts_are_on_the_page(page):
     assert "<b>" not in html.unescape(re.sub(r"<[^>]+>", "", page)).replace("<b>", "", 1)
 
 
-@pytest.mark.parametrize("evaluations", [1, 2])
-def test_the_caption_mentions_a_deviation_only_if_it_is_drawn(evaluations, make_run, tmp_path):
-    run = make_run()
-    rows = [f"{f},eval/return,{f}\n{f},eval/return_std,2\n" for f in (100, 1000)]
-    run.metrics.write_text(f"step,name,value\n{''.join(rows[:evaluations])}")
-    page = make_gallery(run, tmp_path / "page.html", episodes=1, view=SMALL).file.read_text()
-    assert ("shaded" in page) == ('class="band' in page) == (evaluations == 2)
-
-
 def test_curves_replace_missing_pictures(make_run, tmp_path):
     run = make_run(env=Silent, policies={0: (1.0, 2.5, 0.0)})
     made = make_gallery(run, tmp_path / "page.html", episodes=1, trust=True)

@@ -21,11 +21,6 @@ ALONE = RowRecipe("b", ("script", "--x", "1 2"), together=False)
 PREPARED = RowRecipe("c", ("iql",), prepare=("collect", "--dataset", "data"))
 
 
-def test_a_seed_is_trained_as_the_row_was():
-    assert TOGETHER.of_seed(3) == ["ppo", "--env", "CartPole-v1", "--seeds", "3-3"]
-    assert ALONE.of_seed(3) == ["script", "--x", "1 2", "--seed", "3"]
-
-
 @pytest.mark.parametrize(
     ("recipe", "command"),
     [
