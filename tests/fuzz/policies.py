@@ -23,7 +23,9 @@ from hooktrainer.errors import CheckpointError, ConfigError
 from hooktrainer.loop.cadence import Progress
 from hooktrainer.networks import AgentsPolicy, CategoricalPolicy, mlp
 from hooktrainer.policies import load_policy
+from hooktrainer.policies.actions import JointAction
 from hooktrainer.policies.calls import ALLOWED, DTYPES, RANDOM, operator_named
+from hooktrainer.policies.policy_files import decode_data
 from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.store.manifest import seal
 
@@ -303,6 +305,8 @@ def _open(place: Path) -> Any:
 
 def targets() -> list[Target]:
     """The targets here."""
+    with suppress(TypeError):  # its annotations are evaluated once, which is no part of a case
+        decode_data(JointAction, {})
     errors = (ConfigError, CheckpointError)
     return [
         Target("policy", _policy, _spoil, _open, errors, memory=5 << 28),
