@@ -85,8 +85,13 @@ def unflatten(skeleton: Json, tensors: Mapping[str, torch.Tensor]) -> Any:
 
 def blank(specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
     """Tensors of zeros, to try out a skeleton: the system gives no memory for them until used."""
-    zeros = {name: torch.from_numpy(np.zeros(s.nbytes, np.uint8)) for name, s in specs.items()}
-    return {name: zeros[name].view(s.dtype).reshape(s.shape) for name, s in specs.items()}
+    return {
+        # An empty array has strides of 0, which cannot be viewed.
+        name: torch.from_numpy(np.zeros(spec.nbytes, np.uint8)).view(spec.dtype).reshape(spec.shape)
+        if spec.nbytes
+        else torch.empty(spec.shape, dtype=spec.dtype)
+        for name, spec in specs.items()
+    }
 
 
 def join(path: str, key: Any) -> str:

@@ -19,7 +19,6 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -66,9 +65,8 @@ class TorchFile:
                     raise MalformedError("it has no data.pkl, or one of more bytes than can be")
                 self._data = {n[5:]: r for n, r in self._records.items() if n.startswith("data/")}
                 self._pickle = self._read(pickle).tobytes()
-                self.content: Any = read_tree(
-                    self._pickle, {n: r[1] for n, r in self._data.items()}
-                )
+                sizes = {name: record[1] for name, record in self._data.items()}
+                self.content: Any = _Machine(self._pickle, sizes).load()
         except BaseException:
             self._file.close()
             raise
@@ -137,12 +135,7 @@ class TorchFile:
     def __enter__(self) -> TorchFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._file.close()
 
 
@@ -236,11 +229,6 @@ class _Storage(NamedTuple):
     nbytes: int
 
 
-def read_tree(data: bytes, records: Mapping[str, int]) -> Any:
-    """Return the tree of a pickle."""
-    return _Machine(data, records).load()
-
-
 class _Instructions(dict[int, Callable[[Any], None]]):
     """Handlers by instruction byte."""
 
@@ -291,18 +279,12 @@ class _Machine(pickle._Unpickler):
             raise MalformedError("it holds more than plain data and tensors")
         set_attributes(self.stack[-1], state)
 
-    def load_newobj(self) -> None:
-        kind = self.stack[-2]
-        called = ".".join(kind) if type(kind) is _Global else "an object"
-        raise MalformedError(f"it holds more than plain data and tensors: {one_line(called)}")
-
     dispatch: ClassVar[Any] = _Instructions(
         {
             getattr(pickle, name)[0]: pickle._Unpickler.dispatch[getattr(pickle, name)[0]]
             for name in _INSTRUCTIONS
         }
         | {pickle.REDUCE[0]: load_reduce, pickle.BUILD[0]: load_build}
-        | {pickle.NEWOBJ[0]: load_newobj}
     )
 
 
@@ -351,31 +333,15 @@ def _tensor(
 
 
 def _tensor_v2(
-    storage: Any,
-    offset: int,
-    shape: tuple[int, ...],
-    stride: tuple[int, ...],
-    requires_grad: bool,
-    hooks: Any,
-    metadata: Any = None,
+    storage: Any, offset: int, shape: Any, stride: Any, grad: bool, hooks: Any, metadata: Any = None
 ) -> StoredTensor:
-    return _tensor(storage, offset, shape, stride, requires_grad, hooks, None, metadata)
+    return _tensor(storage, offset, shape, stride, grad, hooks, None, metadata)
 
 
 def _parameter(data: Any, requires_grad: bool, hooks: Any) -> StoredTensor:
     if type(data) is not StoredTensor or hooks:
         raise MalformedError("it holds a parameter of an unknown kind")
     return data._replace(requires_grad=requires_grad is True, parameter=True)
-
-
-def _ordered_dict(pairs: Any = ()) -> OrderedDict[Any, Any]:
-    return OrderedDict((key, value) for key, value in pairs)
-
-
-def _counter(counts: dict[Any, int]) -> Counter[Any]:
-    if type(counts) is not dict or not all(type(n) is int for n in counts.values()):
-        raise MalformedError("it holds a Counter of what is not numbers")
-    return Counter(counts)
 
 
 def _bytes(text: str = "", codec: str = "latin1") -> bytes:
@@ -388,35 +354,15 @@ def _bytearray(data: bytes | str = b"", codec: str = "latin-1") -> bytearray:
     return bytearray(data if type(data) is bytes else _bytes(data, codec))  # type: ignore[arg-type]
 
 
-def _size(sizes: tuple[int, ...]) -> torch.Size:
-    check_shape(sizes)
-    return torch.Size(sizes)
-
-
-def _device(name: str, index: int | None = None) -> torch.device:
-    if type(name) is not str or type(index) not in (int, type(None)):
-        raise MalformedError("it holds no name of a device")
-    return torch.device(name) if index is None else torch.device(name, index)
-
-
-def _set(items: list[Any]) -> set[Any]:
-    if type(items) is not list:
-        raise MalformedError("it holds a set of what is not a list")
-    return set(items)
-
-
-def _complex(real: float, imag: float) -> complex:
-    return complex(float(real), float(imag))
-
-
+# None of these takes more memory than its arguments have, or calls them.
 _BUILDERS: dict[Any, Callable[..., Any]] = {
     _Global("torch._utils", "_rebuild_tensor_v2"): _tensor_v2,
     _Global("torch._utils", "_rebuild_tensor_v3"): _tensor,
     _Global("torch._utils", "_rebuild_parameter"): _parameter,
-    _Global("collections", "OrderedDict"): _ordered_dict,
-    _Global("collections", "Counter"): _counter,
-    _Global("torch", "Size"): _size,
-    _Global("torch", "device"): _device,
+    _Global("collections", "OrderedDict"): OrderedDict,
+    _Global("collections", "Counter"): Counter,
+    _Global("torch", "Size"): torch.Size,
+    _Global("torch", "device"): torch.device,
     _Global("_codecs", "encode"): _bytes,
     **{
         _Global(module, name): build
@@ -424,8 +370,8 @@ _BUILDERS: dict[Any, Callable[..., Any]] = {
         for name, build in (
             ("bytes", _bytes),
             ("bytearray", _bytearray),
-            ("set", _set),
-            ("complex", _complex),
+            ("set", set),
+            ("complex", complex),
         )
     },
 }
