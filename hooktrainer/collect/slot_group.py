@@ -25,6 +25,8 @@ from .restore import NOT_ASKED, Restore, dumps, infos_of, loads
 from .spaces import Array
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
+Axes = Mapping[str, int]
+"""For each array of an environment's state, by attribute, the dimension over sub-environments."""
 _RESTORE = Restore("state", "each sub-environment's part of the state arrays")
 _STEPS = 8
 
@@ -35,24 +37,17 @@ class SlotGroup(EnvGroup):
     Args:
         env: The environment.
         one: The same environment with a single sub-environment.
-        axes: For each array of its state the dimension over sub-environments; see `slot_axes`.
-        make: Builds it with so many sub-environments.
+        axes: As `slot_axes` found them.
         options: What all groups are told.
     """
 
     kind = "slots of one vectorised environment"
 
-    def __init__(
-        self,
-        env: VectorEnv,
-        one: VectorEnv,
-        axes: dict[str, int],
-        make: Callable[[int], VectorEnv],
-        options: GroupOptions,
-    ) -> None:
+    def __init__(self, env: VectorEnv, one: VectorEnv, axes: Axes, options: GroupOptions) -> None:
+        restore = _RESTORE if options.restore_episodes else NOT_ASKED
         super().__init__(
             [str(env)] * env.num_envs,
-            [_RESTORE if options.restore_episodes else NOT_ASKED] * env.num_envs,
+            [restore] * env.num_envs,
             options,
             env.single_observation_space,
             env.single_action_space,
@@ -60,9 +55,6 @@ class SlotGroup(EnvGroup):
         self._env = env
         self._one = one
         self._axes = axes
-        self._make = make
-        self._options = options
-        self._slots = _Slots(axes)
         self._frame_skip = options.frame_skip
 
     def first_info(self) -> dict[str, Any]:
@@ -100,7 +92,14 @@ class SlotGroup(EnvGroup):
     def snapshots(self) -> list[str | None]:
         """The state of each sub-environment."""
         return [
-            self._slots.read(self._env, i) if restore.method == "state" else None
+            dumps(
+                {
+                    name: array[place].copy()
+                    for name, array, place in _slot(self._env, self._axes, i)
+                }
+            )
+            if restore.method == "state"
+            else None
             for i, restore in enumerate(self.restores)
         ]
 
@@ -115,7 +114,9 @@ class SlotGroup(EnvGroup):
         self.episodes = list(episodes)
         for i, text in enumerate(snapshots):
             if text is not None:
-                self._slots.write(self._env, i, text)
+                saved = loads(text)
+                for name, array, place in _slot(self._env, self._axes, i):
+                    array[place] = saved[name]
         return []
 
     def _holders(self) -> Sequence[Any]:
@@ -126,36 +127,14 @@ class SlotGroup(EnvGroup):
         self._env.close()
         self._one.close()
 
-    def like(self, other: EnvGroup) -> bool:
-        """Whether another group steps the same environment, maybe with other slots."""
-        return (
-            isinstance(other, SlotGroup)
-            and (other._axes, other._frame_skip, other.info_keys)
-            == (self._axes, self._frame_skip, self.info_keys)
-            and self._one.spec is not None
-            and self._one.spec == other._one.spec
-        )
-
-    def _move(self, env: VectorEnv, first: int) -> None:
-        """Have the slots be some of a larger environment's, from ``first`` on."""
-        before: Any = self._env
-        there: Any = _Part(env, self._axes, first, self.num_envs)
-        for name in self._axes:
-            if isinstance(getattr(before, name, None), np.ndarray):  # it has been reset
-                getattr(there, name)[...] = getattr(before, name)
-        self._env = there
-        before.close()
-
     def _begin(self, i: int, episode: int, row: Row) -> None:
         self.episodes[i] = episode
-        observation, info = self._one.reset(
-            seed=self.seeds(i, episode), options=self._reset_options
-        )
+        seed = self.seeds(i, episode)
+        observation, info = self._one.reset(seed=seed, options=self._reset_options)
         self._layout.check(observation, info, self.names[i], 1)
-        self._slots.copy(self._one, 0, self._env, i)
-        for leaf, value in zip(
-            row.observation, self._layout.values(observation, info), strict=True
-        ):
+        _copy(self._axes, self._one, 0, self._env, i)
+        values = self._layout.values(observation, info)
+        for leaf, value in zip(row.observation, values, strict=True):
             leaf[i] = value[0]
 
     def _finals(self, done: Array, observation: Any, info: dict[str, Any]) -> list[Finished]:
@@ -187,78 +166,19 @@ class SlotGroup(EnvGroup):
         return finished
 
 
-class JoinedSlots(SlotGroup):
-    """The slots of several groups as those of one environment, which steps them all at once.
-
-    The groups still begin the episodes, each its own, and are asked for their state.
-
-    Args:
-        groups: Such as are `like` each other; from now on their slots are here.
-    """
-
-    def __init__(self, groups: Sequence[SlotGroup]) -> None:
-        one = groups[0]
-        env = one._make(sum(group.num_envs for group in groups))
-        env.reset(seed=0)  # makes the arrays
-        super().__init__(env, one._one, one._axes, one._make, one._options)
-        self.bind(one._layout, one._format)
-        self._owners: list[tuple[SlotGroup, int]] = []
-        for group in groups:
-            group._move(env, len(self._owners))
-            self._owners += [(group, i) for i in range(group.num_envs)]
-
-    def _begin(self, i: int, episode: int, row: Row) -> None:
-        group, own = self._owners[i]
-        part = row.part(slice(i - own, i - own + group.num_envs))
-        group._begin(own, group.episodes[own] + 1, part)
+def _slot(env: VectorEnv, axes: Axes, i: int) -> Iterator[tuple[str, Array, Any]]:
+    """The arrays of a state by name, and where in them a sub-environment is."""
+    for name, axis in axes.items():
+        yield name, getattr(env, name), (*(slice(None),) * axis, i)
 
 
-class _Part:
-    """Some slots of an environment, as if they were all that it has."""
-
-    def __init__(self, env: VectorEnv, axes: dict[str, int], first: int, number: int) -> None:
-        slots = slice(first, first + number)
-        self._env = env
-        self._places = {name: (*(slice(None),) * axis, slots) for name, axis in axes.items()}
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in self._places:
-            raise AttributeError(name)
-        return getattr(self._env, name)[self._places[name]]
-
-    def reset(self, seed: int | None = None) -> None:
-        """Do nothing: the arrays are made, and every slot is written by whoever has it."""
-
-    def close(self) -> None:
-        """Do nothing: the others go on."""
+def _copy(axes: Axes, source: VectorEnv, i: int, target: VectorEnv, j: int) -> None:
+    slots = zip(_slot(source, axes, i), _slot(target, axes, j), strict=True)
+    for (_, here, place), (_, there, other) in slots:
+        there[other] = here[place]
 
 
-class _Slots:
-    """Reads, writes and copies the part of one sub-environment in every array of the state."""
-
-    def __init__(self, axes: dict[str, int]) -> None:
-        self._before = {name: (slice(None),) * axis for name, axis in axes.items()}
-
-    def copy(self, source: VectorEnv, i: int, target: VectorEnv, j: int) -> None:
-        for name, before in self._before.items():
-            there, here = (*before, j), (*before, i)
-            getattr(target, name)[there] = getattr(source, name)[here]
-
-    def read(self, env: VectorEnv, i: int) -> str:
-        parts = {}
-        for name, before in self._before.items():
-            place = (*before, i)
-            parts[name] = getattr(env, name)[place].copy()
-        return dumps(parts)
-
-    def write(self, env: VectorEnv, i: int, text: str) -> None:
-        saved = loads(text)
-        for name, before in self._before.items():
-            place = (*before, i)
-            getattr(env, name)[place] = saved[name]
-
-
-def slot_axes(make: Callable[[int], VectorEnv]) -> dict[str, int] | None:
+def slot_axes(make: Callable[[int], VectorEnv]) -> Axes | None:
     """The state arrays of a vectorised environment and their dimensions over sub-environments.
 
     Args:
@@ -283,9 +203,7 @@ def slot_axes(make: Callable[[int], VectorEnv]) -> dict[str, int] | None:
             if said_autoreset_mode(two) is AutoresetMode.SAME_STEP:
                 return None  # the final observation is not where it is looked for
             axes = _find_axes(two, three)
-            if axes and _independent(axes, build):
-                return axes
-            return None
+            return axes if axes and _independent(axes, build) else None
     except (AttributeError, TypeError, ValueError, IndexError):
         return None  # not an environment of this kind: lists of objects, arrays of another library
     finally:
@@ -293,7 +211,7 @@ def slot_axes(make: Callable[[int], VectorEnv]) -> dict[str, int] | None:
             env.close()
 
 
-def _find_axes(two: VectorEnv, three: VectorEnv) -> dict[str, int] | None:
+def _find_axes(two: VectorEnv, three: VectorEnv) -> Axes | None:
     for env in (two, three):  # some arrays change type or appear with the first step
         env.action_space.seed(0)
         env.step(env.action_space.sample())
@@ -309,29 +227,28 @@ def _find_axes(two: VectorEnv, three: VectorEnv) -> dict[str, int] | None:
             if sizes.count((2, 3)) != 1:
                 return None
             axes[name] = sizes.index((2, 3))
-        elif name == "num_envs" or isinstance(value, gym.Space | EnvSpec | np.random.Generator):
+        elif name in ("num_envs", "_np_random_seed"):
             continue
-        elif name != "_np_random_seed" and value != other:
+        elif not isinstance(value, gym.Space | EnvSpec | np.random.Generator) and value != other:
             return None
     return axes
 
 
-def _independent(axes: dict[str, int], build: Callable[[int, int], VectorEnv]) -> bool:
+def _independent(axes: Axes, build: Callable[[int, int], VectorEnv]) -> bool:
     """Whether a slot that is replaced goes on as its source does, and the others as before."""
-    slots = _Slots(axes)
     one, three, twin = build(1, 1), build(3, 2), build(3, 2)
     three.action_space.seed(0)
     warm_up = three.action_space.sample()
     three.step(warm_up)
     twin.step(warm_up)
-    slots.copy(one, 0, three, 1)
+    _copy(axes, one, 0, three, 1)
     random_state = three.np_random.bit_generator.state
     for _ in range(_STEPS):
         action = three.action_space.sample()
         mixed, alone, untouched = three.step(action), one.step(action[1:2]), twin.step(action)
         for got, source, others in zip(mixed[:4], alone[:4], untouched[:4], strict=True):
-            for i, expected in enumerate((others, source, others)):
-                if not _equal(got, i, expected, 0 if i == 1 else i):
+            for i, (expected, place) in enumerate(((others, 0), (source, 0), (others, 2))):
+                if not _equal(got, i, expected, place):
                     return False
         if (mixed[2] | mixed[3] | untouched[2] | untouched[3]).any():
             break  # from here on they reset themselves

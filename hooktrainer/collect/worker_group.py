@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import cloudpickle
 import gymnasium as gym
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from gymnasium.envs.registration import EnvSpec
 
+from ..base.space_parts import Leaf
 from ..base.worker import Channel, Worker, WorkerPool
 from ..errors import ConfigError, as_failure
 from .action_format import AnyActionFormat
@@ -70,19 +71,10 @@ class WorkerGroup(EnvGroup):
         self._sent_dtype: tuple[str, tuple[int, ...]] | None = None
         try:
             for w, own in enumerate(self._shares):
-                task = WorkerTask(
-                    [_part_of(source, share) for share in own],
-                    own,
-                    count,
-                    options,
-                    env_kwargs,
-                    mode,
-                )
-                envs = ", ".join(map(_words, own))
-                name = f"worker {w} (environments {envs})"
-                self._pool.add(Worker(name, serve, task, timeout=timeout))
-            facts = [pickle.loads(child.receive()) for child in self._pool.workers]
-            self._describe(facts, options)
+                name = f"worker {w} (environments {', '.join(map(_words, own))})"
+                made = (source, own, count, options, env_kwargs, mode)
+                self._pool.add(Worker(name, serve, EnvWorker, *made, timeout=timeout))
+            self._describe([child.receive_object() for child in self._pool.workers], options)
         except BaseException:
             self.close()
             raise
@@ -110,20 +102,20 @@ class WorkerGroup(EnvGroup):
     def first_info(self) -> dict[str, Any]:
         """The ``info`` of the first environment's first reset."""
         self._pool.settle()
-        info: dict[str, Any] = self._ask(0, "first_info")
+        info: dict[str, Any] = self._ask_first("first_info")
         return info
 
     def check_info(self) -> None:
         """See `EnvGroup.check_info`."""
         if self.info_keys:
             self._pool.settle()
-            self._ask(0, "check_info")
+            self._ask_first("check_info")
 
     def bind(self, layout: ObservationLayout, action_format: AnyActionFormat) -> None:
         """Say how to write observations and how to read actions; called before any step."""
         super().bind(layout, action_format)
         self._sent_dtype = None
-        self._ask_all("bind", lambda w: (layout, action_format))
+        self._ask_all("each", lambda w: ("bind", layout, action_format))
 
     def make_buffers(self, horizon: int, pin: bool) -> StepBuffers:
         """The memory of a rollout, shared with the processes; it is never page-locked."""
@@ -133,7 +125,7 @@ class WorkerGroup(EnvGroup):
         memory = SharedMemory(size)
         buffers = StepBuffers(leaves, self.num_envs, horizon, allocate=memory.allocate, infos=infos)
         for w, child in enumerate(self._pool.workers):
-            self._pool.send(w, _call("map", size, horizon))
+            self._pool.send(w, call("map", leaves, size, horizon))
             child.give_file(memory.descriptor)
         for w in range(len(self._pool)):
             self._pool.receive(w)
@@ -166,7 +158,7 @@ class WorkerGroup(EnvGroup):
             self._pool.settle()
             self._ask_all("expect", lambda w: kind)
             self._sent_dtype = kind
-        header = STEP.pack(stage, row.index)
+        header = _STEP.pack(stage, row.index)
         start = self.stages[stage].start
         for w, own in enumerate(self._shares):
             share = own[stage]
@@ -190,7 +182,7 @@ class WorkerGroup(EnvGroup):
 
     def snapshots(self) -> list[str | None]:
         """The state of each environment whose method is ``state``; ``None`` for the others."""
-        answers = self._ask_all("snapshots", lambda w: ())
+        answers = self._ask_all("each", lambda w: ("snapshots",))
         return [state for by_stage in zip(*answers, strict=True) for s in by_stage for state in s]
 
     def restore(
@@ -222,7 +214,7 @@ class WorkerGroup(EnvGroup):
     def set_attribute(self, name: str, value: Any) -> None:
         """See `EnvGroup.set_attribute`."""
         self._pool.settle()
-        self._ask_all("set_attribute", lambda w: (name, value))
+        self._ask_all("each", lambda w: ("set_attribute", name, value))
 
     def close(self) -> None:
         """End the processes. Safe to call again."""
@@ -231,20 +223,15 @@ class WorkerGroup(EnvGroup):
     def _pass_on_seed(self) -> None:
         if self.seeds.seed != self._told_seed:
             seed = self.seeds.seed
-            self._ask_all("seed", lambda w: (seed,))
+            self._ask_all("each", lambda w: ("seed", seed))
             self._told_seed = seed
 
-    def _ask(self, w: int, name: str, *args: Any) -> Any:
-        self._pool.send(w, _call(name, *args))
-        return pickle.loads(self._pool.receive(w))
+    def _ask_first(self, name: str) -> Any:
+        self._pool.send(0, call("first", name))
+        return pickle.loads(self._pool.receive(0))
 
     def _ask_all(self, name: str, args: Callable[[int], tuple[Any, ...]]) -> list[Any]:
-        return self._pool.ask_all(lambda w: _call(name, *args(w)))
-
-
-def _call(name: str, *args: Any) -> bytes:
-    """The message by which a process is to call one of its methods."""
-    return STEP.pack(CALL, 0) + cloudpickle.dumps((name, args))
+        return self._pool.ask_all(lambda w: call(name, *args(w)))
 
 
 def envs_to_share(env: Envs, num_envs: int | None, workers: int, stages: int) -> tuple[Source, int]:
@@ -283,12 +270,6 @@ def _count(source: Any, num_envs: int | None) -> int:
     return len(source)
 
 
-def _part_of(source: Any, share: slice) -> Envs:
-    one_for_all = isinstance(source, EnvSpec) or callable(source)
-    part: Envs = source if one_for_all else source[share]
-    return part
-
-
 def _parts(whole: slice, number: int) -> list[slice]:
     """A range cut into parts as equal as can be, the larger ones first."""
     sizes = [len(part) for part in np.array_split(range(whole.start, whole.stop), number)]
@@ -303,33 +284,40 @@ def _words(share: slice) -> str:
 
 # A step is asked for with the stage and the step of the rollout, followed by the actions' bytes;
 # anything else with _CALL in place of the stage, followed by the pickled name and arguments.
-STEP = struct.Struct("<Bi")
-CALL = 255
+_STEP = struct.Struct("<Bi")
+_CALL = 255
 
 
-@dataclass(frozen=True)
-class WorkerTask:
-    """The environments of one process.
-
-    Attributes:
-        sources: For each stage what `make_group` takes as its environments.
-        shares: For each stage the indices of these among all of the group.
-        num_envs: How many environments all processes have together.
-        options: What a group of all environments would be told.
-        env_kwargs: Keyword arguments of the environment, with an id.
-        mode: How environments of an id are stepped.
-    """
-
-    sources: Sequence[Envs]
-    shares: Sequence[slice]
-    num_envs: int
-    options: GroupOptions
-    env_kwargs: Mapping[str, Any] | None
-    mode: VectorizationMode | None
+def call(name: str, *args: Any) -> bytes:
+    """The message by which a process is to call a method of what it serves."""
+    return _STEP.pack(_CALL, 0) + cloudpickle.dumps((name, args))
 
 
-@dataclass(frozen=True)
-class Facts:
+def serve(channel: Channel, make: Callable[..., Any], *args: Any) -> None:
+    """Make environments, send their ``facts()``, then do as told until the connection ends."""
+    torch.set_num_threads(1)
+    served = make(*args)
+    try:
+        channel.send_object(served.facts())
+        while True:
+            message = channel.receive()
+            try:
+                stage, t = _STEP.unpack_from(message)
+                if stage != _CALL:
+                    finished = served.step(stage, t, message[_STEP.size :])
+                    channel.send(pickle.dumps(finished) if finished else b"")
+                    continue
+                name, given = pickle.loads(message[_STEP.size :])
+                if name == "map":
+                    given = (channel.take_file(), *given)
+                channel.send_object(getattr(served, name)(*given))
+            except Exception as error:
+                channel.send_error(as_failure(error))
+    finally:
+        served.close()
+
+
+class Facts(NamedTuple):
     """What a process says of the environments of one stage."""
 
     kind: str
@@ -339,52 +327,39 @@ class Facts:
     action_space: gym.Space[Any]
 
 
-def serve(channel: Channel, task: WorkerTask) -> None:
-    """Build the environments, then do as told until the connection ends."""
-    torch.set_num_threads(1)
-    worker = EnvWorker(task)
-    channel.send_object(worker.facts())
-    try:
-        while True:
-            message = channel.receive()
-            try:
-                stage, t = STEP.unpack_from(message)
-                if stage != CALL:
-                    finished = worker.step(stage, t, message[STEP.size :])
-                    channel.send(pickle.dumps(finished) if finished else b"")
-                    continue
-                name, args = pickle.loads(message[STEP.size :])
-                if name == "map":
-                    args = (channel.take_file(), *args)
-                channel.send_object(getattr(worker, name)(*args))
-            except Exception as error:
-                channel.send_error(as_failure(error))
-    finally:
-        worker.close()
-
-
 class EnvWorker:
     """A group of environments for each stage, which writes to shared memory.
 
     Args:
-        task: Which environments.
+        source: What the environments of all processes are made of.
+        shares: For each stage the indices of those of this process.
+        num_envs: How many environments all processes have together.
+        options: What a group of all environments would be told.
+        env_kwargs: Keyword arguments of the environment, with an id.
+        mode: How environments of an id are stepped.
     """
 
-    def __init__(self, task: WorkerTask) -> None:
-        self._task = task
+    def __init__(
+        self,
+        source: Any,
+        shares: Sequence[slice],
+        num_envs: int,
+        options: GroupOptions,
+        env_kwargs: Mapping[str, Any] | None,
+        mode: VectorizationMode | None,
+    ) -> None:
+        self._shares, self._num_envs, self._infos = shares, num_envs, len(options.info_keys)
         self._groups: list[EnvGroup] = []
-        self._rows: list[list[Row]] = []
-        self._dtype = np.dtype(np.int64)
-        self._shape: tuple[int, ...] = ()
+        one_for_all = isinstance(source, EnvSpec) or callable(source)
+        seeds = options.seeds
         try:
-            for source, share in zip(task.sources, task.shares, strict=True):
-                first = task.options.seeds.first_env + share.start
-                seeds = EpisodeSeeds(task.options.seeds.seed, first)
-                options = replace(task.options, seeds=seeds)
+            for share in shares:
+                own = replace(
+                    options, seeds=EpisodeSeeds(seeds.seed, seeds.first_env + share.start)
+                )
+                part = source if one_for_all else source[share]
                 count = share.stop - share.start
-                kwargs, mode = task.env_kwargs, task.mode
-                group = make_group(source, count, options, kwargs, mode, of=task.num_envs)
-                self._groups.append(group)
+                self._groups.append(make_group(part, count, own, env_kwargs, mode, of=num_envs))
         except BaseException:
             self.close()
             raise
@@ -396,39 +371,25 @@ class EnvWorker:
             for g in self._groups
         ]
 
-    def first_info(self) -> dict[str, Any]:
-        """The ``info`` of the first environment's first reset."""
-        return self._groups[0].first_info()
+    def first(self, name: str) -> Any:
+        """Call a method of the first group."""
+        return getattr(self._groups[0], name)()
 
-    def check_info(self) -> None:
-        """See `EnvGroup.check_info`."""
-        self._groups[0].check_info()
+    def each(self, name: str, *args: Any) -> list[Any]:
+        """Call a method of every group."""
+        return [getattr(group, name)(*args) for group in self._groups]
 
-    def bind(self, layout: ObservationLayout, action_format: AnyActionFormat) -> None:
-        """See `EnvGroup.bind`."""
-        self._layout = layout
-        for group in self._groups:
-            group.bind(layout, action_format)
-
-    def map(self, descriptor: int, size: int, horizon: int) -> None:
+    def map(self, descriptor: int, leaves: Sequence[Leaf], size: int, horizon: int) -> None:
         """Take the memory of a rollout."""
         memory = SharedMemory(size, descriptor)
         memory.close_file()
-        num_envs = self._task.num_envs
-        infos = len(self._task.options.info_keys)
-        buffers = StepBuffers(
-            self._layout.leaves, num_envs, horizon, allocate=memory.allocate, infos=infos
-        )
-        self._rows = [[row.part(share) for row in buffers.rows] for share in self._task.shares]
+        sizes = (leaves, self._num_envs, horizon)
+        buffers = StepBuffers(*sizes, allocate=memory.allocate, infos=self._infos)
+        self._rows = [[row.part(share) for row in buffers.rows] for share in self._shares]
 
     def expect(self, dtype: str, shape: tuple[int, ...]) -> None:
         """Note what the bytes of one environment's action mean."""
         self._dtype, self._shape = np.dtype(dtype), shape
-
-    def seed(self, seed: int) -> None:
-        """Take up another run's seed."""
-        for group in self._groups:
-            group.seeds = EpisodeSeeds(seed, group.seeds.first_env)
 
     def reset(self, episodes: Sequence[Sequence[int]]) -> None:
         """Begin the next episode of every environment, after those given."""
@@ -442,21 +403,12 @@ class EnvWorker:
         array: Array = np.frombuffer(actions, self._dtype).reshape(group.num_envs, *self._shape)
         return group.step(array, self._rows[stage][t])
 
-    def snapshots(self) -> list[list[str | None]]:
-        """See `EnvGroup.snapshots`; by stage."""
-        return [group.snapshots() for group in self._groups]
-
     def restore(self, states: Sequence[tuple[Any, Any, Any]]) -> list[list[int]]:
         """See `EnvGroup.restore`; by stage."""
         return [
             group.restore(*state, rows[-1])
             for group, rows, state in zip(self._groups, self._rows, states, strict=True)
         ]
-
-    def set_attribute(self, name: str, value: Any) -> None:
-        """See `EnvGroup.set_attribute`."""
-        for group in self._groups:
-            group.set_attribute(name, value)
 
     def close(self) -> None:
         """Close the environments."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import pickle
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from operator import getitem
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -20,12 +18,13 @@ from tensordict import NestedKey
 
 from ...base.space_parts import MASK
 from ...base.words import listed
-from ...base.worker import Channel, Worker, WorkerPool
-from ...errors import ConfigError, MissingPackageError, StateMismatchError, as_failure
+from ...base.worker import Worker, WorkerPool
+from ...errors import ConfigError, MissingPackageError, StateMismatchError
 from ..collector import TIMEOUT
 from ..group import EpisodeSeeds
 from ..info import InfoKeys, missing, number
 from ..spaces import ObservationLayout, plain_mask
+from ..worker_group import call, serve
 from .world import (
     Advance,
     AgentGroup,
@@ -92,17 +91,18 @@ class ParallelWorld(AgentsWorld):
         ]
         if not workers:
             self.envs = ParallelEnvs(*made[0])
-            self.groups, self.state_space = self.envs.groups, self.envs.state_space
+            facts = [self.envs.facts()]
         else:
             try:
                 for place, share in enumerate(self._shares):
                     title = f"worker {place} (environments {share.start}-{share.stop - 1})"
-                    self.pool.add(Worker(title, _serve, *made[place], timeout=timeout))
-                facts = [pickle.loads(worker.receive()) for worker in self.pool.workers]
+                    worker = Worker(title, serve, ParallelEnvs, *made[place], timeout=timeout)
+                    self.pool.add(worker)
+                facts = [worker.receive_object() for worker in self.pool.workers]
             except BaseException:
                 self.close()
                 raise
-            self.groups, self.state_space = facts[0]
+        self.groups, self.state_space = facts[0]
         self.seed(0)
 
     def seed(self, seed: int) -> None:
@@ -121,7 +121,7 @@ class ParallelWorld(AgentsWorld):
     def advance(self, actions: Mapping[str, torch.Tensor]) -> Advance:
         """Step the environments one after another; the workers do so in parallel."""
         taken = {name: action.detach().cpu().numpy() for name, action in actions.items()}
-        parts = self._ask("step", lambda share: (_rows(taken, share),))
+        parts = self._ask("advance", lambda share: (_rows(taken, share),))
         return Advance(*[self._joined(part) for part in zip(*parts, strict=True)])
 
     def save(self) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class ParallelWorld(AgentsWorld):
         if not self.pool.workers:
             return [getattr(self.envs, name)(*args(self._shares[0]))]
         self.pool.settle()
-        return self.pool.ask_all(lambda w: cloudpickle.dumps((name, args(self._shares[w]))))
+        return self.pool.ask_all(lambda w: call(name, *args(self._shares[w])))
 
     def _joined(self, parts: Sequence[Any]) -> Any:
         """Join the shares' arrays, or dicts of arrays, to tensors of all environments."""
@@ -172,22 +172,6 @@ class ParallelWorld(AgentsWorld):
 
 def _rows(arrays: Mapping[Any, Array], share: slice) -> dict[Any, Array]:
     return {key: array[share] for key, array in arrays.items()}
-
-
-def _serve(channel: Channel, *made: Any) -> None:
-    """Serve requests until the connection closes."""
-    torch.set_num_threads(1)
-    envs = ParallelEnvs(*made)
-    channel.send_object((envs.groups, envs.state_space))
-    try:
-        while True:
-            name, args = pickle.loads(channel.receive())
-            try:
-                channel.send_object(getattr(envs, name)(*args))
-            except Exception as error:
-                channel.send_error(as_failure(error))
-    finally:
-        envs.close()
 
 
 class ParallelEnvs:
@@ -233,6 +217,10 @@ class ParallelEnvs:
         self._actions: list[list[dict[str, Array]]] = [[] for _ in range(num_envs)]
         self._seen = self._blank()
 
+    def facts(self) -> tuple[tuple[AgentGroup, ...], spaces.Space[Any] | None]:
+        """The agents by group, and the space of the global state."""
+        return self.groups, self.state_space
+
     def reset(self, seeds: Sequence[int | None]) -> Arrays:
         """Begin an episode where there is a seed; returns the observations."""
         self._seen = {key: array.copy() for key, array in self._seen.items()}
@@ -241,7 +229,7 @@ class ParallelEnvs:
                 self._begin(env, seed)
         return self._seen
 
-    def step(self, actions: Mapping[str, Array]) -> list[Any]:
+    def advance(self, actions: Mapping[str, Array]) -> list[Any]:
         """Step the environments; returns the fields of an `Advance`, as arrays."""
         taken = {group.name: self._to_env(group, actions[group.name]) for group in self.groups}
         self._seen = self._blank()
