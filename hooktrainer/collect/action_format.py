@@ -20,11 +20,7 @@ from .spaces import Array
 
 
 class _AnyFormat:
-    """What a format says of a policy whose actions are one array.
-
-    Attributes:
-        keys: The keys of a policy's outputs that hold actions.
-    """
+    """What a format says of a policy whose actions are one array."""
 
     keys: tuple[NestedKey, ...] = ("action",)
 
@@ -162,12 +158,6 @@ class JointActionFormat(_AnyFormat):
 
     The vector is int64 if all parts are, else float32, which holds every index exactly. The masks
     of the discrete parts stand side by side as well.
-
-    Args:
-        space: The action space of one environment.
-
-    Raises:
-        ConfigError: If a part has no tensor form.
     """
 
     is_index = False
@@ -242,29 +232,14 @@ AnyActionFormat = ActionFormat | JointActionFormat
 
 
 def action_format_of(space: spaces.Space[Any], categorical: bool = True) -> AnyActionFormat:
-    """The format of the actions of a space.
-
-    Args:
-        space: The action space of one environment.
-        categorical: As for `ActionFormat`; those of a Dict or Tuple are always indices.
-
-    Raises:
-        ConfigError: If it has no tensor form.
-    """
+    """The format of the actions of a space."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         return JointActionFormat(space)
     return ActionFormat(space, categorical)
 
 
 class RandomActions:
-    """A `Sampler` of actions for all environments at once, with generators of its own.
-
-    Args:
-        action_format: The format to draw in.
-        num_envs: How many environments.
-        seed: Seed of the generators.
-        masks: The allowed actions by step of a rollout, bool ``[time, num_envs, mask_size]``.
-    """
+    """A `Sampler` of actions for all environments at once, with generators of its own."""
 
     def __init__(
         self,
@@ -355,11 +330,7 @@ def _tree(space: spaces.Space[Any], parts: list[tuple[Path, Any]]) -> Any:
 
 
 class ClipParts(gym.ActionWrapper[Any, Any, Any], RecordConstructorArgs):
-    """Clips every Box in a Dict or Tuple of actions to its bounds.
-
-    Args:
-        env: The environment.
-    """
+    """Clips every Box in a Dict or Tuple of actions to its bounds."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         RecordConstructorArgs.__init__(self)

@@ -54,11 +54,7 @@ class Actor(Protocol):
         """Note that these environments are at the start of an episode."""
 
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
-        """What the policy wrote in this rollout, ``[num_envs, time, ...]`` each.
-
-        Args:
-            blank: Whether the policy was not asked: zeros in place of its outputs.
-        """
+        """What the policy wrote in this rollout, ``[num_envs, time, ...]`` each."""
 
     def state_dict(self) -> dict[str, Any]:
         """What is carried from one rollout to the next."""
@@ -71,12 +67,7 @@ class Actor(Protocol):
 
 
 def learn_outputs(actor: Actor, device: torch.device) -> None:
-    """Call a policy once to see what it writes, and undo the call.
-
-    Args:
-        actor: The policy.
-        device: Where it computes.
-    """
+    """Call a policy once to see what it writes, and undo the call."""
     state = actor.state_dict()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         actor.act(0)
@@ -115,24 +106,13 @@ class Stateless:
 
 
 class FunctionActor(Stateless):
-    """An `Actor` for a function of the observations.
+    """An `Actor` for a function that returns the actions, or a dict with ``"action"`` and more.
 
-    Args:
-        function: Takes the observations and returns the actions, or a dict with ``"action"`` and
-            anything else to record; tensors and NumPy arrays both do.
-        buffers: Where the observations are.
-        action_format: What an action has to look like.
-        num_envs: Number of environments.
-        horizon: Steps of a rollout.
-        device: Where the function computes.
-        keys: The observations it takes, one argument each. ``None`` for all of them in one
-            argument: a tensor ``[num_envs, ...]``, or a dict of tensors where there are several. An
-            action mask is then passed as ``action_mask=`` if the signature has that name.
-        complete: Turns what the function returned into what is recorded, for a whole rollout at
-            once, ``[num_envs, time, ...]``.
-        in_full: Whether it is asked for all environments in every step of a rollout. Then a policy
-            of which that is known takes the quickest way, which draws a rollout's random numbers
-            beforehand.
+    It takes the observations ``keys``, one argument each; without ``keys`` all of them in one, a
+    tensor or a dict of tensors, and an action mask as ``action_mask=`` if its signature has that.
+    ``complete`` makes of what it returned what is recorded, for a whole rollout at once. If it is
+    asked for all environments in every step (``in_full``), a policy of which that is known takes
+    the quickest way, which draws a rollout's random numbers beforehand.
     """
 
     def __init__(
@@ -309,15 +289,6 @@ class ArraySteps:
     What is the same at every step is looked at once a rollout: parameters do not change within it,
     and its random numbers depend on nothing that happens in it. What is left is NumPy, in memory
     that is there already.
-
-    Args:
-        policy: The policy.
-        draws: What draws its actions.
-        seen: For each step the observation, ``[num_envs, features]``.
-
-    Attributes:
-        network: What calls the policy's network.
-        draws: What draws its actions, and where it finds what the network returns.
     """
 
     def __init__(self, policy: NetworkPolicy, draws: Draws, seen: Sequence[Array]) -> None:
@@ -334,13 +305,7 @@ class ArraySteps:
         seen: Sequence[tuple[Any, ...]],
         outputs: Mapping[NestedKey, torch.Tensor],
     ) -> ArraySteps | None:
-        """The steps of a function of observations; ``None`` if it is no such policy's.
-
-        Args:
-            function: A policy's `sample`.
-            seen: For each step its arguments.
-            outputs: Where what it returns at all steps is written, ``[time, num_envs, ...]`` each.
-        """
+        """The steps of a function of observations; ``None`` if it is no such policy's."""
         policy = getattr(function, "__self__", None)
         if not isinstance(policy, NetworkPolicy) or function != policy.sample:
             return None
@@ -410,17 +375,6 @@ class StagedPolicy:
     The rounding of a matrix product, and some random numbers, depend on the number of rows. So a
     policy is called for all environments at every stage and only the stage's rows are used, unless
     its first steps, done both ways, are equal bit for bit: then it is called for the stage alone.
-
-    Args:
-        call_all: Given a step and some environments, calls the policy for all, of which these have
-            new observations.
-        call_stage: Calls it for these alone.
-        num_envs: Number of environments.
-        may_split: Whether to try the second way. A function that keeps random generators of its
-            own would be disturbed by being called twice.
-
-    Attributes:
-        splits: Whether the policy is called for the stage alone.
     """
 
     def __init__(
@@ -434,6 +388,7 @@ class StagedPolicy:
         self._call_stage = call_stage
         self._num_envs = num_envs
         self.splits = False
+        # A function with random generators of its own would be disturbed by being called twice.
         self._trials = _TRIALS if may_split else 0
         self._same = True
         self._rewind = RngRewind()
@@ -487,12 +442,7 @@ class Sampler(Protocol):
     """Draws random actions, of which a mask may allow only some."""
 
     def __call__(self, t: int, step: int) -> Outputs:
-        """The outputs of a policy that acts at random, in row ``t`` of a rollout.
-
-        Args:
-            t: The row.
-            step: How many steps each environment made before.
-        """
+        """A policy's outputs in row ``t``, which is the environments' step ``step``."""
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the generators."""
@@ -502,17 +452,7 @@ class Sampler(Protocol):
 
 
 class RandomActor(Stateless):
-    """An `Actor` without a policy.
-
-    Args:
-        sampler: Draws the actions.
-        action_format: Finds them in what it returns.
-        num_envs: Number of environments.
-        horizon: Steps of a rollout.
-
-    Attributes:
-        steps: How many steps each environment made before the rollout.
-    """
+    """An `Actor` without a policy."""
 
     is_laid_out = True
 
@@ -544,10 +484,6 @@ class WarmUp:
 
     Everything else the policy would have written is zero, so that batches before and after have
     the same keys.
-
-    Args:
-        policy: The actor whose turn comes later.
-        random: The actor that draws.
     """
 
     def __init__(self, policy: Actor, random: Actor) -> None:

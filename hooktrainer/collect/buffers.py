@@ -29,19 +29,13 @@ Allocate = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 
 
 class ObservationRows(Protocol):
-    """The observations of a rollout, as what asks a policy for actions needs them.
-
-    Attributes:
-        leaves: The leaves of an observation.
-        inputs: For each leaf one tensor a step, ``[num_envs, *shape]``, into which the observation
-            to act on is written before the policy is asked.
-    """
+    """The observations of a rollout: by leaf one tensor ``[num_envs, *shape]`` a step."""
 
     leaves: tuple[Leaf, ...]
 
     @property
     def inputs(self) -> Sequence[Sequence[torch.Tensor]]:
-        """See above."""
+        """Those to act on, written before the policy is asked."""
 
 
 class Row:
@@ -195,12 +189,7 @@ class StepBuffers:
 
 
 class OutputBuffers:
-    """What the policy writes in a rollout; laid out by its first output.
-
-    Args:
-        num_envs: Number of environments.
-        horizon: Steps of a rollout.
-    """
+    """What the policy writes in a rollout; laid out by its first output."""
 
     def __init__(self, num_envs: int, horizon: int) -> None:
         self._num_envs = num_envs
@@ -213,11 +202,7 @@ class OutputBuffers:
         return bool(self._buffers)
 
     def allocate(self, outputs: Mapping[NestedKey, torch.Tensor | Array]) -> None:
-        """Make a buffer for each output like the one given.
-
-        Raises:
-            ConfigError: If the first dimension of one is not the number of environments.
-        """
+        """Make a buffer for each output like the one given."""
         for key, value in outputs.items():
             shape = tuple(value.shape)
             if shape[:1] != (self._num_envs,):
@@ -280,17 +265,7 @@ def place_outputs(
 def as_batch(
     root: Entries, following: Entries, given: Entries, device: torch.device | None = None
 ) -> TensorDict:
-    """Build a batch.
-
-    Args:
-        root: Its entries.
-        following: Those of its ``"next"``.
-        given: Further ones, which the environments gave beside observations.
-        device: Its device, if it is to say one.
-
-    Raises:
-        ConfigError: If the policy and the environments write the same entry.
-    """
+    """Build a batch; ``given`` is what environments gave beside observations."""
     if taken := sorted(map(str, following.keys() & given.keys())):
         raise ConfigError(
             f"info_keys: the policy writes ('next', {taken[0]!r}) already. Let the environment, or "
@@ -337,13 +312,6 @@ class SharedMemory:
 
     It has no name, so that nothing is left behind however the processes end. Processes that ask for
     the same arrays in the same order get the same memory.
-
-    Args:
-        size: Bytes.
-        descriptor: The open file of another process's memory; by default a new one is made.
-
-    Raises:
-        OSError: If there is not that much memory.
     """
 
     def __init__(self, size: int, descriptor: int | None = None) -> None:

@@ -26,14 +26,6 @@ class DeviceRows:
     """The observations of a rollout on an accelerator, where policies find and batches take them.
 
     Every observation crosses once, when the policy is asked about it, and nobody waits for that.
-
-    Args:
-        buffers: Where the environments write them, in page-locked memory if the device is CUDA's.
-        device: The accelerator.
-
-    Attributes:
-        leaves: The leaves of an observation.
-        inputs: For each leaf one tensor a step, ``[num_envs, *shape]``.
     """
 
     def __init__(self, buffers: StepBuffers, device: torch.device) -> None:
@@ -62,12 +54,9 @@ class DeviceRows:
     def observations(
         self, finals: Sequence[Final], wait: bool
     ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """For each leaf what was acted on and what that led to, ``[num_envs, time, *shape]`` each.
+        """For each leaf what was acted on and what that led to, ``[num_envs, time, *shape]``.
 
-        Args:
-            finals: The observations that episodes ended with.
-            wait: Whether to wait for what crosses now. It has to be if the environments go on
-                writing before the policy has answered anything.
+        It has to wait if the environments go on writing before the policy has answered anything.
         """
         for rows, host in self._pairs:
             rows[self._sent :].copy_(host[self._sent :], non_blocking=not wait)
@@ -87,12 +76,7 @@ class DeviceRows:
 
 
 class SendingActor:
-    """An `Actor` that has observations cross before the policy is asked about them.
-
-    Args:
-        actor: Asks the policy, about the tensors of ``rows``.
-        rows: The observations on the policy's device.
-    """
+    """An `Actor` that has observations cross before the policy is asked about them."""
 
     def __init__(self, actor: Actor, rows: DeviceRows) -> None:
         self._actor: Any = actor  # which can be asked for some environments, too
@@ -123,12 +107,7 @@ class SendingActor:
 def to_device(
     arrays: Mapping[NestedKey, Array], device: torch.device
 ) -> dict[NestedKey, torch.Tensor]:
-    """Arrays as tensors on an accelerator, which cross as one, and are not waited for.
-
-    Args:
-        arrays: Of any shapes and types; they may be written to when this returns.
-        device: The accelerator.
-    """
+    """Arrays as tensors on an accelerator, which cross as one, and are not waited for."""
     # Those of the largest type first, so that each lies where its type may.
     ordered = sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize)
     together = np.concatenate(

@@ -394,17 +394,7 @@ def shares_of(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def resharded(
     states: Sequence[Mapping[str, Any]], num_envs: int, first_env: int, of: int
 ) -> dict[str, Any]:
-    """A collector's state made of those of former shares; its episodes are all new ones.
-
-    Args:
-        states: Theirs, in order.
-        num_envs: How many environments the collector has.
-        first_env: Index of its first among all of them.
-        of: How many there are in all.
-
-    Raises:
-        StateMismatchError: If there were more or fewer.
-    """
+    """A collector's state made of those of former shares; its episodes are all new ones."""
     states = [share for state in states for share in shares_of(state)]
     episodes: list[int] = [episode for state in states for episode in state["episodes"]]
     if len(episodes) != of:
@@ -430,16 +420,7 @@ def differing_envs(state: Mapping[str, Any], num_envs: int) -> list[str]:
 
 
 def resized(state: Mapping[str, Any], num_envs: int) -> dict[str, Any] | None:
-    """A collector's state for another number of environments; its episodes are all new ones.
-
-    Args:
-        state: That of a collector which has all the environments of its run.
-        num_envs: How many there are to be. Those that were not there before begin with the first
-            of their episodes.
-
-    Returns:
-        ``None`` if it is the state of a collector of another kind.
-    """
+    """A collector's state for another number of environments; its episodes are all new ones."""
     own = collector_state(state)
     if "episodes" not in own:
         return None

@@ -250,12 +250,7 @@ class EpisodeSeeds:
         self._blocks: dict[int, tuple[int, list[int]]] = {}
 
     def __call__(self, env: int, episode: int) -> int:
-        """The seed of an episode.
-
-        Args:
-            env: Index of the environment within the group.
-            episode: Index of the episode, from 0.
-        """
+        """The seed of an episode."""
         number, place = divmod(episode, _BLOCK)
         block = self._blocks.get(env)
         if block is None or block[0] != number:

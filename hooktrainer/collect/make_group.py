@@ -39,23 +39,11 @@ def make_group(
     vectorization_mode: VectorizationMode | None = None,
     of: int | None = None,
 ) -> EnvGroup:
-    """Build the environments and the group that steps them.
+    """Build the environments, as `VectorCollector` takes them, and the group that steps them.
 
-    Args:
-        env: An environment id or its `EnvSpec`, a factory, a list of factories, or a vector
-            environment.
-        num_envs: How many; needed with an id or one factory, and checked otherwise.
-        options: What the group is told.
-        env_kwargs: Keyword arguments of the environment, with an id only.
-        vectorization_mode: With an id only. ``None`` takes the environment's own vector entry
-            point if there are several environments and their episodes can be seeded one by one,
-            and scalar environments otherwise; ``"sync"`` scalar environments;
-            ``"vector_entry_point"`` the entry point.
-        of: How many environments there are if these are a share of them, so that one by itself is
-            stepped as the others are; by default these are all.
-
-    Raises:
-        ConfigError: If the environments cannot be built so.
+    With an id and no mode several environments are stepped by their own vector entry point, if
+    their episodes can be seeded one by one. If these are a share, ``of`` says how many there are, so
+    that one by itself is stepped as the others are.
     """
     source: Source = find_spec(env) if isinstance(env, str) else env
     if is_envpool(source):
@@ -88,10 +76,6 @@ def find_spec(env_id: str) -> EnvSpec:
     """The specification registered as ``env_id``, which may begin with ``module:``.
 
     A package that is known for such ids is imported.
-
-    Raises:
-        ConfigError: If there is none; it lists the nearest ids.
-        MissingPackageError: If it comes with a package that is not installed; it says what to type.
     """
     module, _, name = env_id.rpartition(":")
     if module:
@@ -200,14 +184,7 @@ Space = spaces.Space[Any]
 
 
 class EnvSpaces(NamedTuple):
-    """What an environment takes and gives.
-
-    Attributes:
-        observation: Its observation space.
-        action: Its action space.
-        mask_size: Size of the action mask that it gives, in its observation or in ``info``; 0 if it
-            gives none.
-    """
+    """What an environment takes and gives."""
 
     observation: Space
     action: Space

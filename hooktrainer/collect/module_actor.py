@@ -29,18 +29,6 @@ class ModuleActor:
     carried to the next step and set back where an episode begins. Its first value comes from the
     ``make_tensordict_primer`` of the module that has it. ``("next", "is_init")`` is false: what
     follows a step is never the first of an episode.
-
-    Args:
-        policy: The module. It has to write ``"action"``.
-        buffers: Where the observations are.
-        action_format: What an action has to look like.
-        num_envs: Number of environments.
-        horizon: Steps of a rollout.
-        device: Where the module computes.
-
-    Raises:
-        ConfigError: If the module reads what nobody writes, writes no action, overwrites an
-            observation, or has a hidden state of unknown shape.
     """
 
     def __init__(
@@ -231,11 +219,7 @@ def unknown_keys(missing: Iterable[NestedKey], given: Iterable[NestedKey]) -> Co
 
 
 class _OwnEntries:
-    """What modules leave for themselves, kept apart while they are called once a part of a step.
-
-    Args:
-        num_envs: Number of environments.
-    """
+    """What modules leave for themselves, kept apart while they are called once a part of a step."""
 
     def __init__(self, num_envs: int) -> None:
         self._num_envs = num_envs
@@ -302,20 +286,7 @@ def actor_of(
     device: torch.device,
     in_full: bool = False,
 ) -> Actor:
-    """What asks a policy for actions, one step of a rollout at a time.
-
-    Args:
-        policy: What `VectorCollector` takes.
-        buffers: Where the observations are.
-        action_format: What an action has to look like.
-        num_envs: Number of environments.
-        horizon: Steps of a rollout.
-        device: Where the policy computes.
-        in_full: Whether it is asked for all environments in every step of a rollout.
-
-    Raises:
-        ConfigError: If it reads what no environment gives.
-    """
+    """What asks a policy for actions, one step of a rollout at a time."""
     rest = (buffers, action_format, num_envs, horizon, device)
     act, complete = getattr(policy, "act", None), getattr(policy, "complete", None)
     if callable(complete):

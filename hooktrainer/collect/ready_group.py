@@ -30,14 +30,6 @@ class ReadyGroup(EnvGroup):
     ``NEXT_STEP`` it does so in a step that is no transition, and ``began`` says for whom.
 
     An environment whose observations are tensors takes its actions as tensors, where these are.
-
-    Args:
-        env: The vector environment.
-        options: What all groups are told.
-
-    Raises:
-        ConfigError: If the environment does not say its autoreset mode, or frames are to be
-            skipped.
     """
 
     kind = "a vector environment"

@@ -63,15 +63,7 @@ class AnyRollout(ABC):
         self._is_running = False
 
     def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
-        """Collect one batch. If that fails, the running episodes are abandoned.
-
-        Args:
-            timing: Where the time goes: ``collect/env``, ``collect/inference`` and, for putting the
-                batch together where it belongs, ``collect/transfer``. On a GPU the times are those
-                of launching the work.
-            steps: How many steps each environment made before.
-            warm_up: Whether random actions take the place of the policy's.
-        """
+        """Collect one batch. If that fails, the running episodes are abandoned."""
         is_running, self._is_running = self._is_running, False
         if not is_running:
             self._begin()
@@ -140,14 +132,7 @@ class AnyRollout(ABC):
                 )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Sequence[int]:
-        """Restore what `state_dict` returned and `check` has seen.
-
-        Returns:
-            The environments that could not be restored and have begun a new episode.
-
-        Raises:
-            StateMismatchError: If an episode that was played again took another course.
-        """
+        """Restore what `state_dict` returned and `check` has seen."""
         self._is_running = False
         self._actor.load_state_dict(state_dict["policy"])
         self._random.load_state_dict(state_dict["random"])
@@ -160,17 +145,7 @@ class AnyRollout(ABC):
 
 
 class Rollout(AnyRollout):
-    """Steps a group of environments with a policy and makes batches of the transitions.
-
-    Args:
-        group: The environments.
-        policy: What `VectorCollector` takes.
-        horizon: Steps of a rollout.
-        action_format: How the policy writes actions.
-        traj_ids: Whether batches hold the trajectories' numbers.
-        policy_device: Where the policy computes.
-        device: Where batches live.
-    """
+    """Steps a group of environments with a policy and makes batches of the transitions."""
 
     _take = staticmethod(as_array)
 
@@ -295,12 +270,7 @@ class Rollout(AnyRollout):
         return False
 
     def _add_up(self, steps: int, begun: Sequence[tuple[int, int]] = ()) -> None:
-        """Add up the rewards and steps of each episode.
-
-        Args:
-            steps: How many steps there were.
-            begun: Environments and the steps in which they only began an episode.
-        """
+        """Add up the rewards and steps of each episode."""
         ended: defaultdict[int, list[int]] = defaultdict(list)
         for i, t in [*((i, t) for i, t, _ in self._finals), *begun]:
             ended[t].append(i)
@@ -469,11 +439,7 @@ class GappedRollout(Rollout):
 
 
 class ActionLog:
-    """A growing array of actions.
-
-    Args:
-        shape: Shape of one action.
-    """
+    """A growing array of actions."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._buffer: Array = np.zeros((64, *shape))

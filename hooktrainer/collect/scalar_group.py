@@ -18,15 +18,7 @@ from .spaces import Array, ObservationLayout, refuse_missing, refuse_several
 
 
 class ScalarGroup(EnvGroup):
-    """An `EnvGroup` of scalar Gymnasium environments.
-
-    Args:
-        envs: The environments, each its own object, all with the same spaces.
-        options: What all groups are told.
-
-    Raises:
-        ConfigError: If two environments are one object, or their spaces differ.
-    """
+    """An `EnvGroup` of scalar Gymnasium environments."""
 
     kind = "scalar environments"
 

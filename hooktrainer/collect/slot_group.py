@@ -32,14 +32,7 @@ _STEPS = 8
 
 
 class SlotGroup(EnvGroup):
-    """An `EnvGroup` over one vectorised environment.
-
-    Args:
-        env: The environment.
-        one: The same environment with a single sub-environment.
-        axes: As `slot_axes` found them.
-        options: What all groups are told.
-    """
+    """An `EnvGroup` over one vectorised environment."""
 
     kind = "slots of one vectorised environment"
 
@@ -179,16 +172,7 @@ def _copy(axes: Axes, source: VectorEnv, i: int, target: VectorEnv, j: int) -> N
 
 
 def slot_axes(make: Callable[[int], VectorEnv]) -> Axes | None:
-    """The state arrays of a vectorised environment and their dimensions over sub-environments.
-
-    Args:
-        make: Builds the environment with so many sub-environments.
-
-    Returns:
-        The dimension for each array, by attribute name; ``None`` if an episode cannot be begun in
-        one slot: part of the state is no such array, or a trial with three sub-environments, one of
-        them replaced in mid-episode, shows that the slots are not independent of each other.
-    """
+    """The state arrays of a vectorised environment and their dimensions over sub-environments."""
     made: list[VectorEnv] = []
 
     def build(num_envs: int, seed: int) -> VectorEnv:

@@ -32,22 +32,6 @@ class WorkerGroup(EnvGroup):
     The processes write observations and rewards into memory they share with this one; actions go
     to them, and the ends of episodes come back, through a pipe. Each process has environments of
     every stage, so that it steps those of one while the policy acts for those of another.
-
-    Args:
-        env: An environment id or its `EnvSpec`, a factory, or a list of factories.
-        num_envs: How many; with an id or one factory.
-        options: What all groups are told.
-        workers: Number of processes.
-        stages: Number of stages.
-        env_kwargs: Keyword arguments of the environment, with an id.
-        mode: How environments of an id are stepped.
-        timeout: Seconds to wait for a process.
-
-    Attributes:
-        stages: The environments of each stage.
-
-    Raises:
-        ConfigError: If there are too few environments, or they cannot be built in other processes.
     """
 
     def __init__(
@@ -146,13 +130,7 @@ class WorkerGroup(EnvGroup):
         return [end for stage in range(len(self.stages)) for end in self.receive(stage)]
 
     def send(self, stage: int, actions: Array, row: Row) -> None:
-        """Begin to step the environments of a stage.
-
-        Args:
-            stage: Which.
-            actions: As the policy writes them, one for each environment of the stage.
-            row: Where everything is written.
-        """
+        """Begin to step the environments of a stage."""
         kind = (actions.dtype.str, actions.shape[1:])
         if kind != self._sent_dtype:
             self._pool.settle()
@@ -166,11 +144,7 @@ class WorkerGroup(EnvGroup):
             self._pool.send(w, header + part.tobytes())
 
     def receive(self, stage: int) -> list[Finished]:
-        """Wait for the environments of a stage, the one that began to step first.
-
-        Returns:
-            The environments that finished with their true final observations.
-        """
+        """Wait for the environments of a stage, the one that began to step first."""
         finished: list[Finished] = []
         for w in range(len(self._pool)):
             if answer := self._pool.receive(w):
@@ -235,11 +209,7 @@ class WorkerGroup(EnvGroup):
 
 
 def envs_to_share(env: Envs, num_envs: int | None, workers: int, stages: int) -> tuple[Source, int]:
-    """What the environments are made of, and how many there are.
-
-    Raises:
-        ConfigError: If they are too few for so many processes and stages, or were made already.
-    """
+    """What the environments are made of, and how many there are."""
     source = find_spec(env) if isinstance(env, str) else env
     count = _count(source, num_envs)
     if count < workers * stages:
@@ -328,16 +298,7 @@ class Facts(NamedTuple):
 
 
 class EnvWorker:
-    """A group of environments for each stage, which writes to shared memory.
-
-    Args:
-        source: What the environments of all processes are made of.
-        shares: For each stage the indices of those of this process.
-        num_envs: How many environments all processes have together.
-        options: What a group of all environments would be told.
-        env_kwargs: Keyword arguments of the environment, with an id.
-        mode: How environments of an id are stepped.
-    """
+    """A group of environments for each stage, which writes to shared memory."""
 
     def __init__(
         self,

@@ -208,11 +208,7 @@ class AgentsCollector(WorldCollector):
 
 
 class AgentsActions:
-    """The actions of several agents: a dict by group, ``[num_envs, agents, ...]`` each.
-
-    Attributes:
-        keys: The keys of a policy's outputs that hold them.
-    """
+    """The actions of several agents: a dict by group, ``[num_envs, agents, ...]`` each."""
 
     def __init__(self, groups: tuple[AgentGroup, ...]) -> None:
         self._groups = groups

@@ -424,12 +424,7 @@ class ParallelEnvs:
 
 
 def pettingzoo_factory(name: str, kwargs: Mapping[str, Any]) -> Callable[[], Any]:
-    """The factory of an environment called ``<family>/<name>``, such as ``mpe/simple_spread_v3``.
-
-    Raises:
-        ConfigError: If it does not exist or is not parallel.
-        MissingPackageError: If a package it needs is not installed.
-    """
+    """The factory of an environment called ``<family>/<name>``, as ``mpe/simple_spread_v3``."""
     family, _, own = name.partition("/")
     if not own:
         raise ConfigError(

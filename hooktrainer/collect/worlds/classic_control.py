@@ -36,13 +36,7 @@ class _Classic(FunctionalWorld):
 
 
 class AcrobotWorld(_Classic):
-    """Gymnasium's ``Acrobot-v1`` (Sutton, 1996) as tensors, with the dynamics of Sutton and Barto.
-
-    Args:
-        num_envs: Number of environments.
-        device: Device of the simulation.
-        **rest: As for `FunctionalWorld`.
-    """
+    """Gymnasium's ``Acrobot-v1`` (Sutton, 1996) as tensors, with Sutton and Barto's dynamics."""
 
     name = "torch/Acrobot-v1"
     max_episode_steps = 500
@@ -106,11 +100,7 @@ _TILTED = 12 * 2 * math.pi / 360
 class CartPoleWorld(_Classic):
     """Gymnasium's ``CartPole-v1`` (Barto, Sutton and Anderson, 1983) as tensors.
 
-    Args:
-        num_envs: Number of environments.
-        device: Device of the simulation.
-        sutton_barto_reward: Whether the reward is -1 when the pole falls and else 0, not always 1.
-        **rest: As for `FunctionalWorld`.
+    With ``sutton_barto_reward`` the reward is -1 when the pole falls and else 0, not always 1.
     """
 
     name = "torch/CartPole-v1"
@@ -182,14 +172,7 @@ class _Car(_Classic):
 
 
 class MountainCarWorld(_Car):
-    """Gymnasium's ``MountainCar-v0`` (Moore, 1990) as tensors.
-
-    Args:
-        num_envs: Number of environments.
-        device: Device of the simulation.
-        goal_velocity: The least speed at the goal.
-        **rest: As for `FunctionalWorld`.
-    """
+    """Gymnasium's ``MountainCar-v0`` (Moore, 1990) as tensors."""
 
     name = "torch/MountainCar-v0"
     max_episode_steps = 200
@@ -206,14 +189,7 @@ class MountainCarWorld(_Car):
 
 
 class MountainCarContinuousWorld(_Car):
-    """Gymnasium's ``MountainCarContinuous-v0`` as tensors.
-
-    Args:
-        num_envs: Number of environments.
-        device: Device of the simulation.
-        goal_velocity: The least speed at the goal.
-        **rest: As for `FunctionalWorld`.
-    """
+    """Gymnasium's ``MountainCarContinuous-v0`` as tensors."""
 
     name = "torch/MountainCarContinuous-v0"
     max_episode_steps = 999
@@ -249,14 +225,7 @@ _PENDULUM_DT = 0.05  # seconds
 
 
 class PendulumWorld(_Classic):
-    """Gymnasium's ``Pendulum-v1`` as tensors.
-
-    Args:
-        num_envs: Number of environments.
-        device: Device of the simulation.
-        g: Acceleration of gravity.
-        **rest: As for `FunctionalWorld`.
-    """
+    """Gymnasium's ``Pendulum-v1`` as tensors."""
 
     name = "torch/Pendulum-v1"
     max_episode_steps = 200

@@ -291,13 +291,7 @@ def stream_keys(
 ) -> torch.Tensor:
     """Keys of independent random streams, int64 ``[number, width]``.
 
-    Args:
-        seed: The run's seed, 0 or more.
-        purpose: Different purposes have different streams.
-        first: Index of the first row. A row's keys depend on its index, not on ``number``.
-        number: Number of rows.
-        width: Streams per row.
-        device: Device of the keys.
+    A row's keys depend on seed, purpose and its index alone, which counts from ``first``.
     """
     (word,) = np.random.SeedSequence([seed, purpose]).generate_state(1, np.uint64).view(np.int64)
     rows = torch.arange(first + 1, first + number + 1).unsqueeze(-1)
@@ -307,12 +301,7 @@ def stream_keys(
 
 
 def uniforms(keys: torch.Tensor, counter: torch.Tensor | int) -> torch.Tensor:
-    """The numbers at one position of some streams, uniform in [0, 1), float32 shaped like ``keys``.
-
-    Args:
-        keys: Keys from `stream_keys`.
-        counter: Position in each stream, from 0: int64 ``[rows]``, or one for all.
-    """
+    """The numbers at one position of some streams: float32 in [0, 1), shaped like ``keys``."""
     if isinstance(counter, torch.Tensor):
         place = torch.add(keys, counter.unsqueeze(-1), alpha=GAMMA)
     else:

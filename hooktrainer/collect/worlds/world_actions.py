@@ -20,11 +20,7 @@ _ACTIONS = 1  # purpose of the random streams
 
 
 class WorldActions:
-    """Converts a policy's actions to the environment's format, on the device.
-
-    Raises:
-        ConfigError: If the space is not Discrete, MultiDiscrete, MultiBinary or Box.
-    """
+    """Converts a policy's actions to the environment's format, on the device."""
 
     def __init__(
         self, space: spaces.Space[Any], categorical: bool, clips: bool, device: torch.device
@@ -70,12 +66,7 @@ class WorldActions:
         return sum(self._sizes) or math.prod(self.format.shape)
 
     def draw(self, uniform: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """Sample allowed actions uniformly, in the policy's format.
-
-        Args:
-            uniform: Random numbers in [0, 1), ``[num_envs, numbers]``.
-            mask: Allowed actions, bool ``[num_envs, mask_size]``; ``None`` for all.
-        """
+        """Sample allowed actions uniformly, in the policy's format."""
         if self._draw_box is not None:
             return self._draw_box(uniform.view(-1, *self.format.shape))
         if not self._sizes:  # bits

@@ -157,12 +157,7 @@ class BatchParts:
         self._actor, self._buffers = actor, buffers
 
     def __call__(self, returns: torch.Tensor, lengths: torch.Tensor) -> Parts:
-        """Make them.
-
-        Args:
-            returns: Sums of rewards of the running episodes before the rollout, ``[num_envs]``.
-            lengths: Their steps, int64 ``[num_envs]``.
-        """
+        """Make them."""
         buffers = self._buffers
         root, following = place_outputs(self._actor.tensors(), buffers.reward.device)
         for key, before, after in buffers.observations():

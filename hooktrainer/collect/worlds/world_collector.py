@@ -203,23 +203,7 @@ class WorldCollector(EpisodesCollector):
 
 
 class WorldRollout(AnyRollout):
-    """Steps tensor environments with a policy and makes batches, without waiting for the device.
-
-    Args:
-        world: The environments.
-        leaves: The arrays that they observe.
-        policy: What acts; ``None`` for random actions.
-        horizon: Steps of a rollout.
-        actions: The format of actions for the policy and the world, and what draws them.
-        seed: The run's seed.
-        first_env: Index of the first environment in the run.
-        policy_device: Where the policy computes.
-        info_keys: Entries of the world's log that batches hold.
-        compiles: Whether steps are compiled.
-
-    Attributes:
-        log: The mean of the world's log over the last batch.
-    """
+    """Steps tensor environments with a policy and makes batches, without waiting for the device."""
 
     _in_full = False
 
@@ -433,11 +417,7 @@ class CompiledSteps:
         self._graphs: dict[int, Graph[Carry]] = {}
 
     def __call__(self, carry: Carry, rows: Rows, again: bool = False) -> Carry:
-        """Make some steps; with ``again`` only values have changed since the last call.
-
-        Raises:
-            CannotCompileError: On the first call, if they cannot be compiled.
-        """
+        """Make some steps; with ``again`` only values have changed since the last call."""
         steps = len(rows.reward)
         graph = self._graphs.get(steps)
         if graph is None:

@@ -321,13 +321,6 @@ class BraxEnv:
     As in Brax's training, an environment starts all its episodes in the state of its first, but its
     random numbers continue. Of several observations ``"privileged_state"`` becomes the critic's and
     ``"state"`` the policy's.
-
-    Args:
-        env: The environment, without wrappers.
-        max_episode_steps: The length at which an episode is truncated (Brax's ``episode_length``).
-
-    Raises:
-        ConfigError: If it is already wrapped for training.
     """
 
     keeps_start = True
