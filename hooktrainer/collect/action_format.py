@@ -52,13 +52,13 @@ class ActionFormat(_AnyFormat):
         self.space = space
         self.shape: tuple[int, ...] = tuple(space.shape or ())
         self.dtype: np.dtype[Any] = np.dtype(np.int64)
-        self._start: Any = None
+        self.start: Any = None
         sizes: list[int] = []  # of the one-hot vectors, or of the masks
         if isinstance(space, spaces.Discrete):
-            self._start = int(space.start) or None
+            self.start = int(space.start) or None
             sizes = [int(space.n)]
         elif isinstance(space, spaces.MultiDiscrete) and (categorical or space.nvec.ndim == 1):
-            self._start = np.asarray(space.start) if np.any(space.start) else None
+            self.start = np.asarray(space.start) if np.any(space.start) else None
             sizes = space.nvec.ravel().tolist()
         elif isinstance(space, spaces.Box | spaces.MultiBinary):
             self.dtype = DTYPES.get(np.dtype(space.dtype), np.dtype(space.dtype))
@@ -75,22 +75,22 @@ class ActionFormat(_AnyFormat):
         if isinstance(space, spaces.MultiBinary):
             self.mask_size = math.prod(self.shape)
         self._choices = np.cumsum(sizes)[:-1]
-        self._is_one_hot = self._is_discrete and not categorical
-        if self._is_one_hot:
+        self.is_one_hot = self._is_discrete and not categorical
+        if self.is_one_hot:
             self.shape = (sum(sizes),)
-        self._sizes = sizes
+        self.sizes = sizes  # of the discrete choices
 
     def check(self, actions: Array | torch.Tensor, num_envs: int) -> None:
         """Raise a `ConfigError` if ``actions`` cannot be what the policy means to do."""
         expected = (num_envs, *self.shape)
         if actions.shape != expected:
             hint = ""
-            if self._is_discrete and actions.ndim == 2 and not self._is_one_hot:
+            if self._is_discrete and actions.ndim == 2 and not self.is_one_hot:
                 hint = " If these are one-hot vectors, pass categorical_actions=False."
-            elif self._is_one_hot and actions.shape == (num_envs, *(self.space.shape or ())):
+            elif self.is_one_hot and actions.shape == (num_envs, *(self.space.shape or ())):
                 hint = " If these are indices, pass categorical_actions=True."
             raise ConfigError(_wrong_shape(actions, self.space, num_envs, expected) + hint)
-        if self._is_discrete and not self._is_one_hot and not _is_integer(actions):
+        if self._is_discrete and not self.is_one_hot and not _is_integer(actions):
             raise ConfigError(
                 f"The policy's action is {str(actions.dtype).removeprefix('torch.')}; "
                 f"{self.space} needs indices (int64)."
@@ -101,12 +101,12 @@ class ActionFormat(_AnyFormat):
 
         The array is the environments' own: nothing writes to it later.
         """
-        if self._is_one_hot:
+        if self.is_one_hot:
             parts = np.split(actions, self._choices, axis=-1)
             indices = np.stack([part.argmax(-1) for part in parts], axis=-1)
             actions = indices[..., 0] if self.is_index else indices
-        if self._start is not None:
-            return np.asarray(actions + self._start)
+        if self.start is not None:
+            return np.asarray(actions + self.start)
         return np.array(actions, dtype=self.space.dtype)
 
     def each(self, actions: Array) -> list[Any]:
@@ -116,12 +116,12 @@ class ActionFormat(_AnyFormat):
 
     def from_env(self, actions: Any) -> Array:
         """The inverse of `to_env`."""
-        if self._start is not None:
-            actions = actions - self._start
-        if self._is_one_hot:
+        if self.start is not None:
+            actions = actions - self.start
+        if self.is_one_hot:
             columns = actions[:, None] if self.is_index else actions
             vectors = [
-                np.eye(size, dtype=np.int64)[columns[:, i]] for i, size in enumerate(self._sizes)
+                np.eye(size, dtype=np.int64)[columns[:, i]] for i, size in enumerate(self.sizes)
             ]
             return np.concatenate(vectors, axis=-1)
         return actions.astype(self.dtype, copy=False)
@@ -150,7 +150,7 @@ class ActionFormat(_AnyFormat):
         parts = np.split(scores, self._choices, axis=-1)
         chosen = np.stack([part.argmax(-1) for part in parts], axis=-1)
         chosen = chosen.reshape(-1, *(self.space.shape or ()))
-        return chosen if self._start is None else chosen + self._start
+        return chosen if self.start is None else chosen + self.start
 
 
 class JointActionFormat(_AnyFormat):

@@ -129,6 +129,7 @@ class FunctionActor(Stateless):
         in_full: bool = False,
     ) -> None:
         self._complete = complete
+        self._send = buffers.send
         self._outputs = OutputBuffers(num_envs, horizon)
         self._function = function
         self._format = action_format
@@ -164,12 +165,16 @@ class FunctionActor(Stateless):
             self._is_quick = steps is not None and steps.begin()
         if self._is_quick and self._steps is not None:
             return self._steps(t)
+        if self._send is not None:
+            self._send(t, slice(None))
         outputs = self._call(self._arguments[t])
         self._outputs.write(t, outputs)
         return self._format.find(outputs)
 
     def act_for(self, t: int, envs: slice) -> Any:
         """What `act` returns and records for some of the environments."""
+        if self._send is not None:
+            self._send(t, envs)
         outputs = self._staged(t, envs)
         self._outputs.write_part(t, envs, outputs)
         return self._format.find(outputs)

@@ -37,6 +37,10 @@ class ObservationRows(Protocol):
     def inputs(self) -> Sequence[Sequence[torch.Tensor]]:
         """Those to act on, written before the policy is asked."""
 
+    @property
+    def send(self) -> Callable[[int, slice], None] | None:
+        """Has the observations of a step cross to the policy's device, where that is needed."""
+
 
 class Row:
     """What one step of the environments writes: views of one row of each buffer.
@@ -168,6 +172,8 @@ class StepBuffers:
         each = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
         others = 4 + 1 + 1 + 8 + 8 + 4 * infos
         return num_envs * ((horizon + 1) * each + horizon * others)
+
+    send = None
 
     def carry(self) -> None:
         """Make the last row of the observations the first one of the next rollout."""

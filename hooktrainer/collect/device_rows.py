@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from tensordict import NestedKey
 
-from .actors import Actor
 from .buffers import StepBuffers, env_first
 from .spaces import Array
 
@@ -73,35 +71,6 @@ class DeviceRows:
                 after[sent["env"], sent["step"]] = sent["value"]
             found.append((env_first(rows[:-1]), after))
         return found
-
-
-class SendingActor:
-    """An `Actor` that has observations cross before the policy is asked about them."""
-
-    def __init__(self, actor: Actor, rows: DeviceRows) -> None:
-        self._actor: Any = actor  # which can be asked for some environments, too
-        self._rows = rows
-        self.skip, self.begin, self.tensors = actor.skip, actor.begin, actor.tensors
-        self.state_dict, self.check = actor.state_dict, actor.check
-        self.load_state_dict = actor.load_state_dict
-
-    @property
-    def is_laid_out(self) -> bool:
-        """Whether the policy has been called, so that its outputs are known."""
-        laid_out: bool = self._actor.is_laid_out
-        return laid_out
-
-    def act(self, t: int) -> torch.Tensor | Array:
-        """Actions for the observations of step ``t``."""
-        self._rows.send(t, slice(None))
-        actions: torch.Tensor | Array = self._actor.act(t)
-        return actions
-
-    def act_for(self, t: int, envs: slice) -> torch.Tensor | Array:
-        """The same for some of the environments."""
-        self._rows.send(t, envs)
-        actions: torch.Tensor | Array = self._actor.act_for(t, envs)
-        return actions
 
 
 def to_device(

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from ..errors import ConfigError
+from ..errors import ConfigError, StateMismatchError
 from .action_format import AnyActionFormat
 from .buffers import Row, StepBuffers
 from .info import InfoKeys, check_info
@@ -193,6 +193,19 @@ class EnvGroup(ABC):
         row: Row,
     ) -> list[int]:
         """What `restore` does, for a group where it can be done for some environment."""
+
+    def _hold_against(
+        self, found: Sequence[Any], saved: Sequence[Array], name: str, which: str
+    ) -> None:
+        """Refuse observations of an episode that was played again which are not those saved."""
+        for leaf, value, array in zip(self._layout.leaves, found, saved, strict=False):
+            got = np.asarray(value).astype(leaf.dtype)
+            if not np.array_equal(got, array, equal_nan=leaf.dtype.kind == "f"):
+                raise StateMismatchError(
+                    f"{name}: {which}, played again from its seed, does not lead to the saved "
+                    "observation. Is it built with the same arguments, and does nothing outlast "
+                    "its episodes? restore_episodes=False goes on with new episodes."
+                )
 
     def set_attribute(self, name: str, value: Any) -> None:
         """Set an attribute of every environment.

@@ -42,33 +42,33 @@ def make_group(
     """Build the environments, as `VectorCollector` takes them, and the group that steps them.
 
     With an id and no mode several environments are stepped by their own vector entry point, if
-    their episodes can be seeded one by one. If these are a share, ``of`` says how many there are, so
-    that one by itself is stepped as the others are.
+    their episodes can be seeded one by one. If these are a share, ``of`` says how many there are,
+    so that one by itself is stepped as the others are.
     """
     source: Source = find_spec(env) if isinstance(env, str) else env
     if is_envpool(source):
         source = EnvPoolEnv(source)
     if isinstance(source, EnvSpec):
-        count = _required(num_envs, source.id)
+        count = required(num_envs, source.id)
         kwargs = dict(env_kwargs or {})
         return _from_spec(source, count, options, kwargs, vectorization_mode, of or count)
     for name, value in (("env_kwargs", env_kwargs), ("vectorization_mode", vectorization_mode)):
         if value:
             raise ConfigError(f"{name}={value!r} goes with an environment id, not with {env!r}.")
     if isinstance(source, gym.vector.VectorEnv):
-        _matching(num_envs, source.num_envs)
+        matching(num_envs, source.num_envs)
         return _from_vector_env(source, options)
     if is_world(source):
         raise ConfigError(f"env={world_name(env)} steps tensors: give it to WorldCollector.")
     if callable(source):
-        return _scalar([source] * _required(num_envs, repr(env)), options)
+        return _scalar([source] * required(num_envs, repr(env)), options)
     if not isinstance(source, Sequence):
         check_made(source, f"env={env!r:.80} is")
         raise ConfigError(
             f"env={env!r:.200} is built already: give its id, or a function that builds it, such "
             "as lambda: gymnasium.make('CartPole-v1')."
         )
-    _matching(num_envs, len(source))
+    matching(num_envs, len(source))
     return _scalar(source, options)
 
 
@@ -167,17 +167,18 @@ def _scalar(factories: Sequence[EnvFactory], options: GroupOptions) -> EnvGroup:
         raise
 
 
-def _required(num_envs: int | None, what: str) -> int:
-    if num_envs is None:
-        raise ConfigError(f"num_envs is missing: say how many environments of {what} to step.")
-    if num_envs < 1:
-        raise ConfigError(f"num_envs={num_envs}: there has to be at least 1.")
+def required(num_envs: int | None, what: str) -> int:
+    """The number of environments of an id or a factory."""
+    if num_envs is None or num_envs < 1:
+        raise ConfigError(f"num_envs={num_envs}: say how many environments of {what} to step.")
     return num_envs
 
 
-def _matching(num_envs: int | None, count: int) -> None:
-    if num_envs is not None and num_envs != count:
+def matching(num_envs: int | None, count: int) -> int:
+    """The number of environments of what holds ``count``."""
+    if num_envs not in (None, count):
         raise ConfigError(f"num_envs={num_envs}, but env holds {count}: leave num_envs out.")
+    return count
 
 
 Space = spaces.Space[Any]

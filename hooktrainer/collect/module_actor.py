@@ -47,6 +47,7 @@ class ModuleActor:
         _check_keys(reads, writes, [*observed, *hidden, _INIT], actions)
         self._policy = policy
         self._format = action_format
+        self._send = buffers.send
         self._num_envs = num_envs
         self._observations = [(rows[0].to(device, copy=True), rows) for rows in buffers.inputs]
         self._is_init = torch.ones(num_envs, 1, dtype=torch.bool, device=device)
@@ -80,6 +81,8 @@ class ModuleActor:
     def act(self, t: int) -> Any:
         """Actions for the observations of step ``t``, recorded with all other outputs."""
         data = self._data
+        if self._send is not None:
+            self._send(t, slice(None))
         for tensor, rows in self._observations:
             tensor.copy_(rows[t], non_blocking=True)
         self._carried_rows.write(t, self._carried)
@@ -100,6 +103,8 @@ class ModuleActor:
         """
         self._rewind(envs)
         data = self._data
+        if self._send is not None:
+            self._send(t, envs)
         landed = slice(None) if t == 0 and envs.start == 0 else envs
         for tensor, rows in self._observations:
             tensor[landed] = rows[t][landed].to(tensor.device)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from ..errors import ConfigError, StateMismatchError, add_note
+from ..errors import ConfigError, add_note
 from .buffers import Row
 from .group import EnvGroup, Finished, GroupOptions, said_autoreset_mode
 from .info import of_one, write_vector_info
@@ -140,7 +140,8 @@ class ReadyGroup(EnvGroup):
             begin = (t + 1 == starts) | ((t + 1 < starts) & (terminated | truncated))
             if begin.any():
                 observation, _ = self._begin(begin, self.episodes)
-        self._compare(observation, row)
+        values = self._layout.observation_values(observation)
+        self._hold_against(values, row.observation, str(self._env), "a running episode")
         return []
 
     def _holders(self) -> Sequence[Any]:
@@ -194,17 +195,6 @@ class ReadyGroup(EnvGroup):
             one = {key: value[i] for key, value in final_info.items()}
             return self._layout.copies(final[i], one)
         return self._layout.copies(final, final_info, i)
-
-    def _compare(self, observation: Any, row: Row) -> None:
-        values = self._layout.observation_values(observation)
-        for leaf, value, saved in zip(self._layout.leaves, values, row.observation, strict=False):
-            got = np.asarray(value).astype(leaf.dtype)
-            if not np.array_equal(got, saved, equal_nan=leaf.dtype.kind == "f"):
-                raise StateMismatchError(
-                    f"{self._env}: the running episodes, played again from their seeds, do not "
-                    "lead to the saved observations. Is it built with the same arguments, and does "
-                    "nothing outlast its episodes? restore_episodes=False goes on with new ones."
-                )
 
 
 def _mode(env: VectorEnv) -> AutoresetMode:

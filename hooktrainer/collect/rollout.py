@@ -20,7 +20,7 @@ from ..loop.timing import Timing
 from .action_format import AnyActionFormat, RandomActions
 from .actors import Actor, PartActor, Policy, RandomActor, Sampler, WarmUp, as_array, learn_outputs
 from .buffers import as_batch, env_first_array, place_outputs
-from .device_rows import DeviceRows, SendingActor, crosses_once, to_device
+from .device_rows import DeviceRows, crosses_once, to_device
 from .group import EnvGroup, random_action_seed
 from .module_actor import actor_of
 from .spaces import Array, ObservationLayout
@@ -54,8 +54,6 @@ class AnyRollout(ABC):
         if policy is not None:
             sizes = (action_format, num_envs, self._horizon)
             self._actor = actor_of(policy, rows, *sizes, device, self._in_full)
-            if isinstance(rows, DeviceRows):
-                self._actor = SendingActor(self._actor, rows)
         self._warm_up = WarmUp(self._actor, self._random)
 
     def abandon(self) -> None:

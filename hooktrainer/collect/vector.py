@@ -13,7 +13,6 @@ from ..base.checks import share_equally
 from ..errors import ConfigError
 from .action_format import action_format_of
 from .actors import Policy
-from .buffers import StepBuffers
 from .env_errors import explain_env_errors
 from .episodes_collector import (
     EpisodesCollector,
@@ -237,15 +236,6 @@ class VectorCollector(EpisodesCollector):
             device=self.device,
             policy_device=self._computes,
         )
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Bytes of the buffers for observations and rewards, allocated once.
-
-        A batch takes up to twice as much. The policy's outputs add to both.
-        """
-        infos = len(self._info_keys)
-        return StepBuffers.size(self._leaves, self.num_envs, self._horizon, infos)
 
     def _set_in_envs(self, name: str, value: Any) -> None:
         self._group.set_attribute(name, value)

@@ -21,7 +21,15 @@ from .action_format import AnyActionFormat
 from .buffers import Row, SharedMemory, StepBuffers
 from .collector import TIMEOUT
 from .group import EnvGroup, EpisodeSeeds, Finished, GroupOptions
-from .make_group import Envs, Source, VectorizationMode, find_spec, make_group
+from .make_group import (
+    Envs,
+    Source,
+    VectorizationMode,
+    find_spec,
+    make_group,
+    matching,
+    required,
+)
 from .restore import Restore
 from .spaces import Array, ObservationLayout
 
@@ -211,33 +219,25 @@ class WorkerGroup(EnvGroup):
 def envs_to_share(env: Envs, num_envs: int | None, workers: int, stages: int) -> tuple[Source, int]:
     """What the environments are made of, and how many there are."""
     source = find_spec(env) if isinstance(env, str) else env
-    count = _count(source, num_envs)
-    if count < workers * stages:
-        raise ConfigError(
-            f"num_envs={count} with workers={workers} and stages={stages}: each process needs "
-            f"an environment for each stage, so at least {workers * stages}."
-        )
-    return source, count
-
-
-def _count(source: Any, num_envs: int | None) -> int:
-    """How many environments there are."""
     if isinstance(source, gym.vector.VectorEnv):
         raise ConfigError(
             "A vector environment that was made already cannot step in processes of the collector: "
             "give an environment id, a factory or a list of factories, or leave out workers."
         )
     if isinstance(source, EnvSpec) or callable(source):
-        if num_envs is None or num_envs < 1:
-            raise ConfigError(f"num_envs={num_envs}: say how many environments to step.")
-        return num_envs
-    if not isinstance(source, Sequence):
+        count = required(num_envs, repr(env))
+    elif isinstance(source, Sequence):
+        count = matching(num_envs, len(source))
+    else:
         raise ConfigError(
             f"env={source!r}: give an environment id, a factory or a list of factories."
         )
-    if num_envs not in (None, len(source)):
-        raise ConfigError(f"num_envs={num_envs}, but env holds {len(source)}: leave num_envs out.")
-    return len(source)
+    if count < workers * stages:
+        raise ConfigError(
+            f"num_envs={count} with workers={workers} and stages={stages}: each process needs "
+            f"an environment for each stage, so at least {workers * stages}."
+        )
+    return source, count
 
 
 def _parts(whole: slice, number: int) -> list[slice]:

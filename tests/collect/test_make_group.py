@@ -38,7 +38,7 @@ def test_an_id_with_its_module() -> None:
         ("CartPole-v7", {"num_envs": 1}, r"no environment 'CartPole-v7'\. Did you mean CartPole-v"),
         ("cartpole", {"num_envs": 1}, "Did you mean CartPole-v"),
         ("zzzzzzzz", {"num_envs": 1}, r"no environment 'zzzzzzzz'\. Import"),
-        ("CartPole-v1", {}, "num_envs is missing: say how many environments of CartPole-v1"),
+        ("CartPole-v1", {}, "num_envs=None: say how many environments of CartPole-v1"),
         ("CartPole-v1", {"num_envs": 0}, "num_envs=0"),
         ("CartPole-v1", {"num_envs": 3}, r"frames_per_batch=4 .* num_envs=3: the next one is 6, 2"),
         ("CartPole-v1", {"num_envs": 1, "frames_per_batch": 0}, "frames_per_batch=0"),

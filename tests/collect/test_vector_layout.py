@@ -255,12 +255,6 @@ def test_both_ways_of_stepping_skip_frames_alike() -> None:
     assert (collect(None) == collect("sync")).all()
 
 
-def test_memory_is_stated_beforehand() -> None:
-    collector = VectorCollector([Counter, Counter], frames_per_batch=8)
-    # 2 environments: 5 rows of 2 float32, 4 rows of reward, 2 flags, return and length
-    assert collector.buffer_bytes == 2 * (5 * 8 + 4 * (4 + 1 + 1 + 8 + 8))
-
-
 def test_an_observation_without_tensor_form_is_refused() -> None:
     class Env(Counter):
         def __init__(self) -> None:

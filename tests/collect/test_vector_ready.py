@@ -227,7 +227,7 @@ def test_a_replay_that_goes_astray_is_an_error() -> None:
     collector.collect()
     state = collector.state_dict()
     state["rollout"]["running"]["observations"][0] += 1
-    with pytest.raises(StateMismatchError, match="do not lead to the saved observations"):
+    with pytest.raises(StateMismatchError, match="does not lead to the saved observation"):
         build(10).load_state_dict(state)
 
 

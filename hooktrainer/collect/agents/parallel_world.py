@@ -6,8 +6,7 @@ import importlib
 import importlib.util
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, reduce
-from operator import getitem
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -203,8 +202,7 @@ class ParallelEnvs:
             for group in self.groups
             for place, agent in enumerate(group.agents)
         }
-        self._layouts = {g.name: ObservationLayout(g.observation_space) for g in self.groups}
-        self._first_layouts = {
+        self._layouts = {
             group.name: ObservationLayout(
                 agents[group.agents[0]][0],
                 next(infos[a][MASK] for a in group.agents if MASK in (infos.get(a) or {}))
@@ -214,6 +212,13 @@ class ParallelEnvs:
             )
             for group in self.groups
         }
+        # In the order of the layouts' leaves, of which a mask may be the first.
+        self._keys: dict[str, list[NestedKey]] = {}
+        for group in self.groups:
+            keys, leaves = iter(group.keys), self._layouts[group.name].leaves
+            self._keys[group.name] = [
+                (group.name, MASK) if leaf.key == (MASK,) else next(keys) for leaf in leaves
+            ]
         self._actions: list[list[dict[str, Array]]] = [[] for _ in range(num_envs)]
         self._seen = self._blank()
 
@@ -328,7 +333,7 @@ class ParallelEnvs:
                     f"info[{MASK!r}] of {whose} is missing, and others of {group.name!r} have one: "
                     "let every agent of a group have a mask, at every step, or none."
                 )
-            self._first_layouts[group.name].check(seen[agent], info, whose)
+            self._layouts[group.name].check(seen[agent], info, whose)
 
     def _step(self, env: int, actions: Mapping[str, Array]) -> tuple[list[str], Any]:
         """Step one environment; returns the agents that acted and the result."""
@@ -378,29 +383,31 @@ class ParallelEnvs:
         for agent, (group, place) in self._places.items():
             if agent not in seen:
                 continue
-            observation = seen[agent]
-            own = reduce(getitem, group.path, observation)
-            values = self._layouts[group.name].observation_values(own)
-            for key, value in zip(group.keys, values, strict=True):
-                self._seen[key][env, place] = value
-            self._seen[group.name, "mask"][env, place] = agent in there
-            if group.has_mask and agent in there:
-                if group.mask_path:
-                    mask = reduce(getitem, group.mask_path, observation)
-                else:
-                    mask = (infos.get(agent) or {}).get(MASK)
-                allowed = None if mask is None else plain_mask(mask).astype(bool)
-                if allowed is None or group.action_format.leaves_nothing(allowed):
-                    what = (
-                        "an action_mask that forbids every action" if mask is not None else "none"
-                    )
-                    raise ConfigError(
-                        f"{self._name}: {agent} got {what} in environment {self._first_env + env}: "
-                        "every agent that acts needs one that allows an action, at every step."
-                    )
-                self._seen[group.name, MASK][env, place] = allowed
+            layout, info = self._layouts[group.name], infos.get(agent) or {}
+            acts = agent in there
+            if acts and MASK not in info and group.mask_path == ():
+                raise self._unfit_mask(agent, env, "none")
+            values = (
+                layout.values(seen[agent], info) if acts else layout.observation_values(seen[agent])
+            )
+            for key, value in zip(self._keys[group.name], values, strict=False):
+                if key[-1] != MASK:
+                    self._seen[key][env, place] = value
+                elif acts:
+                    allowed = plain_mask(value).astype(bool)
+                    if group.action_format.leaves_nothing(allowed):
+                        what = "an action_mask that forbids every action"
+                        raise self._unfit_mask(agent, env, what)
+                    self._seen[key][env, place] = allowed
+            self._seen[group.name, "mask"][env, place] = acts
         if self.state_space is not None:
             self._seen["state"][env] = self.envs[env].state()
+
+    def _unfit_mask(self, agent: str, env: int, what: str) -> ConfigError:
+        return ConfigError(
+            f"{self._name}: {agent} got {what} in environment {self._first_env + env}: every agent "
+            "that acts needs one that allows an action, at every step."
+        )
 
     def _write_infos(
         self, said: Mapping[Any, Array], env: int, infos: Mapping[str, Any], where: str

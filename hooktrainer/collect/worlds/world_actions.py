@@ -27,14 +27,9 @@ class WorldActions:
     ) -> None:
         self.format = ActionFormat(space, categorical)
         self._device = device
-        self._sizes: list[int] = []  # of the discrete choices
-        if isinstance(space, spaces.Discrete):
-            self._sizes = [int(space.n)]
-        elif isinstance(space, spaces.MultiDiscrete):
-            self._sizes = space.nvec.ravel().tolist()
-        self._one_hot = bool(self._sizes) and not categorical
-        start = getattr(space, "start", 0) if self._sizes else 0
-        self._start = torch.as_tensor(start).to(device) if np.any(start) else None
+        self._sizes, self._one_hot = self.format.sizes, self.format.is_one_hot
+        start = self.format.start
+        self._start = None if start is None else torch.as_tensor(start).to(device)
         self._bounds: tuple[torch.Tensor, torch.Tensor] | None = None
         self._draw_box = None
         if isinstance(space, spaces.Box):

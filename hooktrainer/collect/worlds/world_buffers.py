@@ -59,6 +59,8 @@ class WorldBuffers:
             rows.unbind(0) for rows in (self.reward, self.terminated, self.truncated, self.done)
         ]
 
+    send = None
+
     def put(self, observation: Observations, row: int) -> None:
         """Write an observation as the policy's input of step ``row``."""
         for rows, value in zip(self.inputs, self.values(observation), strict=True):

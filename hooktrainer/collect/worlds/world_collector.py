@@ -375,37 +375,20 @@ class WorldSteps:
     def __call__(self, carry: Carry, rows: Rows) -> Carry:
         """Make as many steps as ``rows`` has, write them there, and return the new state."""
         now = self._values(self._observations(carry))
-        columns: list[list[Any]] = [[] for _ in Rows._fields]
+        steps = []
         for _ in range(len(rows.reward)):
             sample = self._sample(*(now[place] for place in self._places))
             carry, outcome = self._advance(carry, self._to_world(sample["action"]))
             now = self._values(outcome.observation)
             assert outcome.final is not None
-            written = Rows(
-                now,
-                self._values(outcome.final),
-                outcome.reward,
-                outcome.terminated,
-                outcome.truncated,
-                outcome.terminated | outcome.truncated,
-                sample,
-            )
-            for column, value in zip(columns, written, strict=True):
-                column.append(value)
-        seen, final, reward, terminated, truncated, done, samples = columns
-        for place, leaf in zip(rows.observation, zip(*seen, strict=True), strict=True):
-            place.copy_(torch.stack(leaf))
-        for place, leaf in zip(rows.final, zip(*final, strict=True), strict=True):
-            place.copy_(torch.stack(leaf))
-        for place, values in (
-            (rows.reward, reward),
-            (rows.terminated, terminated),
-            (rows.truncated, truncated),
-            (rows.done, done),
-        ):
+            ends = (outcome.terminated, outcome.truncated, outcome.terminated | outcome.truncated)
+            outputs = [sample[key] for key in rows.sample]
+            final = self._values(outcome.final)
+            steps.append([*now, *final, outcome.reward, *ends, *outputs])
+        observation, final_rows, *signals, sample_rows = rows
+        places = [*observation, *final_rows, *signals, *sample_rows.values()]
+        for place, values in zip(places, zip(*steps, strict=True), strict=True):
             place.copy_(torch.stack(values))
-        for key, place in rows.sample.items():
-            place.copy_(torch.stack([each[key] for each in samples]))
         return carry
 
 

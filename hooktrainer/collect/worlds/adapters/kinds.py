@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 import torch
 
 from ....errors import ConfigError
-from ..tensor_world import TensorWorld
+from ..tensor_world import AnyWorld, TensorWorld
 from .foreign_world import find
 
 Kind: TypeAlias = Literal["world", "torchrl", "rsl_rl", "gym", "gymnax", "brax"]
@@ -90,7 +90,12 @@ def adapt_world(
 
         return GymWorld(env, **options)
     if kind is None:
-        raise ConfigError(_refused(env))
+        raise ConfigError(
+            f"{type(env).__name__} is no tensor world: a TensorWorld would have "
+            f"{', '.join(_lacks(env, world_members()))} too. Else give a batched EnvBase of "
+            "TorchRL, a VecEnv of rsl_rl, a vector environment that returns tensors, or an "
+            "environment of gymnax, Brax or Playground."
+        )
     if num_envs is None:
         raise ConfigError("num_envs is missing: pass the number of environments.")
     from .jax_world import BraxEnv, GymnaxEnv, JaxEnv, JaxWorld
@@ -100,32 +105,10 @@ def adapt_world(
     return JaxWorld(one, num_envs, device, first_env=first_env)
 
 
-def _refused(env: Any) -> str:
-    """A message with the attributes missing from the nearest kind."""
-    marks: dict[str, tuple[str, ...]] = {**dict(_MARKS), "TensorWorld": world_members()}
-    titles = {
-        "rsl_rl": "a VecEnv of rsl_rl",
-        "gym": "a vector environment that returns tensors",
-        "gymnax": "an environment of gymnax",
-        "brax": "one of Brax or Playground",
-        "TensorWorld": "a TensorWorld",
-    }
-    share = {kind: len(_lacks(env, wanted)) / len(wanted) for kind, wanted in marks.items()}
-    nearest = min(share, key=lambda kind: share[kind])
-    if share[nearest] > 0.5:
-        others = ", ".join(title for kind, title in titles.items() if kind != "TensorWorld")
-        return (
-            f"{type(env).__name__} is no tensor world: give a TensorWorld, a batched EnvBase of "
-            f"TorchRL, {others}."
-        )
-    lacks = ", ".join(_lacks(env, marks[nearest]))
-    return f"{type(env).__name__} is not {titles[nearest]}: it lacks {lacks}."
-
-
 def world_members() -> tuple[str, ...]:
     """The names of all members of a `TensorWorld`."""
     calls = ("seed", "reset", "step", "state_dict", "load_state_dict", "close")
-    return (*TensorWorld.__annotations__, *calls)
+    return (*AnyWorld.__annotations__, *TensorWorld.__annotations__, *calls)
 
 
 def _lacks(env: Any, wanted: tuple[str, ...]) -> list[str]:
