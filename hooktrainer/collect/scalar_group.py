@@ -16,7 +16,6 @@ from .info import write_infos
 from .restore import NOT_ASKED, Restore, begun, choose_restore, infos_of, whole_step
 from .spaces import Array, refuse_missing, refuse_several
 
-
 _UNSTEPPED = object()  # takes the place of the outcome of a step
 
 
