@@ -176,7 +176,7 @@ class FunctionActor(Stateless):
         if self._send is not None:
             self._send(t, envs)
         outputs = self._staged(t, envs)
-        self._outputs.write_part(t, envs, outputs)
+        self._outputs.write(t, outputs, envs)
         return self._format.find(outputs)
 
     def rows(self, span: slice) -> dict[NestedKey, torch.Tensor]:

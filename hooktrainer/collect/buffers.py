@@ -225,25 +225,22 @@ class OutputBuffers:
                 self._array_rows.append((key, list(array)))
             self._buffers[key] = buffer
 
-    def write(self, t: int, outputs: Mapping[NestedKey, torch.Tensor | Array]) -> None:
-        """Copy the outputs of step ``t``."""
+    def write(
+        self,
+        t: int,
+        outputs: Mapping[NestedKey, torch.Tensor | Array],
+        envs: slice | None = None,
+    ) -> None:
+        """Copy the outputs of step ``t``, or those of some environments."""
         for key, rows in self._tensor_rows:
-            rows[t].copy_(outputs[key])  # type: ignore[arg-type]
+            row = rows[t] if envs is None else rows[t][envs]
+            row.copy_(outputs[key])  # type: ignore[arg-type]
         for key, arrays in self._array_rows:
-            arrays[t][...] = outputs[key]
+            arrays[t][slice(None) if envs is None else envs] = outputs[key]
 
     def rows(self, span: slice) -> dict[NestedKey, torch.Tensor]:
         """Where the outputs of some steps are written, ``[steps, num_envs, ...]``."""
         return {key: buffer[span] for key, buffer in self._buffers.items()}
-
-    def write_part(
-        self, t: int, envs: slice, outputs: Mapping[NestedKey, torch.Tensor | Array]
-    ) -> None:
-        """Copy the outputs of step ``t`` for some of the environments."""
-        for key, rows in self._tensor_rows:
-            rows[t][envs].copy_(outputs[key])  # type: ignore[arg-type]
-        for key, arrays in self._array_rows:
-            arrays[t][envs] = outputs[key]
 
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
         """Fresh tensors ``[num_envs, time, ...]`` of the rollout; zeros if ``blank``."""

@@ -36,21 +36,6 @@ class EpisodesCollector(Collector):
     whole, and after a resharding no episode is played twice.
 
     A subclass makes the environments (`_make`) and the rollout (`_make_rollout`).
-
-    Args:
-        policy: What acts.
-        frames_per_batch: Transitions of a batch.
-        total_frames: Transitions after which iteration ends; -1 for no end.
-        seed: The run's seed.
-        init_random_frames: So many transitions are collected with random actions first.
-        exploration_type: How the policy's distributions are sampled.
-        device: Where batches are; by default where the policy computes.
-        policy_device: Where the policy computes; by default where its first parameter is.
-        first_env: Index of the first environment among all those of the run.
-
-    Attributes:
-        seed: The run's seed.
-        frames: Transitions collected so far.
     """
 
     num_envs: int
@@ -144,13 +129,6 @@ class EpisodesCollector(Collector):
         """Collect one batch, whatever ``total_frames`` says.
 
         If it fails, the running episodes are abandoned: the next batch begins with new ones.
-
-        Returns:
-            A TensorDict of batch size ``[num_envs, frames_per_batch // num_envs]``.
-
-        Raises:
-            RuntimeError: If the collector is shut down, or an environment or the policy raises
-                ``StopIteration``.
         """
         rollout = self._ready()
         steps, warm_up = self.frames // self.num_envs, self.frames < self._warm_up_frames
@@ -163,15 +141,7 @@ class EpisodesCollector(Collector):
         return batch
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
-        """Start over with the first episode of every environment, seeded from ``seed``.
-
-        Args:
-            seed: The run's seed, 0 or more.
-            static_seed: Whether to return the same seed again.
-
-        Returns:
-            A seed for whatever is seeded next.
-        """
+        """Start over with the first episode of every environment, seeded from ``seed``."""
         check_count("seed", seed, least=0)
         self.seed = seed
         self._envs.seed(seed)
@@ -196,19 +166,7 @@ class EpisodesCollector(Collector):
     def use_workers(
         self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
     ) -> None:
-        """Step the environments in other processes from now on; before the first batch.
-
-        Args:
-            workers: How many processes; 0 for this one.
-            stages: In how many parts the environments take turns with the policy.
-            at_once: Whether the processes start now; else with `start` or the first batch.
-                If only a copy of the collector, or a share of it, ever collects, none start in
-                vain.
-            timeout: Seconds after which a process that does not answer ends the run.
-
-        Raises:
-            ConfigError: If there are too few environments, or they cannot be shared.
-        """
+        """Step the environments in other processes from now on; before the first batch."""
         self._check_workers(self.num_envs, workers, stages)
         self._workers = Workers(workers, stages, timeout) if workers else Workers()
         if at_once or not workers:
@@ -223,13 +181,6 @@ class EpisodesCollector(Collector):
 
         Each has as many; together they play the episodes that one process would play with all of
         them. ``init_random_frames`` stays that of all of them together.
-
-        Args:
-            rank: Index of the share.
-            world_size: Number of shares.
-
-        Raises:
-            ConfigError: As `check_shares` does.
         """
         self.check_shares(world_size)
         self.shutdown()
@@ -247,15 +198,7 @@ class EpisodesCollector(Collector):
         """Divide what else belongs to single environments."""
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """A state to resume from when the environments are shared out otherwise than before.
-
-        Args:
-            states: What `state_dict` of each former share returned, in order.
-
-        Returns:
-            A state for `load_state_dict` by which each environment begins a new episode, one that
-            was not played yet.
-        """
+        """A state to resume from when the environments are shared out otherwise than before."""
         return resharded(states, self.num_envs, self._first_env, self._shares * self.num_envs)
 
     def position(self) -> dict[str, Any]:
@@ -279,9 +222,8 @@ class EpisodesCollector(Collector):
     def fitting(self, saved: Mapping[str, Any]) -> dict[str, Any] | None:
         """The state by which this many environments resume; each begins a new episode.
 
-        Returns:
-            ``None`` for one share of several, which does not know what the others have played, and
-            for environments whose episodes are not counted.
+        ``None`` for one share of several, which does not know what the others have played, and
+        where episodes are not counted.
         """
         return resized(saved, self.num_envs) if self._shares == 1 and self._envs.shares else None
 
@@ -298,10 +240,6 @@ class EpisodesCollector(Collector):
         """Restore what `state_dict` returned, in this process or another.
 
         Environments that cannot be restored begin a new episode, with a warning.
-
-        Raises:
-            StateMismatchError: If the state comes from other environments or another policy, or an
-                episode that was played again took another course.
         """
         for line in self.mismatches(state_dict):
             raise StateMismatchError(line)
@@ -322,15 +260,7 @@ class EpisodesCollector(Collector):
             )
 
     def set_attribute(self, name: str, value: Any) -> None:
-        """Set an attribute of every environment, which begins a new episode; part of the state.
-
-        Args:
-            name: Its name, in the environment or one of its wrappers; a tensor is filled.
-            value: A plain value.
-
-        Raises:
-            ConfigError: If there is none of this name.
-        """
+        """Set an attribute of every environment, which begins a new episode; part of the state."""
         self.start()
         self._set_in_envs(name, value)
         self._attributes[name] = value

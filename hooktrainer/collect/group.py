@@ -246,13 +246,6 @@ class EpisodeSeeds:
 
     The seed of episode ``e`` of environment ``i`` depends on the run's seed, ``i`` and ``e`` alone.
     It is below 2³¹, which every environment accepts.
-
-    Args:
-        seed: The run's seed, not negative.
-        first_env: Index of the group's first environment among all environments of the run.
-
-    Raises:
-        ConfigError: If ``seed`` is negative.
     """
 
     def __init__(self, seed: int, first_env: int = 0) -> None:

@@ -80,21 +80,9 @@ class ModuleActor:
 
     def act(self, t: int) -> Any:
         """Actions for the observations of step ``t``, recorded with all other outputs."""
-        data = self._data
-        if self._send is not None:
-            self._send(t, slice(None))
-        for tensor, rows in self._observations:
-            tensor.copy_(rows[t], non_blocking=True)
-        self._carried_rows.write(t, self._carried)
-        self._policy(data)
-        if not self._outputs:
-            self._lay_out()
-        outputs = {key: data.get(key) for key in self._recorded}
-        self._outputs.write(t, outputs)
-        for tensor, following in self._following:
-            tensor.copy_(outputs[following])
+        actions = self._act(t, slice(None), slice(None))
         self._clear_init()
-        return self._format.find(outputs)
+        return actions
 
     def act_for(self, t: int, envs: slice) -> Any:
         """What `act` returns and records for some of the environments.
@@ -102,24 +90,28 @@ class ModuleActor:
         The module is called for all of them, as `StagedPolicy` does.
         """
         self._rewind(envs)
+        self._own.begin(envs, self._data, self._private())
+        actions = self._act(t, envs, slice(None) if t == 0 and envs.start == 0 else envs)
+        self._rewind.compare(t, envs, self._data.get("action"))
+        self._own.end(envs, self._data, self._private())
+        self._is_init[envs] = False
+        return actions
+
+    def _act(self, t: int, envs: slice, landed: slice) -> Any:
+        """Call the module for all environments, and record the outputs of ``envs``."""
         data = self._data
         if self._send is not None:
             self._send(t, envs)
-        landed = slice(None) if t == 0 and envs.start == 0 else envs
         for tensor, rows in self._observations:
-            tensor[landed] = rows[t][landed].to(tensor.device)
-        self._carried_rows.write_part(t, envs, {k: v[envs] for k, v in self._carried.items()})
-        self._own.begin(envs, data, self._private())
+            tensor[landed].copy_(rows[t][landed], non_blocking=True)
+        self._carried_rows.write(t, {k: v[envs] for k, v in self._carried.items()}, envs)
         self._policy(data)
         if not self._outputs:
             self._lay_out()
-        self._rewind.compare(t, envs, data.get("action"))
         outputs = {key: data.get(key)[envs] for key in self._recorded}
-        self._outputs.write_part(t, envs, outputs)
+        self._outputs.write(t, outputs, envs)
         for tensor, following in self._following:
             tensor[envs] = outputs[following]
-        self._own.end(envs, data, self._private())
-        self._is_init[envs] = False
         return self._format.find(outputs)
 
     def skip(self, t: int) -> None:

@@ -52,8 +52,9 @@ class AnyRollout(ABC):
         self._random = RandomActor(sampler, action_format, num_envs, self._horizon)
         self._actor: Actor = self._random
         if policy is not None:
+            in_full = self._in_full and rows.send is None
             sizes = (action_format, num_envs, self._horizon)
-            self._actor = actor_of(policy, rows, *sizes, device, self._in_full)
+            self._actor = actor_of(policy, rows, *sizes, device, in_full)
         self._warm_up = WarmUp(self._actor, self._random)
 
     def abandon(self) -> None:

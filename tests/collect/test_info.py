@@ -213,9 +213,3 @@ def test_a_policy_that_writes_the_same_entry() -> None:
     collector = Collector(goals(2), policy, frames_per_batch=2, info_keys=["late"])
     with pytest.raises(ConfigError, match="the policy writes \\('next', 'late'\\) already"):
         collector.collect()
-
-
-def test_a_batch_without_them_is_refused_by_the_logger() -> None:
-    batch = Collector(goals(2), frames_per_batch=2).collect()
-    with pytest.raises(Exception, match=r"no \('next', 'success'\) in the batch.*info_keys"):
-        LogEpisodes(info_keys=["success"])(batch)

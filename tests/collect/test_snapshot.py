@@ -14,7 +14,6 @@ from toy_envs import Careless, Counter, Opaque
 
 from hooktrainer.collect import restore as snapshot
 from hooktrainer.collect.restore import NotPlainError, choose_restore, dumps, loads
-from hooktrainer.collect.rollout import ActionLog
 
 VALUES: list[Any] = [
     None,
@@ -169,16 +168,3 @@ def test_statistics_over_episodes_cannot_be_replayed() -> None:
     restore = choose_restore(gym.wrappers.NormalizeObservation(Extended()))
     assert restore.method == "none"
     assert restore.reason.startswith("NormalizeObservation gathers statistics over episodes")
-
-
-def test_an_action_log_grows_and_begins_anew() -> None:
-    log = ActionLog((2,))
-    actions = np.arange(600.0, dtype=np.float32).reshape(300, 2)
-    for begin in range(0, 300, 50):
-        log.extend(actions[begin : begin + 50])
-    assert log.actions.dtype == np.float32
-    assert np.array_equal(log.actions, actions)
-    log.clear()
-    log.extend(actions[:1].astype(np.float64))
-    assert log.actions.tolist() == [[0.0, 1.0]]
-    assert log.actions.dtype == np.float64

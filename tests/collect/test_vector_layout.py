@@ -127,12 +127,6 @@ def test_every_kind_of_observation() -> None:
     assert batch["next", "level"][0].tolist() == [1, 2, 3, 1]
 
 
-def test_float64_observations_are_stored_as_float32() -> None:
-    assert VectorCollector([Counter], frames_per_batch=1).collect()["observation"].dtype == (
-        torch.float32
-    )
-
-
 @pytest.mark.parametrize(
     ("space", "actions", "expected"),
     [
@@ -239,20 +233,6 @@ def test_frame_skip_repeats_actions_and_adds_rewards(mode: Any) -> None:
     for _ in range(3):
         observation, *_ = env.step(int(batch["action"][0, 0]))
     assert batch["next", "observation"][0, 0].tolist() == observation.tolist()
-
-
-def test_both_ways_of_stepping_skip_frames_alike() -> None:
-    def collect(mode: Any) -> Any:
-        collector = VectorCollector(
-            "CartPole-v1",
-            num_envs=3,
-            frames_per_batch=300,
-            frame_skip=2,
-            vectorization_mode=mode,
-        )
-        return collector.collect()
-
-    assert (collect(None) == collect("sync")).all()
 
 
 def test_an_observation_without_tensor_form_is_refused() -> None:

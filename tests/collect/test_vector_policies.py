@@ -8,20 +8,17 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 from tensordict.nn import InteractionType, TensorDictModule, TensorDictSequential
 from torch import nn
-from torchrl.data import Bounded, Categorical
+from torchrl.data import Bounded
 from torchrl.modules import (
-    AdditiveGaussianModule,
-    EGreedyModule,
     GRUModule,
     LSTMModule,
     MaskedCategorical,
     OrnsteinUhlenbeckProcessModule,
     ProbabilisticActor,
 )
-from torchrl.modules.tensordict_module import QValueActor
 from toy_envs import Counter, Echo, Masked, Nested
 
 from hooktrainer import ConfigError, VectorCollector
@@ -99,16 +96,6 @@ def test_act_gets_the_entries_it_names() -> None:
     assert batch["action"][0].tolist() == [[0, 0], [1, 1], [0, 2]]
 
 
-def test_act_gets_the_mask_if_it_asks_for_it() -> None:
-    class Policy:
-        def act(self, observation: Any, action_mask: Any) -> dict[str, torch.Tensor]:
-            assert observation.shape == (1, 2)
-            return {"action": action_mask.int().argmax(-1)}
-
-    batch = VectorCollector([Masked], Policy(), frames_per_batch=7).collect()
-    assert batch["action"][0].tolist() == [0, 1, 2, 0, 1, 0, 1]
-
-
 def test_a_tensordict_module() -> None:
     policy = categorical_actor()
     batch = VectorCollector("CartPole-v1", policy, num_envs=3, frames_per_batch=30).collect()
@@ -117,18 +104,6 @@ def test_a_tensordict_module() -> None:
     log_prob = batch["logits"].log_softmax(-1).gather(-1, batch["action"][..., None])[..., 0]
     torch.testing.assert_close(batch["action_log_prob"], log_prob)
     assert not batch["logits"].requires_grad
-
-
-def test_the_module_is_called_once_a_step() -> None:
-    calls = []
-
-    def forward(observation: torch.Tensor) -> torch.Tensor:
-        calls.append(observation.clone())
-        return observation[:, 1].long() % 2
-
-    policy = TensorDictModule(forward, in_keys=["observation"], out_keys=["action"])
-    batch = VectorCollector([Counter], policy, frames_per_batch=7).collect()
-    assert torch.cat(calls).equal(batch["observation"][0])
 
 
 @pytest.mark.parametrize(
@@ -146,31 +121,11 @@ def test_exploration_type(kind: InteractionType, expected: int) -> None:
     assert len(collector.collect()["action"].unique()) == expected
 
 
-def test_epsilon_greedy() -> None:
-    greedy = EGreedyModule(spec=Categorical(2), eps_init=1.0, eps_end=0.0, annealing_num_steps=1)
-    net = linear()
-    q = QValueActor(nn.Sequential(net.module), spec=Categorical(2), action_space="categorical")
-    policy = TensorDictSequential(q, greedy)
-    collector = VectorCollector("CartPole-v1", policy, num_envs=4, frames_per_batch=200)
-    batch = collector.collect()
-    explored = (batch["action"] != batch["action_value"].argmax(-1)).float().mean()
-    assert 0.4 < explored < 0.6  # half of the random actions are the greedy one
-    greedy.step(1)
-    batch = collector.collect()
-    assert batch["action"].equal(batch["action_value"].argmax(-1))
-
-
 def box_policy(exploration: nn.Module) -> TensorDictSequential:
     mean = TensorDictModule(
         lambda observation: torch.zeros(len(observation), 1), ["observation"], ["action"]
     )
     return TensorDictSequential(mean, exploration)
-
-
-def test_additive_gaussian_noise() -> None:
-    noise = AdditiveGaussianModule(Bounded(-1, 1, (1,)), sigma_init=0.1, sigma_end=0.1)
-    collector = VectorCollector("Pendulum-v1", box_policy(noise), num_envs=2, frames_per_batch=400)
-    assert 0.08 < collector.collect()["action"].std() < 0.12
 
 
 def test_ornstein_uhlenbeck_noise_goes_on_from_step_to_step_and_starts_over() -> None:
@@ -215,20 +170,6 @@ def test_hidden_states_are_carried_and_reset(module: Any) -> None:
     # What was written is what the network gives for these hidden states.
     flat = batches.select("observation", *hidden, "is_init").reshape(-1)
     torch.testing.assert_close(rnn(flat)["embedding"].detach(), batches["embedding"].reshape(-1, 3))
-
-
-def test_a_recurrent_module_trains_on_whole_batches() -> None:
-    from torchrl.modules import set_recurrent_mode
-
-    rnn = GRUModule(input_size=2, hidden_size=3, in_key="observation", out_key="embedding")
-    head = TensorDictModule(lambda x: (x[:, 0] > 0).long(), ["embedding"], ["action"])
-    collector = VectorCollector(
-        [lambda: Counter(3)] * 2, TensorDictSequential(rnn, head), frames_per_batch=20
-    )
-    batch = collector.collect()
-    with set_recurrent_mode(True):
-        again = rnn(batch.select("observation", "recurrent_state", "is_init").clone())
-    torch.testing.assert_close(again["embedding"].detach(), batch["embedding"])
 
 
 def test_a_masked_policy() -> None:
@@ -353,16 +294,3 @@ def test_an_index_for_a_one_hot_policy_is_refused() -> None:
     )
     with pytest.raises(ConfigError, match="pass categorical_actions=True"):
         collector.collect()
-
-
-def test_the_policy_sees_a_reused_tensordict() -> None:
-    seen: list[TensorDictBase] = []
-
-    class Remember(TensorDictModule):
-        def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-            seen.append(tensordict)
-            return super().forward(tensordict)
-
-    policy = Remember(lambda o: torch.zeros(1).long(), ["observation"], ["action"])
-    VectorCollector([Counter], policy, frames_per_batch=3).collect()
-    assert seen[0] is seen[2]

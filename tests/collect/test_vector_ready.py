@@ -229,12 +229,3 @@ def test_a_replay_that_goes_astray_is_an_error() -> None:
     state["rollout"]["running"]["observations"][0] += 1
     with pytest.raises(StateMismatchError, match="does not lead to the saved observation"):
         build(10).load_state_dict(state)
-
-
-def test_a_given_environment_is_the_one_that_is_stepped_and_closed() -> None:
-    env = gym.make_vec("CartPole-v1", 2)
-    collector = VectorCollector(env, lambda o: torch.ones(2).long(), frames_per_batch=6)
-    collector.collect()
-    assert env.unwrapped.steps.tolist() == [3, 3]
-    collector.shutdown()
-    assert collector._group._env is env

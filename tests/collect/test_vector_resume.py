@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -63,16 +60,6 @@ def test_every_kind_of_environment_is_resumed_exactly(name: str) -> None:
         expected = [collector.collect() for _ in range(2)]
         assert resumed.frames == collector.frames - 2 * 65
         assert all((resumed.collect() == batch).all() for batch in expected)
-
-
-def test_a_used_collector_can_be_restored() -> None:
-    collector = VectorCollector("CartPole-v1", num_envs=3, frames_per_batch=60)
-    collector.collect()
-    state = collector.state_dict()
-    first = collector.collect()
-    collector.collect()
-    collector.load_state_dict(state)
-    assert (collector.collect() == first).all()
 
 
 def test_a_state_is_not_changed_by_what_follows() -> None:
@@ -280,40 +267,3 @@ def test_the_state_of_another_kind_of_collector_is_a_difference() -> None:
         with pytest.raises(StateMismatchError, match=said[0]):
             collector.load_state_dict(state)
     assert collector.mismatches(collector.state_dict()) == []
-
-
-def test_states_hold_plain_values_only() -> None:
-    def check(value: Any) -> None:
-        if isinstance(value, dict):
-            assert all(isinstance(key, str) for key in value)
-            list(map(check, value.values()))
-        elif isinstance(value, list):
-            list(map(check, value))
-        else:
-            assert value is None or type(value) in (bool, int, float, str, torch.Tensor)
-
-    for env in ([Counter, Counter], [Opaque, Opaque]):
-        collector = VectorCollector(env, frames_per_batch=6)
-        collector.collect()
-        check(collector.state_dict())
-
-
-@pytest.mark.usefixtures("warm_python")
-def test_a_new_process_goes_on(tmp_path: Path) -> None:
-    program = """
-import sys, torch
-from hooktrainer import VectorCollector
-collector = VectorCollector("CartPole-v1", num_envs=3, frames_per_batch=90)
-collector.load_state_dict(torch.load(sys.argv[1], weights_only=True))
-torch.save(collector.collect().to_dict(), sys.argv[2])
-"""
-    collector = VectorCollector("CartPole-v1", num_envs=3, frames_per_batch=90, seed=2)
-    collector.collect()
-    state, batch = tmp_path / "state.pt", tmp_path / "batch.pt"
-    torch.save(collector.state_dict(), state)
-    subprocess.run([sys.executable, "-c", program, str(state), str(batch)], check=True)
-    expected = collector.collect().to_dict()
-    found = torch.load(batch, weights_only=True)
-    assert found["observation"].equal(expected["observation"])
-    assert found["action"].equal(expected["action"])
-    assert found["next"]["observation"].equal(expected["next"]["observation"])

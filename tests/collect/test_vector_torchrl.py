@@ -104,38 +104,3 @@ def test_torchrl_own_trainer_runs_on_it() -> None:
     assert collector.seed == 3
     with pytest.raises(RuntimeError, match="shut down"):  # the trainer did it
         collector.collect()
-
-
-def test_hooktrainer_own_trainer_runs_on_it() -> None:
-    from hooktrainer import Trainer
-
-    policy, value = actor(), critic()
-    collector = VectorCollector(
-        "CartPole-v1", policy, num_envs=4, frames_per_batch=32, total_frames=96
-    )
-    advantages = GAE(gamma=0.99, lmbda=0.95, value_network=value)
-    loss = ClipPPOLoss(policy, value)
-    trainer = Trainer(
-        collector=collector,
-        total_frames=96,
-        frame_skip=1,
-        optim_steps_per_batch=2,
-        loss_module=loss,
-        optimizer=torch.optim.SGD(loss.parameters(), lr=0.01),
-        progress_bar=False,
-        seed=3,
-    )
-    trainer.register_op("batch_process", lambda batch: advantages(batch).reshape(-1))
-    trainer.train()
-    assert trainer.collected_frames == 96
-    assert trainer.optim_count == 6
-
-
-def test_closing_twice_is_harmless() -> None:
-    collector = VectorCollector("CartPole-v1", num_envs=1, frames_per_batch=1)
-    collector.collect()
-    collector.shutdown()
-    collector.close()
-    assert collector.state_dict()["frames"] == 1
-    with pytest.raises(RuntimeError, match="shut down"):
-        next(iter(collector))

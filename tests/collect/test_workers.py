@@ -517,15 +517,6 @@ def test_workers_end_with_the_process_that_uses_them(how: str, tmp_path: Path) -
         assert process.wait(10) == {"return": 0, "raise": 1, "SIGKILL": -9}[how]
 
 
-def test_a_learner_with_several_collectors_can_shard_them() -> None:
-    with collector(env="CartPole-v1", num_envs=4, frames_per_batch=40, workers=1) as built:
-        first = pids(built)
-        built.shard(1, 2)
-        assert built.num_envs == 2
-        assert not any(map(alive, first))
-        assert built.collect().shape == (2, 10)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

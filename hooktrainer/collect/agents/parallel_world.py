@@ -47,21 +47,6 @@ class ParallelWorld(AgentsWorld):
     Continuous actions are clipped to their bounds. For an agent that has left, ``(group, "mask")``
     is false, the reward is 0, and the action mask allows everything. An episode ends when no agent
     is left; it is truncated if an agent of its last step was, else terminated.
-
-    Args:
-        make: Makes one environment.
-        num_envs: Number of environments.
-        name: Name for messages.
-        groups: Names of the agents by group; by default agents with equal spaces form a group.
-        first_env: Index of the first environment in the run.
-        device: Device of the tensors.
-        info_keys: Keys of the agents' ``info`` that steps return.
-        workers: Number of processes that share the environments; 0 for this process. It does not
-            change the data or the state.
-        timeout: Seconds to wait for a process.
-
-    Raises:
-        ConfigError: If ``make`` does not return a parallel environment, or the groups are invalid.
     """
 
     shares = True
@@ -136,11 +121,7 @@ class ParallelWorld(AgentsWorld):
         }
 
     def restore(self, state: Mapping[str, Any]) -> bool:
-        """Replay the running episodes.
-
-        Raises:
-            StateMismatchError: If a replayed episode ends in another observation.
-        """
+        """Replay the running episodes."""
         self.seed(state["seed"])
         self.episodes = list(state["episodes"])
         seeds = [self._seeds(env, e) if e >= 0 else None for env, e in enumerate(self.episodes)]

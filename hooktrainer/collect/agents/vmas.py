@@ -40,21 +40,7 @@ class VmasWorld(AgentsWorld):
     Continuous actions are clipped to their bounds. When some episodes end, all environments are
     reset at once and the rows of the others are restored, so that ten resets cost as much as one.
     If a scenario's reset changes more than rows of tensors, its environments are reset one by one.
-
-    Args:
-        scenario: A name, such as ``"balance"``, or a class derived from
-            ``vmas.simulator.scenario.BaseScenario``.
-        num_envs: Number of environments.
-        device: Device of the simulation.
-        groups: Names of the agents by group; by default agents with equal spaces form a group.
-        kwargs: Arguments of ``vmas.make_env``, such as ``continuous_actions``, and of the scenario,
-            such as ``n_agents``. ``max_steps``, the length at which an episode is truncated, is 100
-            by default; ``None`` for no limit.
-        info_keys: Keys of the agents' ``info`` that steps return.
-
-    Raises:
-        ConfigError: If there is no such scenario, or its arguments are invalid.
-        MissingPackageError: If VMAS is not installed.
+    Episodes are truncated after ``max_steps`` of ``kwargs``, 100 by default, ``None`` for no limit.
     """
 
     shares = False
@@ -160,12 +146,7 @@ class VmasWorld(AgentsWorld):
         return 1.0 / float(self._env.world.dt)
 
     def render(self, mode: str) -> Any:
-        """Draw the first environment.
-
-        Args:
-            mode: ``"rgb_array"`` for an image, uint8 ``[height, width, 3]``; ``"human"`` for a
-                window.
-        """
+        """Draw the first environment."""
         with self._random_numbers():
             return self._env.render(mode=mode)
 
@@ -335,20 +316,7 @@ ByAgent = dict[str, Any]
 
 
 class VmasParallel:
-    """One VMAS environment with the interface of PettingZoo's parallel environments.
-
-    Args:
-        scenario: As for `VmasWorld`.
-        render_mode: ``"rgb_array"``, ``"human"`` or ``None``.
-        **kwargs: Arguments of ``vmas.make_env`` and of the scenario; see `VmasWorld`.
-
-    Attributes:
-        agents: The agents that act; empty when the episode has ended.
-
-    Raises:
-        ConfigError: If there is no such scenario, or its arguments are invalid.
-        MissingPackageError: If VMAS is not installed.
-    """
+    """One VMAS environment with the interface of PettingZoo's parallel environments."""
 
     def __init__(self, scenario: Any, render_mode: str | None = None, **kwargs: Any) -> None:
         self._world = VmasWorld(scenario, 1, kwargs=kwargs)
@@ -377,26 +345,14 @@ class VmasParallel:
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[ByAgent, ByAgent]:
-        """Start an episode.
-
-        Args:
-            seed: Its seed; ``None`` to continue the random stream.
-            options: Ignored.
-
-        Returns:
-            Observations and empty infos, by agent.
-        """
+        """Start an episode."""
         if seed is not None:
             self._world.seed(seed)
         self.agents = list(self.possible_agents)
         return self._observed(self._world.begin())
 
     def step(self, actions: ByAgent) -> tuple[ByAgent, ByAgent, ByAgent, ByAgent, ByAgent]:
-        """Step; all agents act until the episode ends.
-
-        Returns:
-            Observations, rewards, terminations, truncations and empty infos, by agent.
-        """
+        """Step; all agents act until the episode ends."""
         acted = self.agents
         step = self._world.advance(
             {

@@ -228,17 +228,10 @@ class AgentGroup:
 def group_agents(
     agents: Spaces, given: Grouping | None = None, masked: Collection[str] = ()
 ) -> tuple[AgentGroup, ...]:
-    """Put agents into groups.
+    """Put agents into groups, by default those with equal spaces.
 
-    Args:
-        agents: Spaces by agent. A dict observation with the entry ``"action_mask"`` has a mask.
-        given: Names of the agents by group; by default agents with equal spaces form a group,
-            called ``"agents"`` if it is the only one, else by the common prefix of its agents.
-        masked: Agents whose ``info`` holds an action mask; ignored for continuous actions.
-
-    Raises:
-        ConfigError: If a group's agents have different spaces, an agent is not in exactly one
-            group, or a group's name is reserved.
+    A single group is called ``"agents"``, several by the common prefix of their agents. Masks are
+    in a dict observation's ``"action_mask"``, or in the ``info`` of the agents ``masked``.
     """
     groups = _by_spaces(agents) if given is None else {k: list(v) for k, v in given.items()}
     _check(groups, agents)

@@ -10,7 +10,6 @@ from toy_parallel import Drawn, Fails, Leaving, Talking
 from toy_scenarios import Steps
 
 from hooktrainer import ConfigError
-from hooktrainer.algorithms import IPPO
 from hooktrainer.collect.agents import AgentsCollector
 from hooktrainer.errors import StateMismatchError
 from hooktrainer.testing import check_collector
@@ -112,25 +111,3 @@ def test_what_cannot_be_shared_is_refused(env, options, message):
         with pytest.raises(ConfigError, match="num_envs=2 with workers=4"):
             built.check_shares(2)
     built.shutdown()
-
-
-def test_a_run_with_workers_is_the_run_without(tmp_path):
-    def losses(workers):
-        run = IPPO(
-            env=Talking,
-            total_frames=64,
-            num_envs=4,
-            steps_per_batch=8,
-            mini_batch_size=16,
-            num_epochs=1,
-            eval_episodes=0,
-            progress_bar=False,
-            logger="csv",
-            workers=workers,
-            run_dir=str(tmp_path / f"run{workers}"),
-        )
-        run.train()
-        rows = (tmp_path / f"run{workers}/metrics.csv").read_text().splitlines()
-        return [row for row in rows if "loss/" in row or "train/" in row]
-
-    assert losses(2) == losses(0)

@@ -119,14 +119,6 @@ def test_global_random_numbers_are_left_alone():
     assert (torch.rand(2).tolist(), np.random.rand(2).tolist()) == expected
 
 
-def test_two_worlds_share_nothing():
-    alone = collector().collect()
-    one, other = collector(), collector(seed=5)
-    other.collect()
-    assert (one.collect() == alone).all()
-    assert not (other.collect() == alone).all()
-
-
 def test_a_scenario_that_makes_objects_mid_episode_warns_and_restarts():
     with pytest.warns(UserWarning, match="MakesAgents: it makes a new Agent in the course of an"):
         made = collector(MakesAgents)

@@ -80,14 +80,6 @@ def test_a_saved_state_goes_on_in_the_middle_of_an_episode():
     assert_equal([second.collect()], [expected])
 
 
-def test_a_batch_stays_as_it_is():
-    source = collector(Wind, True)
-    (first,) = batches(source, 1)
-    before = first.clone()
-    source.collect()
-    assert_equal([first], [before])
-
-
 def test_weights_that_were_trained_are_those_that_act():
     source = collector("torch/CartPole-v1", True)
     batches(source, 1)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from tensordict.nn import TensorDictModule
 from toy_worlds import Ladder, Talker
 
 from hooktrainer import algorithms
@@ -108,46 +107,6 @@ def test_a_trainer_logs_what_the_world_says(tmp_path):
     assert {"world/height", "world/rank", "Episode/slips"} <= found.keys()
     assert {"train/height", "eval/height"} <= found.keys()
     assert found["train/height"][-1][1] in (1.5, 3.5) or 1.5 < found["train/height"][-1][1] < 3.5
-
-
-def test_policies_of_every_kind():
-    torch.manual_seed(0)
-    layer = torch.nn.Linear(1, 2)
-
-    def function(observation):
-        return layer(observation).argmax(-1)
-
-    class Acts:
-        in_keys = ("observation",)
-
-        def act(self, observation):
-            return {"action": function(observation), "value": observation.squeeze(-1)}
-
-    module = TensorDictModule(function, ["observation"], ["action"])
-    options = {"num_envs": 2, "frames_per_batch": 16}
-    batches = [
-        WorldCollector(Ladder, policy, **options).collect() for policy in (function, Acts(), module)
-    ]
-    for batch in batches:
-        assert torch.equal(batch["action"], function(batch["observation"]))
-    assert torch.equal(batches[1]["value"], batches[1]["observation"].squeeze(-1))
-    with pytest.raises(ConfigError, match=r"shape \[2, 1\]; Discrete\(2\) with 2 environments"):
-        WorldCollector(Ladder, lambda x: x.long(), **options).collect()
-
-
-def test_random_actions_before_the_policys_leave_room_for_what_it_writes():
-    class Acts:
-        def act(self, observation):
-            return {"action": torch.ones(2, dtype=torch.int64), "value": torch.ones(2)}
-
-    collector = WorldCollector(
-        Ladder, Acts(), num_envs=2, frames_per_batch=40, init_random_frames=40
-    )
-    first, second = collector.collect(), collector.collect()
-    assert (first["value"] == 0).all()
-    assert 0 < first["action"].float().mean() < 1
-    assert (second["value"] == 1).all()
-    assert (second["action"] == 1).all()
 
 
 class Count(Ladder):

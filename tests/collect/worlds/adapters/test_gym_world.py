@@ -10,7 +10,6 @@ from gymnasium.vector import AutoresetMode
 from no_waiting import NoWaiting
 
 from hooktrainer import ConfigError
-from hooktrainer.algorithms import PPO
 from hooktrainer.collect.worlds import GymWorld, WorldCollector, adapt_world
 from hooktrainer.testing import check_collector
 
@@ -200,20 +199,6 @@ def test_isaac_lab_hides_final_observations():
 @pytest.mark.parametrize("make", [ManiSkill, Strict, IsaacLab])
 def test_the_contract_of_collectors_is_kept(make):
     check_collector(lambda: WorldCollector(make(), frames_per_batch=8, total_frames=32))
-
-
-def test_algorithms_train_on_it():
-    run = PPO(
-        env=ManiSkill(),
-        num_envs=2,
-        steps_per_batch=8,
-        total_frames=64,
-        eval_episodes=0,
-        progress_bar=False,
-    )
-    run.trainer().train()
-    with pytest.raises(ConfigError, match=r"ManiSkill is built already.*eval_episodes=0"):
-        PPO(env=ManiSkill(), num_envs=2, total_frames=64, progress_bar=False).trainer()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from gymnasium import spaces
 from pretend_jax import is_installed, pretended
 
 from hooktrainer import ConfigError
-from hooktrainer.algorithms import PPO
 from hooktrainer.collect.worlds import WorldCollector, adapt_world, make_tensor_world
 from hooktrainer.errors import MissingPackageError, StateMismatchError
 from hooktrainer.testing import check_collector
@@ -199,13 +198,6 @@ def test_a_resumed_run_goes_on_exactly(env):
         assert torch.equal(found[key], expected[key]), key
 
 
-def test_any_share_plays_the_same_episodes():
-    whole = WorldCollector(Walk(), num_envs=4, frames_per_batch=40).collect()
-    share = WorldCollector(Walk(), num_envs=4, frames_per_batch=40)
-    share.shard(1, 2)
-    assert torch.equal(share.collect()["observation"], whole["observation"][2:])
-
-
 def test_the_state_of_another_environment_is_refused():
     state = _running(Walk()).state_dict()
     with pytest.raises(StateMismatchError, match="The saved state of Runner has the arrays"):
@@ -237,21 +229,6 @@ def test_brax_begins_again_where_it_began_with_other_random_numbers():
             torch.testing.assert_close(out.final["policy"][0], start["policy"][0] + 3)
         assert out.log["speed"].tolist() == [1, 0]
     assert len(set(winds)) == 8
-
-
-def test_algorithms_train_on_it_and_evaluate():
-    run = PPO(
-        env=Walk(),
-        num_envs=8,
-        steps_per_batch=8,
-        total_frames=128,
-        eval_episodes=2,
-        eval_interval=64,
-        progress_bar=False,
-    )
-    trainer = run.trainer()
-    trainer.train()
-    assert trainer.metrics.reported["eval/return"] >= 3
 
 
 def test_wrapped_ones_are_refused():
