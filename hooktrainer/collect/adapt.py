@@ -99,7 +99,6 @@ class AdaptedCollector(Collector):
         self.resumes = self._resumes()
         self._iterator: Iterator[Any] | None = None
         self._written = 0
-        self._closed = False
 
     def _resumes(self) -> Resumes:
         return "anew"
@@ -168,8 +167,7 @@ class AdaptedCollector(Collector):
 
         Where it yields ``None``, having written into a replay buffer, return what it wrote.
         """
-        if self._closed:
-            raise RuntimeError("The collector is shut down; build a new one.")
+        self._check_open()
         buffer = self.replay_buffer
         if self._iterator is None and buffer is not None:
             self._written = int(buffer.write_count)
@@ -205,12 +203,9 @@ class AdaptedCollector(Collector):
         """Abandon the running episodes, if that can be done."""
         self._call("reset")
 
-    def shutdown(self) -> None:
-        """Close it once, if that can be done."""
-        if not self._closed:
-            self._closed = True
-            for close in close_methods(self.wrapped):
-                close()
+    def _close(self) -> None:
+        for close in close_methods(self.wrapped):
+            close()
 
     def update_policy_weights_(self, *args: Any, **kwargs: Any) -> None:
         """Hand over weights as it takes them; copy them if it has no way of its own."""
@@ -315,12 +310,10 @@ class SequenceCollector(Collector):
         self._batches = batches
         self._place = 0
         self._share = (0, 1)
-        self._closed = False
 
     def collect(self) -> TensorDictBase:
         """Return the next batch."""
-        if self._closed:
-            raise RuntimeError("The collector is shut down; build a new one.")
+        self._check_open()
         if self._place >= len(self._batches):
             raise StopIteration
         batch = self._batches[self._place]
@@ -360,10 +353,6 @@ class SequenceCollector(Collector):
         self._place = state_dict["place"]
         _, number = self._share
         self.frames = sum(batch.numel() for batch in self._batches[: self._place]) // number
-
-    def shutdown(self) -> None:
-        """Hand out no more."""
-        self._closed = True
 
     def __repr__(self) -> str:
         return f"SequenceCollector({len(self._batches)} batches)"

@@ -96,6 +96,7 @@ class Collector:
     replay_buffer: Any = None
     resumes: Resumes = "anew"
     steps_exploration: bool = True
+    _closed = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -162,6 +163,16 @@ class Collector:
 
     def shutdown(self) -> None:
         """Close everything; safe to call again, and in the middle of a batch."""
+        if not self._closed:
+            self._closed = True
+            self._close()
+
+    def _close(self) -> None:
+        """Close everything, once."""
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("The collector is shut down; build a new one.")
 
     def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
         """Update the policy.

@@ -407,7 +407,6 @@ class DatasetCollector(Collector):
             raise ConfigError(f"the data set has no {missing}; it has {entries}.")
         self.batch_size = self.frames_per_batch = batch_size
         self._share = (0, 1)
-        self._closed = False
         self._transitions = (
             dataset.transitions if keys is None else dataset.transitions.select(*keys)
         )
@@ -418,8 +417,7 @@ class DatasetCollector(Collector):
 
     def collect(self) -> TensorDict:
         """Draw a batch, ``[batch_size]``; a share has its part of the rows."""
-        if self._closed:
-            raise RuntimeError("The collector is shut down; build a new one.")
+        self._check_open()
         number = len(self._transitions)
         index = torch.randint(number, (self.batch_size,), generator=self._generator)
         rank, world_size = self._share
@@ -442,10 +440,6 @@ class DatasetCollector(Collector):
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Go on with the draws that follow those of the shares."""
         return dict(states[0])
-
-    def shutdown(self) -> None:
-        """Draw no more."""
-        self._closed = True
 
     def set_seed(self, seed: int, static_seed: bool = False) -> None:
         """Start over with the draws of ``seed``."""

@@ -8,10 +8,13 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from ..loop.timing import Timing
 from .adapt import adapt
 from .collector import Collector
 
+_FACTS = (
+    *("policy", "num_envs", "frames_per_batch", "total_frames", "init_random_frames"),
+    *("frame_skip", "device"),
+)
 VERSION = ("collector", "policy_version")
 """Where a batch says how many batches the learner had trained on when its weights were taken."""
 
@@ -40,37 +43,21 @@ class RemoteCollector(Collector):
         self.wrapped = collector
         self._collector = adapt(collector)
         self.policy_age = 0
-        self._timing = Timing()
         self._updates = 0  # batches handed out, which is how often the learner trained
         self._batch_frames = 0  # not known before the first
-        self._closed = False
         self.seed = self._collector.seed
         self.resumes = self._collector.resumes
         self._describe()
 
     def _describe(self) -> None:
-        """Say of itself what the collector says."""
-        self.policy = self._collector.policy
-        self.num_envs = self._collector.num_envs
-        self.frames_per_batch = self._collector.frames_per_batch
-        self.total_frames = self._collector.total_frames
-        self.init_random_frames = self._collector.init_random_frames
-        self.frame_skip = self._collector.frame_skip
-        self.device = self._collector.device
+        """Copy the collector's facts."""
+        for name in _FACTS:
+            setattr(self, name, getattr(self._collector, name))
 
     @property
     def unsaved(self) -> str | None:
         """What the collector loses at a resume."""
         return self._collector.unsaved
-
-    @property
-    def timing(self) -> Timing:
-        """Where the times of those that collect are added, as ``worker/<name>``."""
-        return self._timing
-
-    @timing.setter
-    def timing(self, timing: Timing) -> None:
-        self._timing = timing
 
     def metrics(self, batch: TensorDictBase) -> dict[str, Any]:
         """What to log of a batch: ``data/age``."""
@@ -87,8 +74,7 @@ class RemoteCollector(Collector):
 
     def collect(self) -> TensorDictBase:
         """Return the next batch, and ask for those that follow."""
-        if self._closed:
-            raise RuntimeError("The collector is shut down; build a new one.")
+        self._check_open()
         batch = self._take()
         self._batch_frames = batch.numel()
         self.frames += self._batch_frames
@@ -106,12 +92,6 @@ class RemoteCollector(Collector):
         if policy_or_weights is not None:
             self._collector.update_policy_weights_(policy_or_weights)
 
-    def shutdown(self) -> None:
-        """Close everything, in the middle of a batch if need be. Safe to call again."""
-        if not self._closed:
-            self._closed = True
-            self._close()
-
     @abstractmethod
     def _start(self) -> None:
         """Begin to collect elsewhere, if that was not begun."""
@@ -123,7 +103,3 @@ class RemoteCollector(Collector):
     @abstractmethod
     def _ask(self) -> None:
         """Ask for the batches that follow."""
-
-    @abstractmethod
-    def _close(self) -> None:
-        """Close everything, once."""

@@ -13,7 +13,6 @@ from tensordict import TensorDictBase
 from ...errors import ConfigError
 from ...loop.metrics import Total
 from ...loop.stateful import fitting, mismatches
-from ...loop.timing import Timing
 from ..collector import TIMEOUT, Weights, check_can_follow, weights_of
 from ..episodes_collector import OVERLAP, collector_state
 from ..remote_collector import RemoteCollector, stamped, version_of
@@ -133,17 +132,6 @@ class OverlappedCollector(RemoteCollector):
         """Number of batches that are ready or in progress."""
         return len(self._ready) + self._under_way
 
-    @property
-    def timing(self) -> Timing:
-        """The timing that receives the worker's times, as ``worker/<name>``."""
-        return self._timing
-
-    @timing.setter
-    def timing(self, timing: Timing) -> None:
-        self._timing = timing
-        if not self.depth:
-            self._collector.timing = timing
-
     def metrics(self, batch: TensorDictBase) -> dict[str, Any]:
         """Metrics of a batch: ``data/age``, and ``data/dropped`` if batches can be dropped."""
         metrics = super().metrics(batch)
@@ -161,6 +149,7 @@ class OverlappedCollector(RemoteCollector):
 
     def _start(self) -> None:
         if not self.depth:
+            self._collector.timing = self.timing
             self._collector.start()
         elif self._worker is None:
             self._begin()
@@ -194,6 +183,7 @@ class OverlappedCollector(RemoteCollector):
     def _next(self) -> TensorDictBase:
         if not self.ahead:
             if not self.depth:
+                self._collector.timing = self.timing
                 return stamped(self._collector.collect(), self._updates)
             self._request()
         return self._ready.popleft() if self._ready else self._receive()
