@@ -58,12 +58,9 @@ def list_checkpoints(
                 damaged[path] = str(error)
     checkpoints.sort(key=lambda checkpoint: checkpoint.manifest.sequence)
     run_id = run_id or _owner(directory, checkpoints)
-    return Listing(
-        [checkpoint for checkpoint in checkpoints if checkpoint.manifest.run_id == run_id],
-        damaged,
-        [checkpoint for checkpoint in checkpoints if checkpoint.manifest.run_id != run_id],
-        run_id,
-    )
+    own = [checkpoint for checkpoint in checkpoints if checkpoint.manifest.run_id == run_id]
+    foreign = [checkpoint for checkpoint in checkpoints if checkpoint.manifest.run_id != run_id]
+    return Listing(own, damaged, foreign, run_id)
 
 
 def _owner(directory: Path, checkpoints: Sequence[Checkpoint]) -> str | None:
@@ -141,21 +138,23 @@ def _find_in(listing: Listing, directory: Path, word: str, best: Best | None) ->
     if word == "latest":
         found = [*listing.damaged, *(checkpoint.path for checkpoint in committed)]
     elif word == "best":
+        metrics = {name for checkpoint in committed for name in checkpoint.metrics}
+        there = f"their metrics are {listed(sorted(metrics), most=20) or 'none'}"
         best = best or recorded_best(committed)
         if best is None:
             raise CheckpointError(
-                f"The checkpoints in {directory} do not say which metric is the best one's; their "
-                f"metrics are {_metrics(committed)}. Give one with Best(1, metric)."
+                f"The checkpoints in {directory} do not say which metric is the best one's; "
+                f"{there}. Give one with Best(1, metric)."
             )
         found = [checkpoint.path for checkpoint in best.ranked(committed)]
         if not found and committed:
             raise CheckpointError(
-                f"No checkpoint in {directory} has the metric {best.metric!r}; their metrics are "
-                f"{_metrics(committed)}."
+                f"No checkpoint in {directory} has the metric {best.metric!r}; {there}."
             )
     else:
-        found = [c.path for c in committed if c.manifest.frames == int(word)][:1]
-        found = found or [path for path in listing.damaged if _frames(path) == int(word)][:1]
+        names = [(c.path, c.frames) for c in committed]
+        names += [(path, int(NAME.fullmatch(path.name)[1])) for path in listing.damaged]  # type: ignore[index]
+        found = [path for path, frames in names if frames == int(word)][:1]
     if not found:
         raise CheckpointError(f"There is no checkpoint {word!r}. {_what_there_is(directory)}")
     return found
@@ -167,16 +166,6 @@ def recorded_best(committed: Sequence[Checkpoint]) -> Best | None:
     if recorded is None:
         return None
     return Best(1, recorded["metric"], cast(Literal["max", "min"], recorded["mode"]))
-
-
-def _frames(path: Path) -> int:
-    match = NAME.fullmatch(path.name)
-    return int(match[1]) if match else -1
-
-
-def _metrics(checkpoints: list[Checkpoint]) -> str:
-    names = {name for checkpoint in checkpoints for name in checkpoint.manifest.metrics}
-    return listed(sorted(names), most=20) or "none"
 
 
 def _what_there_is(directory: Path) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -161,13 +160,12 @@ class CheckpointManager:
             **self._provenance,
         )
         self._sequence += 1
-        with _no_garbage_collection():
-            manifest.encode()  # refuses a configuration that cannot be saved, here and now
-            skeleton, tensors = flatten(tree)
-            specs = {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
-            state = encode_state(skeleton, specs)
-            if self._background:
-                tensors = self._copy(tensors, specs)
+        manifest.encode()  # refuses a configuration that cannot be saved, here and now
+        skeleton, tensors = flatten(tree)
+        specs = {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
+        state = encode_state(skeleton, specs)
+        if self._background:
+            tensors = self._copy(tensors, specs)
         self._job = self._pool.submit(self._commit, manifest, state, tensors)
         if not self._background:
             self.wait()
@@ -335,10 +333,9 @@ class CheckpointManager:
         failures: dict[Path, str] = {}
         for path in choices:
             try:
-                with _no_garbage_collection():
-                    checkpoint = Checkpoint.open(path)
-                    self._check_own(checkpoint)
-                    tree = checkpoint.load()
+                checkpoint = Checkpoint.open(path)
+                self._check_own(checkpoint)
+                tree = checkpoint.load()
                 break
             except DamagedCheckpointError as error:
                 if len(choices) == 1:
@@ -378,8 +375,7 @@ class CheckpointManager:
                 "in a directory of its own."
             )
         checkpoint = Checkpoint.open(find(spec)[0])
-        with _no_garbage_collection():
-            tree = checkpoint.load()
+        tree = checkpoint.load()
         self.forked_from, self._loaded = checkpoint.as_parent(), checkpoint
         return checkpoint, tree
 
@@ -427,15 +423,3 @@ class CheckpointManager:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Thousands of small objects that all live make a collection slow and pointless."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,6 @@ from . import fs
 
 FILE = "manifest.json"
 SCHEMA = 3
-# What keeps a process from reading a file that may be intact: rights, limits, a file server.
-_NOT_THE_FILE = {
-    *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR),
-    *(errno.ESTALE, errno.ETIMEDOUT),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,15 +129,8 @@ def read_manifest(checkpoint: Path) -> Manifest:
         DamagedCheckpointError: If the manifest is missing, unreadable or damaged.
         CheckpointError: If it is this process that cannot read it.
     """
-    try:
-        data = read_file(checkpoint / FILE, checkpoint)
-    except FileNotFoundError:
-        raise DamagedCheckpointError(f"{FILE} is missing") from None
-    except MalformedError as error:
-        raise DamagedCheckpointError(str(error)) from None
-    except OSError as error:
-        raise DamagedCheckpointError(_unreadable(FILE, error)) from None
-    return Manifest.decode(data)
+    with _damage_in(FILE):
+        return Manifest.decode(read_file(checkpoint / FILE, checkpoint))
 
 
 def damages(checkpoint: Path, manifest: Manifest) -> Iterator[str]:
@@ -154,28 +143,32 @@ def damages(checkpoint: Path, manifest: Manifest) -> Iterator[str]:
     """
     for name, record in manifest.files.items():
         try:
-            with open_file(checkpoint / name, checkpoint) as file:
+            with _damage_in(name), open_file(checkpoint / name, checkpoint) as file:
                 size = os.fstat(file.fileno()).st_size
                 if size != record.size:
                     yield f"{name} has {size} bytes instead of {record.size}"
                 elif fs.hash_file(file) != record.xxh3_128:
                     yield f"{name} does not match its hash"
-        except FileNotFoundError:
-            yield f"{name} is missing"
-        except MalformedError as error:
-            yield f"{name}: {error}"
-        except OSError as error:
-            yield _unreadable(name, error)
+        except DamagedCheckpointError as error:
+            yield str(error)
 
 
-def _unreadable(name: str, error: OSError) -> str:
-    """What is wrong with a file that cannot be read; not said of one that is only out of reach."""
-    if error.errno in _NOT_THE_FILE:
+@contextmanager
+def _damage_in(name: str) -> Iterator[None]:
+    """Tell a damaged file from one that is out of this process's reach, by rights or limits."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise DamagedCheckpointError(f"{name} is missing") from None
+    except MalformedError as error:
+        raise DamagedCheckpointError(f"{name}: {error}") from None
+    except OSError as error:
+        if error.errno == errno.EIO:
+            raise DamagedCheckpointError(f"{name} cannot be read ({error.strerror})") from None
         raise CheckpointError(
             f"{error.filename or name} cannot be read ({error.strerror}), so that it is not known "
             "whether it is damaged. See that it can be, and try again."
         ) from None
-    return f"{name} cannot be read ({error.strerror})"
 
 
 # -- JSON files with a checksum of their own, so that a change of any byte is found.

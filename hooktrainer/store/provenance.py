@@ -20,26 +20,29 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import Any, Final, NoReturn
 
 from ..base.untrusted import parse_json, read_file
+from ..base.version import __version__
 
-_PACKAGES: Final = (
-    "torch",
-    "tensordict",
-    "torchrl",
-    "gymnasium",
-    "numpy",
-    "hooktrainer",
-)
+_PACKAGES: Final = ("torch", "tensordict", "torchrl", "gymnasium", "numpy", "hooktrainer")
 _TYPED: Final = "HOOKTRAINER_COMMAND"
 """Environment variable: the number of a process, and the command it was started by."""
 
 
 def this_process() -> dict[str, Any]:
     """The process that trains: its command, signed by who runs it, its libraries, its project."""
-    command = _invocation()
+    script = _script()
+    command = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "command": typed_command(),  # for people; the rest is for running it again
+        "script": None if script is None else str(script),
+        "module": _module(),
+        "argv": sys.argv[1:],
+        "cwd": str(Path.cwd()),
+    }
     return {**command, "signature": sign_command(command), **origin()}
 
 
@@ -55,12 +58,8 @@ def library_versions() -> Mapping[str, str | None]:
     for package in _PACKAGES:
         try:
             versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = None
-    if versions["hooktrainer"] is None:  # run from its source tree
-        from ..base.version import __version__
-
-        versions["hooktrainer"] = __version__
+        except metadata.PackageNotFoundError:  # hooktrainer: run from its source tree
+            versions[package] = __version__ if package == "hooktrainer" else None
     return versions
 
 
@@ -76,23 +75,14 @@ def git_state() -> dict[str, Any]:
     found = (_git("rev-parse", *names, where=where) or "").split("\n")
     if len(found) != 4:
         return {"git_commit": None, "git_dirty": None}
-    changes = _changes(found[0], *(where / path for path in found[1:]))
-    return {"git_commit": found[0], "git_dirty": None if changes is None else bool(changes)}
-
-
-def _changes(commit: str, objects: Path, index: Path, top: Path) -> str | None:
-    """What tracked files differ in from a commit, as git shows it.
-
-    A repository's configuration can name programs that ``git status`` runs (``core.fsmonitor``,
-    filters, those of submodules). So git works in a repository of our own, which has none, on the
-    objects, the index and the files of the user's.
-    """
+    commit, (objects, index, top) = found[0], (where / path for path in found[1:])
+    # A repository's configuration can name programs that ``git status`` runs (``core.fsmonitor``,
+    # filters). So git works in a repository of our own, on objects, index and files of the user's.
     with TemporaryDirectory() as own:
-        place = Path(own)
         for name in ("refs", "objects"):
-            (place / name).mkdir()
-        (place / "HEAD").write_text(f"{commit}\n")
-        return _git(
+            (Path(own) / name).mkdir()
+        (Path(own) / "HEAD").write_text(f"{commit}\n")
+        changes = _git(
             *("-c", "core.fsmonitor=false", "status", "--porcelain", "--untracked-files=no"),
             "--ignore-submodules=all",
             where=top,
@@ -101,6 +91,7 @@ def _changes(commit: str, objects: Path, index: Path, top: Path) -> str | None:
             GIT_INDEX_FILE=str(index),
             GIT_OBJECT_DIRECTORY=str(objects),
         )
+    return {"git_commit": commit, "git_dirty": None if changes is None else bool(changes)}
 
 
 def replace_process(command: Sequence[str]) -> NoReturn:
@@ -129,37 +120,27 @@ def typed_command() -> str:
 
 
 def _project() -> Path:
-    script = Path(sys.argv[0] or ".").absolute()
-    main = sys.modules.get("__main__")
-    as_module = getattr(main, "__spec__", None) is not None
+    script = _script()
     own = Path(__file__).absolute().parent
-    if as_module or not script.is_file() or _is_installed(script) or own in script.parents:
+    if _module() or script is None or _is_installed(script) or own in script.parents:
         return Path.cwd()
     return script.parent
+
+
+def _script() -> Path | None:
+    script = Path(sys.argv[0] or ".").absolute()
+    return script if script.is_file() else None
+
+
+def _module() -> str | None:
+    """What followed ``-m``, if anything."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return None if spec is None else str(spec.name)
 
 
 def _is_installed(script: Path) -> bool:
     """Whether this is a command that some package brought."""
     return script.absolute().parent == Path(sysconfig.get_path("scripts")).absolute()
-
-
-def _invocation() -> dict[str, Any]:
-    """What was run, for people (`command`) and for running it again (the rest).
-
-    `script` is `None` where there is none, as in a notebook; `module` is what followed `-m`, or
-    `None`.
-    """
-    script = Path(sys.argv[0] or ".").absolute()
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return {
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "command": typed_command(),
-        "script": str(script) if script.is_file() else None,
-        "module": None if spec is None else spec.name,
-        "argv": sys.argv[1:],
-        "cwd": str(Path.cwd()),
-    }
 
 
 def _git(*command: str, where: Path, **environ: str) -> str | None:
@@ -192,20 +173,18 @@ def new_run_id() -> str:
 
 
 def id_in(state: Mapping[str, Any]) -> str | None:
-    """The id in the content of a `run.json`; ``None`` if there is none, as of an older version."""
+    """The id in the content of a `run.json`; ``None`` if there is none."""
     found = state.get("run_id")
     return found if isinstance(found, str) and _ID.fullmatch(found) else None
 
 
 def parent_in(state: Mapping[str, Any]) -> dict[str, Any] | None:
     """Where the run of a `run.json` branched off: ``run_id``, ``path`` and ``frames``."""
-    found = state.get("forked_from")
-    if not isinstance(found, dict) or (run_id := id_in(found)) is None:
-        return None
-    path, frames = found.get("path"), found.get("frames")
-    if not isinstance(path, str) or type(frames) is not int:
-        return None
-    return {"run_id": run_id, "path": path, "frames": frames}
+    match state.get("forked_from"):
+        case {"run_id": str(), "path": str() as path, "frames": int() as frames} as found:
+            run_id = id_in(found)
+            return None if run_id is None else {"run_id": run_id, "path": path, "frames": frames}
+    return None
 
 
 def recorded_id(run: Path) -> str | None:
@@ -282,14 +261,9 @@ def _read(path: Path) -> bytes | None:
 def _make(path: Path) -> None:
     """Write a new key, complete or not at all; of two processes, one's is kept."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with open(fd, "wb") as file:
-            file.write(secrets.token_bytes(_BYTES))
-            file.flush()
-            os.fsync(fd)
+    with NamedTemporaryFile(dir=path.parent) as file:  # its mode is 0600
+        file.write(secrets.token_bytes(_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
         with suppress(FileExistsError):
-            os.link(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+            os.link(file.name, path)

@@ -69,15 +69,18 @@ class RunDir:
         """Make the directory of a new run, or take up that of an old one, and write `run.json`.
 
         Args:
-            path: As for `prepare`.
+            path: The directory. By default `<root>/<experiment>/<timestamp>_seed<seed>`, with a
+                number behind it if another run has that name.
             experiment: What is run.
             seed: The run's seed.
-            root: As for `prepare`.
-            resume: As for `prepare`.
+            root: Where the default directories are made.
+            resume: Continue the run that `path` holds.
 
         Raises:
-            TakenError: As `prepare`; so for the others.
-            NotFoundError: There is nothing to resume.
+            TakenError: `path` holds a run already and `resume` is false. One that died before
+                its first batch is no reason.
+            NotFoundError: `resume` is true and `path` holds no run.
+            ConfigError: `resume` is true, and the run has no id, or its `metrics.csv` is a link.
             ValueError: `resume` is true and there is no `path`.
         """
         run = cls.prepare(path, experiment=experiment, seed=seed, root=root, resume=resume)
@@ -94,24 +97,7 @@ class RunDir:
         root: str | os.PathLike[str] = "runs",
         resume: bool = False,
     ) -> RunDir:
-        """Make the directory of a new run, or check that of an old one.
-
-        Args:
-            path: The directory. By default `<root>/<experiment>/<timestamp>_seed<seed>`, with a
-                number behind it if another run has that name.
-            experiment: What is run.
-            seed: The run's seed.
-            root: Where the default directories are made.
-            resume: Continue the run that `path` holds.
-
-        Raises:
-            TakenError: `path` holds a run already and `resume` is false. One that died before
-                its first batch is no reason.
-            NotFoundError: `resume` is true and `path` holds no run.
-            ConfigError: `resume` is true, and an older version began that run, or its
-                `metrics.csv` is a link.
-            ValueError: `resume` is true and there is no `path`.
-        """
+        """Make or check the directory as `create` does, and write no `run.json` yet."""
         if path is None:
             if resume:
                 raise ValueError("resume=True needs the path of the run to continue")
@@ -132,15 +118,12 @@ class RunDir:
     def run_id(self) -> str | None:
         """The run's id; where `run.json` cannot be read, that in its checkpoints.
 
-        ``None`` if there is no run, or one that an older version of hooktrainer began.
+        ``None`` if there is no run.
         """
         if self._run_id is not None:
             return self._run_id
-        try:
-            if state := self.read():
-                return id_in(state)
-        except ConfigError:  # torn, if the power failed while it was written
-            pass
+        if state := self._read_if_possible():
+            return id_in(state)
         if not self.checkpoints.is_dir():
             return None
         from . import list_checkpoints  # it imports torch
@@ -287,7 +270,12 @@ class RunDir:
         Raises:
             ConfigError: It is not JSON, or not what a run writes; so in `read_hooks`.
         """
-        return read_state(self.run_file, self.path)
+        with refusing(self.run_file, ConfigError):
+            content = _parsed(self.run_file, self.path)
+            if content is None:
+                return {}
+            check_fields(content, RunState)
+            return dict(content)
 
     def read_hooks(self) -> list[dict[str, Any]]:
         """Read `hooks.json`: what `Registry.table` returned when the run began.
@@ -295,7 +283,17 @@ class RunDir:
         Raises:
             NotFoundError: There is none.
         """
-        return read_hooks(self.hooks_file, self.path)
+        with refusing(self.hooks_file, ConfigError):
+            content = _parsed(self.hooks_file, self.path)
+            if content is None:
+                raise NotFoundError(
+                    f"{self.path} has no hooks.json; describe the script that began it."
+                )
+            if not isinstance(content, list):
+                raise MalformedError("it holds no list of hooks")
+            for entry in content:
+                check_fields(entry, HookEntry)
+            return content
 
     @property
     def holds_run(self) -> bool:
@@ -320,9 +318,8 @@ class RunDir:
             state = self._read_if_possible()
             what = f"{state['status']} at {state.get('frames', 0)} frames" if state else "unknown"
             raise TakenError(
-                f"{self.path} already holds a run (status: {what}), which a new one would "
-                "overwrite. Continue it with --resume latest, choose another --run-dir, or delete "
-                "the directory."
+                f"{self.path} already holds a run (status: {what}). Continue it with --resume "
+                "latest, choose another --run-dir, or delete the directory."
             )
 
     def _came_to_nothing(self) -> bool:
@@ -342,14 +339,10 @@ class RunDir:
             there = "holds no run" if self.path.is_dir() else "does not exist"
             raise NotFoundError(f"cannot resume: {self.path} {there}")
         if self._read_if_possible() and self.run_id is None:
-            raise ConfigError(
-                f"cannot resume: {self.path} was begun by an older version of hooktrainer, whose "
-                "runs have no id. Go on with it in that version."
-            )
+            raise ConfigError(f"cannot resume: {self.run_file} holds no id of a run.")
         if self.metrics.is_symlink():
             raise ConfigError(
-                f"cannot resume: {self.metrics} is a link, and a run cuts back and goes on writing "
-                "only a file of its own. Put the file itself in its place."
+                f"cannot resume: {self.metrics} is a link. Put the file itself in its place."
             )
 
     def __fspath__(self) -> str:
@@ -421,48 +414,12 @@ class HookEntry:
     saves: Sequence[str]
 
 
-def read_state(file: Path, root: Path) -> dict[str, Any]:
-    """Read a `run.json`; empty if there is none.
-
-    Args:
-        file: Where it is.
-        root: The directory that it may not lie outside of.
-
-    Raises:
-        ConfigError: If it is not JSON, or not what a run writes.
-    """
-    with refusing(file, ConfigError):
-        try:
-            content = parse_json(read_file(file, root))
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        check_fields(content, RunState)
-        return dict(content)
-
-
-def read_hooks(file: Path, root: Path) -> list[dict[str, Any]]:
-    """Read a `hooks.json`.
-
-    Args:
-        file: Where it is.
-        root: The directory that it may not lie outside of.
-
-    Raises:
-        ConfigError: If it is not JSON, or not what a run writes.
-        NotFoundError: If there is none.
-    """
-    with refusing(file, ConfigError):
-        try:
-            content = parse_json(read_file(file, root))
-        except FileNotFoundError:
-            raise NotFoundError(
-                f"{root} has no {file.name}; describe the script that began it."
-            ) from None
-        if not isinstance(content, list):
-            raise MalformedError("it holds no list of hooks")
-        for entry in content:
-            check_fields(entry, HookEntry)
-        return content
+def _parsed(file: Path, root: Path) -> Any:
+    """The content of a JSON file in ``root``; ``None`` if there is no such file."""
+    try:
+        return parse_json(read_file(file, root))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def read_config(file: Path, root: Path | None = None) -> dict[str, Any]:

@@ -97,12 +97,9 @@ class Checkpoint:
             DamagedCheckpointError: If anything differs; names all files that do.
             CheckpointError: If what it holds is not known to this version, or cannot be read here.
         """
-        with self._reading():
-            self._verify_files()
-            from .tree import blank, unflatten
+        from .tree import blank, unflatten
 
-            skeleton, specs, backend = self._describe()
-            backend.check(self.path / TENSORS, specs)
+        with self._checked() as (skeleton, specs, _):
             unflatten(skeleton, blank(specs))
 
     def load(self) -> Any:
@@ -114,12 +111,9 @@ class Checkpoint:
             DamagedCheckpointError: If its files are not what was written.
             CheckpointError: If they cannot be read here.
         """
-        with self._reading():
-            self._verify_files()
-            from .tree import unflatten
+        from .tree import unflatten
 
-            skeleton, specs, backend = self._describe()
-            backend.check(self.path / TENSORS, specs)
+        with self._checked() as (skeleton, specs, backend):
             return unflatten(skeleton, backend.read(self.path / TENSORS, specs))
 
     def describe(self) -> tuple[Json, dict[str, TensorSpec]]:
@@ -131,17 +125,20 @@ class Checkpoint:
         with self._reading():
             return self._describe()[:2]
 
-    def _verify_files(self) -> None:
-        found = list(damages(self.path, self.manifest))
-        if STATE not in self.manifest.files:
-            found.append(f"{MANIFEST} does not list {STATE}")
-        found += [
-            f"{MANIFEST} does not list {file.relative_to(self.path)}"
-            for file in fs.files_under(self.path / TENSORS)
-            if file.relative_to(self.path).as_posix() not in self.manifest.files
-        ]
-        if found:
-            raise DamagedCheckpointError(f"{self.path} is damaged: {'; '.join(found)}")
+    @contextmanager
+    def _checked(self) -> Iterator[tuple[Json, dict[str, TensorSpec], Backend]]:
+        """What `_describe` returns, after everything was compared with everything else."""
+        with self._reading():
+            found = list(damages(self.path, self.manifest))
+            there = (f.relative_to(self.path) for f in fs.files_under(self.path / TENSORS))
+            for name in (STATE, *(path.as_posix() for path in there)):
+                if name not in self.manifest.files:
+                    found.append(f"{MANIFEST} does not list {name}")
+            if found:
+                raise DamagedCheckpointError(f"{self.path} is damaged: {'; '.join(found)}")
+            skeleton, specs, backend = self._describe()
+            backend.check(self.path / TENSORS, specs)
+            yield skeleton, specs, backend
 
     def _describe(self) -> tuple[Json, dict[str, TensorSpec], Backend]:
         from .backends import get_backend  # only here: to list checkpoints needs no PyTorch

@@ -13,10 +13,9 @@ reading a skeleton never runs code that came with it.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import math
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -29,7 +28,6 @@ from tensordict import (
     NonTensorData,
     NonTensorStack,
     TensorDict,
-    is_tensorclass,
 )
 from tensordict.nn import TensorDictParams
 
@@ -191,30 +189,24 @@ def _same_view(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _cannot_save(value: Any, path: str, problem: str = "") -> CheckpointError:
     kind = type(value)
-    where = path or "the state"
-    hint = next((hint for base, hint in _HINTS if isinstance(value, base) and not problem), "")
-    if not hint and is_tensorclass(value):
-        hint = "save its .to_tensordict()"
-    if not hint and dataclasses.is_dataclass(value):
-        hint = "dataclasses.asdict(...) makes it a dict"
+    hint = "" if problem else next((hint for base, hint in _HINTS if isinstance(value, base)), "")
     if not hint and callable(getattr(value, "state_dict", None)):
         hint = "save its .state_dict()"
     return CheckpointError(
-        f"{where}: {problem or f'a {kind.__module__}.{kind.__qualname__}'} cannot be saved in a "
-        "checkpoint. Return tensors, NumPy arrays, TensorDicts, numbers, strings, or dicts, lists "
-        f"and tuples of them from state_dict(){f' ({hint})' if hint else ''}."
+        f"{path or 'the state'}: {problem or f'a {kind.__module__}.{kind.__qualname__}'} cannot be "
+        "saved in a checkpoint. Return tensors, NumPy arrays, TensorDicts, numbers, strings, or "
+        f"dicts, lists and tuples of them from state_dict(){f' ({hint})' if hint else ''}."
     )
 
 
 _HINTS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (enum.Enum, "save its .name or .value"),
-    ((defaultdict, dict), "dict(...) makes it a plain dict"),
+    (dict, "dict(...) makes it a plain dict"),
     (tuple, "tuple(...) makes it a plain tuple"),
     (np.ma.MaskedArray, "save its .data and .mask"),
     (np.ndarray, "np.asarray(...) makes it a plain array"),
     (np.random.Generator, "save its .bit_generator.state"),
-    (np.random.RandomState, "save its .get_state()"),
-    (torch.Generator, "save its .get_state()"),
+    ((np.random.RandomState, torch.Generator), "save its .get_state()"),
 )
 
 
@@ -375,8 +367,6 @@ def _here(device: str | None) -> torch.device | None:
     if device is None:
         return None
     wanted = torch.device(device)
-    if wanted.type == "cpu":
-        return wanted
     module = getattr(torch, wanted.type, None)
     present = module.device_count() if module is not None and module.is_available() else 0
     return wanted if (wanted.index or 0) < present else torch.device("cpu")
@@ -417,14 +407,14 @@ def segment_tree(kind: str, leaves: torch.Tensor) -> Any:
         extension = import_module(EXTENSION)
     except ImportError as error:
         raise CheckpointError(
-            "the state holds the priorities of a TorchRL sampler, and TorchRL's C++ extension does "
-            f"not load with torch {torch.__version__} ({error}). Install the version of torch that "
-            "it was built for, or use hooktrainer.replay.PrioritizedSampler."
+            "the state holds priorities of a TorchRL sampler, and TorchRL's extension does not "
+            f"load with torch {torch.__version__} ({error}): install the version that fits, or use "
+            "hooktrainer.replay.PrioritizedSampler."
         ) from error
     made = getattr(extension, kind, None) if kind in _SEGMENT_TREES else None
     if made is None or leaves.ndim != 1 or f"Fp{leaves.element_size() * 8}" not in kind:
         raise CheckpointError(f"the state holds a tree {kind!r}, which TorchRL does not have.")
-    tree = made(len(leaves), leaves.device) if leaves.is_cuda else made(len(leaves))
+    tree = made(len(leaves), *([leaves.device] if leaves.is_cuda else []))
     tree[torch.arange(len(leaves), device=leaves.device)] = leaves
     return tree
 

@@ -77,11 +77,11 @@ def test_a_checkpoint_of_another_run_is_refused(run, tmp_path, way, options):
         assert ids(run) == ours
 
 
-def test_a_directory_of_an_older_version_is_refused_in_one_line(run):
+def test_a_directory_without_an_id_is_refused_in_one_line(run):
     state = json.loads((run / "run.json").read_text())
     del state["run_id"]
     (run / "run.json").write_text(json.dumps(state))
-    with pytest.raises(ConfigError, match="older version of hooktrainer") as caught:
+    with pytest.raises(ConfigError, match="holds no id of a run") as caught:
         train(run, "latest")
     assert "\n" not in str(caught.value)
 
