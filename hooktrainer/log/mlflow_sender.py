@@ -46,6 +46,7 @@ _MAX_VALUE = 6000
 _MAX_NAME = 250
 _KEY: Final = "hooktrainer.log"
 _ATTEMPTS: Final = 3
+_REFUSALS: Final = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")
 _FOLDERS: Final = {"texts": ".txt", "images": ".png", "videos": ".gif"}
 
 
@@ -103,60 +104,59 @@ class Sender:
         from mlflow import MlflowClient
 
         self._hparams, self._files, self._reached, self._bytes = {}, {}, None, 0
-        with _quiet():
-            self._client = client = MlflowClient(tracking_uri=self._store)
-            found = self._note["run_id"]
-            if found is None or not self._is_active(found):
-                found = self._find(client)
-            if found is not None:
-                client.update_run(found, status="RUNNING")
-            else:
-                run = client.create_run(
-                    self._experiment_id(client),
-                    start_time=self._note["started"],
-                    run_name=self._note["run_name"],
-                    tags={**self._note["tags"], _KEY: self._note["key"]},
-                )
-                found = run.info.run_id
+        self._client = client = MlflowClient(tracking_uri=self._store)
+        found = self._note["run_id"]
+        if found is None or not self._is_active(found):
+            found = self._find()
+        if found is not None:
+            client.update_run(found, status="RUNNING")
+        else:
+            run = client.create_run(
+                self._experiment_id(),
+                start_time=self._note["started"],
+                run_name=self._note["run_name"],
+                tags={**self._note["tags"], _KEY: self._note["key"]},
+            )
+            found = run.info.run_id
         self._run_id = found
 
     def _is_active(self, run_id: str) -> bool:
         from mlflow.exceptions import MlflowException
 
-        why = "it was deleted"
         try:
-            if self._client.get_run(run_id).info.lifecycle_stage == "active":
-                return True
+            active = bool(self._client.get_run(run_id).info.lifecycle_stage == "active")
         except MlflowException as error:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
-            why = str(error)
-        log.warning(
-            "MLflow run %s cannot be continued in %s, so a new one is begun. Reason: %s",
-            run_id,
-            self.uri,
-            why,
-        )
-        return False
+            active = False
+        if not active:
+            log.warning(
+                "MLflow run %s cannot be continued in %s: it is not there any more, and a new one "
+                "is begun.",
+                run_id,
+                self.uri,
+            )
+        return active
 
-    def _find(self, client: Any) -> str | None:
-        experiment = client.get_experiment_by_name(self._note["experiment"])
+    def _find(self) -> str | None:
+        experiment = self._client.get_experiment_by_name(self._note["experiment"])
         if experiment is None:
             return None
         key = re.sub(r"\W", "", self._note["key"])
         wanted = f"tags.`{_KEY}` = '{key}'"
-        found = client.search_runs([experiment.experiment_id], wanted, max_results=1)
+        found = self._client.search_runs([experiment.experiment_id], wanted, max_results=1)
         return found[0].info.run_id if found else None
 
-    def _experiment_id(self, client: Any) -> Any:
+    def _experiment_id(self) -> Any:
         from mlflow.exceptions import MlflowException
 
-        name = self._note["experiment"]
-        place = {"artifact_location": self._note["artifact_location"]}
-        found = client.get_experiment_by_name(name)
-        with contextlib.suppress(MlflowException):  # another process was first
-            return client.create_experiment(name, **place) if found is None else found.experiment_id
-        return client.get_experiment_by_name(name).experiment_id
+        name, place = self._note["experiment"], self._note["artifact_location"]
+        found = self._client.get_experiment_by_name(name)
+        if found is None:
+            with contextlib.suppress(MlflowException):  # another process was first
+                return self._client.create_experiment(name, artifact_location=place)
+            found = self._client.get_experiment_by_name(name)
+        return found.experiment_id
 
     # -- Sending ---------------------------------------------------------------------------------
 
@@ -179,8 +179,7 @@ class Sender:
             name = self._name(raw)
             if step > self._reached.get(name, -1):
                 metrics.append(Metric(name, value, now, step))
-        for start in range(0, len(metrics), _MAX_METRICS):
-            self._send_entities("metrics", metrics[start : start + _MAX_METRICS])
+        self._send_entities("metrics", metrics, _MAX_METRICS)
         self._bytes = end
         return len(rows)
 
@@ -203,35 +202,34 @@ class Sender:
         from mlflow.entities import Param, RunTag
 
         known = self._client.get_run(self._run_id).data.params
-        params, tags, taken = [], [], set[str]()
+        entities: dict[str, list[Any]] = {"params": [], "tags": []}
+        taken = set[str]()
         for raw, value in config.items():
             name, text = _clean(raw, taken), str(value)[:_MAX_VALUE]
             taken.add(name)
             if name not in known:
-                params.append(Param(name, text))
+                entities["params"].append(Param(name, text))
             elif known[name] != text:
-                tags.append(RunTag(name, text))
-        for kind, entities in (("params", params), ("tags", tags)):
-            for start in range(0, len(entities), _MAX_PARAMS):
-                self._send_entities(kind, entities[start : start + _MAX_PARAMS])
+                entities["tags"].append(RunTag(name, text))
+        for kind, found in entities.items():
+            self._send_entities(kind, found, _MAX_PARAMS)
 
-    def _send_entities(self, kind: str, entities: list[Any]) -> None:
+    def _send_entities(self, kind: str, entities: list[Any], at_once: int) -> None:
         """Send metrics, parameters or tags; leave out any that the server refuses."""
-        if not entities:
-            return
-        try:
-            self._client.log_batch(self._run_id, synchronous=True, **{kind: entities})
-        except Exception as error:
-            if not _is_refusal(error):
-                raise
-            if not self._is_active(str(self._run_id)):
-                self._run_id = None
-                raise
-            if len(entities) > 1:
-                for entity in entities:
-                    self._send_entities(kind, [entity])
-            else:
-                log.warning("MLflow refuses %s, which is left out of it: %s", entities[0], error)
+        for start in range(0, len(entities), at_once):
+            some = entities[start : start + at_once]
+            try:
+                self._client.log_batch(self._run_id, synchronous=True, **{kind: some})
+            except Exception as error:
+                if getattr(error, "error_code", "") not in _REFUSALS:
+                    raise
+                if not self._is_active(str(self._run_id)):
+                    self._run_id = None
+                    raise
+                if len(some) > 1:
+                    self._send_entities(kind, some, 1)
+                else:
+                    log.warning("MLflow refuses %s, which is left out of it: %s", some[0], error)
 
     def _send_files(self) -> int:
         """Send texts, images and videos; after a restart again, which replaces them."""
@@ -239,9 +237,8 @@ class Sender:
         return sum(self._send_file(place, when) for place, when in changed.items())
 
     def _send_file(self, place: str, when: int) -> int:
-        folder = posixpath.dirname(place)
         try:
-            self._client.log_artifact(self._run_id, str(self.run / place), folder)
+            self._client.log_artifact(self._run_id, str(self.run / place), posixpath.dirname(place))
         except Exception as error:
             self._client.get_run(self._run_id)  # raises if it is not only the artifacts
             self._attempts[place] = self._attempts.get(place, 0) + 1
@@ -284,11 +281,6 @@ def _clean(name: str, taken: Collection[str]) -> str:
     return clean
 
 
-def _is_refusal(error: Exception) -> bool:
-    """Return whether the server refuses the content of a request."""
-    return getattr(error, "error_code", None) in ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")
-
-
 @contextlib.contextmanager
 def sending_lock(run: Path) -> Iterator[bool]:
     """Lock the sending of a run; yield whether no other process holds the lock."""
@@ -304,20 +296,6 @@ def sending_lock(run: Path) -> Iterator[bool]:
         yield free
     finally:
         os.close(fd)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence MLflow's messages about new tables."""
-    loggers = [logging.getLogger(name) for name in ("alembic", "mlflow.store.db.utils")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def reason(error: BaseException) -> str:
@@ -365,6 +343,8 @@ def send_until_finished(sender: Sender, finish: threading.Event) -> bool:
 
 def bound_requests() -> str:
     """Limit requests to one attempt of ten seconds by default; return the seconds."""
+    for name in ("alembic", "mlflow.store.db.utils"):  # they tell of new tables
+        logging.getLogger(name).setLevel(logging.WARNING)
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     return os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 
