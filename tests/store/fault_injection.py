@@ -20,6 +20,8 @@ import pytest
 
 from hooktrainer.store import fs
 
+BACKENDS = ("torch", "torchsnapshot", "native")
+
 FULL = bool(os.environ.get("HOOKTRAINER_FAULTS"))
 """Whether to run the large counts, with ``HOOKTRAINER_FAULTS=1``."""
 

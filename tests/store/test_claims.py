@@ -8,8 +8,8 @@ import resource
 
 import pytest
 import torch
+from fault_injection import BACKENDS
 from forging import change, forge
-from tally import BACKENDS
 
 from hooktrainer.cli import main
 from hooktrainer.errors import CheckpointError, DamagedCheckpointError

@@ -9,13 +9,12 @@ import shutil
 import signal
 import subprocess
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 import torch
-from fault_injection import FULL, Crash, FaultyOS, VolatileDisk, installed, scratch
+from fault_injection import BACKENDS, FULL, Crash, FaultyOS, VolatileDisk, installed, scratch
 from marks import slow_except
-from tally import BACKENDS
 
 from hooktrainer.errors import CheckpointError
 from hooktrainer.store import All, CheckpointManager, Last, fs, list_checkpoints
@@ -82,9 +81,9 @@ def points(backend):
 
 
 @pytest.mark.parametrize("backend", slow_except(BACKENDS, "native"))
-def test_a_crash_at_any_call_to_the_file_system(backend, tally):
+def test_a_crash_at_any_call_to_the_file_system(backend):
     for fail_at in points(backend):
-        with tally("crash at every file-system call", backend), scratch() as root:
+        with scratch() as root:
             returned, _ = run(root / "run", FaultyOS(fail_at), backend)
             (root / "run").mkdir(exist_ok=True)
             check(root / "run", len(returned), backend)
@@ -92,9 +91,9 @@ def test_a_crash_at_any_call_to_the_file_system(backend, tally):
 
 @pytest.mark.parametrize("hasty", [False, True])
 @pytest.mark.parametrize("backend", slow_except(BACKENDS, "native"))
-def test_a_power_loss_at_any_call_to_the_file_system(backend, hasty, tally):
+def test_a_power_loss_at_any_call_to_the_file_system(backend, hasty):
     for fail_at in points(backend):
-        with tally("power loss at every file-system call", backend), scratch() as root:
+        with scratch() as root:
             (root / "disk").mkdir()
             disk = VolatileDisk(root / "disk", fail_at, hasty)
             returned, _ = run(root / "disk" / "run", disk, backend)
@@ -105,13 +104,11 @@ def test_a_power_loss_at_any_call_to_the_file_system(backend, hasty, tally):
 
 @pytest.mark.parametrize("on_failure", ["stop", "continue"])
 @pytest.mark.parametrize("backend", slow_except(BACKENDS, "native"))
-def test_an_error_at_any_call_to_the_file_system(backend, on_failure, tally):
+def test_an_error_at_any_call_to_the_file_system(backend, on_failure):
     for fail_at in points(backend):
         faulty = FaultyOS(fail_at, OSError(errno.EIO, os.strerror(errno.EIO)))
-        with scratch() as root, ExitStack() as counted:
+        with scratch() as root:
             returned, error = run(root / "run", faulty, backend, on_failure)
-            for row in ("EIO at every file-system call", *ROWS_OF.get(faulty.failed, ())):
-                counted.enter_context(tally(row, backend))
             (root / "run").mkdir(exist_ok=True)
             if isinstance(error, OSError):  # it came before there was anything to save
                 assert returned == []
@@ -125,21 +122,14 @@ def test_an_error_at_any_call_to_the_file_system(backend, on_failure, tally):
                 check(root / "run", len(returned), backend)
 
 
-ROWS_OF = {
-    "rename": ["a rename that fails"],
-    "unlink": ["a deletion that fails"],
-    "rmdir": ["a deletion that fails"],
-}
-
-
 @pytest.mark.parametrize("backend", slow_except(BACKENDS, "native"))
-def test_a_disk_that_fills_up(backend, tally):
+def test_a_disk_that_fills_up(backend):
     with scratch() as root:
         run(root / "run", FaultyOS(), backend, saves=1)
         size = sum(path.stat().st_size for path in (root / "run").rglob("*") if path.is_file())
     spaces = random.Random(0).sample(range(3 * size), 50 if FULL else 12)
     for space in [0, *spaces]:
-        with tally("a disk that is full", backend), scratch() as root:
+        with scratch() as root:
             returned, error = run(root / "run", FaultyOS(space=space), backend)
             assert len(returned) < SAVES
             assert "No space left on device" in str(error)
@@ -151,28 +141,17 @@ def test_a_disk_that_fills_up(backend, tally):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize(
-    ("doing", "seconds"),
-    [
-        ("SIGKILL while saving", 0.03),
-        ("SIGKILL while saving in the background", 0.03),
-        ("SIGKILL while old ones are deleted", 0.01),
-    ],
-)
+@pytest.mark.parametrize("doing", ["save", "save in the background", "delete"])
 @pytest.mark.parametrize("backend", slow_except(BACKENDS, "native"))
-def test_sigkill_at_random_instants(backend, doing, seconds, tmp_path, tally):
+def test_sigkill_at_random_instants(backend, doing, tmp_path):
     instants = random.Random(f"{backend} {doing}")
     newest = 0
     for _ in range(200 if FULL else 4):
-        with tally(doing, backend):
-            reported = kill_after(
-                instants.uniform(0, seconds),
-                lambda write: WORK[doing](tmp_path, backend, write),
-            )
-            tally.note(doing, "in the midst", any(tmp_path.glob(".t*-*")))  # .tmp- or .trash-
-            committed = int.from_bytes(reported[-8:], "big")
-            assert committed > newest
-            newest = check_after_kill(tmp_path, backend, committed)
+        seconds = instants.uniform(0, 0.01 if doing == "delete" else 0.03)
+        reported = kill_after(seconds, lambda write: work_for_ever(doing, tmp_path, backend, write))
+        committed = int.from_bytes(reported[-8:], "big")
+        assert committed > newest
+        newest = check_after_kill(tmp_path, backend, committed)
 
 
 def kill_after(seconds, work):
@@ -194,44 +173,20 @@ def kill_after(seconds, work):
     return reported
 
 
-def save_for_ever(directory, backend, pipe):
-    with CheckpointManager(directory, backend=backend, keep=Last(2), background=False) as manager:
+def work_for_ever(doing, directory, backend, pipe):
+    background, keep = doing == "save in the background", All() if doing == "delete" else Last(2)
+    with CheckpointManager(directory, backend=backend, keep=keep, background=background) as manager:
         frames = newest_in(manager)
         while True:
             frames += 1
             manager.save(tree(frames), frames=frames)
-            os.write(pipe, frames.to_bytes(8, "big"))
-
-
-def save_for_ever_in_the_background(directory, backend, pipe):
-    with CheckpointManager(directory, backend=backend, keep=Last(2)) as manager:
-        frames = newest_in(manager)
-        while True:
-            frames += 1
-            manager.save(tree(frames), frames=frames)
-            if frames % 3:  # else the next save comes while this one is under way
+            if frames % 3 or not background:  # else the next save comes while this one is under way
                 manager.wait()
                 os.write(pipe, frames.to_bytes(8, "big"))
-
-
-def delete_for_ever(directory, backend, pipe):
-    with CheckpointManager(directory, backend=backend, keep=All(), background=False) as manager:
-        frames = newest_in(manager)
-        while True:
-            manager.keep = All()
-            for _ in range(2):
-                frames += 1
-                manager.save(tree(frames), frames=frames)
-            os.write(pipe, frames.to_bytes(8, "big"))
-            manager.keep = Last(1)
-            manager.prune()
-
-
-WORK = {
-    "SIGKILL while saving": save_for_ever,
-    "SIGKILL while saving in the background": save_for_ever_in_the_background,
-    "SIGKILL while old ones are deleted": delete_for_ever,
-}
+            if doing == "delete" and not frames % 2:
+                manager.keep = Last(1)
+                manager.prune()
+                manager.keep = All()
 
 
 def newest_in(manager):
@@ -267,11 +222,10 @@ def mounted(*arguments):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_full_tmpfs(backend, tally):
+def test_a_full_tmpfs(backend):
     for kilobytes in range(8, 308, 6) if FULL else (8, 40, 60, 100):
         options = f"size={kilobytes}k"
         with (
-            tally("a tmpfs that is full", backend),
             mounted("-t", "tmpfs", "-o", options, "none") as disk,
             CheckpointManager(disk, backend=backend, keep=Last(99)) as manager,
         ):
@@ -304,7 +258,7 @@ def ext4(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_power_loss_of_an_ext4_image(backend, ext4, tmp_path, tally):
+def test_power_loss_of_an_ext4_image(backend, ext4, tmp_path):
     """What the disk holds at that moment is what a copy of its image holds."""
     saves, delays = (10, (0.5, 7, 14, 24)) if FULL else (3, ())
     copies = []
@@ -325,18 +279,10 @@ def test_power_loss_of_an_ext4_image(backend, ext4, tmp_path, tally):
             time.sleep(max(0, returned + seconds - time.monotonic()))
             lose_power(saves)
     for frames, copy in copies:
-        with tally("power loss of a mounted ext4", backend), mounted("-o", "loop", copy) as disk:
+        with mounted("-o", "loop", copy) as disk:
             latest = list_checkpoints(disk / "run").checkpoints[-1]
             assert latest.manifest.frames == frames
             assert not list(compare_trees(latest.load(), tree(frames)))
-
-
-def test_the_image_of_a_disk_lacks_what_was_not_flushed(ext4, tmp_path):
-    with mounted("-o", "loop", ext4) as disk:
-        torch.save(tree(1), disk / "x.pt")
-        copy = shutil.copyfile(ext4, tmp_path / "copy")
-    with mounted("-o", "loop", copy) as disk:
-        assert not (disk / "x.pt").exists() or (disk / "x.pt").stat().st_size == 0
 
 
 def test_the_strict_disk_loses_what_was_not_flushed():

@@ -8,8 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fault_injection import FULL, Crash, FaultyOS, Planted, VolatileDisk, installed, scratch
-from tally import BACKENDS
+from fault_injection import (
+    BACKENDS,
+    FULL,
+    Crash,
+    FaultyOS,
+    Planted,
+    VolatileDisk,
+    installed,
+    scratch,
+)
 
 from hooktrainer.errors import CheckpointError
 from hooktrainer.store import load_file, save_file
