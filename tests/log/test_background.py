@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import stat
 import subprocess
 import sys
@@ -82,14 +81,6 @@ def test_records_are_written_without_a_flush(sink):
         time.sleep(0.005)
     assert sink.values == [1.0]
     logger.close()
-
-
-def test_many_records_are_flushed_together(sink):
-    logger = Logger({"r": BackgroundSink(sink, linger=60)})
-    for step in range(100):
-        logger.log_scalar("x", step, step)
-    logger.close()
-    assert sink.flushes <= 3
 
 
 @pytest.mark.parametrize("picture", [False, True])
@@ -212,18 +203,6 @@ def test_a_process_whose_sink_hangs_ends(tmp_path, how):
     subprocess.run([sys.executable, "-c", program, how], check=True, cwd=Path.cwd(), timeout=60)
 
 
-def test_the_position_of_a_csv_file_that_does_not_answer_is_its_last_step(tmp_path):
-    logger = Logger({"csv": BackgroundSink(CSVSink(tmp_path / "metrics.csv"))})
-    for step in range(5):
-        logger.log_scalar("x", float(step), step)
-    logger.close()
-    state = {"counts": {}, "sinks": {"csv": CSVSink(tmp_path / "metrics.csv").state_at(2)}}
-    logger.load_state_dict(state)
-    logger.log_scalar("x", 9.0, 9)
-    logger.close()
-    assert read_csv(tmp_path) == {"x": [(0, 0.0), (1, 1.0), (2, 2.0), (9, 9.0)]}
-
-
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SystemExit(3)])
 def test_a_failing_sink_is_reported_once_and_left_alone(sink, caplog, error):
     healthy = RecordingSink()
@@ -288,17 +267,6 @@ def test_an_unclosed_logger_is_written_at_exit(tmp_path):
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, cwd=Path.cwd())
     assert read_csv(tmp_path / "run") == {"x": [(5, 1.0)]}
-
-
-def test_pickling_writes_what_is_queued(tmp_path):
-    logger = Logger({"csv": BackgroundSink(CSVSink(tmp_path / "metrics.csv"), linger=60)})
-    logger.log_scalar("x", 1.0, 1)
-    copy = pickle.loads(pickle.dumps(logger))
-    assert read_csv(tmp_path) == {"x": [(1, 1.0)]}
-    copy.log_scalar("x", 2.0, 2)
-    copy.close()
-    logger.close()
-    assert read_csv(tmp_path) == {"x": [(1, 1.0), (2, 2.0)]}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

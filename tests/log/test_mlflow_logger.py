@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-import pickle
 import shutil
 import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from hooktrainer import get_logger
 from hooktrainer.log import Logger, mlflow, mlflow_sender
 from hooktrainer.log.csv import CSVSink
-from hooktrainer.log.mlflow import MLflowSink, read_note
+from hooktrainer.log.mlflow import MLflowSink
 from hooktrainer.store.run_dir import RunDir
 
 MlflowClient = pytest.importorskip("mlflow").MlflowClient
@@ -205,16 +203,6 @@ def test_more_than_one_request_holds(make, store):
     assert len(data.metrics) == 1500
 
 
-def test_pictures_are_artifacts(make, tmp_path):
-    logger = make()
-    logger.log_image("frame", np.zeros((4, 4), np.uint8), 1)
-    logger.log_video("eval/policy", np.zeros((3, 1, 4, 4), np.uint8), 2)
-    logger.close()
-    assert logger.failures == {}
-    found = {path.name for path in (tmp_path / "artifacts").rglob("*.*")}
-    assert found == {"frame_000000000001.png", "policy_000000000002.gif"}
-
-
 def test_a_run_that_was_deleted_is_replaced_by_a_new_one_with_all_of_it(make, store, caplog):
     logger = make()
     logger.log_scalar("x", 1.0, 1)
@@ -236,18 +224,6 @@ def test_a_refused_value_does_not_affect_others(make, store, caplog, monkeypatch
     data = MlflowClient(store).get_run(run_id(logger)).data
     assert data.metrics == {"good": 1.0, "also good": 3.0}
     assert caplog.text.count("refuses") == 1
-
-
-def test_records_that_are_sent_again_count_once(make, store):
-    logger = make()
-    for step in range(5):
-        logger.log_scalars({"x": step, "nan": math.nan}, step)
-    logger.log_hparams({"a": 1})
-    logger.close()
-    for _ in range(2):
-        InProcess("mlflow", logger.sinks["mlflow"].sink.directory, store).finish(1)
-    assert history(store, run_id(logger), "x") == [(step, step) for step in range(5)]
-    assert len(history(store, run_id(logger), "nan")) == 5
 
 
 def test_an_earlier_run_that_is_continued_by_its_id_keeps_what_it_has(make, store):
@@ -284,22 +260,3 @@ def test_only_logged_files_are_sent(make, tmp_path):
     logger.close()
     sent = [path.name for path in (tmp_path / "artifacts").rglob("*.txt")]
     assert sent == ["t_000000000001.txt"]
-
-
-def test_the_environment_chooses_the_store(tmp_path, store, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
-    logger = get_logger("mlflow", Path(tmp_path), "exp", mlflow_kwargs={"tags": {"who": "me"}})
-    logger.log_scalar("x", 1.0, 0)
-    logger.close()
-    run = found(store, read_note(tmp_path / "exp")["key"])
-    assert MlflowClient(store).get_run(run).data.tags["who"] == "me"
-    assert not (tmp_path / "mlflow.db").exists()
-
-
-def test_a_pickled_logger_continues_the_run(make, store):
-    logger = make()
-    logger.log_scalar("x", 1.0, 1)
-    copy = pickle.loads(pickle.dumps(logger))
-    copy.log_scalar("x", 2.0, 2)
-    copy.close()
-    assert history(store, run_id(copy), "x") == [(1, 1.0), (2, 2.0)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import subprocess
 import sys
 import time
@@ -206,14 +205,3 @@ def test_texts_images_videos_and_histograms_arrive(tmp_path):
     assert any("[1, 2]" in str(value) for value in histogram.values())
     assert len(list(tmp_path.rglob("*.gif"))) == 1
     assert exit_codes(tmp_path) == [1]
-
-
-def test_a_pickled_logger_continues_the_run(tmp_path):
-    logger = logger_at(tmp_path)
-    logger.log_scalar("x", 1.0, 1)
-    copy = pickle.loads(pickle.dumps(logger))
-    logger.close()
-    copy.log_scalar("x", 2.0, 2)
-    copy.close()
-    written(tmp_path)
-    assert [row["x"] for row in rows(tmp_path)] == [1.0, 2.0]

@@ -81,13 +81,6 @@ def test_tensors_that_share_memory_are_restored_with_their_own(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_tensors_at_all(name, tmp_path):
-    backend = backends.get_backend(name)
-    backend.write(tmp_path, {}, None)
-    assert backend.read(tmp_path, {}) == {}
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_works_inside_a_running_event_loop(name, tmp_path):
     backend, tensors = backends.get_backend(name), {"x": torch.ones(3)}
 
@@ -96,13 +89,6 @@ def test_works_inside_a_running_event_loop(name, tmp_path):
         return backend.read(tmp_path, specs_of(tensors))
 
     assert_same(asyncio.run(both()), tensors)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_writing_does_not_touch_the_random_state(name, tmp_path):
-    before = torch.get_rng_state()
-    backends.get_backend(name).write(tmp_path, {"x": torch.ones(3)}, None)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -136,11 +122,6 @@ def test_the_torch_file_opens_without_hooktrainer(tmp_path):
 
 
 # --- the registry ------------------------------------------------------------------------------
-
-
-def test_unknown_names_list_the_known_ones():
-    with pytest.raises(CheckpointError, match=r"'orbax'.*native, torch, torchsnapshot"):
-        backends.get_backend("orbax")
 
 
 def test_the_environment_variable_names_the_back_end(monkeypatch):
@@ -287,10 +268,3 @@ def test_a_checkpoint_whose_back_end_is_gone_names_it(package, tmp_path, monkeyp
         monkeypatch.undo()
         with pytest.raises(CheckpointError, match="no checkpoint back end 'theirs' here"):
             manager.load()
-
-
-def test_the_name_of_a_back_end_out_of_a_file_is_said_in_one_short_line():
-    with pytest.raises(CheckpointError, match="There is no checkpoint back end") as caught:
-        get_backend("\u202e\n" + "x" * 1000)
-    assert len(str(caught.value)) < 300
-    assert str(caught.value).isprintable()

@@ -73,20 +73,6 @@ def test_missing_and_unreadable_files(checkpoint):
         path.write_bytes(data)
 
 
-def test_files_of_another_checkpoint(checkpoint):
-    """Each is intact by itself; the mixture is not."""
-    with CheckpointManager(checkpoint.parent) as manager:
-        tree = manager.load()[1]
-        tree["x"][0] = 5
-        backend = manager.load()[0].manifest.backend
-    with CheckpointManager(checkpoint.parent, backend=backend) as manager:
-        manager.save(tree, frames=2)
-    other = checkpoint.parent / "step_000000000002"
-    (checkpoint / "manifest.json").write_bytes((other / "manifest.json").read_bytes())
-    with pytest.raises(DamagedCheckpointError, match="tensors/"):
-        Checkpoint.open(checkpoint).load()
-
-
 @pytest.mark.parametrize("forge_hashes", [False, True])
 def test_a_pickle_planted_in_any_file_does_not_run(checkpoint, forge_hashes, tmp_path):
     planted = Planted(tmp_path / "planted")

@@ -85,14 +85,6 @@ def test_the_copy_follows_a_state_that_changes_its_shape(tmp_path):
             assert same(manager.load()[1], tree)
 
 
-def test_two_saves_at_one_frame_have_two_names(tmp_path):
-    with CheckpointManager(tmp_path) as manager:
-        for value in (1, 2, 3):
-            manager.save({"x": value}, frames=5)
-        assert manager.load()[1] == {"x": 3}
-    assert names(tmp_path) == [f"step_000000000005{end}" for end in ("", "-2", "-3")]
-
-
 def test_a_value_that_cannot_be_saved_is_refused_at_once(tmp_path):
     with CheckpointManager(tmp_path) as manager:
         with pytest.raises(CheckpointError, match=r"my_hook/x: a builtins\.object"):
@@ -253,26 +245,6 @@ def test_latest_falls_back_to_the_newest_intact_and_says_why(tmp_path, caplog):
     assert "tensors/tensors.pt does not match its hash" in reason
 
 
-def test_a_damaged_one_is_set_aside_behind_a_symbolic_link_too(tmp_path):
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "disk")
-    with CheckpointManager(tmp_path / "link", background=False) as manager:
-        for frames in (1, 2):
-            manager.save({"x": frames}, frames=frames)
-        (tmp_path / "disk" / "step_000000000002" / "state.json").write_text("{}")
-        assert manager.load("latest")[1] == {"x": 1}
-    assert len(list((tmp_path / "disk").glob("damaged-*"))) == 1
-
-
-def test_best_falls_back_to_the_next_best(tmp_path):
-    with CheckpointManager(tmp_path, keep=Best(3, "r")) as manager:
-        for frames, value in enumerate([5.0, 9.0, 7.0]):
-            manager.save(state(frames), frames=frames, metrics={"r": value})
-        manager.wait()
-        damage(tmp_path / "step_000000000001")
-        assert manager.load("best")[0].manifest.frames == 2
-
-
 def test_a_checkpoint_asked_for_by_frames_or_path_is_refused_and_left_alone(tmp_path):
     with CheckpointManager(tmp_path, background=False) as manager:
         manager.save(state(1), frames=1)
@@ -314,16 +286,6 @@ def test_what_is_out_of_reach_is_not_taken_for_damage(file, tmp_path, monkeypatc
         monkeypatch.undo()
         assert manager.load("latest")[1] == {"x": 2}
     assert names(tmp_path) == ["step_000000000001", "step_000000000002"]
-
-
-def test_a_newer_schema_is_refused_and_not_taken_for_damage(tmp_path, monkeypatch):
-    monkeypatch.setattr("hooktrainer.store.manifest.SCHEMA", 99)
-    with CheckpointManager(tmp_path) as manager:
-        manager.save({}, frames=1)
-    monkeypatch.undo()
-    with CheckpointManager(tmp_path) as manager, pytest.raises(CheckpointError, match="schema 99"):
-        manager.load()
-    assert names(tmp_path) == ["step_000000000001"]
 
 
 # --- keeping -----------------------------------------------------------------------------------
@@ -373,25 +335,6 @@ def test_a_failed_delete_is_reported_and_tried_again(tmp_path, monkeypatch, capl
         assert "Permission denied" in caplog.text
         assert frames_of(tmp_path) == [2]
         assert any(name.startswith(".trash-") for name in names(tmp_path))
-        monkeypatch.undo()
-        manager.save({}, frames=3)
-    assert names(tmp_path) == ["step_000000000003"]
-
-
-def test_a_delete_that_cannot_begin_is_reported_and_tried_again(tmp_path, monkeypatch, caplog):
-    rename = os.rename
-
-    def refuse(source, target):
-        if pathlib.Path(target).name.startswith(".trash-"):
-            raise OSError(errno.EACCES, "Permission denied", str(source))
-        rename(source, target)
-
-    with CheckpointManager(tmp_path, keep=Last(1), background=False) as manager:
-        manager.save({}, frames=1)
-        monkeypatch.setattr(fs.os, "rename", refuse)
-        manager.save({}, frames=2)
-        assert "step_000000000001 could not be deleted, and is tried again" in caplog.text
-        assert frames_of(tmp_path) == [1, 2]
         monkeypatch.undo()
         manager.save({}, frames=3)
     assert names(tmp_path) == ["step_000000000003"]
@@ -454,15 +397,6 @@ def test_going_on_from_an_earlier_one_makes_it_the_latest(tmp_path, caplog):
         assert manager.load()[1] == {"x": 20}
 
 
-def test_going_on_from_the_latest_changes_nothing(tmp_path):
-    with CheckpointManager(tmp_path) as manager:
-        for frames in (1, 2):
-            manager.save({"x": frames}, frames=frames)
-        manager.load("latest")
-        manager.go_on()
-    assert names(tmp_path) == ["step_000000000001", "step_000000000002"]
-
-
 @pytest.mark.parametrize("place", ["moved", "set aside"])
 def test_going_on_from_a_checkpoint_from_elsewhere_saves_it_here(place, tmp_path):
     with CheckpointManager(tmp_path / "a") as manager:
@@ -481,15 +415,6 @@ def test_going_on_from_a_checkpoint_from_elsewhere_saves_it_here(place, tmp_path
     assert (checkpoint.manifest.frames, checkpoint.manifest.optim_steps) == (3, 7)
     assert checkpoint.manifest.metrics == {"r": 1.0}
     assert path.exists()
-
-
-def test_a_checkpoint_deleted_meanwhile_is_said_to_be_gone(tmp_path):
-    with CheckpointManager(tmp_path, background=False) as manager:
-        manager.save({}, frames=1)
-        checkpoint = manager.checkpoints()[0]
-        shutil.rmtree(checkpoint.path)
-        with pytest.raises(DamagedCheckpointError, match="No such file"):
-            checkpoint.load()
 
 
 # --- locking -----------------------------------------------------------------------------------
@@ -536,12 +461,3 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path):
     CheckpointManager(tmp_path).close()
     os.close(write), os.close(read)
     os.waitpid(child, 0)
-
-
-def test_a_checkpoint_can_be_moved_away_and_loaded_by_path(tmp_path):
-    with CheckpointManager(tmp_path / "a", backend="native") as manager:
-        manager.save(state(1), frames=1)
-        manager.save(state(2), frames=2)
-    shutil.move(tmp_path / "a" / "step_000000000002", tmp_path / "elsewhere")
-    shutil.rmtree(tmp_path / "a")
-    assert same(Checkpoint.open(tmp_path / "elsewhere").load(), state(2))

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -19,7 +18,6 @@ from hooktrainer.store import (
     Last,
     Manifest,
     MaxBytes,
-    Saved,
     Spread,
 )
 from hooktrainer.store.manifest import FileRecord
@@ -48,13 +46,6 @@ def kept(policy, checkpoints):
     return [c.manifest.frames for c in checkpoints if c.path in policy.keep(checkpoints)]
 
 
-def test_latest_counts_commits_not_names():
-    assert kept(Last(2), run(9, 10, 100)) == [10, 100]
-    assert kept(Last(2), run(500, 100, 200)) == [100, 200]  # after a rollback to 100
-    assert kept(Last(5), run(1)) == [1]
-    assert kept(Last(5), run()) == []
-
-
 def test_spread_keeps_the_first_the_last_and_what_is_nearest_to_even_marks():
     assert kept(Spread(3), run(0, 10, 49, 60, 100)) == [0, 49, 100]
     assert kept(Spread(4), run(0, 1, 2, 3, 100)) == [0, 2, 3, 100]
@@ -65,34 +56,6 @@ def test_spread_keeps_the_first_the_last_and_what_is_nearest_to_even_marks():
 def test_spread_needs_two():
     with pytest.raises(ConfigError, match="n=1: pass an integer of 2 or more"):
         Spread(1)
-
-
-class Picture(NamedTuple):
-    """Something that is saved: no checkpoint, and no more than the rules have to know."""
-
-    path: Path
-    frames: int
-    time: float
-    metrics: dict[str, float]
-    sizes: dict[str, int]
-
-
-def test_anything_that_is_saved_is_kept_by_the_same_rules():
-    pictures: list[Saved] = [
-        Picture(Path(str(n)), n, 3600.0 * n, {"sharpness": 10.0 - n}, {f"content {n // 2}": 8})
-        for n in range(6)
-    ]
-    for rule, left in (
-        (Last(1) | Best(1, "sharpness"), "05"),
-        (EveryFrames(4), "04"),
-        (EveryHours(3), "03"),
-        (MaxBytes(16), "2345"),
-        (Spread(3), "025"),
-    ):
-        assert sorted(map(str, rule.keep(pictures))) == list(left)
-        assert [one.frames for one in surplus(pictures, rule, None)] == [
-            n for n in range(6) if str(n) not in left + "5"
-        ]
 
 
 def test_best_by_a_metric():
@@ -107,10 +70,6 @@ def test_best_by_a_metric():
 def test_of_equally_good_ones_the_later_is_best():
     assert kept(Best(1, "eval/return"), run(1, 2, 3, metric=(500.0, 500.0, 4.0))) == [2]
     assert kept(Best(1, "eval/return", "min"), run(1, 2, 3, metric=(4.0, 4.0, 5.0))) == [2]
-
-
-def test_every_frames_keeps_the_first_of_each_interval():
-    assert kept(EveryFrames(100), run(50, 100, 150, 210, 290, 300)) == [50, 100, 210, 300]
 
 
 def test_every_frames_stands_by_its_choice_as_the_run_goes_on():
