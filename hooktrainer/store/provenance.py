@@ -181,9 +181,9 @@ def id_in(state: Mapping[str, Any]) -> str | None:
 def parent_in(state: Mapping[str, Any]) -> dict[str, Any] | None:
     """Where the run of a `run.json` branched off: ``run_id``, ``path`` and ``frames``."""
     match state.get("forked_from"):
-        case {"run_id": str(), "path": str() as path, "frames": int() as frames} as found:
-            run_id = id_in(found)
-            return None if run_id is None else {"run_id": run_id, "path": path, "frames": frames}
+        case {"run_id": str(run_id), "path": str(path), "frames": int(frames)}:
+            if _ID.fullmatch(run_id):
+                return {"run_id": run_id, "path": path, "frames": frames}
     return None
 
 
