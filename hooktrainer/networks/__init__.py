@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ..base.lazy import attach
 
 if TYPE_CHECKING:
-    from .agents import AgentLinear as AgentLinear
     from .agents import AgentMLP as AgentMLP
     from .agents import AgentsPolicy as AgentsPolicy
     from .agents import CentralNetwork as CentralNetwork
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from .encoders import small_cnn as small_cnn
     from .inputs import copy_network as copy_network
     from .inputs import fresh_copy as fresh_copy
+    from .layers import AgentLinear as AgentLinear
     from .layers import mlp as mlp
     from .layers import orthogonal_init as orthogonal_init
     from .memory import GRUMemory as GRUMemory

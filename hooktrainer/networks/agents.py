@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,34 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import elu
 
 from .head import Actor
-
-
-class AgentLinear(nn.Module):
-    """A linear layer for each agent, computed as one batched matrix product.
-
-    It maps ``[agents, batch, in_features]`` to ``[agents, batch, out_features]``; see `AgentMLP`.
-
-    Attributes:
-        weight: ``[agents, out_features, in_features]``.
-        bias: ``[agents, 1, out_features]``.
-    """
-
-    def __init__(self, agents: int, in_features: int, out_features: int) -> None:
-        super().__init__()
-        layers = [nn.Linear(in_features, out_features) for _ in range(agents)]
-        self.weight = nn.Parameter(torch.stack([layer.weight.detach() for layer in layers]))
-        self.bias = nn.Parameter(
-            torch.stack([layer.bias.detach() for layer in layers]).unsqueeze(1)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """``[agents, batch, out_features]``."""
-        return torch.baddbmm(self.bias, x, self.weight.transpose(1, 2))
-
-    def extra_repr(self) -> str:
-        """Its part of ``repr``."""
-        agents, outputs, inputs = self.weight.shape
-        return f"agents={agents}, in_features={inputs}, out_features={outputs}"
+from .layers import AgentLinear, mlp
 
 
 class AgentMLP(nn.Module):
@@ -53,11 +27,8 @@ class AgentMLP(nn.Module):
         activation_class: Callable[[], nn.Module] = nn.Tanh,
     ) -> None:
         super().__init__()
-        layers: list[nn.Module] = []
-        for cells in num_cells:
-            layers += [AgentLinear(agents, in_features, cells), activation_class()]
-            in_features = cells
-        self.layers = nn.Sequential(*layers, AgentLinear(agents, in_features, out_features))
+        linear = partial(AgentLinear, agents)
+        self.layers = mlp(in_features, out_features, num_cells, activation_class, linear)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map ``[*batch, agents, in_features]`` to ``[*batch, agents, out_features]``."""
