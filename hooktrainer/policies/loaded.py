@@ -62,6 +62,8 @@ class LoadedPolicy:
         deterministic: Whether it takes the best action.
     """
 
+    _rng: Tensor  # the state of the generator of its samples
+
     def __init__(
         self,
         saved: SavedPolicy,
@@ -72,7 +74,6 @@ class LoadedPolicy:
     ) -> None:
         self.saved = saved
         self.deterministic = deterministic
-        self._generator = torch.Generator()
         self.seed(seed)
         self._trust = trust
         facts = read_facts(saved.path)
@@ -150,19 +151,21 @@ class LoadedPolicy:
         if self.deterministic:
             outputs = self._program(*inputs, *self._states)
         else:
-            with torch.random.fork_rng(devices=[]):  # PyTorch's operators draw from its generator
-                torch.set_rng_state(self._generator.get_state())
+            others = torch.get_rng_state()  # PyTorch's operators draw from its global generator
+            torch.set_rng_state(self._rng)
+            try:
                 outputs = self._program(*inputs, *self._states)
-                self._generator.set_state(torch.get_rng_state())
+            finally:
+                self._rng = torch.get_rng_state()
+                torch.set_rng_state(others)
         self._states = outputs[len(outputs) - len(self._first) :]
         return answer(outputs)
 
     def seed(self, seed: int | None) -> None:
         """Seed the samples; ``None`` for a random seed."""
-        if seed is None:
-            self._generator.seed()
-        else:
-            self._generator.manual_seed(seed)
+        generator = torch.Generator()
+        generator.seed() if seed is None else generator.manual_seed(seed)
+        self._rng = generator.get_state()
 
     def reset(self, rows: Sequence[int] | Array | None = None) -> None:
         """Reset the hidden states, as at the start of an episode.
