@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from ..store.run_dir import RunDir
 from . import output
 from .arguments import Flag, ScriptArgs, shown_as
-from .scripts import find_trainable, without_run_options
+from .scripts import RUN_OPTIONS, find_trainable, without
 from .train import train_algorithm
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def describe(target: Target, args: ScriptArgs = (), /, *, json: Flag = False) ->
 
 def _of_script(target: str, args: Sequence[str]) -> list[dict[str, Any]]:
     trainable = find_trainable(target)
-    words = without_run_options(args)
+    words = without(args, RUN_OPTIONS)
     tables: list[list[dict[str, Any]]] = []
     before = sys.argv, sys.path[:]
     with _no_training(tables), redirect_stdout(sys.stderr):

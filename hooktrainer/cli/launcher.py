@@ -23,7 +23,7 @@ from ..errors import ConfigError, TakenError
 from ..run.seeds import OWN, as_seeds, words_of_seeds
 from ..store.run_dir import RunDir
 from . import output
-from .scripts import trainable_of, value_of, without
+from .scripts import RUN_OPTIONS, trainable_of, value_of, without
 
 OPTION = "--launcher"
 _PREFIX = "--slurm-"
@@ -160,7 +160,7 @@ def _training(given: Launch, words: Sequence[str]) -> Job:
                 f"{run} already holds a run: resume it with --resume latest, or choose another "
                 "--run-dir."
             )
-    kept = without(own, ("--run-dir", "--resume", "--fork", *(["--seeds"] if seeds else [])))
+    kept = without(own, (*RUN_OPTIONS, *(["--seeds"] if seeds else [])))
     ends = [len(seeds) * part // given.jobs for part in range(given.jobs + 1)]
     tasks = [words_of_seeds(seeds[a:b]) for a, b in itertools.pairwise(ends) if a < b]
     command = [sys.executable, "-m", "hooktrainer", "train", str(found.script or name), *kept]

@@ -17,7 +17,8 @@ from ..errors import ConfigError
 from ..run.seeds import OWN
 from ..store.provenance import is_own_command
 
-_PLACE = ("--run-dir", "--resume")
+RUN_OPTIONS: Final = ("--run-dir", "--resume", "--fork")
+"""Options that name a run, which a command passes itself."""
 _READS_OPTIONS = re.compile(
     r"\b(launch|argv|argparse|optparse|getopt|tyro|click|typer|fire|hydra|absl)\b|\.main\(|parse_arg"
 )
@@ -26,13 +27,8 @@ _READS_OPTIONS = re.compile(
 def refuse_run_options(args: Iterable[str]) -> None:
     """Refuse ``--run-dir`` and ``--resume``, which a command passes itself."""
     for arg in args:
-        if _option(arg) in _PLACE:
+        if _option(arg) in RUN_OPTIONS[:2]:
             raise ConfigError(f"leave out {_option(arg)} after --: this command passes it.")
-
-
-def without_run_options(args: Iterable[str]) -> list[str]:
-    """Return arguments without ``--run-dir``, ``--resume`` and ``--fork``, and their values."""
-    return without(args, (*_PLACE, "--fork"))
 
 
 def without(args: Iterable[str], options: Sequence[str]) -> list[str]:
@@ -85,7 +81,7 @@ def command_of(run: Path, state: Mapping[str, Any]) -> list[str]:
             f'run_dir="{run}" and resume="latest" in it, and start it again: {again}'
         )
     start = ["-m", module] if module else [script]
-    return [sys.executable, *start, *without_run_options(argv)]
+    return [sys.executable, *start, *without(argv, RUN_OPTIONS)]
 
 
 def _takes_options(script: str) -> bool:

@@ -7,15 +7,12 @@ import signal
 import threading
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from ..errors import ConfigError
 from ..store.run_dir import RunDir
 from . import output
 from .arguments import RunPath, shown_as
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 Port = Annotated[int | None, shown_as("PORT")]
 Host = Annotated[str, shown_as("HOST")]
@@ -67,11 +64,8 @@ def logs_of(place: Path) -> Path:
 def _wait() -> None:
     """Wait for SIGINT or SIGTERM."""
     ended = threading.Event()
-
-    def end(number: int, frame: FrameType | None) -> None:
-        ended.set()
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda *_: ended.set()) for number in numbers}
     try:
         ended.wait()
     finally:

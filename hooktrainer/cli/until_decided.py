@@ -51,9 +51,9 @@ def add_seeds_until_decided(
         groups = candidates(runs, study, score)
         scores = {one.label: one.scores for one in groups}
         decision = decide(scores, budget, minimize=study.minimize)
-        if decision.seeds:
-            _say_look(groups, decision)
         number = decision.next_look
+        if decision.seeds:
+            _print_look(groups, decision)
         if number is None:
             return decision
         lacking = [one for one in groups if len(one.scores) < number]
@@ -71,12 +71,9 @@ def _train(groups: Sequence[Candidate], number: int, *, workers: int, trust: boo
     shares = -(-workers // len(groups))
     whole = [each for one in groups for each in commands(one, number, shares=shares, trust=trust)]
     for one in groups:
-        goes_on = [run.seed for run in one.unfinished(number) if run.seed is not None]
-        parts = [
-            f"{word} {ranges(seeds)}"
-            for word, seeds in (("going on with", goes_on), ("adding", one.new_seeds(number)))
-            if seeds
-        ]
+        unfinished = [run.seed for run in one.unfinished(number) if run.seed is not None]
+        seeds = {"going on with": unfinished, "adding": one.new_seeds(number)}
+        parts = [f"{word} {ranges(own)}" for word, own in seeds.items() if own]
         output.note(f"{one.label}: {' and '.join(parts)}")
     quiet = ["--no-progress-bar"] if workers > 1 else []
     graces = [run.options.get("grace", GRACE) for one in groups for run in one.runs]
@@ -87,14 +84,13 @@ def _train(groups: Sequence[Candidate], number: int, *, workers: int, trust: boo
     run_programs(starts, at_once=workers, grace=max(graces))
 
 
-def _say_look(groups: Sequence[Candidate], decision: Decision) -> None:
-    """Print the result of a look."""
+def _print_look(groups: Sequence[Candidate], decision: Decision) -> None:
     means = listed(
         f"{one.label} {output.number(interval(one.scores[: decision.seeds]).value)}"
         for one in groups
     )
     said = "; ".join(f"{better} is better than {other}" for better, other in decision.better)
-    after = "" if decision.next_look is None else f"; the next look is at {decision.next_look}"
+    after = f"; the next look is at {decision.next_look}" if decision.next_look else ""
     output.note(
         f"at {decision.seeds} seeds each: {said or 'not decided'} (interquartile means: {means})"
         f"{after}"
@@ -104,10 +100,7 @@ def _say_look(groups: Sequence[Candidate], decision: Decision) -> None:
 def _why(one: Candidate) -> str:
     """Explain why a group lacks seeds."""
     if len(one.scores) == len(one.runs):
-        return (
-            f"no further seed of {one.label} has come to an end; what was run has said why, or "
-            "takes no --seed and --run-dir"
-        )
+        return f"no further seed of {one.label} has come to its end; its output says why"
     run = one.runs[len(one.scores)]
     reason = run.reason or ("it has no evaluations" if run.status in ENDED else "see above")
     return (
@@ -153,8 +146,8 @@ def candidates(runs: Sequence[RunSummary], study: Study, score: str) -> list[Can
     (task,) = study.tasks
     if len(task.groups) < 2:
         raise ConfigError(
-            f"there is nothing to decide: all runs that have come to an end are of one group, "
-            f"{next(iter(task.groups))}. Name runs of two; one seed of each will do."
+            f"there is nothing to decide: all finished runs are of {next(iter(task.groups))}. Name "
+            "runs of two groups; one seed of each will do."
         )
     all_groups = group_runs([run for run in runs if str(run.options.get("env") or "") == task.task])
     found, score_of = [], score_function(score, minimize=study.minimize)
@@ -162,11 +155,8 @@ def candidates(runs: Sequence[RunSummary], study: Study, score: str) -> list[Can
         curves = {one.path: one.curve for one in seeds.values()}
         members = next(g.runs for g in all_groups if any(run.path in curves for run in g.runs))
         ordered = sorted(members, key=_seed)
-        scores = []
-        for run in ordered:
-            if run.path not in curves:
-                break
-            scores.append(score_of(curves[run.path], task.frames))
+        count = next((n for n, run in enumerate(ordered) if run.path not in curves), len(ordered))
+        scores = [score_of(curves[run.path], task.frames) for run in ordered[:count]]
         found.append(Candidate(label, ordered, scores))
     return found
 
@@ -178,22 +168,20 @@ def commands(one: Candidate, number: int, *, shares: int, trust: bool) -> list[C
     """
     first, unfinished, new = one.runs[0], one.unfinished(number), one.new_seeds(number)
     if new and first.forked_from is not None:
-        raise ConfigError(
-            f"{first.path} is a branch of another run, to which no seed can be added."
-        )
+        raise ConfigError(f"{first.path} is a branch of another run: no seed can be added to it.")
     for run in unfinished:
         _await_end(run)
     place = first.path.absolute().parent
-    found = [
-        _command(run, [*place_of(run.path, run.options, run.seed), "--resume", "latest"], trust)
-        for run in unfinished
-    ]
+    again = ["--resume", "latest"]
+    lacking = [(run, [*place_of(run.path, run.options, run.seed), *again]) for run in unfinished]
     if first.options.get("seeds") != OWN:
-        given = [["--seed", str(seed), "--run-dir", str(place / f"seed{seed}")] for seed in new]
-    else:
-        where = ["--run-dir", str(place), "--resume", "latest", "--workers", str(shares)]
-        given = [["--seeds", words_of_seeds(new), *where]] if new else []
-    return found + [_command(first, words, trust) for words in given]
+        lacking += [
+            (first, ["--seed", str(seed), "--run-dir", str(place / f"seed{seed}")]) for seed in new
+        ]
+    elif new:
+        words = ["--seeds", words_of_seeds(new), "--run-dir", str(place), *again]
+        lacking.append((first, [*words, "--workers", str(shares)]))
+    return [_command(run, words, trust) for run, words in lacking]
 
 
 def _await_end(run: RunSummary) -> None:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from ..base.lazy import attach
 
 if TYPE_CHECKING:
+    from .ledger import SweepOptions as SweepOptions
     from .space import SearchSpace as SearchSpace
     from .sweep import Sweep as Sweep
-    from .sweep import SweepOptions as SweepOptions
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

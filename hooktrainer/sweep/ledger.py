@@ -17,13 +17,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeGuard
 
 import numpy as np
 from optuna.pruners import BasePruner
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
+from ..base.checks import TUNING_SEEDS, check_count, check_rate
 from ..base.untrusted import MalformedError, one_line, refusing, shown
 from ..base.untrusted.text import check_fields
 from ..base.words import listed, printable
@@ -31,10 +32,9 @@ from ..errors import CheckpointError, ConfigError, TakenError
 from ..store.lock import RunLock, is_locked
 from ..store.run_dir import RunDir
 from .space import SearchSpace
-from .storage import import_optuna
+from .storage import import_optuna, open_storage
 
 if TYPE_CHECKING:
-    from optuna.storages import BaseStorage
     from optuna.trial import Trial
 
 BEAT: Final = 30.0
@@ -66,15 +66,10 @@ class Ledger:
     """The trials of a sweep.
 
     Args:
-        storage: Optuna's storage.
-        name: The study's name.
+        options: The sweep's options.
+        name: The study's name, unless the options have one.
         settings: Plain values that must be equal in all processes of the sweep.
         space: The search space.
-        trials: Number of trials of the whole sweep.
-        place: Directory of the trials' directories.
-        sampler: tpe, gp or random.
-        pruner: median, hyperband or none.
-        seed: Seed of the sampler.
         steps: Frames of the first and of the last evaluation, for the pruner.
 
     Raises:
@@ -83,31 +78,25 @@ class Ledger:
 
     def __init__(
         self,
-        storage: BaseStorage,
+        options: SweepOptions,
         name: str,
         settings: Mapping[str, Any],
         space: SearchSpace,
-        *,
-        trials: int,
-        place: Path,
-        sampler: str,
-        pruner: str,
-        seed: int,
         steps: tuple[int, int],
     ) -> None:
         self._optuna = import_optuna()
-        self._space = space
-        self._trials = trials
-        self._place = place
-        self._sampler, self._seed = sampler, seed
+        self._options, self._space = options, space
+        self._place = Path(options.run_dir)
+        name = options.study or name
+        storage = open_storage(options.storage, self._place)
         with refusing(f"the study {name!r} cannot be gone on with", ConfigError):
             self.study = self._optuna.create_study(
                 study_name=name,
                 storage=storage,
                 direction="maximize",
                 load_if_exists=True,
-                sampler=self._optuna.samplers.RandomSampler(seed),
-                pruner=self._pruner(pruner, *steps),
+                sampler=self._optuna.samplers.RandomSampler(options.seed),
+                pruner=self._pruner(*steps),
             )
             check_fields(self.study.user_attrs, _StudyNotes)
             known = self.study.user_attrs.get(_SETTINGS)
@@ -125,8 +114,8 @@ class Ledger:
             if not self.study.get_trials(deepcopy=False) and (first := space.defaults()):
                 self.study.enqueue_trial(first)
         self._held: dict[int, Claim] = {}
-        self._beats = threading.Thread(target=self._beat, daemon=True, name="sweep-beat")
         self._ended = threading.Event()
+        self._beats = threading.Thread(target=self._beat, daemon=True, name="sweep-beat")
         self._beats.start()
 
     def close(self) -> None:
@@ -152,9 +141,9 @@ class Ledger:
         for one in self.elsewhere:
             if claim := self._adopted(one):
                 return claim
-        while self._begun() < self._trials:
+        while self._begun() < self._options.trials:
             trial = self.study.ask()
-            if sum(one.number < trial.number for one in self.counted) >= self._trials:
+            if sum(one.number < trial.number for one in self.counted) >= self._options.trials:
                 # Another process got the last one at the same time.
                 self._drop(trial.number, "surplus")
                 return None
@@ -265,7 +254,7 @@ class Ledger:
 
     def _recover(self, settings: Mapping[str, Any]) -> None:
         """Restore a lost study's trials from the directory; mark other numbers as failed."""
-        most = 2 * self._trials + 100
+        most = 2 * self._options.trials + 100
         names = (re.fullmatch(r"trial(\d{1,9})", path.name) for path in self._place.glob("trial*"))
         last = max((n for name in names if name and (n := int(name[1])) < most), default=-1)
         for number in range(last + 1):
@@ -295,20 +284,19 @@ class Ledger:
         return None
 
     def _make_sampler(self, number: int) -> Any:
-        samplers = self._optuna.samplers
-        seed = (self._seed * 1_000_003 + number) % 2**32
-        if self._sampler == "random":
+        samplers, options = self._optuna.samplers, self._options
+        seed = (options.seed * 1_000_003 + number) % 2**32
+        known = min(10, max(4, options.trials // 4))  # random trials at the start
+        if options.sampler == "random":
             return samplers.RandomSampler(seed)
-        known = min(10, max(4, self._trials // 4))  # random trials at the start
-        if self._sampler == "gp":
-            return samplers.GPSampler(seed=seed, n_startup_trials=known)
-        return samplers.TPESampler(seed=seed, n_startup_trials=known)
+        kind = samplers.GPSampler if options.sampler == "gp" else samplers.TPESampler
+        return kind(seed=seed, n_startup_trials=known)
 
-    def _pruner(self, name: str, first: int, last: int) -> Any:
+    def _pruner(self, first: int, last: int) -> Any:
         pruners = self._optuna.pruners
-        if name == "none":
+        if self._options.pruner == "none":
             return pruners.NopPruner()
-        if name == "hyperband":
+        if self._options.pruner == "hyperband":
             return pruners.HyperbandPruner(min_resource=first, max_resource=max(last, first + 1))
         return MedianPruner(last // 4)
 
@@ -400,3 +388,66 @@ class MedianPruner(BasePruner):
         if len(others) < OTHERS:
             return False
         return max(trial.intermediate_values.values()) < float(np.median(others))
+
+
+# -- Options.
+
+_MOST_SEEDS = 1_000  # of a trial, finals included; seeds of two sweeps do not overlap
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions:
+    """The options of a sweep.
+
+    Raises:
+        ConfigError: If a value is out of range.
+    """
+
+    run_dir: Path
+    """directory of the sweep; the runs of trial k are in trial<k>/seed<i>"""
+    trials: int = 40
+    """trials of the whole sweep, over all processes"""
+    seeds: int = 3
+    """seeds of each trial"""
+    parallel: int = 4
+    """trials that train at once, each seed in a process; as many compute as there are cores"""
+    objective: Literal["area", "last", "tail", "best"] = "area"
+    """the score of a seed; a trial's value is the mean over its seeds"""
+    finalists: int | None = None
+    """best trials that train from as many further seeds before one wins; 0 or 1 for none; by
+    default one for every eight trials, up to three"""
+    cpu_second: float = 0.0
+    """subtracted from a seed's score per CPU second; trials then train one at a time"""
+    sampler: Literal["tpe", "gp", "random"] = "tpe"
+    """Optuna's sampler of settings"""
+    pruner: Literal["median", "hyperband", "none"] = "median"
+    """the pruner that ends trials early"""
+    seed: int = 0
+    """seed of the sampler, and of the choice of tuning seeds"""
+    storage: str | None = None
+    """a URL or a file; by default study.journal in run_dir"""
+    study: str | None = None
+    """the study's name in the storage; by default the algorithm and the environment"""
+
+    def __post_init__(self) -> None:
+        for name in ("trials", "seeds", "parallel"):
+            check_count(name, getattr(self, name))
+        check_rate("cpu_second", self.cpu_second)
+        check_count("seed", self.seed, least=0)
+        check_count("finalists", self.most_finalists, least=0)
+        most = len(TUNING_SEEDS) // _MOST_SEEDS
+        if self.seeds * 2 > _MOST_SEEDS or self.seed >= most:
+            raise ConfigError(
+                f"seeds={self.seeds}, seed={self.seed}: there are tuning seeds for at most "
+                f"{_MOST_SEEDS // 2} seeds a trial, and for seeds of sweeps below {most:,}."
+            )
+
+    @property
+    def most_finalists(self) -> int:
+        """Most trials in the finals."""
+        return min(3, self.trials // 8) if self.finalists is None else self.finalists
+
+    def tuning_seeds(self) -> range:
+        """Return the seeds of each trial."""
+        first = TUNING_SEEDS.start + self.seed * _MOST_SEEDS
+        return range(first, first + self.seeds)

@@ -99,15 +99,8 @@ class SearchSpace:
 
     def suggest(self, trial: Trial) -> None:
         """Let Optuna choose a trial's missing settings."""
-        from optuna import distributions as of
-
         for name, one in self.distributions().items():
-            if isinstance(one, of.CategoricalDistribution):
-                trial.suggest_categorical(name, one.choices)
-            elif isinstance(one, of.IntDistribution):
-                trial.suggest_int(name, one.low, one.high, log=one.log)
-            elif isinstance(one, of.FloatDistribution):
-                trial.suggest_float(name, one.low, one.high, log=one.log)
+            trial._suggest(name, one)
 
     def settings(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return field values from Optuna's parameters."""

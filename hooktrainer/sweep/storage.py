@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,8 +66,12 @@ def _open_journal(path: Path, run_dir: Path) -> BaseStorage:
     """Open a journal file and read it whole; raise ConfigError if it is damaged or no journal."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise ConfigError(f"storage={str(path)!r} is no file: name a file, or one that is to be.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    storages = import_optuna().storages
     try:
-        storage: BaseStorage = import_optuna().storages.JournalStorage(journal_file(path))
+        storage: BaseStorage = storages.JournalStorage(
+            storages.journal.JournalFileBackend(str(path))
+        )
     except OSError:
         raise
     except Exception as error:  # whatever a line makes Optuna raise
@@ -92,28 +96,6 @@ def in_turn(file: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def journal_file(path: Path) -> Any:
-    """Return Optuna's journal file with a lock that a killed process releases."""
-    from optuna.storages.journal import JournalFileBackend
-
-    class Lock:
-        """Held by the writing process; the system releases it when the process ends."""
-
-        def __init__(self) -> None:
-            self._held = ExitStack()
-
-        def acquire(self) -> bool:
-            self._held.enter_context(in_turn(path.with_name(f"{path.name}.lock")))
-            _cut_half_line(path)
-            return True
-
-        def release(self) -> None:
-            self._held.close()
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return JournalFileBackend(str(path), lock_obj=Lock())  # type: ignore[arg-type]
-
-
 def _without_snapshots(backend: Any) -> Any:
     """Return the journal without snapshots, which are pickles and could run code."""
     from optuna.storages.journal import BaseJournalBackend
@@ -128,11 +110,3 @@ def _without_snapshots(backend: Any) -> Any:
             backend.append_logs(logs)
 
     return Logs()
-
-
-def _cut_half_line(path: Path) -> None:
-    """Remove an incomplete last line of a killed process: the next line would be added to it."""
-    with path.open("rb+") as file:
-        if file.seek(0, os.SEEK_END) and file.seek(-1, os.SEEK_END) and file.read() != b"\n":
-            file.seek(0)
-            file.truncate(file.read().rfind(b"\n") + 1)

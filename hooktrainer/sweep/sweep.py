@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ..algorithms import Algorithm
 from ..algorithms.seed_runs import SeedResult, train_runs
-from ..base.checks import TUNING_SEEDS, check_count, check_rate
 from ..base.plain import to_plain
 from ..errors import ConfigError
 from ..run.config import Mark, marked
 from ..store.lookup import SWEEP_FILE
-from .ledger import Claim, Ledger
+from .ledger import Claim, Ledger, SweepOptions
 from .space import SearchSpace
-from .storage import in_turn, open_storage
+from .storage import in_turn
 from .trial_runs import Evaluations, TrialRuns, watched
 
 if TYPE_CHECKING:
@@ -70,18 +69,9 @@ class Sweep:
         self.seeds = options.tuning_seeds()
         self.place.mkdir(parents=True, exist_ok=True)
         with in_turn(self.place / SWEEP_FILE):  # one process at a time
-            self._ledger = Ledger(
-                open_storage(options.storage, self.place),
-                options.study or f"{algorithm.name()} {algorithm.as_dict()['env']}",
-                self._settings(),
-                self.space,
-                trials=options.trials,
-                place=self.place,
-                sampler=options.sampler,
-                pruner=options.pruner,
-                seed=options.seed,
-                steps=(algorithm.eval_interval, algorithm.total_frames),
-            )
+            name = f"{algorithm.name()} {algorithm.as_dict()['env']}"
+            steps = algorithm.eval_interval, algorithm.total_frames
+            self._ledger = Ledger(options, name, self._settings(), self.space, steps)
 
     @property
     def trials(self) -> list[FrozenTrial]:
@@ -271,66 +261,3 @@ def _apart(algorithm: Algorithm) -> dict[str, Any]:
     """Return the fields that affect what a run computes, as plain values."""
     free = marked(type(algorithm), Mark.MEANS, Mark.AMONG_SEEDS)
     return {n: value for n, value in algorithm.as_dict().items() if n not in free}
-
-
-# -- Options.
-
-_MOST_SEEDS = 1_000  # of a trial, finals included; seeds of two sweeps do not overlap
-
-
-@dataclass(frozen=True, kw_only=True)
-class SweepOptions:
-    """The options of a sweep.
-
-    Raises:
-        ConfigError: If a value is out of range.
-    """
-
-    run_dir: Path
-    """directory of the sweep; the runs of trial k are in trial<k>/seed<i>"""
-    trials: int = 40
-    """trials of the whole sweep, over all processes"""
-    seeds: int = 3
-    """seeds of each trial"""
-    parallel: int = 4
-    """trials that train at once, each seed in a process; as many compute as there are cores"""
-    objective: Literal["area", "last", "tail", "best"] = "area"
-    """the score of a seed; a trial's value is the mean over its seeds"""
-    finalists: int | None = None
-    """best trials that train from as many further seeds before one wins; 0 or 1 for none; by
-    default one for every eight trials, up to three"""
-    cpu_second: float = 0.0
-    """subtracted from a seed's score per CPU second; trials then train one at a time"""
-    sampler: Literal["tpe", "gp", "random"] = "tpe"
-    """Optuna's sampler of settings"""
-    pruner: Literal["median", "hyperband", "none"] = "median"
-    """the pruner that ends trials early"""
-    seed: int = 0
-    """seed of the sampler, and of the choice of tuning seeds"""
-    storage: str | None = None
-    """a URL or a file; by default study.journal in run_dir"""
-    study: str | None = None
-    """the study's name in the storage; by default the algorithm and the environment"""
-
-    def __post_init__(self) -> None:
-        for name in ("trials", "seeds", "parallel"):
-            check_count(name, getattr(self, name))
-        check_rate("cpu_second", self.cpu_second)
-        check_count("seed", self.seed, least=0)
-        check_count("finalists", self.most_finalists, least=0)
-        most = len(TUNING_SEEDS) // _MOST_SEEDS
-        if self.seeds * 2 > _MOST_SEEDS or self.seed >= most:
-            raise ConfigError(
-                f"seeds={self.seeds}, seed={self.seed}: there are tuning seeds for at most "
-                f"{_MOST_SEEDS // 2} seeds a trial, and for seeds of sweeps below {most:,}."
-            )
-
-    @property
-    def most_finalists(self) -> int:
-        """Most trials in the finals."""
-        return min(3, self.trials // 8) if self.finalists is None else self.finalists
-
-    def tuning_seeds(self) -> range:
-        """Return the seeds of each trial."""
-        first = TUNING_SEEDS.start + self.seed * _MOST_SEEDS
-        return range(first, first + self.seeds)

@@ -53,16 +53,11 @@ class TrialRuns:
     that has ended keeps its last value.
 
     Attributes:
-        claim: The trial.
-        algorithm: The run, with the trial's settings.
-        seeds: Its seeds.
         score: The score of a seed's curve, a name of `SCORES`.
         cpu_second: What a CPU second of a seed subtracts from its score.
         runs: One a seed.
-        failure: The first error of a run.
         pruned: Whether the trial was ended early.
         group: The trials that train at the same time, itself included.
-        frames: Collected by all seeds, those before a resume included.
         is_training: Whether a seed has collected anything in this process.
     """
 
@@ -74,20 +69,28 @@ class TrialRuns:
 
     def __post_init__(self) -> None:
         self.runs = [run_of(self.algorithm, seed, self.claim.place) for seed in self.seeds]
-        self.failure: Exception | None = None
         self.group: Sequence[TrialRuns] = (self,)
-        self.frames = 0
         self.is_training = False
         self._curves: dict[int, dict[int, float]] = {seed: {} for seed in self.seeds}
         self._over: set[int] = set()  # seeds whose runs have ended before their last frame
         self._results: dict[int, SeedResult] = {}
         self._cpu: dict[int, float] = {}  # seconds by seed
-        self._told: set[int] = set()
         trial = self.claim.trial
         known = trial.storage.get_trial(trial._trial_id)
         self._reported = set(known.intermediate_values)  # by the frames at which they were due
         self.pruned = PRUNED in known.user_attrs
         self._cpu_before = float(known.user_attrs.get("cpu_seconds", 0.0))
+
+    @property
+    def frames(self) -> int:
+        """Frames collected by all seeds that have ended, those before a resume included."""
+        return sum(result.frames for result in self._results.values())
+
+    @property
+    def failure(self) -> Exception | None:
+        """The first error of a run."""
+        errors = (result.error for result in self._results.values())
+        return next((error for error in errors if error is not None), None)
 
     @property
     def stops(self) -> str | None:
@@ -101,14 +104,10 @@ class TrialRuns:
 
     def end(self, result: SeedResult) -> None:
         """Record the end of a seed's run."""
-        if result.seed in self._results:
-            return
-        self._results[result.seed] = result
-        self._cpu[result.seed] = result.cpu_seconds or self._cpu.get(result.seed, 0.0)
-        self.frames += result.frames
-        self._over.add(result.seed)
-        if result.error is not None and self.failure is None:
-            self.failure = result.error
+        if result.seed not in self._results:
+            self._results[result.seed] = result
+            self._cpu[result.seed] = result.cpu_seconds or self._cpu.get(result.seed, 0.0)
+            self._over.add(result.seed)
 
     def spend(self) -> None:
         """Record the CPU seconds of its runs."""
@@ -124,7 +123,7 @@ class TrialRuns:
             self._over.add(seed)
         if self.pruned or self.failure is not None or not report.is_new:
             return
-        for at in sorted(set().union(*self._curves.values()) - self._told):
+        for at in sorted(set().union(*self._curves.values())):
             if all(self._knows(seed, at) for seed in self.seeds):
                 self._report(at)
         if len(self._over) == len(self.seeds):
@@ -147,7 +146,6 @@ class TrialRuns:
     def _report(self, frames: int) -> None:
         """Report an evaluation at the frames at which it was due."""
         trial, step = self.claim.trial, self._due(frames)
-        self._told.add(frames)
         if step in self._reported:
             return
         self._reported.add(step)

@@ -15,7 +15,6 @@ import pytest
 
 from hooktrainer import __version__
 from hooktrainer.algorithms import PPO
-from hooktrainer.base.endings import interruptible
 from hooktrainer.cli import ckpt, main
 from hooktrainer.cli.commands import COMMANDS, load
 
@@ -69,16 +68,6 @@ def test_an_interruption_exits_with_130(call, monkeypatch, tmp_path):
     monkeypatch.setattr(ckpt.output, "print_json", interrupt)
     (tmp_path / "run.json").write_text("{}")
     assert call("ckpt", "list", tmp_path, "--json").code == 130
-
-
-def test_a_full_disk_is_an_error_in_one_line(call, monkeypatch, tmp_path):
-    def fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(ckpt.output, "print_json", fail)
-    (tmp_path / "run.json").write_text("{}")
-    done = call("ckpt", "list", tmp_path, "--json")
-    assert (done.code, done.err) == (2, "error: [Errno 28] No space left on device\n")
 
 
 def test_the_version(call):
@@ -178,17 +167,3 @@ def test_an_interrupt_during_an_import_ends_the_process(program, module, code, s
         cwd=tmp_path,
     )
     assert (done.returncode, done.stdout, done.stderr) == (code, "", said)
-
-
-def test_after_imports_the_interrupt_handler_is_restored():
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt), interruptible():
-            signal.raise_signal(signal.SIGINT)
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with interruptible():
-            signal.raise_signal(signal.SIGINT)
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -54,24 +54,6 @@ def test_two_runs_of_a_trainer_are_identical_but_for_the_clock(run, tmp_path):
     assert {"hook/optimizer", "collector", "progress", "random state"} <= set(leaves)
 
 
-def test_logs_below_the_directory_of_a_run_are_found(run, tmp_path):
-    compared = compare_runs(run, train(tmp_path / "again", logs=tmp_path / "again"))
-    assert (tmp_path / "again" / "toy" / "metrics.csv").exists()
-    assert [difference for part in compared for difference in part.found] == []
-    leaves = {part.part: part.leaves for part in compared}
-    assert leaves["metrics.csv"] == leaves["tensorboard"] > 0
-
-
-def test_another_learning_rate_changes_the_dependent_parts(run, tmp_path):
-    compared = compare_runs(run, train(tmp_path / "other", lr=0.2))
-    differing = {part.part: part.found[0].path for part in compared if part.found}
-    assert differing["loss_module"] == "components/loss_module/net.weight"
-    assert differing["hook/optimizer"].startswith("components/hook/optimizer/")
-    assert differing["metrics.csv"].startswith("metrics.csv/")
-    assert differing["tensorboard"].startswith("tensorboard/")
-    assert not {"collector", "random state"} & set(differing)
-
-
 def test_only_times_are_left_out():
     left, right = without_clock(state(100, seconds=1.0), state(100, seconds=2.0))
     gone = {"logger/0", "cadence/post_steps/recorder"}
@@ -80,10 +62,6 @@ def test_only_times_are_left_out():
     assert set(left["components"]["metrics"]["series"]) == {"loss/a"}
     assert left["components"]["cadence/log"]["next"] == 100
     assert left["components"].keys() == right["components"].keys()
-
-
-def test_a_state_that_is_not_a_trainers_is_compared_whole():
-    assert without_clock({"seconds": 1.0}, [2.0]) == ({"seconds": 1.0}, [2.0])
 
 
 def test_rows_are_compared_by_step_and_value():

@@ -67,11 +67,3 @@ def test_the_trainer_trains_again_afterwards(call, script):
     trainer.train()
     assert trainer.collected_frames == 50
     assert sys.argv[0] != str(script)
-
-
-def test_an_algorithm_is_described(call, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    words = ["--env", "Pendulum-v1", "--total-frames", "100"]
-    rows = json.loads(call("describe", "td3", "--json", "--", *words).out)
-    names = {row["hook"] for row in rows}
-    assert {"replay_buffer.extend", "replay_buffer.sample", "evaluate"} <= names

@@ -236,23 +236,6 @@ def test_mistakes_are_refused_before_submission(call, cluster, words, message):
     assert not (cluster / "submitted").exists()
 
 
-def test_a_machine_without_slurm_is_refused(call, cluster, monkeypatch):
-    monkeypatch.setenv("PATH", str(cluster))
-    done = call(*TRAIN, "--launcher", "slurm")
-    assert done.code == 2
-    assert "there is no sbatch on this machine" in done.err
-
-
-def test_a_grace_that_is_no_number_is_refused(call, cluster):
-    done = call("train", "program.py", "--launcher", "slurm", "--grace", "long")
-    assert (done.code, done.err) == (2, "error: --grace long: give seconds.\n")
-
-
-def test_arguments_after_two_dashes_belong_to_the_script(call, cluster):
-    done = call("train", "program.py", "--launcher", "slurm", "--dry-run", "--", "--jobs", "5")
-    assert "hooktrainer train program.py -- --jobs 5" in done.out
-
-
 def test_a_configuration_file_is_submitted(cluster, capsys):
     file = "name: ppo\nenv: CartPole-v1\ntotal_frames: 500\nseeds: 0-3\ngrace: 70\n"
     (cluster / "config.yaml").write_text(file)
@@ -284,11 +267,3 @@ def test_line_breaks_in_options_are_refused(words, cluster, capsys):
     assert not said.out
     assert len(said.err.splitlines()) == 1
     assert not list(cluster.glob("**/*.sh"))
-
-
-def test_line_breaks_in_the_working_directory_are_refused(cluster, monkeypatch, capsys):
-    place = cluster / "y\ntouch X\n#"
-    place.mkdir()
-    monkeypatch.chdir(place)
-    assert main([*TRAIN, "--run-dir", "/tmp/y", "--launcher", "slurm", "--dry-run"]) == 2
-    assert not capsys.readouterr().out

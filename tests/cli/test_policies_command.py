@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -58,14 +57,6 @@ def test_list_shows_the_return_of_each_policy(call, run):
     assert "not played" not in call("policies", "list", run).out
 
 
-def test_list_as_json(call, run):
-    entries = json.loads(call("policies", "list", run, "--json").out)
-    assert [entry["frames"] for entry in entries] == [0, 100, 1000]
-    assert entries[0]["evaluation"]["returns"] == list(list_policies(run)[0].evaluation.returns)
-    assert entries[2]["evaluation"] is None
-    assert [entry["best"] for entry in entries] == [False, True, False]
-
-
 def test_list_of_a_run_without_policies(call, tmp_path):
     (tmp_path / "run.json").write_text("{}")
     done = call("policies", "list", tmp_path)
@@ -74,13 +65,6 @@ def test_list_of_a_run_without_policies(call, tmp_path):
         f"{tmp_path} has no saved policy: train with --snapshots N.\n",
     )
     assert call("policies", "list", tmp_path, "--json").out == "[]\n"
-
-
-def test_evaluate_without_policies_does_nothing(call, tmp_path):
-    (tmp_path / "run.json").write_text("{}")
-    done = call("policies", "evaluate", tmp_path, "--json")
-    assert (done.code, done.out) == (0, "[]\n")
-    assert "train with --snapshots N" in done.err
 
 
 def test_list_shows_what_is_damaged(call, run):
@@ -169,13 +153,3 @@ def test_play_reports_other_returns_than_recorded(call, run):
     done = call("play", path)
     assert done.code == 1
     assert "NOT the same as recorded" in done.out
-
-
-def test_a_missing_package_is_said_in_one_line(call, run, monkeypatch):
-    def make(*_: object, **__: object) -> None:
-        raise gym.error.DependencyNotInstalled("run `pip install gymnasium[box2d]`")
-
-    monkeypatch.setattr(gym, "make", make)
-    done = call("play", run)
-    assert done.code == 2
-    assert "pip install 'hooktrainer[box2d]'" in done.err

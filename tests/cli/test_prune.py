@@ -64,15 +64,6 @@ def test_a_size_has_a_unit(call, run, unit, size):
     assert [at for at, fate in found.items() if fate == "kept"] == [100, 400, 500]
 
 
-def test_a_dry_run_changes_nothing(call, run):
-    done = call("ckpt", "prune", run, "--keep-last", 2, "--dry-run")
-    assert done.code == 0
-    shown = [line.split("│")[-2].strip() for line in done.out.splitlines() if "step_" in line]
-    assert shown == ["kept", "deleted", "deleted", "kept", "kept"]
-    assert call("ckpt", "rollback", f"{run}@300", "--dry-run", "--discard").code == 0
-    assert frames(run) == [100, 200, 300, 400, 500]
-
-
 @pytest.mark.parametrize(("answer", "code", "left"), [("y\n", 0, 2), ("\n", 1, 5), ("", 1, 5)])
 def test_it_asks_at_a_terminal(call, run, monkeypatch, answer, code, left):
     monkeypatch.setattr(sys, "stdin", Terminal(answer))

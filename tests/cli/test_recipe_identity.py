@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from test_recipe_resume import frames, read_rows, train, weights
 
 from hooktrainer.errors import CheckpointError, ConfigError
 from hooktrainer.log import read_csv
-from hooktrainer.store import Checkpoint, find, list_checkpoints
+from hooktrainer.store import list_checkpoints
 from hooktrainer.store.run_dir import RunDir
 
 
@@ -27,14 +26,6 @@ def ids(path: Path) -> set[str]:
     listing = list_checkpoints(path / "checkpoints")
     found = {c.manifest.run_id for c in [*listing.checkpoints, *listing.foreign]}
     return {*found, RunDir(path).read()["run_id"]}
-
-
-def test_a_run_keeps_one_id_and_no_other_run_has_it(run, tmp_path):
-    (own,) = ids(run)
-    train(run, "latest", total_frames=80)
-    assert ids(run) == {own}
-    train(tmp_path / "other")
-    assert not ids(tmp_path / "other") & {own}
 
 
 def test_the_id_survives_the_loss_of_run_json(run):
@@ -75,15 +66,6 @@ def test_a_checkpoint_of_another_run_is_refused(run, tmp_path, way, options):
         shutil.rmtree(target)
         train(run, "latest", total_frames=120, keep_last=1)
         assert ids(run) == ours
-
-
-def test_a_directory_without_an_id_is_refused_in_one_line(run):
-    state = json.loads((run / "run.json").read_text())
-    del state["run_id"]
-    (run / "run.json").write_text(json.dumps(state))
-    with pytest.raises(ConfigError, match="holds no id of a run") as caught:
-        train(run, "latest")
-    assert "\n" not in str(caught.value)
 
 
 # --- branches ------------------------------------------------------------------------------------
@@ -193,10 +175,3 @@ def test_invalid_forks_are_refused(run, tmp_path):
         train(run, fork=f"{run}@40")
     with pytest.raises(ConfigError, match=r"nothing is left to do.*--total-frames"):
         train(new, fork=str(run))
-
-
-def test_a_damaged_parent_is_named(run, tmp_path):
-    checkpoint = Checkpoint.open(find(run)[0])
-    (checkpoint.path / "state.json").write_text("")
-    with pytest.raises(CheckpointError, match=r"step_000000000060 is damaged"):
-        train(tmp_path / "new", fork=str(run), total_frames=80)

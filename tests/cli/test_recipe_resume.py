@@ -145,20 +145,6 @@ def test_a_resumed_schedule_equals_an_uninterrupted_one(tmp_path, frames, capsys
     assert "train/lr" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("spec", "begins"), [("best", 20), ("20", 20), ("40", 40)])
-def test_best_and_frames(run, tmp_path, spec, begins, capsys):
-    resumed = train(run, spec)
-    assert f"resumed from {run / 'checkpoints'}/step_{begins:012d}\n" in capsys.readouterr().out
-    assert weights(resumed) == weights(train(tmp_path / "whole"))
-
-
-def test_a_checkpoint_by_path_and_a_run_by_frames_need_no_run_dir(run, capsys):
-    for spec in (f"{run}@40", str(run / "checkpoints" / "step_000000000040")):
-        capsys.readouterr()
-        train(None, spec)
-        assert "step_000000000040\n" in capsys.readouterr().out
-
-
 def test_a_relative_run_dir_and_a_link_to_it_are_the_run_of_its_checkpoint(run, monkeypatch):
     monkeypatch.chdir(run.parent)
     Path("link").symlink_to("run")
@@ -204,14 +190,6 @@ def test_a_run_that_is_being_trained_is_refused_and_left_alone(tmp_path, resume)
         with pytest.raises((CheckpointError, FileExistsError)):
             train(path, resume)
         assert {file: file.stat().st_mtime_ns for file in path.rglob("*")} == before
-
-
-def test_a_run_without_run_json_can_be_resumed(run):
-    (run / "run.json").write_bytes(b"")
-    with pytest.raises(FileExistsError, match="status: unknown"):
-        train(run)
-    assert train(run, "latest", total_frames=80).collected_frames == 80
-    assert RunDir(run).read()["status"] == "finished"
 
 
 @pytest.mark.parametrize("content", ["{", "- 1", "!!python/object/apply:os.getcwd []", "\x00"])
@@ -287,18 +265,3 @@ def test_a_damaged_latest_checkpoint_is_set_aside(run, tmp_path, capsys, caplog)
     assert "step_000000000040 is taken instead" in caplog.text
     assert weights(resumed) == weights(train(tmp_path / "whole"))
     assert len(list((run / "checkpoints").glob("damaged-*"))) == 1
-
-
-def test_a_run_killed_before_its_first_checkpoint_restarts(tmp_path):
-    RunDir.create(tmp_path / "run")
-    (tmp_path / "run" / "metrics.csv").write_text("step,name,value\n10,old,1\n")
-    train(tmp_path / "run", "latest")
-    assert frames(tmp_path / "run") == [20, 40, 60]
-    assert "old" not in (tmp_path / "run" / "metrics.csv").read_text()
-
-
-def test_an_unknown_back_end_is_refused_before_anything_is_created(tmp_path, monkeypatch):
-    monkeypatch.setenv("CKPT_BACKEND", "orbax")
-    with pytest.raises(CheckpointError, match=r"'orbax'.*native, torch, torchsnapshot"):
-        train(tmp_path / "run")
-    assert list(tmp_path.iterdir()) == []

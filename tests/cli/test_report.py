@@ -44,18 +44,6 @@ def test_json_has_estimates_with_their_intervals(call, two):
     assert (one["separated"], one["verdict"]) == (True, "lr 0.1 is better than lr 0.2")
 
 
-def test_the_table_has_estimates_and_times_to_the_threshold(call, two):
-    done = call("report", two)
-    for text in (
-        "Toy-v0: last eval/return at 200 frames",
-        "IQM",
-        "8 of 8",
-        "0 of 8",
-        "better than",
-    ):
-        assert text in done.out
-
-
 def test_three_seeds_are_refused(call, tmp_path):
     for lr in (0.1, 0.2):
         for seed in range(3):
@@ -101,22 +89,6 @@ def test_the_page_is_written(call, two, tmp_path):
     assert "wrote" in done.err
     page = (tmp_path / "deep" / "report.html").read_text()
     assert "lr 0.1 is better than lr 0.2" in page
-
-
-def test_places_may_be_groups(call, two):
-    one, other = two / "lr0.1_0", two / "lr0.2_0"
-    (task,) = reported(call, one, other, "--by-place")["tasks"]
-    assert {group["group"] for group in task["groups"]} == {str(one), str(other)}
-
-
-def test_known_references_are_of_returns(call, tmp_path):
-    for env in ("CartPole-v1", "Acrobot-v1"):
-        for seed in range(5):
-            options = {"env": env}
-            write_run(tmp_path / f"{env}{seed}", [float(seed)], seed=seed, options=options)
-    assert len(reported(call, tmp_path)["tasks"]) == 3
-    assert len(reported(call, tmp_path, "--metric", "time/fps")["tasks"]) == 2
-    assert len(reported(call, tmp_path, "--minimize")["tasks"]) == 2
 
 
 @pytest.fixture

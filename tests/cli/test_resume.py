@@ -11,41 +11,12 @@ from pathlib import Path
 import pytest
 
 from hooktrainer import ConfigError
-from hooktrainer.cli.scripts import command_of, without_run_options
+from hooktrainer.cli.scripts import command_of
 from hooktrainer.store.provenance import sign_command
-from hooktrainer.store.run_dir import RunDir
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        ["--run-dir", "a", "--seed", "1", "--resume", "latest"],
-        ["--seed", "1", "--run_dir=a", "--resume=latest"],
-        ["--seed", "1", "--resume"],
-    ],
-)
-def test_only_run_options_are_removed(args):
-    assert without_run_options(args) == ["--seed", "1"]
-
-
-def test_a_module_is_run_as_a_module(tmp_path):
-    script = tmp_path / "train.py"
-    script.touch()
-    recorded = {"script": str(script), "module": "pkg.train", "argv": ["--lr", "1"]}
-    command = [sys.executable, "-m", "pkg.train", "--lr", "1"]
-    assert command_of(tmp_path, recorded) == command
-    assert command_of(tmp_path, recorded | {"module": None})[1] == str(script)
-
-
-def test_a_run_records_its_command(tmp_path):
-    recorded = RunDir.create(tmp_path / "run").read()
-    assert recorded["argv"] == sys.argv[1:]
-    assert recorded["cwd"] == os.getcwd()
-    assert recorded["script"] is None or Path(recorded["script"]).is_absolute()
 
 
 @pytest.mark.parametrize(
@@ -134,13 +105,3 @@ def test_the_script_runs_again_where_it_was_begun(made_by, tmp_path):
         return
     expected = f"{elsewhere} --seed 1 --run-dir {run} --resume latest --lr 2\n"
     assert (done.returncode, done.stdout) == (7, expected)
-
-
-def test_the_command_of_another_user_is_printed_and_not_run(call, tmp_path):
-    script = tmp_path / "train.py"
-    script.touch()
-    recorded = {"script": str(script), "argv": ["\x1b[2J\n"], "cwd": "/", "host": "x", "pid": 1}
-    (tmp_path / "run.json").write_text(json.dumps(recorded))
-    done = call("resume", tmp_path)
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert r"\x1b[2J" in done.err

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from hooktrainer import algorithms
-from hooktrainer.algorithms.algorithm import parse as parse_algorithm
 from hooktrainer.cli import main
 from hooktrainer.cli import scripts as recipes
 from hooktrainer.cli.train import separate_arguments
@@ -52,12 +51,6 @@ def test_a_recipe_gets_all_arguments_after_its_name(call, place, started):
     assert started == [[sys.executable, script, "--json", "--lr", "1", "-h", "--", "x"]]
 
 
-@pytest.mark.parametrize("words", [["--", "walk", "--lr", "1"], ["walk", "--", "--lr", "1"]])
-def test_two_dashes_may_stand_before_the_arguments(call, place, started, words):
-    call("train", *words)
-    assert started[0][2:] == ["--lr", "1"]
-
-
 def test_the_recipes_of_the_package_are_found_from_anywhere(call, tmp_path, monkeypatch, started):
     monkeypatch.chdir(tmp_path)
     call("train", "ppo_cartpole", "--seed", "1")
@@ -75,11 +68,6 @@ def test_an_installed_package_contains_the_recipes(tmp_path, monkeypatch):
     assert recipes.find_trainable("ppo_cartpole").script == clone / "ppo_cartpole.py"
 
 
-def test_an_algorithm_is_found_by_its_name_and_trains_in_this_process(call, place, started):
-    assert call("train", "SAC", "--help").out.startswith("usage: hooktrainer train sac")
-    assert not started
-
-
 @pytest.mark.parametrize(
     ("name", "found"), [("ppo", "ppo.py"), ("ppo_cartpole", "ppo_cartpole.py"), ("./x.py", "x.py")]
 )
@@ -89,21 +77,6 @@ def test_scripts_of_the_directory_come_first(call, place, started, monkeypatch, 
     (folder / found).touch()
     call("train", name)
     assert started[0][1] == str((folder / found).relative_to(place))
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("wlak", "Did you mean walk?"),
-        ("ppo2", "Did you mean ppo"),
-        ("xyz", "Recipes: walk. Algorithms: a2c"),
-        ("nope/walk.py", "there is no script nope/walk.py."),
-    ],
-)
-def test_an_unknown_name_lists_the_nearest(call, place, name, message):
-    done = call("train", name)
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-    assert message in done.err
 
 
 def test_without_a_name_all_are_listed(call, place):
@@ -119,32 +92,6 @@ def test_without_a_name_all_are_listed(call, place):
     named = [e["name"] for e in entries if e["kind"] == "algorithm"]
     assert named == sorted(algorithms.names())
     assert all(entry["summary"].endswith(".") for entry in entries)
-
-
-def test_a_broken_recipe_is_listed(place):
-    (place / "recipes" / "broken.py").write_text("def (:\n")
-    assert [recipe.summary for recipe in recipes.recipes()] == ["", "Walks."]
-
-
-@pytest.mark.parametrize("name", algorithms.names())
-def test_every_algorithm_explains_its_options(name, capsys):
-    with pytest.raises(SystemExit) as ended:
-        parse_algorithm(algorithms.get(name), ["--help"])
-    assert ended.value.code == 0
-    help_text = capsys.readouterr().out
-    for option in ("--env", "--total-frames", "--gamma", "--run-dir", "--resume", "--stop-at"):
-        assert option in help_text
-    assert "(required)" in help_text
-
-
-def test_options_of_every_kind_reach_the_fields():
-    words = ["--env", "X", "--total-frames", "5", "--env-kwargs", '{"g": 9.5}']
-    words += ["--no-progress-bar", "--logger", "csv", "--logger", "wandb", "--num-cells", "3", "4"]
-    run = parse_algorithm(algorithms.PPO, words)
-    assert (run.env, run.num_cells, run.env_kwargs) == ("X", (3, 4), {"g": 9.5})
-    assert (run.logger, run.progress_bar) == (("csv", "wandb"), False)
-    rest = algorithms.PPO(env="X", total_frames=5)
-    assert (run.stop_at, run.seed, run.lr) == (rest.stop_at, rest.seed, rest.lr)
 
 
 def test_an_algorithm_trains_into_a_run_directory_of_its_own(tmp_path, monkeypatch, capsys):

@@ -15,7 +15,6 @@ from finished_runs import write_run
 
 from hooktrainer import __main__ as program
 from hooktrainer.cli import until_decided as more_seeds
-from hooktrainer.show.report import summarize
 from hooktrainer.statistics import decide
 from hooktrainer.store.run_dir import RunDir
 
@@ -128,17 +127,6 @@ def test_a_failed_seed_is_named_and_stops_the_decision(call, begun, monkeypatch)
 
 
 @pytest.mark.usefixtures("warm_python")
-def test_commands_of_another_user_are_printed_and_not_run(call, begun):
-    place = begun(100, 10)
-    RunDir(place / "10" / "seed0").update(argv=["--level=7"])
-    done, _ = asked(call, place, 30)
-    assert done.code == 2
-    assert "was not begun by you" in done.err
-    assert "quick_run.py --level=7 --seed 1" in done.err
-    assert seeds_in(place / "100") == [0]
-
-
-@pytest.mark.usefixtures("warm_python")
 def test_undecidable_reports_are_refused(call, begun, monkeypatch):
     monkeypatch.setattr(more_seeds, "PATIENCE", 0.0)
 
@@ -188,28 +176,3 @@ def test_added_seeds_equal_those_of_one_command(call, tmp_path, monkeypatch):
         for run in (added, known)
     ]
     assert rows[0] == rows[1]
-
-
-@pytest.mark.usefixtures("warm_python")
-def test_minimize_finds_the_lowest_group(call, begun):
-    done, found = asked(call, begun(100, 10), 5, "--minimize")
-    assert done.code == 0, done.err
-    assert found["decision"]["best"] == "level 10"
-    assert found["tasks"][0]["comparisons"][0]["verdict"].startswith("level 10 is better")
-
-
-def test_a_run_resumes_by_its_own_command(tmp_path):
-    """Of a group, one may have been begun alone and others by a command for several seeds."""
-    begun = {"script": str(SCRIPT), "module": None, "cwd": str(tmp_path)}
-    runs = [
-        write_run(tmp_path / "many/seed0", seed=0, options={"seeds": "own"}),
-        write_run(tmp_path / "alone", seed=1, status="failed"),
-    ]
-    for run, argv in zip(runs, (["--seeds", "1", "--lr", "2"], ["--lr=2"]), strict=True):
-        run.update(argv=argv, **begun)
-    one = more_seeds.Candidate("a", [summarize(run) for run in runs], [1.0])
-    goes_on, adds = more_seeds.commands(one, 3, shares=1, trust=True)
-    alone, many = (str(tmp_path / name) for name in ("alone", "many"))
-    assert goes_on[0][2:] == ["--lr=2", "--run-dir", alone, "--resume", "latest"]
-    where = ["--run-dir", many, "--resume", "latest", "--workers", "1"]
-    assert adds[0][-8:] == ["--seeds", "2-2", *where]

@@ -11,7 +11,6 @@ import pytest
 
 from hooktrainer.algorithms import PPO
 from hooktrainer.cli import verify_results
-from hooktrainer.cli.killing import ScriptFailedError
 from hooktrainer.show.results import result_rows as rows
 from hooktrainer.show.results.result_rows import read_digest, surroundings
 
@@ -149,40 +148,12 @@ def test_on_another_machine_the_score_is_compared(results, trained, call, off, c
     assert done.out.endswith("it is\n" if code == 0 else "it is not\n")
 
 
-def test_with_few_seeds_the_score_is_compared_with_their_range(results, trained, call):
-    score = rows.find_row("tiny", results).digests[1].score
-    other_torch(results, [score, score + 1.0])
-    done = call("verify-results", "tiny", "--seed", 1, "--json")
-    told = json.loads(done.out)
-    assert (done.code, told["score"]) == (0, score)
-    assert told["expected"] == [score, score + 1.0]
-    assert told["why"].startswith("from the worst to the best of its seeds (2 seeds:")
-
-
-def test_equal_bits_on_another_machine_pass(results, trained, call):
-    row = rows.find_row("tiny", results)
-    change(results, surroundings={**row.surroundings, "torch": "1.0"})
-    told = json.loads(call("verify-results", "tiny", "--json").out)
-    assert (told["identical"], told["passed"], told["parts"]) == (True, True, None)
-    assert len(told["elsewhere"]) == 1
-
-
 def test_keep_names_the_directory_of_the_run(results, trained, call, tmp_path):
     assert call("verify-results", "tiny", "--keep", tmp_path / "kept").code == 0
     assert (tmp_path / "kept" / "tiny" / "seed0" / "metrics.csv").is_file()
     again = call("verify-results", "tiny", "--keep", tmp_path / "kept")
     assert (again.code, again.err.count("\n")) == (2, 1)
     assert "is not empty" in again.err
-
-
-def test_failed_training_is_reported(results, call, monkeypatch):
-    def train(words, place, run):
-        raise ScriptFailedError("the script exited with 2; its last lines:\nno such option")
-
-    monkeypatch.setattr(verify_results, "_train", train)
-    done = call("verify-results", "tiny")
-    assert (done.code, done.out) == (1, "")
-    assert "error: the script exited with 2; its last lines:\nno such option" in done.err
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from cli_runs import frames
 
 from hooktrainer.cli import killing
-from hooktrainer.cli.killing import RunTooShortError, ScriptFailedError, Uninterrupted, run_killed
+from hooktrainer.cli.killing import Uninterrupted, run_killed
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
@@ -111,13 +111,6 @@ def test_a_script_that_fails_shows_its_last_lines(call, model, tmp_path):
     assert done.out == ""
 
 
-def test_runs_that_are_there_are_not_overwritten(call, model, tmp_path):
-    (tmp_path / "killed").mkdir()
-    done = verify(call, tmp_path, model)
-    assert done.code == 2
-    assert "choose another --keep" in done.err
-
-
 def test_the_last_kill_waits_for_a_checkpoint(model, tmp_path, capsys):
     command = [sys.executable, str(PRETEND), "--model", str(model), "--pause", "0.02"]
     run, log = tmp_path / "run", tmp_path / "log"
@@ -131,30 +124,6 @@ def test_the_last_kill_waits_for_a_checkpoint(model, tmp_path, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(", ")[1].split()[0] == "0" for line in lines] == [True, True, False]
     assert frames(run) == frames(model)
-
-
-def test_a_run_that_ends_before_a_kill_is_too_short(model, tmp_path):
-    with pytest.raises(RunTooShortError, match="killed 1 time; give it more frames"):
-        run_killed(
-            [sys.executable, str(PRETEND), "--model", str(model), "--pause", "0"],
-            tmp_path / "run",
-            tmp_path / "log",
-            kills=1,
-            straight=Uninterrupted(seconds=1e6, frames=1200),
-            rng=random.Random(0),
-        )
-
-
-def test_a_failure_after_a_resume_is_not_taken_for_a_kill(model, tmp_path):
-    with pytest.raises(ScriptFailedError, match="exited with 3"):
-        run_killed(
-            [sys.executable, str(PRETEND), "--model", str(model), "--fail-at", "3"],
-            tmp_path / "run",
-            tmp_path / "log",
-            kills=1,
-            straight=Uninterrupted(seconds=1e6, frames=1200),
-            rng=random.Random(0),
-        )
 
 
 def test_an_interruption_leaves_no_process_behind(model, tmp_path, monkeypatch, call):
@@ -174,12 +143,3 @@ def test_an_interruption_leaves_no_process_behind(model, tmp_path, monkeypatch, 
     assert (done.code, done.err) == (130, "error: interrupted\n")
     with pytest.raises(ProcessLookupError):
         os.kill(started[0], 0)
-
-
-def test_a_script_runs_in_its_directory_and_environment(tmp_path):
-    told = "import os; print(os.getcwd(), os.environ['OMP_NUM_THREADS'])"
-    log, env = tmp_path / "log", {"OMP_NUM_THREADS": "7"}
-    command = [sys.executable, "-c", told]
-    with killing.Script(command, tmp_path / "run", log, cwd=tmp_path, env=env) as script:
-        script.wait()
-    assert log.read_text() == f"{tmp_path.resolve()} 7\n"

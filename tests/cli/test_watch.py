@@ -26,15 +26,6 @@ def test_watch_once_shows_progress_metrics_and_phases(call, tmp_path):
         assert text in done.out
 
 
-def test_a_run_that_has_ended_is_shown_once(call, tmp_path):
-    run = write_run(tmp_path / "a", status="stopped", reason="solved")
-    done = call("watch", run.path)
-    assert done.code == 0
-    assert "stopped" in done.out
-    assert "solved" in done.out
-    assert "left" not in done.out
-
-
 @pytest.mark.parametrize("status", ["failed", "died"])
 def test_watching_a_failed_run_exits_with_1(call, tmp_path, status):
     run = write_run(tmp_path / "a", status="failed", reason="ValueError: no")
@@ -84,10 +75,3 @@ def test_of_several_runs_the_last_one_begun_is_watched(call, tmp_path):
     write_run(tmp_path / "old", started="2020-01-01T00:00:00+00:00", experiment="old")
     write_run(tmp_path / "new", experiment="new")
     assert "new · seed 0" in call("watch", tmp_path, "--once").out
-
-
-def test_a_run_that_has_logged_nothing_yet_can_be_watched(call, tmp_path):
-    run = write_run(tmp_path / "a", (), status="running")
-    run.metrics.unlink()
-    run.update(frames=0)
-    assert call("watch", run.path, "--once").code == 0

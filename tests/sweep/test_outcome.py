@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 
-import optuna
 import pytest
 import yaml
 from small_sweep import make, small
@@ -14,7 +13,6 @@ from small_sweep import make, small
 from hooktrainer.algorithms import PPO
 from hooktrainer.algorithms.algorithm import parse
 from hooktrainer.base.checks import is_for_tuning
-from hooktrainer.sweep import SweepOptions
 from hooktrainer.sweep import confirm as confirming
 from hooktrainer.sweep.confirm import KEEP, confirm, play_finals, train_from, words_of
 from hooktrainer.sweep.page import importances, sweep_page, training_command, trial_rows, write_best
@@ -130,17 +128,6 @@ def test_better_is_what_is_told_apart_and_on_the_right_side(tmp_path, gain):
     assert ("The best: trial 1" in page) == (gain > 0)
 
 
-def test_what_is_not_confirmed_is_not_called_better(tmp_path):
-    sweep = make(tmp_path, trials=2)
-    sweep._ledger.finish(sweep._ledger.take(), 3.0)
-    sweep._ledger.finish(sweep._ledger.take(), 1.0)
-    assert confirm(sweep, 5) is None
-    assert words_of(None, 5).startswith(KEEP)
-    assert "not confirmed" in words_of(None, 0)
-    assert isinstance(sweep.study, optuna.Study)
-    sweep.close()
-
-
 def test_the_best_play_finals_from_further_seeds_and_luck_does_not_win(tmp_path):
     sweep = make(tmp_path, trials=3, seeds=1, finalists=2, sampler="random")
     sweep.run()
@@ -185,26 +172,3 @@ def test_a_finalist_is_trained_from_seeds_of_tuning_and_one_that_fails_does_not_
     assert sweep.finals[0] is None
     assert sweep.winner.number == 1
     sweep.close()
-
-
-def test_there_are_finals_where_trials_are_many(tmp_path):
-    finalists = {
-        trials: SweepOptions(run_dir=tmp_path, trials=trials).most_finalists
-        for trials in (7, 12, 16, 24, 100)
-    }
-    assert finalists == {7: 0, 12: 1, 16: 2, 24: 3, 100: 3}
-    assert SweepOptions(run_dir=tmp_path, trials=4, finalists=2).most_finalists == 2
-
-
-def test_what_mattered_is_known_from_the_first_finished_trials_on(tmp_path):
-    """Also of those that were ended early, which with a pruner are most."""
-    sweep = make(tmp_path, trials=4, seeds=1)
-    seen = []
-    for value, pruned in ((1.0, False), (2.0, True), (0.5, True), (3.0, False)):
-        claim = sweep._ledger.take()
-        claim.trial.report(value, 32)
-        sweep._ledger.finish(claim, value, pruned=pruned)
-        seen.append(set(importances(sweep)))
-    sweep.close()
-    everything = set(sweep.space.candidates)
-    assert seen == [set(), everything, everything, everything]

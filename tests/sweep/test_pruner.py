@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import optuna
 import pytest
-from small_sweep import make, small, swept
+from small_sweep import make, small
 
 from hooktrainer.sweep.ledger import MedianPruner
 from hooktrainer.sweep.trial_runs import Evaluations, TrialRuns
@@ -102,10 +102,3 @@ def test_one_that_has_solved_its_task_is_what_the_others_are_compared_with(tmp_p
                 runs.note(seed, evaluated(frames, value, ends=False))
     assert [runs.pruned for runs in trials] == [False, False, True, True]
     sweep.close()
-
-
-def test_a_sweep_ends_some_of_its_first_trials(tmp_path):
-    pendulum = small(env="Pendulum-v1", eval_interval=64)  # whose returns are all different
-    options = {"pruner": "median", "parallel": 4, "seeds": 1}
-    states = [one.state.name for one in swept(tmp_path, algorithm=pendulum, **options).trials]
-    assert sorted(states) == ["COMPLETE", "COMPLETE", "PRUNED", "PRUNED"]

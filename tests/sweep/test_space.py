@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated
 
 import pytest
 from small_sweep import small
 
 from hooktrainer import ConfigError
-from hooktrainer.algorithms import DQN, PPO, SAC, algorithm
+from hooktrainer.algorithms import DQN, PPO, SAC
 from hooktrainer.run.config import Between, OneOf, worth_trying
 from hooktrainer.sweep import SearchSpace
 
@@ -29,15 +28,6 @@ def test_it_is_what_the_fields_say():
 
 def dqn():
     return DQN(env="CartPole-v1", total_frames=100)
-
-
-def test_a_class_says_it_anew_for_those_that_derive_from_it():
-    @algorithm
-    class Careful(PPO):
-        lr: Annotated[float, OneOf((1e-5, 2e-5))] = 1e-5
-
-    assert worth_trying(Careful)["lr"] == OneOf((1e-5, 2e-5))
-    assert worth_trying(Careful)["gamma"] == worth_trying(PPO)["gamma"]
 
 
 def test_what_is_fixed_is_not_searched_and_a_file_takes_the_place_of_fields():
@@ -95,8 +85,3 @@ def test_what_cannot_be_is_refused_in_a_line(given, said):
     with pytest.raises(ConfigError, match=said) as caught:
         SearchSpace.of(small(), given=given)
     assert "\n" not in re.sub(r"^space: ", "", str(caught.value))
-
-
-def test_there_must_be_something_to_search():
-    with pytest.raises(ConfigError, match="there is nothing to search"):
-        SearchSpace.of(small(), fixed=list(worth_trying(PPO)))

@@ -94,15 +94,6 @@ def test_a_trial_that_was_ended_early_stays_so_when_its_process_is_killed(tmp_pa
         assert (state["status"], state["frames"]) == ("pruned", 0)
 
 
-def test_a_seed_that_has_solved_its_task_keeps_its_value(tmp_path):
-    sweep = swept(tmp_path, trials=1, algorithm=small(stop_at=1.0))
-    (one,) = sweep.trials
-    assert one.state.name == "COMPLETE"
-    # Later trials are compared with what it keeps.
-    assert one.intermediate_values == dict.fromkeys((32, 64, 96, 128), one.value)
-    assert one.user_attrs["frames"] == 64
-
-
 def test_evaluations_count_at_the_frames_at_which_they_were_due(tmp_path):
     # Of batches of 40 frames, and of 32; both are compared at the same frames.
     space = {"steps_per_batch": [20, 16], "lr": {"low": 1e-3, "high": 2e-3}}
@@ -122,14 +113,6 @@ def test_settings_that_fail_are_a_trial_and_leave_the_others_alone(tmp_path):
     assert "sequence_length=4 is for a memory" in states[4].user_attrs["failure"]
 
 
-def test_what_no_trial_can_be_made_of_is_said_at_once(tmp_path):
-    with pytest.raises(ConfigError, match="CartPool-v1"):
-        swept(tmp_path, algorithm=small(env="CartPool-v1"))
-    sweep = make(tmp_path, algorithm=small(env="CartPool-v1"))
-    assert sweep.trials == []
-    sweep.close()
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -143,13 +126,6 @@ def test_what_is_not_for_a_sweep_is_refused(tmp_path, change, said):
     with pytest.raises(ConfigError, match=said):
         make(tmp_path, algorithm=small(**change))
     assert not list(tmp_path.iterdir())
-
-
-def test_cpu_seconds_can_be_a_part_of_what_is_aimed_at(tmp_path):
-    free = swept(tmp_path / "a", trials=1)
-    dear = swept(tmp_path / "b", trials=1, cpu_second=10.0)
-    seconds = dear.trials[0].user_attrs["cpu_seconds"]
-    assert dear.trials[0].value == pytest.approx(free.trials[0].value - 10.0 * seconds / 2)
 
 
 class Killing(TrainerHookBase):
