@@ -9,7 +9,6 @@ import torch
 from hooktrainer import HookError, TrainerHookBase
 from hooktrainer.errors import CheckpointError
 from hooktrainer.testing import (
-    CallRecorder,
     FakeCollector,
     ScriptedLoss,
     check_hook,
@@ -43,11 +42,6 @@ class Good(TrainerHookBase):
 
 def test_a_good_hook_passes():
     check_hook(Good())
-
-
-def test_a_stateless_hook_passes():
-    class_ = Stateless
-    check_hook(class_())
 
 
 def test_check_hook_accepts_a_trainer_that_does_not_pickle():
@@ -201,13 +195,6 @@ def test_fake_episodes_take_five_steps_across_batches():
     assert done.nonzero().flatten().tolist() == [4, 9]
 
 
-def test_fake_data_depend_on_the_seed_only():
-    one, same, other = FakeCollector(2), FakeCollector(2), FakeCollector(2, seed=1)
-    for a, b, c in zip(one, same, other, strict=True):
-        assert (a == b).all()
-        assert not a["observation"].equal(c["observation"])
-
-
 def test_a_fake_collector_resumes():
     one = FakeCollector(3)
     iterator = iter(one)
@@ -237,14 +224,3 @@ def test_a_scripted_loss_follows_its_script_with_gradient_one():
 
 
 # -- the recorder --------------------------------------------------------------------------------
-
-
-def test_a_recorder_keeps_what_was_passed():
-    recorder, trainer = CallRecorder(), tiny_trainer(total_frames=10, optim_steps_per_batch=1)
-    recorder.register(trainer)
-    trainer.train()
-    passed = dict(zip(recorder.calls, recorder.arguments, strict=True))
-    assert len(passed) == 10
-    assert passed["pre_optim_steps"] == ()
-    assert passed["batch_process"][0].shape == (2, 5)
-    assert passed["optimizer"][1:] == (True, None, 0)

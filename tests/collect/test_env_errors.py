@@ -51,25 +51,6 @@ def test_a_package_of_a_known_family_is_named_whatever_it_lacks():
             spaces_of(EnvSpec("ALE/Toy-v5", entry_point=make_env))
 
 
-def test_spaces_are_found_however_an_environment_is_given():
-    vector = gym.make_vec("CartPole-v1", num_envs=2)
-    for env in (
-        "CartPole-v1",
-        gym.spec("CartPole-v1"),
-        lambda: gym.make("CartPole-v1"),
-        [lambda: gym.make("CartPole-v1")],
-        vector,
-    ):
-        observations, actions, _ = spaces_of(env)
-        assert observations.shape == (4,)
-        assert actions.n == 2
-    vector.close()
-    with pytest.raises(ConfigError, match="give an environment id"):
-        spaces_of(3)
-    with pytest.raises(ConfigError, match="CartPole-v1"):
-        spaces_of("CartPol-v1")
-
-
 @pytest.mark.parametrize("num_envs", [1, 4])  # scalar environments, and the vectorised one
 def test_an_argument_that_the_environment_does_not_take_is_named(num_envs):
     wrong = {"sutton_bato_reward": True}
@@ -90,24 +71,6 @@ def test_an_environment_that_leaves_when_it_is_made_ends_nothing_else():
 
     with pytest.raises(ConfigError, match=r"called sys.exit\(0\) when made"):
         VectorCollector(make_env, num_envs=2, frames_per_batch=4)
-
-
-def test_what_an_environment_of_a_package_cannot_import_is_said():
-    gym.register("NoJax-v0", "no_such_module_here:Env")
-    try:
-        with pytest.raises(MissingPackageError, match="NoJax-v0 cannot be made: No module named"):
-            spaces_of("NoJax-v0")
-    finally:
-        gym.registry.pop("NoJax-v0")
-
-
-def test_what_a_factory_of_the_user_cannot_import_keeps_its_traceback():
-    def make_env():
-        import no_such_module_here  # noqa: F401
-
-    with pytest.raises(ModuleNotFoundError) as error:
-        spaces_of(make_env)
-    assert not isinstance(error.value, ConfigError)
 
 
 class Turns:

@@ -117,13 +117,6 @@ def test_what_cannot_be_collected_from_is_refused(env, message):
         VectorCollector(env(), frames_per_batch=6, **({"num_envs": 3} if env() is Pool else {}))
 
 
-def test_the_interface_of_gym_is_refused():
-    pool = Pool()
-    pool.observation_space = object()
-    with pytest.raises(ConfigError, match="env_type='gymnasium'"):
-        VectorCollector(pool, frames_per_batch=6)
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_envpool_itself():
     envpool = pytest.importorskip("envpool")

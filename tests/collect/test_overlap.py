@@ -154,18 +154,6 @@ def test_dropping_what_is_too_old():
     collector.shutdown()
 
 
-def test_a_policy_updated_from_elsewhere():
-    policy, source = Stamp(), Stamp()
-    collector = overlapped(policy, 1)
-    collector.collect()
-    source.train_once()
-    collector.update_policy_weights_(source)
-    collector.update_policy_weights_()
-    assert weight(collector.collect()) == 0
-    assert weight(collector.collect()) == 1
-    collector.shutdown()
-
-
 # -- counts --------------------------------------------------------------------------------------
 
 

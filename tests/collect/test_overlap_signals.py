@@ -142,13 +142,3 @@ def test_a_killed_collecting_process_ends_the_run_with_an_error(driver):
     assert "--resume latest" in errors
     driver.check_that_nothing_is_left()
     resume(driver.run, driver.saved()[-1] + 2048)
-
-
-def test_a_second_signal_aborts(driver):
-    driver.wait_until_it_saves()
-    os.kill(driver.collecting(), signal.SIGSTOP)  # the batch never comes
-    driver.process.send_signal(signal.SIGINT)
-    driver.wait_for(lambda: "finishing the batch" in driver.errors.read_text(), 60)
-    driver.process.send_signal(signal.SIGINT)
-    assert driver.process.wait(30) == 130, driver.errors.read_text()
-    driver.check_that_nothing_is_left()

@@ -20,7 +20,6 @@ from hooktrainer import (
     Trainer,
     UTDRHook,
 )
-from hooktrainer.loop.timing import Trace
 from hooktrainer.networks import EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import DQNLoss, HardUpdate
 from hooktrainer.replay import PrioritizedSampler, ReplayBuffer
@@ -156,18 +155,6 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(make_logger):
     rows = whole.reproducible()
     assert rest.reproducible() == rows[-len(rest.rows) :]
     assert len(part.rows) + len(rest.rows) >= len(rows)
-
-
-def test_a_trace_shows_both_at_work():
-    collector = OverlappedCollector(plain(EpsilonGreedy(QNetwork(mlp(2, 2, (8,))))))
-    collector.timing.trace = trace = Trace()
-    collector.collect()
-    collector.collect()
-    collector.shutdown()
-    events = trace.as_dict()["traceEvents"]
-    processes = {e["args"]["name"] for e in events if e["name"] == "process_name"}
-    assert "the collecting process" in processes
-    assert [event["name"] for event in events if event["name"] == "collect"] == ["collect"] * 2
 
 
 # -- the option ----------------------------------------------------------------------------------

@@ -153,12 +153,6 @@ def test_bad_priorities_are_refused(bad):
         sampler.update_priority(torch.tensor([0, 1]), torch.tensor([1.0, bad]))
 
 
-def test_negative_indices_are_left_out():
-    sampler = PrioritizedSampler(4, alpha=1.0, beta=1.0, eps=0.0)
-    sampler.update_priority(torch.tensor([-1, 2]), torch.tensor([7.0, 3.0]))
-    assert weights(sampler) == [0.0, 0.0, 3.0]
-
-
 def test_alpha_can_be_annealed():
     sampler = make_sampler([0.5, 2.0], eps=0.0, alpha=1.0)
     sampler.alpha = 0.5

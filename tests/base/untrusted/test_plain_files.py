@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -15,11 +14,9 @@ from hooktrainer.base.untrusted import (
     MalformedError,
     check_fields,
     check_name,
-    one_line,
     parse_json,
     parse_yaml,
     read_file,
-    refusing,
 )
 from hooktrainer.base.untrusted.array_file import read_array
 
@@ -151,12 +148,3 @@ def test_fields_of_other_types(wrong):
         check_fields({}, Record)
     with pytest.raises(MalformedError, match="named fields"):
         check_fields([], Record)
-
-
-def test_what_is_said_is_one_line_that_steers_no_terminal():
-    assert one_line("a\n b\x1b[31m") == r"a b\x1b[31m"
-    assert len(one_line("x" * 10_000)) == 400
-    with pytest.raises(MalformedError, match=r"it: KeyError: 'a'"), refusing("it"):
-        {}["a"]
-    with pytest.raises(FileNotFoundError), refusing("it"):
-        Path("/nowhere/at/all").read_bytes()

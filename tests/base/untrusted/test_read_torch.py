@@ -95,11 +95,6 @@ def test_a_storage_larger_than_its_record():
         TorchFile(data)
 
 
-def test_a_tensor_that_repeats_its_memory():
-    with pytest.raises(MalformedError, match="repeats its memory"):
-        TorchFile(saved(torch.ones(1).expand(1000)))
-
-
 @pytest.mark.parametrize("zipped", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
 def test_a_compressed_record_is_not_unpacked(zipped):
     result = io.BytesIO()

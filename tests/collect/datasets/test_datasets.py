@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import sys
 import warnings
 
 import numpy as np
@@ -52,13 +51,6 @@ def test_what_is_saved_is_loaded(tmp_path):
     assert about["entries"]["next/reward"] == {"dtype": "float32", "shape": [20, 1]}
     reward = np.load(tmp_path / "deep/data/next/reward.npy", allow_pickle=False)
     assert reward[3, 0] == 3.0
-
-
-def test_without_whole_episodes_there_is_no_mean(tmp_path):
-    dataset = make_dataset()
-    assert np.isnan(dataset.mean_return)
-    assert "data/return" not in dataset.log()
-    assert load_dataset(dataset.save(tmp_path / "data")).returns == []
 
 
 def test_nothing_is_overwritten_unasked(tmp_path):
@@ -161,12 +153,6 @@ def test_the_recording_hook_keeps_the_contract(tmp_path):
         return tiny_trainer(collector=collector)
 
     check_hook(RecordDataset(tmp_path / "data"), make)
-
-
-def test_minari_is_named_where_it_is_missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "minari", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'hooktrainer\[minari\]'"):
-        load_dataset("minari:pendulum/test-v0")
 
 
 def test_a_data_set_of_minari(tmp_path, monkeypatch):

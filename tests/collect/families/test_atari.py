@@ -159,22 +159,3 @@ def test_arguments_that_do_not_go_with_the_wrappers_are_refused() -> None:
     for name, value in (("obs_type", "ram"), ("frameskip", 4), ("continuous", True)):
         with pytest.raises(ConfigError, match=f"{name}={value!r} does not go with the usual wrap"):
             usual_wrappers("ALE/Pong-v5", {name: value})
-
-
-def test_a_game_can_be_looked_at() -> None:
-    env = made("ALE/Pong-v5", training=False, render_mode="rgb_array")
-    env.reset(seed=0)
-    before = env.render()
-    assert before.shape == (210, 160, 3)
-    for _ in range(30):
-        env.step(2)
-    assert (env.render() != before).any()
-    env.close()
-
-
-def test_what_was_done_is_said_in_a_line() -> None:
-    wrapped = usual_wrappers("PongNoFrameskip-v4")
-    assert wrapped is not None
-    assert "4 emulator frames a frame" in wrapped.says
-    assert "sticky actions 0;" in wrapped.says
-    assert "\n" not in wrapped.says

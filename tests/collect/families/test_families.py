@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from typing import Any
 
@@ -137,18 +136,3 @@ def test_dm_control() -> None:
         pytest.skip(str(error))
     assert batch["observation"].shape == (1, 8, 5)
     assert batch["observation"].dtype == torch.float32
-
-
-def test_a_wrapper_that_lacks_a_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cv2", None)
-    wrapped = usual_wrappers("ALE/Pong-v5")
-    assert wrapped is not None
-    with pytest.raises(MissingPackageError, match=r"pip install 'hooktrainer\[atari\]'$"):
-        VectorCollector(wrapped.train, num_envs=1, frames_per_batch=8)
-
-
-def test_a_package_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "minigrid", None)
-    gym.registry.pop("MiniGrid-Empty-6x6-v0", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'hooktrainer\[minigrid\]'"):
-        usual_wrappers("MiniGrid-Empty-6x6-v0")

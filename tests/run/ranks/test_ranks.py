@@ -248,13 +248,6 @@ def test_an_error_on_one_rank_ends_the_other_with_an_error(tmp_path):
     assert (tmp_path / "run/ranks/1/exception.pt").exists()
 
 
-def test_a_mistake_that_rank_zero_finds_ends_all(tmp_path):
-    ranks = run(tmp_path / "run", 2, tmp_path / "log", resume="latest")
-    assert ranks.wait() == [1, 2]
-    assert "holds no run" in ranks.output(0)
-    assert ranks.output(1) == ""
-
-
 @pytest.mark.slow
 def test_networks_that_are_shared_out_train_as_whole_ones_do(straight, tmp_path):
     path = tmp_path / "run"
