@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 from tensordict.nn import InteractionType
@@ -133,18 +133,41 @@ def _make_collector(
     in_each: int | None = read("env_per_collector", None)
     if in_each is not None and in_each < 1:
         raise read.refusal("env_per_collector", "has to be 1 or more, or None.")
-    looked_at = look_at(make_env, env_kwargs)
-    collector = _gymnasium_collector if looked_at.is_gymnasium else _torchrl_collector
-    return collector(make_env, read, env_kwargs, looked_at, in_each, options)
+    kwargs = dict(env_kwargs or {})
+    if isinstance(make_env, str):
+        spec = copy.deepcopy(find_spec(make_env))
+        own = kwargs.pop("max_episode_steps", spec.max_episode_steps)
+        own = None if own == -1 else own  # which switches it off
+        options["frame_skip"] = read("frame_skip", 1)
+        spec.kwargs |= kwargs
+        spec.max_episode_steps = _lower_limit(read, own, options["frame_skip"]) or own
+        return _gymnasium_collector(spec, read, in_each, options)
+    is_built = _is_built(make_env)
+    env = make_env if is_built else make_env(**kwargs)  # to look at
+    try:
+        if isinstance(env, gym.Env):
+            # A function repeats actions itself, as one that builds a TorchRL environment does.
+            limit = _lower_limit(read, env.spec.max_episode_steps if env.spec else None, 1)
+            made = partial(_build_limited, make_env, kwargs, limit)
+            return _gymnasium_collector(made, read, in_each, options)
+        counts_steps = "step_count" in env.observation_spec.keys(True, True)
+    finally:
+        if not is_built:
+            env.close()
+    # An environment that counts its steps, as the builders make it, has its limit itself.
+    limit = 0 if counts_steps else read("max_frames_per_traj", 0)
+    options["max_frames_per_traj"] = limit if limit > 0 else None
+    return _torchrl_collector(make_env, read, kwargs, is_built, in_each, options)
+
+
+def _lower_limit(read: Reader, own: int | None, frame_skip: int) -> int | None:
+    """The configuration's limit of an episode in frames, if it is below ``own``."""
+    limit = int(read("max_frames_per_traj", 0)) * frame_skip
+    return None if limit <= 0 or (own is not None and own <= limit) else limit
 
 
 def _gymnasium_collector(
-    make_env: Any,
-    read: Reader,
-    env_kwargs: Mapping[str, Any] | None,
-    looked_at: LookedAt,
-    in_each: int | None,
-    options: dict[str, Any],
+    env: Any, read: Reader, in_each: int | None, options: dict[str, Any]
 ) -> VectorCollector:
     _refuse_torchrl_options(
         read, "needs a TorchRL environment: let make_env build one, GymEnv for instance."
@@ -159,24 +182,11 @@ def _gymnasium_collector(
         raise read.refusal(
             "pin_memory", f"is for a policy on a CUDA device, not on {computes}: set it to False."
         )
-    number, is_id = read("num_workers"), isinstance(make_env, str)
-    # A function repeats actions itself, as one that builds a TorchRL environment does.
-    frame_skip = read("frame_skip", 1) if is_id else 1
-    limit, own = read("max_frames_per_traj", 0) * frame_skip, looked_at.max_steps
-    if limit <= 0 or (own is not None and own <= limit):
-        limit = None
-    kwargs = dict(env_kwargs or {})
-    env: Any = partial(_build_limited, make_env, kwargs, limit)
-    if is_id:
-        env = copy.deepcopy(find_spec(make_env))
-        kwargs.pop(_LIMIT, None)
-        env.kwargs |= kwargs
-        env.max_episode_steps = limit or own
+    number = read("num_workers")
     return VectorCollector(
         env,
         num_envs=number,
         seed=read("seed"),
-        frame_skip=frame_skip,
         device=devices.pop(),
         workers=0 if in_each is None or in_each >= number else -(-number // in_each),
         **options,
@@ -186,8 +196,8 @@ def _gymnasium_collector(
 def _torchrl_collector(
     make_env: Any,
     read: Reader,
-    env_kwargs: Mapping[str, Any] | None,
-    looked_at: LookedAt,
+    kwargs: Mapping[str, Any],
+    is_built: bool,
     in_each: int | None,
     options: dict[str, Any],
 ) -> Any:
@@ -196,26 +206,24 @@ def _torchrl_collector(
 
         options["postproc"] = MultiStep(gamma=read("gamma"), n_steps=read("n_steps_return"))
     number = -(-read("num_workers") // (in_each or 1))
-    if looked_at.is_built and number > 1:
+    if is_built and number > 1:
         raise ConfigError(
             f"make_env={make_env} is built already, but cfg.num_workers={read('num_workers')} with "
             f"cfg.env_per_collector={in_each} are {number} collectors: give a function that builds "
             "the environments of each."
         )
     devices = read.devices("collector_device")
-    # An environment that counts its steps, as the builders make it, has its limit itself.
-    limit = 0 if looked_at.counts_steps else read("max_frames_per_traj", 0)
+    device = devices if len(devices) > 1 else devices[0]
     kind = sync_async_collector if read("async_collection", False) else sync_sync_collector
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "split_trajs=True")  # which multi-step rewards need
         collector = kind(
-            [make_env] if looked_at.is_built else make_env,
-            env_kwargs,
+            [make_env] if is_built else make_env,
+            kwargs,
             num_env_per_collector=1,  # make_env builds all environments of a collector
             num_collectors=number,
-            device=devices if len(devices) > 1 else devices[0],
-            storing_device=devices if len(devices) > 1 else devices[0],
-            max_frames_per_traj=limit if limit > 0 else None,
+            device=device,
+            storing_device=device,
             split_trajs="postproc" in options,
             **options,
         )
@@ -268,41 +276,6 @@ def _build(env_fns: Sequence[Callable[..., Any]], kwargs: Sequence[Mapping[str, 
     from torchrl.envs import ParallelEnv
 
     return ParallelEnv(len(env_fns), list(env_fns), create_env_kwargs=list(kwargs))
-
-
-class LookedAt(NamedTuple):
-    """The environments that ``make_env`` builds.
-
-    Attributes:
-        is_gymnasium: Whether they are Gymnasium's, not TorchRL's.
-        is_built: Whether ``make_env`` is an environment itself.
-        counts_steps: Whether a transform counts their steps, and may limit them.
-        max_steps: Steps after which Gymnasium truncates an episode; ``None`` for no limit.
-    """
-
-    is_gymnasium: bool
-    is_built: bool = False
-    counts_steps: bool = False
-    max_steps: int | None = None
-
-
-def look_at(make_env: Any, env_kwargs: Mapping[str, Any] | None) -> LookedAt:
-    """Describe what ``make_env`` builds; unless it is an id, one is built, and closed."""
-    if isinstance(make_env, str):
-        own = (env_kwargs or {}).get(_LIMIT, find_spec(make_env).max_episode_steps)
-        return LookedAt(True, max_steps=None if own == -1 else own)  # -1 switches it off
-    is_built = _is_built(make_env)
-    env = _build([make_env], [env_kwargs or {}])
-    try:
-        if isinstance(env, gym.Env):
-            return LookedAt(True, max_steps=env.spec.max_episode_steps if env.spec else None)
-        return LookedAt(False, is_built, "step_count" in env.observation_spec.keys(True, True))
-    finally:
-        if not is_built:
-            env.close()
-
-
-_LIMIT = "max_episode_steps"
 
 
 def _build_limited(

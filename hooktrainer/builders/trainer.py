@@ -185,32 +185,28 @@ def make_dqn_loss(model: Any, cfg: Any) -> tuple[Any, Any]:
     """
     read = Reader(cfg, "make_dqn_loss")
     delay = read.one_of("loss", ("single", "double")) == "double"
-    distributional = read("distributional", False)
+    distributional, gamma = read("distributional", False), read("gamma")
     loss_module: Any
     if isinstance(model, QNetwork):
         if distributional:
-            raise ConfigError(
-                "make_dqn_loss: cfg.distributional=True needs a network of distributions, "
-                "torchrl.modules.DistributionalQValueActor; a QNetwork has single values."
+            raise read.refusal(
+                "distributional",
+                "needs a network of distributions, torchrl.modules.DistributionalQValueActor; a "
+                "QNetwork has single values.",
             )
-        loss_module = DQNLoss(
-            model, gamma=read("gamma"), loss_function=read("loss_function"), delay_value=delay
-        )
+        loss_function = read("loss_function")
+        loss_module = DQNLoss(model, gamma=gamma, loss_function=loss_function, delay_value=delay)
         return loss_module, make_target_updater(cfg, loss_module)
     from torchrl import objectives
 
     if distributional:
-        loss_module = objectives.DistributionalDQNLoss(
-            model, gamma=read("gamma"), delay_value=delay
-        )
+        loss_module = objectives.DistributionalDQNLoss(model, gamma=gamma, delay_value=delay)
     else:
+        space = getattr(model, "action_space", None)
         loss_module = objectives.DQNLoss(
-            model,
-            loss_function=read("loss_function"),
-            delay_value=delay,
-            action_space=getattr(model, "action_space", None),
+            model, loss_function=read("loss_function"), delay_value=delay, action_space=space
         )
-        loss_module.make_value_estimator(gamma=read("gamma"))
+        loss_module.make_value_estimator(gamma=gamma)
     return loss_module, make_target_updater(cfg, loss_module)
 
 
@@ -232,10 +228,7 @@ def make_target_updater(cfg: Any, loss_module: Any) -> Any:
     hard, interval = read("hard_update"), read("value_network_update_interval")
     if read.one_of("loss", ("single", "double")) == "single":
         if hard:
-            raise ConfigError(
-                "make_target_updater: cfg.hard_update=True needs target networks: set "
-                "cfg.loss='double', or cfg.hard_update=False."
-            )
+            raise read.refusal("hard_update", "needs target networks: set cfg.loss='double'.")
         return None
     if type(loss_module).__module__.startswith("torchrl."):
         from torchrl import objectives
@@ -267,9 +260,7 @@ def make_replay_buffer(device: torch.device | str, cfg: Any) -> ReplayBuffer:
     size, prioritized = read("buffer_size"), read("prb")
     without_replacement = read("without_replacement", False)
     if prioritized and without_replacement:
-        raise ConfigError(
-            "make_replay_buffer: cfg.prb and cfg.without_replacement exclude each other: set one."
-        )
+        raise read.refusal("prb", "and cfg.without_replacement exclude each other: set one.")
     sampler: Any = RandomSampler()
     if prioritized:
         sampler = PrioritizedSampler(size, read("prb_alpha", 0.7), read("prb_beta", 0.5))

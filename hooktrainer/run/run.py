@@ -74,6 +74,7 @@ class Run:
         self.args = args
         self._config = {"name": experiment, **args.as_dict()}
         self._ranks = Ranks.join(args.timeout)
+        self._leads = self._ranks.rank == 0
         self._layout = Layout(args, self._ranks, collects=collects)
         self.device = self._layout.settle()
         self._checkpoints: Any = None
@@ -85,14 +86,16 @@ class Run:
         self._loggers = list(loggers)
         self._report = report
         if not keep:
-            _check_keeps_nothing(args)
+            for name in ("resume", "fork", "logger", "snapshots", "trace", "profile"):
+                if value := getattr(args, name):
+                    raise ConfigError(f"{name}={value!r} needs a run_dir.")
 
     @functools.cached_property
     def dir(self) -> RunDir:
-        """The run's directory, opened when it is first asked for.
+        """The run's directory, opened at the first use.
 
-        What is resumed is found and checked then, what is new is made: so that a network or an
-        environment that cannot be built leaves nothing behind.
+        Then a run to resume is found and checked, or a new one is made: a network or an environment
+        that cannot be built leaves nothing behind.
 
         Raises:
             ConfigError: If options differ from those of the run that is resumed, or the run keeps
@@ -113,7 +116,7 @@ class Run:
     @functools.cached_property
     def trainer_options(self) -> dict[str, Any]:
         """Arguments of the `Trainer` that follow from the options. Opens the run's directory."""
-        args, leads = self.args, self._ranks.rank == 0
+        args, leads = self.args, self._leads
         loggers = list(self._loggers) if leads else []
         if self._keep:
             place = self.dir  # every rank takes part in opening it
@@ -138,12 +141,9 @@ class Run:
         place = directory_of(args, experiment)
         resume = args.resume is not None
         run = RunDir.prepare(place, experiment=experiment, seed=args.seed, resume=resume)
-        best = Best(1, "eval/return")
+        keep = Last(args.keep_last) | Best(1, "eval/return")
         self._checkpoints = CheckpointManager(  # refuses a run that another process trains
-            run.checkpoints,
-            keep=Last(args.keep_last) | best,
-            config=self._config,
-            run_id=run.run_id,
+            run.checkpoints, keep=keep, config=self._config, run_id=run.run_id
         )
         try:
             fork = args.fork if args.resume is None else self._resume(run, args.resume)
@@ -181,10 +181,8 @@ class Run:
         run.begin(experiment=experiment, seed=self.args.seed, forked_from=parent.as_parent())
         self._parent, self._state = self._checkpoints.fork(parent.path)
         self._changed = True
-        print(
-            f"forked from {printable(parent.path)}: this is run {run.run_id} in "
-            f"{printable(run.path)}"
-        )
+        here = f"this is run {run.run_id} in {printable(run.path)}"
+        print(f"forked from {printable(parent.path)}: {here}")
 
     def fully_shard(self, network: Network) -> Network:
         """Share a network's parameters out among the processes that ``torchrun`` started (FSDP2).
@@ -218,24 +216,29 @@ class Run:
         """Let go of the directory, as a run that cannot begin does: another one may have it."""
         if self._checkpoints is None:
             return
-        if self._ranks.rank == 0 and self.args.resume is None and "dir" in vars(self):
+        if self._leads and self.args.resume is None and "dir" in vars(self):
             self.dir.update(status="failed", reason="it could not begin")
         self._checkpoints.close()
 
     def _attach(self, trainer: Trainer) -> None:
-        leads = self._ranks.rank == 0
+        leads, args = self._leads, self.args
         if leads and self._keep:
             RunRecorder(self.dir, self._config, report=self._report).register(trainer)
-            self._instrument(trainer)
+            if args.snapshots:
+                PolicySnapshot.of(trainer, self.dir, snapshots=args.snapshots).register(trainer)
+            if args.trace:
+                Tracer(self.dir.trace, args.trace).register(trainer)
+            if args.profile:
+                Profiler(self.dir.profile, active=args.profile).register(trainer)
         self._layout.apply(trainer)
         if self._ranks.world_size > 1:
             DataParallel(self._ranks).register(trainer)
         if leads and self._parent is not None:
-            reseed = self._parent.manifest.config.get("seed") != self.args.seed
+            reseed = self._parent.manifest.config.get("seed") != args.seed
             self._state = branched(trainer, self._state, reseed=reseed)
         resumed = rank_state(trainer, self._ranks, self._state, changed=self._changed)
         if resumed is not None:
-            trainer.load_state_dict(resumed.state, strict=self.args.strict, copy=False)
+            trainer.load_state_dict(resumed.state, strict=args.strict, copy=False)
             if leads and self._parent is None:
                 self.dir.begin(forked_from=self._checkpoints.forked_from)
             if leads and resumed.note is not None:
@@ -243,7 +246,13 @@ class Run:
         if isinstance(trainer.control, RankControl):
             trainer.control.agree("the start of the run")
         if self._parent is not None:
-            self._begin_branch(trainer, self._parent)
+            if trainer.has_ended:
+                why = trainer.stop_reason or f"it has all its {trainer.total_frames:,} frames"
+                raise ConfigError(
+                    f"--fork {self._parent.path}: nothing is left to do, {why}. Give a larger "
+                    "--total-frames, or the option that ended it another value."
+                )
+            self._checkpoints.adopt(self._state)  # from here on it is a run like any other
         elif resumed is not None and leads and trainer.has_ended:
             print(f"nothing left to do, {self._how_to_go_on(trainer)}")
 
@@ -265,27 +274,6 @@ class Run:
         command = f"hooktrainer resume {shell_word(self.dir.path)} -- {options}"
         return f"{ended}. This goes on: {command} (in Python: {fields})"
 
-    def _begin_branch(self, trainer: Trainer, parent: Checkpoint) -> None:
-        """Save what the branch begins with; from then on it is a run like any other."""
-        if trainer.has_ended:
-            why = trainer.stop_reason or f"it has all its {trainer.total_frames:,} frames"
-            todo = (
-                "the option that ended it another value"
-                if trainer.stop_reason
-                else ("a larger --total-frames")
-            )
-            raise ConfigError(f"--fork {parent.path}: nothing is left to do, {why}. Give {todo}.")
-        self._checkpoints.adopt(self._state)
-
-    def _instrument(self, trainer: Trainer) -> None:
-        """Record what ``--snapshots``, ``--trace`` and ``--profile`` ask for."""
-        if self.args.snapshots:
-            PolicySnapshot.of(trainer, self.dir, snapshots=self.args.snapshots).register(trainer)
-        if self.args.trace:
-            Tracer(self.dir.trace, self.args.trace).register(trainer)
-        if self.args.profile:
-            Profiler(self.dir.profile, active=self.args.profile).register(trainer)
-
 
 @contextmanager
 def _disk_explained() -> Iterator[None]:
@@ -301,74 +289,52 @@ def _disk_explained() -> Iterator[None]:
         ) from error
 
 
-def _check_keeps_nothing(args: RunConfig) -> None:
-    """Refuse what needs a directory, in a run that has none."""
-    for name in ("resume", "fork", "logger", "snapshots", "trace", "profile"):
-        if value := getattr(args, name):
-            raise ConfigError(f"{name}={value!r} needs a run_dir.")
-
-
 # -- What ``--resume`` and ``--fork`` name, and whether a run may go on with the options given.
 
 
 def directory_of(args: RunConfig, experiment: str) -> Path | None:
-    """Find the directory of the run to make or to resume.
-
-    Returns:
-        The directory, or ``None`` for a new one of the usual name.
+    """Find the directory of the run to make or to resume; ``None`` for a new one.
 
     Raises:
         CheckpointError: If there is no such run or checkpoint.
         ConfigError: If the options contradict each other.
     """
-    given = None if args.run_dir is None else Path(args.run_dir)
+    given, resume = args.run_dir, args.resume
     if args.fork is not None:
-        if args.resume is not None:
+        if resume is not None:
             raise ConfigError(
-                f"--fork {args.fork} begins a new run, and --resume {args.resume} goes on with "
-                "one: give one of them."
+                f"--fork {args.fork} begins a new run, and --resume {resume} goes on with one: "
+                "give one of them."
             )
         find(args.fork)  # before anything is made
-        return given
-    if args.resume is None:
-        return given
-    if which(args.resume) is not None:
-        place = given or _newest_run(experiment)
+    if resume is None:
+        return None if given is None else Path(given)
+    if which(resume) is not None:
+        if given is None and not (runs := find_runs("runs", experiment)):
+            raise CheckpointError(
+                f"there is no run of {experiment} below runs/ to resume; name one with --run-dir."
+            )
+        place = runs[-1].path if given is None else Path(given)
         if not RunDir(place).holds_run:
-            raise CheckpointError(f"--resume {args.resume}: {place} holds no run.")
-        if args.resume != "latest":
-            find(args.resume, place)
+            raise CheckpointError(f"--resume {resume}: {place} holds no run.")
+        if resume != "latest":
+            find(resume, place)
         return place
-    checkpoint = find(args.resume)[0]
-    run = given or run_of(checkpoint)
+    checkpoint = find(resume)[0]
+    run = run_of(checkpoint) if given is None else Path(given)
     if run is None or not RunDir(run).holds_run:
+        problem = "it was moved out of its run" if run is None else f"{run} holds no run"
         raise ConfigError(
-            f"--resume {args.resume}: "
-            + ("it was moved out of its run" if run is None else f"{run} holds no run")
-            + f". Name its run with --run-dir, or begin a new one from it: --fork {checkpoint}"
+            f"--resume {resume}: {problem}. Name its run with --run-dir, or begin a new one from "
+            f"it: --fork {checkpoint}"
         )
     return run
-
-
-def _newest_run(experiment: str) -> Path:
-    runs = find_runs("runs", experiment)
-    if not runs:
-        raise CheckpointError(
-            f"there is no run of {experiment} below runs/ to resume; name one with --run-dir."
-        )
-    return runs[-1].path
 
 
 def check_unchanged(
     args: RunConfig, config: Mapping[str, Any], saved: Mapping[str, Any], place: Path
 ) -> bool:
-    """Refuse options that differ from those of the run that is resumed, unless each may.
-
-    Args:
-        args: The options, of which ``allow_change`` is heeded.
-        config: All options of the run as it is to be, by name.
-        saved: Those that the checkpoint was made with; none, if it does not say.
-        place: The run's directory.
+    """Refuse options that differ from ``saved``, those of the run in ``place``, unless each may.
 
     Returns:
         Whether any differ that ``allow_change`` names.
