@@ -8,6 +8,9 @@ from .agents import AgentsOnPolicy
 from .algorithm import algorithm
 from .config import Settings
 
+# A step of many environments costs VMAS hardly more than one of few.
+_TUNED: Settings = {"vmas/*": {"num_envs": 256, "steps_per_batch": 25}}
+
 
 @algorithm
 class MAPPO(AgentsOnPolicy):
@@ -18,13 +21,7 @@ class MAPPO(AgentsOnPolicy):
     """
 
     central_critic: ClassVar[bool] = True
-    tuned_for: ClassVar[Settings] = {
-        # A step of many environments costs VMAS hardly more than one of few.
-        "vmas/*": {"num_envs": 256, "steps_per_batch": 25}
-    }
-
-
-# -- Independent PPO of several agents.
+    tuned_for: ClassVar[Settings] = _TUNED
 
 
 @algorithm
@@ -35,7 +32,4 @@ class IPPO(AgentsOnPolicy):
     """
 
     central_critic: ClassVar[bool] = False
-    tuned_for: ClassVar[Settings] = {
-        # A step of many environments costs VMAS hardly more than one of few.
-        "vmas/*": {"num_envs": 256, "steps_per_batch": 25}
-    }
+    tuned_for: ClassVar[Settings] = _TUNED

@@ -22,6 +22,14 @@ from .algorithm import WithMemory
 from .check_spaces import Actions
 from .task import Task
 
+PENDULUM = {
+    "total_frames": 20_000,
+    "buffer_size": 100_000,
+    "eval_interval": 1_000,
+    "eval_episodes": 20,
+}
+"""Settings tuned for Pendulum."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class OffPolicy(WithMemory):
@@ -58,22 +66,18 @@ class OffPolicy(WithMemory):
         """Return the sizes of the replay buffer and of a sample, in transitions or sequences."""
         if self.memory is None:
             return self.buffer_size, self.batch_size
-        length = self.sequence_length
+        length, problem = self.sequence_length, None
         if self.batch_size % length:
-            raise ConfigError(
-                f"{self.name()}: batch_size={self.batch_size} is no multiple of "
-                f"sequence_length={length}: a sample is of whole sequences."
+            problem = f"batch_size={self.batch_size} is no multiple of sequence_length={length}"
+        elif self.buffer_size < length:
+            problem = (
+                f"buffer_size={self.buffer_size} has no room for one sequence of {length} steps"
             )
-        if self.buffer_size < length:
-            raise ConfigError(
-                f"{self.name()}: buffer_size={self.buffer_size} has no room for one sequence of "
-                f"{length} steps."
-            )
-        if self.burn_in >= length:
-            raise ConfigError(
-                f"{self.name()}: burn_in={self.burn_in} leaves nothing to learn from of "
-                f"sequence_length={length}: make it smaller."
-            )
+        elif self.burn_in >= length:
+            problem = f"burn_in={self.burn_in} leaves nothing to learn from of "
+            problem += f"sequence_length={length}: make it smaller"
+        if problem is not None:
+            raise ConfigError(f"{self.name()}: {problem}.")
         return self.buffer_size // length, self.batch_size // length
 
     @property
@@ -94,14 +98,9 @@ class OffPolicy(WithMemory):
         clip_norm: float | None = None,
     ) -> Trainer:
         """The trainer: ``policy`` collects, the loss is of samples of ``replay_buffer``."""
-        collector = task.collector(
-            policy,
-            self.num_envs,
-            self.steps_per_batch,
-            init_random_frames=self.init_random_frames,
-        )
+        random = self.init_random_frames
         trainer = task.trainer(
-            collector,
+            task.collector(policy, self.num_envs, self.steps_per_batch, init_random_frames=random),
             loss_module,
             optimizer or FlatAdam(loss_module.parameters(), lr=self.lr),
             optim_steps_per_batch=self.optim_steps_per_batch,
@@ -142,13 +141,7 @@ class ActorCriticOffPolicy(OffPolicy):
         return FlatAdam([{"params": actor, "lr": rate}, {"params": others}], lr=self.lr)
 
     def _learn(
-        self,
-        task: Task,
-        loss_module: ReplayLoss,
-        actor: nn.Module,
-        *,
-        explores: Any,
-        **options: Any,
+        self, task: Task, loss_module: ReplayLoss, actor: nn.Module, explores: Any, **options: Any
     ) -> Trainer:
         """Build the trainer from the loss on."""
         buffer = task.replay_buffer(loss_module, *self._rows())

@@ -32,6 +32,14 @@ from .algorithm import WithMemory, WithStateDependentExploration
 from .check_spaces import Actions, check_distribution, check_state_dependent
 from .task import Task
 
+CARTPOLE = {
+    "total_frames": 300_000,
+    "eval_interval": 10_000,
+    "eval_episodes": 100,
+    "stop_at": 475.0,
+}
+"""Settings of A2C and REINFORCE tuned for CartPole."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class OnPolicy(WithMemory, WithStateDependentExploration):
@@ -75,18 +83,17 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
         """The policy, which may write what its divergence is computed from, and the critic."""
         check_distribution(task.name, task.env_name, task.action_space, self.action_distribution)
         networks, shares = task.networks, self.share_network
-        if task.is_asymmetric:
-            if shares:
-                raise ConfigError(
-                    f"{self.name()}: share_network=True, but the observations of {task.env_name} "
-                    f"have {CRITIC!r}, which the value alone sees: leave one of the two out."
-                )
-            shares = False
-        elif self.memory is not None and shares is False:
+        if task.is_asymmetric and shares:
+            raise ConfigError(
+                f"{self.name()}: share_network=True, but the observations of {task.env_name} have "
+                f"{CRITIC!r}, which the value alone sees: leave one of the two out."
+            )
+        if self.memory is not None and shares is False and not task.is_asymmetric:
             raise ConfigError(
                 f"{self.name()}: share_network=False, but policy and value have one memory: leave "
                 "one of the two out."
             )
+        shares = not task.is_asymmetric and (networks.has_images if shares is None else shares)
         trunk: nn.Module | None = self._memory_trunk(task)
         in_keys = task.in_keys
         head: Callable[[int], nn.Module] = networks.network
@@ -95,12 +102,14 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
             orthogonal_init(trunk.encoder, output_gain=math.sqrt(2.0))
             in_keys, head = trunk.in_keys, partial(networks.head, trunk.out_features)
             body = partial(networks.hidden, trunk.out_features)
-        elif networks.has_images if shares is None else shares:
+        elif shares:
             trunk, features = networks.trunk()
             orthogonal_init(trunk, output_gain=math.sqrt(2.0))
-            head, body = partial(nn.Linear, features), partial(_nothing, features)
+            head, body = partial(nn.Linear, features), lambda: (nn.Identity(), features)
         if self.sde:
-            network, distribution = self._following_the_state(task, *body())
+            network, features = body()
+            distribution: ActionDistribution = self._following_the_state(task, features)
+            orthogonal_init(network, output_gain=math.sqrt(2.0))
         else:
             distribution = distribution_for(
                 task.action_space, self.action_distribution, self.log_std
@@ -115,10 +124,8 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
             critic = ValueNetwork(orthogonal_init(head(1)), in_keys, trunk=trunk)
         return actor.to(task.device), critic.to(task.device)
 
-    def _following_the_state(
-        self, task: Task, network: nn.Module, features: int
-    ) -> tuple[nn.Module, ActionDistribution]:
-        """The network of a policy whose noise follows its features, and the distribution."""
+    def _following_the_state(self, task: Task, features: int) -> ActionDistribution:
+        """The distribution of a policy whose noise follows its features."""
         check_state_dependent(task.name, task.env_name, task.action_space, self.action_distribution)
         shape, low, high = task.bounds()
         distribution = (
@@ -127,14 +134,12 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
             else SquashedStateDependentGaussian(features, shape, low, high, self.log_std)
         )
         orthogonal_init(distribution.mean, output_gain=0.01)
-        return orthogonal_init(network, output_gain=math.sqrt(2.0)), distribution
+        return distribution
 
     def _sequences(self, mini_batch_size: int, length: int) -> int:
         """Return the sequences per mini-batch; raise ConfigError if they do not fit."""
-        for name, whole in (
-            ("steps_per_batch", self.steps_per_batch),
-            ("mini_batch_size", mini_batch_size),
-        ):
+        wholes = {"steps_per_batch": self.steps_per_batch, "mini_batch_size": mini_batch_size}
+        for name, whole in wholes.items():
             if whole % length:
                 raise ConfigError(
                     f"{self.name()}: {name}={whole} is no multiple of a sequence's {length} steps: "
@@ -201,8 +206,3 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
 def log_rate(optimizer: torch.optim.Optimizer, batch: Any) -> dict[str, Any]:
     """Metric: a learning rate that no schedule changes, or logs."""
     return {"train/lr": optimizer.param_groups[0]["lr"]}
-
-
-def _nothing(features: int) -> tuple[nn.Module, int]:
-    """No hidden layers, behind which there are as many features as before."""
-    return nn.Identity(), features

@@ -8,7 +8,7 @@ from ..run.config import Count, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
-from .on_policy import OnPolicy
+from .on_policy import CARTPOLE, OnPolicy
 from .task import Task
 
 
@@ -26,14 +26,7 @@ class REINFORCE(OnPolicy):
     """steps per environment in each batch, best as many as an episode has"""
     lr: Rate = 1e-2
 
-    tuned_for: ClassVar[Settings] = {
-        "CartPole-v1": {
-            "total_frames": 300_000,
-            "eval_interval": 10_000,
-            "eval_episodes": 100,
-            "stop_at": 475.0,
-        },
-    }
+    tuned_for: ClassVar[Settings] = {"CartPole-v1": CARTPOLE}
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""

@@ -10,7 +10,7 @@ from ..run.config import Rate
 from ..trainer import Trainer
 from .algorithm import WithStateDependentExploration, algorithm
 from .config import Settings
-from .off_policy import ActorCriticOffPolicy
+from .off_policy import PENDULUM, ActorCriticOffPolicy
 from .task import Task
 
 
@@ -37,12 +37,7 @@ class SAC(ActorCriticOffPolicy, WithStateDependentExploration):
     """with sde, initial log standard deviation of the weights that make noise"""
 
     tuned_for: ClassVar[Settings] = {
-        "Pendulum-v1": {
-            "total_frames": 20_000,
-            "buffer_size": 100_000,
-            "eval_interval": 1_000,
-            "eval_episodes": 20,
-        },
+        "Pendulum-v1": PENDULUM,
         # Those of rl-zoo, with more noise: at its -3.67 one seed of three stayed in the valley.
         "MountainCarContinuous-v0": {
             "total_frames": 50_000,
@@ -90,8 +85,7 @@ class SAC(ActorCriticOffPolicy, WithStateDependentExploration):
             target_entropy=self.target_entropy,
             burn_in=self._burnt,
         ).to(task.device)
-        lr = self.actor_lr
-        optimizer = None if lr is None else self._optimizer(loss_module, lr)
+        optimizer = None if self.actor_lr is None else self._optimizer(loss_module, self.actor_lr)
         explores = self._explores(actor)
         return self._learn(task, loss_module, actor, explores=explores, optimizer=optimizer)
 
@@ -100,6 +94,5 @@ class SAC(ActorCriticOffPolicy, WithStateDependentExploration):
             return task.squashed_policy(memory)
         network, features, keys = task.features(memory)
         distribution = SquashedStateDependentGaussian(features, *task.bounds(), self.sde_log_std)
-        return Policy(network, distribution, keys, out_keys=["action"], trunk=memory).to(
-            task.device
-        )
+        actor = Policy(network, distribution, keys, out_keys=["action"], trunk=memory)
+        return actor.to(task.device)

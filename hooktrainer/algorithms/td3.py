@@ -11,7 +11,7 @@ from ..run.config import Between, Fraction
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
-from .off_policy import ActorCriticOffPolicy
+from .off_policy import PENDULUM, ActorCriticOffPolicy
 from .task import Task
 
 
@@ -34,14 +34,7 @@ class TD3(ActorCriticOffPolicy):
     sigma: Annotated[float, Between(0.03, 0.3, log=True)] = 0.1
     """standard deviation of the exploration noise, for actions scaled to [-1, 1]"""
 
-    tuned_for: ClassVar[Settings] = {
-        "Pendulum-v1": {
-            "total_frames": 20_000,
-            "buffer_size": 100_000,
-            "eval_interval": 1_000,
-            "eval_episodes": 20,
-        },
-    }
+    tuned_for: ClassVar[Settings] = {"Pendulum-v1": PENDULUM}
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
