@@ -40,10 +40,8 @@ class AgentMLP(nn.Module):
 class JointEncoder(nn.Module):
     """Encodes the observations of all agents and the global state.
 
-    Args:
-        parts: In the order of `forward`'s arrays: an encoder, how many arrays it takes, and whether
-            they are a group's, ``[*batch, agents, ...]``, or the whole environment's, ``[*batch,
-            ...]``.
+    A part is an encoder, how many arrays it takes, and whether they are a group's, ``[*batch,
+    agents, ...]``, or the whole environment's, ``[*batch, ...]``.
     """
 
     def __init__(self, parts: Sequence[tuple[nn.Module, int, bool]]) -> None:
@@ -64,11 +62,8 @@ class JointEncoder(nn.Module):
 class CentralNetwork(nn.Module):
     """A network of all agents' observations, with an output for each agent of one group.
 
-    Args:
-        encoder: Encodes all observations.
-        network: Maps the features to ``[*batch, out_features]``, shared by the agents; or, as an
-            `AgentMLP`, to ``[*batch, agents, out_features]``.
-        agents: Number of agents of the group.
+    ``network`` maps the encoder's features to ``[*batch, out_features]``, shared by the agents; or,
+    as an `AgentMLP`, to ``[*batch, agents, out_features]``.
     """
 
     def __init__(self, encoder: JointEncoder, network: nn.Module, agents: int) -> None:
@@ -154,12 +149,7 @@ class MonotonicMixer(nn.Module):
     """Mixes values by a network whose weights are positive functions of the state (QMIX).
 
     Rashid et al., 2018, arXiv:1803.11485. The best joint action consists of the agents' best
-    actions.
-
-    Args:
-        state_features: Size of a state.
-        agents: Number of agents.
-        cells: Units of the hidden layer.
+    actions. ``cells`` are the units of the hidden layer.
     """
 
     def __init__(self, state_features: int, agents: int, cells: int = 32) -> None:
@@ -174,12 +164,7 @@ class MonotonicMixer(nn.Module):
         )
 
     def forward(self, values: Tensor, state: Tensor) -> Tensor:
-        """The joint value ``[*batch, 1]``.
-
-        Args:
-            values: Values of the agents' actions, ``[*batch, agents, 1]``.
-            state: ``[*batch, state_features]``.
-        """
+        """Map values ``[*batch, agents, 1]`` of actions, and the state, to ``[*batch, 1]``."""
         weight = self.hidden_weight(state).abs().unflatten(-1, (self.agents, self.cells))
         hidden = elu((values * weight).sum(-2) + self.hidden_bias(state))
         mixed = (hidden * self.output_weight(state).abs()).sum(-1, keepdim=True)

@@ -97,14 +97,11 @@ class _Convolutional(_ArrayEncoder):
 
 
 class ImageEncoder(_Convolutional):
-    """Maps images ``[*batch, *shape]`` of an environment to features ``[*batch, n]``.
+    """Maps images ``[*batch, *shape]`` of an environment to features ``[*batch, out_features]``.
 
     They stay uint8 until here, and are scaled to ``[0, 1]`` by the bounds of their space.
-
-    Args:
-        space: The space of the images.
-        convolutions: Makes the network from the number of channels; by default `nature_cnn`, or
-            `small_cnn` for small images.
+    ``convolutions`` makes the network from the number of channels; by default it is `nature_cnn`,
+    or `small_cnn` for small images.
     """
 
     def __init__(
@@ -345,14 +342,11 @@ def cell_of(space: spaces.Space[Any]) -> spaces.MultiDiscrete | None:
 
 
 class GridEncoder(_Convolutional):
-    """Maps grids of discrete values ``[*batch, *shape]`` to features ``[*batch, features]``.
+    """Maps grids of discrete values ``[*batch, *shape]`` to features ``[*batch, out_features]``.
 
-    Each value of a cell becomes a one-hot vector, whose entries are the channels of the
-    convolutions: numbers of objects have neither order nor distance.
-
-    Args:
-        space: The space of the grids, see `cell_of`; values count from 0.
-        convolutions: As for `ImageEncoder`.
+    Each value of a cell, which counts from 0, becomes a one-hot vector, whose entries are the
+    channels of the convolutions: numbers of objects have neither order nor distance.
+    ``convolutions`` is as for `ImageEncoder`.
     """
 
     def __init__(
@@ -375,14 +369,10 @@ _EMBEDDING = 32
 
 
 class VectorEncoder(_ArrayEncoder):
-    """Flattens numbers of any shape and type: ``[*batch, *shape]`` to ``[*batch, features]``.
+    """Flattens numbers of a Box or MultiBinary: ``[*batch, *shape]`` to ``[*batch, out_features]``.
 
-    Bytes are scaled to ``[0, 1]``.
-
-    Args:
-        space: A Box or MultiBinary.
-        normalize: Whether to normalize by running mean and variance, except bits and bytes; or the
-            `RunningNorm` to use.
+    Bytes are scaled to ``[0, 1]``. With ``normalize`` other numbers, not bits, are normalized by
+    running mean and variance, or by the given `RunningNorm`.
     """
 
     def __init__(self, space: spaces.Space[Any], normalize: bool | RunningNorm = False) -> None:
@@ -408,11 +398,7 @@ class VectorEncoder(_ArrayEncoder):
 
 
 class DiscreteEncoder(_ArrayEncoder):
-    """Encodes discrete values as one-hot vectors, or embeddings if there are more than 64 values.
-
-    Args:
-        space: Discrete or MultiDiscrete.
-    """
+    """Encodes values of a Discrete or MultiDiscrete as one-hot vectors, above 64 as embeddings."""
 
     _values: Tensor
 

@@ -32,13 +32,7 @@ class Actor(TensorDictModuleBase):
 
 
 class Annealed(Actor):
-    """An actor with a number that changes linearly with the frames; both are in the state dict.
-
-    Args:
-        start: The number at first.
-        end: The number after ``annealing_num_steps`` frames.
-        annealing_num_steps: Frames over which it changes.
-    """
+    """An actor with a number that changes linearly with the frames; both are in the state dict."""
 
     number: ClassVar[str]  # the attribute's name
 

@@ -109,11 +109,8 @@ class Inference:
 class ArrayNetwork:
     """Evaluates a network with NumPy for many calls of one size, without checks or allocations.
 
-    Args:
-        network: The network, whose parameters must not change while this is used; `ValueError` if
-            NumPy cannot evaluate it.
-        shape: Shape of the inputs, ``[rows, in_features]``.
-        dtype: Type of inputs and parameters.
+    Inputs are ``[rows, in_features]``; the parameters must not change meanwhile. It is a
+    `ValueError` if NumPy cannot evaluate the network.
     """
 
     def __init__(self, network: Inference, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:

@@ -46,23 +46,16 @@ class Memory(nn.Module, ABC):
 
     @abstractmethod
     def step(self, x: Tensor, states: Hidden) -> tuple[Tensor, Hidden]:
-        """One step, from ``x`` ``[batch, in_features]`` and hidden states ``[batch, ...]``.
+        """One step: features ``[batch, out_features]`` and the next hidden states.
 
-        Returns:
-            Features ``[batch, out_features]``, and the next hidden states.
+        They are of ``x`` ``[batch, in_features]`` and hidden states ``[batch, ...]``.
         """
 
     def sequence(self, x: Tensor, is_init: Tensor, states: Hidden) -> tuple[Tensor, Hidden]:
-        """A sequence of steps.
+        """Features ``[batch, time, out_features]``, and the hidden states ``[batch, time, ...]``.
 
-        Args:
-            x: ``[batch, time, in_features]``.
-            is_init: ``[batch, time, 1]``.
-            states: The hidden states before the first step, ``[batch, ...]`` each.
-
-        Returns:
-            Features ``[batch, time, out_features]``, and the hidden states after each step,
-            ``[batch, time, ...]``.
+        They are after each step of ``x`` ``[batch, time, in_features]``, from the states before the
+        first step, ``[batch, ...]`` each; ``is_init`` is ``[batch, time, 1]``.
         """
         outputs, after = [], []
         for step, begins in zip(x.unbind(1), is_init.unbind(1), strict=True):
@@ -76,10 +69,9 @@ class Memory(nn.Module, ABC):
     def forward(self, x: Tensor, is_init: Tensor, *states: Tensor) -> tuple[Tensor, Hidden]:
         """Features ``[*batch, out_features]``, and the hidden states after each step.
 
-        Args:
-            x: ``[*batch, in_features]``.
-            is_init: ``[*batch, 1]``: one step if it has two dimensions, a sequence if three.
-            *states: Those before each step, ``[*batch, ...]``; of a sequence the first is enough.
+        ``x`` is ``[*batch, in_features]``; ``is_init`` ``[*batch, 1]``: one step if it has two
+        dimensions, a sequence if three. Of the states before each step, ``[*batch, ...]``, a
+        sequence needs the first.
         """
         if is_init.ndim == 2:
             return self.step(x, _forget(is_init, states))
@@ -244,10 +236,8 @@ class TransformerMemory(Memory):
     def _look_back(self, x: Tensor, window: Tensor, age: Tensor) -> tuple[Tensor, Hidden]:
         """Features ``[batch, time, size]``, and the hidden states after each step.
 
-        Args:
-            x: ``[batch, time, in_features]``.
-            window: The one before the first step, ``[batch, layers, length, size]``.
-            age: Number of previous steps in the episode, ``[batch, time]``.
+        ``x`` is ``[batch, time, in_features]``, ``window`` the one before the first step, and
+        ``age`` the number of previous steps in the episode, ``[batch, time]``.
         """
         time, length = x.shape[1], self.length
         key = torch.arange(length + time, device=x.device)
@@ -331,11 +321,7 @@ MEMORIES: Mapping[str, Callable[[int, int, int], Memory]] = {
 def memory_for(made_by: Any, in_features: int, size: int = 64, length: int = 32) -> Memory:
     """Make a memory from a key of ``MEMORIES``, or a function from the number of features.
 
-    Args:
-        made_by: The name or function.
-        in_features: Size of the memory's input.
-        size: Size of a memory given by name.
-        length: Number of previous steps of a transformer.
+    ``size`` and the transformer's ``length``, the number of previous steps, are for a name.
     """
     if isinstance(made_by, str):
         more = "; in Python also a function from the number of features to a Memory"

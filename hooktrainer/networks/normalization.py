@@ -50,11 +50,7 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
-        """Add ``x``, ``[*batch, features]``, to the statistics.
-
-        Chan, Golub and LeVeque, 1979, Updating formulae and a pairwise algorithm for computing
-        sample variances, equation 2.1.
-        """
+        """Add ``x``, ``[*batch, features]``, to the statistics (Chan et al., 1979)."""
         x = x.reshape(-1, x.shape[-1]).double()
         var, mean = torch.var_mean(x, 0, correction=0)
         number = len(x)

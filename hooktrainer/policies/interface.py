@@ -139,10 +139,7 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Interface:
-    """Everything that policies read, in the order of the inputs, and their actions.
-
-    Actions are ``[batch, ...]``, for each group of several agents ``[batch, agents, ...]``.
-    """
+    """Everything that policies read, in the order of the inputs, and their actions."""
 
     inputs: tuple[Observation, ...]
     groups: tuple[Group, ...]

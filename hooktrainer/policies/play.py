@@ -35,15 +35,10 @@ class Episode:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A moment of an episode: before every action, and at the end.
+    """A moment of an episode: before every action, and at the end, where `action` is ``None``.
 
-    Attributes:
-        env: The environment at this moment, to be rendered.
-        episode: Number of the episode, from 0.
-        index: Number of actions taken before in this episode.
-        observation: The policy's observation.
-        action: The action about to be taken; ``None`` at the end.
-        return_: Sum of the rewards so far.
+    `index` counts the actions taken before, `return_` is the sum of the rewards so far, and `env`
+    can be rendered.
     """
 
     env: Any

@@ -81,11 +81,7 @@ def permutation_test(
 
 
 def permuted_labels(n: int, m: int, tasks: int, ways: int, rng: np.random.Generator) -> Labels:
-    """Label the first n of n + m seeds, truly and then at random in each task.
-
-    Returns:
-        ``bool [1 + ways, tasks, n + m]``
-    """
+    """Label the first n seeds, truly and permuted in each task: ``[1 + ways, tasks, n + m]``."""
     own = np.broadcast_to(np.arange(n + m) < n, (1 + ways, tasks, n + m))
     return np.concatenate([own[:1], rng.permuted(own[1:], axis=-1)])
 

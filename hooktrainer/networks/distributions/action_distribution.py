@@ -112,12 +112,8 @@ Array = npt.NDArray[Any]
 class Draws:
     """Draws one of n actions as `Categorical.sample` does, bit for bit, without allocating memory.
 
-    Args:
-        outputs: Where ``"action"`` ``[time, *batch]`` and ``"logits"`` ``[time, *batch, n]`` are
-            written.
-
-    Attributes:
-        parameters: For each step, where the logits are written before its action is drawn.
+    ``outputs`` is where ``"action"`` ``[time, *batch]`` and ``"logits"`` ``[time, *batch, n]`` are
+    written; the logits of a step are written into `parameters` before its action is drawn.
     """
 
     def __init__(self, outputs: Mapping[str, Tensor]) -> None:

@@ -214,15 +214,9 @@ def film_policies(
 ) -> Film:
     """Play saved policies and film them, with frames and return above each.
 
-    Args:
-        policies: At least one; several are shown side by side.
-        seed: Seed of the episodes; all policies play the same ones.
-        episodes: Number of episodes, one after the other.
-        view: How they are shown.
-        trust: As for `load_policy`.
-
-    Raises:
-        ConfigError: If the environment cannot be made, needs trust, or cannot render.
+    Several are shown side by side, and play the same episodes, one after the other. Other arguments
+    are those of `make_gallery`. It is a `ConfigError` if an environment cannot be made or rendered,
+    or needs trust.
     """
     films = []
     for saved in policies:

@@ -53,17 +53,10 @@ class View:
 class Recording:
     """One episode, recorded while it is played.
 
-    Every n-th step is rendered and scaled, until the film is long enough or rendering fails.
-
-    Attributes:
-        seed: As for `play_episodes`.
-        episode: Number of the episode.
-        total: The return.
-        length: Number of actions.
-        left_out: Number of further components of an observation and an action.
-        frames: The film: uint8 ``[height, width, 3]`` each; empty if the environment cannot render.
-        fps: Pictures of the film a second.
-        reason: Why there is no film.
+    Every n-th step is rendered and scaled, until the film is long enough or rendering fails for a
+    `reason`: then `frames`, of the film with `fps` pictures a second, is empty. `total` is the
+    return, `length` the number of actions, and `left_out` counts further components of observations
+    and actions.
     """
 
     def __init__(self, env: Any, frame_skip: int, view: View, seed: int, episode: int) -> None:
@@ -133,16 +126,7 @@ def record_episodes(
     """Play episodes in a new environment and record them.
 
     They are the episodes that `play_episodes` plays with this seed. If rendering fails, the
-    episodes are played without.
-
-    Args:
-        policy: The policy.
-        seed: Seed of the episodes.
-        episodes: Number of episodes.
-        view: How they are shown.
-
-    Raises:
-        ConfigError: If the environment cannot be made, or there are no episodes.
+    episodes are played without. An environment that cannot be made is a `ConfigError`.
     """
     if episodes < 1:
         raise ConfigError(f"episodes={episodes}: play at least one.")
