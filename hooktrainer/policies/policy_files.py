@@ -87,8 +87,10 @@ def _decoded(kind: Any, value: Any) -> Any:
         return {_decoded(inner[0], k): _decoded(inner[1], v) for k, v in value.items()}
     elif dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
         return decode_data(cast(type[Any], kind), value)
-    elif kind is Any or (kind is float and type(value) in (int, float)):
-        return value if kind is Any else float(value)
+    elif kind is Any:
+        return value
+    elif kind is float and (type(value) is float or (type(value) is int and abs(value) < 1 << 53)):
+        return float(value)
     elif kind is int:
         if type(value) is int and 0 <= value < _MOST_NUMBER:
             return value

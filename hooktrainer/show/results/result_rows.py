@@ -97,7 +97,17 @@ def read_recipes(directory: Path | None = None) -> dict[str, RowRecipe]:
     entries: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
         ((directory or DIRECTORY) / "rows.yaml").read_text(encoding="utf-8")
     )
-    return {name: _recipe(name, entry) for name, entry in entries.items()}
+    return {
+        name: RowRecipe(
+            name,
+            tuple(shlex.split(entry["train"])),
+            prepare=tuple(shlex.split(entry.get("prepare", ""))),
+            together=entry.get("together", True),
+            packages=tuple(entry.get("packages", ())),
+            published=entry.get("published", ""),
+        )
+        for name, entry in entries.items()
+    }
 
 
 def read_rows(directory: Path | None = None) -> dict[str, ResultRow]:
@@ -106,7 +116,14 @@ def read_rows(directory: Path | None = None) -> dict[str, ResultRow]:
     for name, recipe in read_recipes(directory).items():
         file = _file(directory, name)
         if file.is_file():
-            found[name] = _row(recipe, json.loads(file.read_text(encoding="utf-8")))
+            plain = json.loads(file.read_text(encoding="utf-8"))
+            digests = {
+                int(seed): digest_from_plain(one, plain["metrics"])
+                for seed, one in plain["seeds"].items()
+            }
+            found[name] = ResultRow(
+                recipe, digests, plain["surroundings"], plain["commit"], plain["cpu_seconds"]
+            )
     return found
 
 
@@ -144,28 +161,6 @@ def write_row(row: ResultRow, directory: Path | None = None) -> Path:
 
 def _file(directory: Path | None, name: str) -> Path:
     return (directory or DIRECTORY) / "computed" / f"{name}.json"
-
-
-def _recipe(name: str, entry: Mapping[str, Any]) -> RowRecipe:
-    return RowRecipe(
-        name,
-        tuple(shlex.split(entry["train"])),
-        prepare=tuple(shlex.split(entry.get("prepare", ""))),
-        together=entry.get("together", True),
-        packages=tuple(entry.get("packages", ())),
-        published=entry.get("published", ""),
-    )
-
-
-def _row(recipe: RowRecipe, plain: Mapping[str, Any]) -> ResultRow:
-    names, seeds = plain["metrics"], plain["seeds"]
-    return ResultRow(
-        recipe,
-        {int(seed): digest_from_plain(one, names) for seed, one in seeds.items()},
-        plain["surroundings"],
-        str(plain["commit"]),
-        float(plain["cpu_seconds"]),
-    )
 
 
 PACKAGES: Final = ("torch", "tensordict", "torchrl", "numpy", "gymnasium")
