@@ -229,17 +229,9 @@ def export(checkpoint: SavedSpec, out: NewFile, /, *, to: Literal["torchrl"] = "
 
 def _entry(checkpoint: Checkpoint) -> dict[str, Any]:
     manifest = checkpoint.manifest
-    return {
-        "state": "committed",
-        "path": checkpoint.path,
-        "run_id": manifest.run_id,
-        "frames": manifest.frames,
-        "optim_steps": manifest.optim_steps,
-        "time": manifest.time,
-        "backend": manifest.backend,
-        "bytes": manifest.nbytes,
-        "metrics": manifest.metrics,
-    }
+    names = ("run_id", "frames", "optim_steps", "time", "backend", "metrics")
+    facts = {name: getattr(manifest, name) for name in names}
+    return {"state": "committed", "path": checkpoint.path, "bytes": manifest.nbytes, **facts}
 
 
 def _parts(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:

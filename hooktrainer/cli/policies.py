@@ -179,15 +179,8 @@ def _entries(policies: list[SavedPolicy]) -> list[dict[str, Any]]:
     return [
         {
             "state": "saved",
-            "path": saved.path,
-            "frames": saved.frames,
-            "optim_steps": saved.optim_steps,
-            "seconds": saved.seconds,
-            "time": saved.time,
-            "env": saved.environment.name,
-            "env_kwargs": saved.env_kwargs,
-            "bytes": saved.nbytes,
-            "evaluation": None if saved.evaluation is None else saved.evaluation.encode(),
+            **vars(saved),
+            "evaluation": saved.evaluation and saved.evaluation.encode(),
             "latest": saved is policies[-1],
             "best": saved is best,
         }

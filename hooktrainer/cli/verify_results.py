@@ -17,7 +17,7 @@ from ..base.words import ranges
 from ..errors import ConfigError
 from . import output
 from .arguments import Directory, Flag, Seed, shown_as
-from .killing import Script, ScriptFailedError, workplace
+from .verify_resume import Script, ScriptFailedError, workplace
 
 if TYPE_CHECKING:
     from ..show.results.result_rows import ResultRow, RunDigest

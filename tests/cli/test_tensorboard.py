@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hooktrainer import RunDir, get_logger
-from hooktrainer.cli.tensorboard import logs_of
+from hooktrainer.cli.logs import logs_of
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from cli_runs import frames
 
-from hooktrainer.cli import killing
-from hooktrainer.cli.killing import Uninterrupted, run_killed
+from hooktrainer.cli import verify_resume as killing
+from hooktrainer.cli.verify_resume import Uninterrupted, run_killed
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 

@@ -67,7 +67,7 @@ def test_an_unreachable_server_is_reported_and_synced_later(tmp_path, monkeypatc
     assert f"not everything has been sent to {uri}" in caplog.text
     assert f"hooktrainer sync {tmp_path / 'run'}" in caplog.text
 
-    monkeypatch.setattr("hooktrainer.cli.sync._PAUSES", (0.01, 0.01, 0.01, 0.01))
+    monkeypatch.setattr("hooktrainer.cli.logs._PAUSES", (0.01, 0.01, 0.01, 0.01))
     assert sync(tmp_path / "run", uri, monkeypatch) == 1
     first, *again, last = capsys.readouterr().err.strip().splitlines()
     assert first.endswith(f"run: sending to {uri}, which has 10 s for each answer")
