@@ -9,7 +9,8 @@ Without trust, nothing that a file names is imported, run or read. So an environ
 - its wrappers are in `WRAPPERS` (Gymnasium's) or `OTHERS`, which only compute;
 - its keyword arguments are plain: numbers, booleans, ``None``, words, and lists and dicts of these.
   A word has letters, digits, ``_``, ``+`` and ``-``: no path, file, address or ``module:name``. A
-  number, which may be a size, is at most 10,000, and ``max_episode_steps`` a million.
+  number, which may be a size, is at most 1,000, their product ten million, and the length of an
+  episode a million.
 
 Everything else is reported, and made if the user trusts it.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import re
 import reprlib
 import sys
@@ -58,8 +60,9 @@ _VERSIONED = re.compile(r"[a-z0-9_]+_v\d+")
 _WORD = re.compile(r"[A-Za-z0-9_+-]{0,100}")
 _PLACE = re.compile(r"file|path|dir|folder|url|module|entry|import|command", re.IGNORECASE)
 _MOST_DEPTH = 8
-_LARGEST = 10_000
-_MOST_STEPS = 1_000_000
+_LARGEST = 1_000
+_MOST_TOGETHER = 10_000_000
+_LENGTHS = {"max_episode_steps": 1_000_000, "max_steps": 1_000_000, "max_cycles": 1_000_000}
 
 
 def code_of(
@@ -94,10 +97,14 @@ def code_of_agents(id: str, kwargs: Mapping[str, Any]) -> str | None:
 
 
 def _code_of_arguments(owned: Iterable[tuple[str, Mapping[str, Any]]]) -> str | None:
-    """Describe the first argument that is not plain."""
+    """Describe the first argument that is not plain, or makes the sizes too large together."""
+    together = 1.0
     for owner, arguments in owned:
         for argument, value in arguments.items():
-            if not _is_plain(argument, value, _MOST_DEPTH):
+            is_plain = _is_plain(argument, value, _MOST_DEPTH)
+            if is_plain and argument not in _LENGTHS:
+                together *= _size(value)
+            if not is_plain or together > _MOST_TOGETHER:
                 told = f"of {printable(owner)} " if owner else ""
                 return f"the argument {told}{printable(argument)}={printable(reprlib.repr(value))}"
     return None
@@ -113,10 +120,19 @@ def _is_plain(name: str, value: Any, depth: int) -> bool:
     elif isinstance(value, Mapping):
         value = list(value.items())
     elif isinstance(value, (int, float)):
-        return abs(value) <= (_MOST_STEPS if name == "max_episode_steps" else _LARGEST)
+        return abs(value) <= _LENGTHS.get(name, _LARGEST)
     else:
         return value is None
     return depth > 0 and all(_is_plain(key, item, depth - 1) for key, item in value)
+
+
+def _size(value: Any) -> float:
+    """Return the product of the numbers in an argument that exceed 1."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return math.prod(map(_size, value))
+    return max(1.0, abs(value)) if isinstance(value, (int, float)) else 1.0
 
 
 # -- Code that a saved policy names: imported or run only if the user trusts it.

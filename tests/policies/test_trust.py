@@ -142,8 +142,9 @@ def test_every_command_that_plays_takes_trust(option, save, capsys, tmp_path):
         ({"nested": {"file": "word"}}, False),
         ({"nested": {"a": [{"b": "os:system"}]}}, False),
         ({"a b": 1}, False),
-        ({"max_episode_steps": 50_000, "size": 10_000}, True),
-        ({"size": 10_001}, False),
+        ({"max_episode_steps": 50_000, "max_steps": 50_000, "size": 1_000}, True),
+        ({"size": 1_001}, False),
+        ({"shape": [1_000, 1_000, 11]}, False),  # together
         ({"max_episode_steps": 10**12}, False),
         ({"sizes": [1, -1e9]}, False),
         ({"share": float("nan")}, False),
