@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -199,9 +201,12 @@ class Assembly:
         """End the run after the current batch.
 
         Args:
-            reason: Why; the first reason given is kept.
+            reason: Why; by default where this was called. The first reason given is kept.
             status: Status of the run in ``run.json``.
         """
+        if reason is None:
+            by = traceback.extract_stack(limit=2)[0]
+            reason = f"requested in {by.name}, {Path(by.filename).name}:{by.lineno}"
         self.control.request_stop(reason, status)
 
     def request_save(self) -> None:

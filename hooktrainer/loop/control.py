@@ -49,10 +49,10 @@ class Control:
         """The stop reason and the resulting status."""
         return self.stop_reason, self._stop_status
 
-    def request_stop(self, reason: str | None = None, status: Stop = "stopped") -> None:
+    def request_stop(self, reason: str, status: Stop = "stopped") -> None:
         """Request a stop; the first request is kept."""
         if self.stop_reason is None:
-            self.stop_reason, self._stop_status = reason or "requested", status
+            self.stop_reason, self._stop_status = reason, status
 
     def withdraw_stop(self, reason: str | None) -> None:
         """Restore an earlier ``stop_reason`` after a state that requested a stop failed to load."""

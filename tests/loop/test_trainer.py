@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import warnings
 
 import pytest
@@ -141,6 +142,17 @@ def test_a_stop_ends_the_run_after_the_batch(logger):
     assert trainer.control.stop_reason == "solved"
     assert logger.steps[-1] == 20
     assert trainer.collector.closed == 1
+
+
+def test_a_stop_without_a_reason_says_where_it_was_requested():
+    trainer = tiny_trainer()
+
+    def enough():
+        trainer.request_stop()
+
+    trainer.register_op("post_steps", enough)
+    trainer.train()
+    assert re.fullmatch(r"requested in enough, test_trainer\.py:\d+", trainer.control.stop_reason)
 
 
 @pytest.mark.parametrize("point", ["process_optim_batch", "post_loss", "optimizer"])

@@ -310,7 +310,7 @@ class RankControl(Control):
     def _take(self, stop: tuple[str | None, Stop]) -> None:
         self.stop_reason, self._stop_status = stop
 
-    def request_stop(self, reason: str | None = None, status: Stop = "stopped") -> None:
+    def request_stop(self, reason: str, status: Stop = "stopped") -> None:
         """Ask all ranks to stop. The first request is kept."""
         self._own.request_stop(reason, status)
 
