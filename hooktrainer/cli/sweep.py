@@ -209,6 +209,7 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
         made.run(tell)
     best, found, verdict = _decided(made, fresh)
     section = None if found is None else found.section
+    code = int(best is None and not made.elsewhere)
     if best is not None:
         write_best(made, best)
     write_atomically(page, sweep_page(made, verdict, found), durable=False)
@@ -229,7 +230,7 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
                 "verdict": verdict,
             }
         )
-        return 0
+        return code
     heads, rows = trial_rows(made)
     output.print_table(heads, rows, optional=heads[heads.index("frames") :])
     if mattered:
@@ -244,7 +245,7 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
         output.line(f"trial {best.number}: {training_command(made, best)}")
         output.line(f"the same: hooktrainer train --config {made.place / 'best.yaml'}")
     output.note(f"wrote {page}")
-    return 0
+    return code
 
 
 def _decided(made: Sweep, fresh: int) -> tuple[FrozenTrial | None, Confirmation | None, str]:

@@ -102,6 +102,8 @@ class Registry:
 
     def add_module(self, name: str, module: Any) -> None:
         """Name a stateful object; see `Trainer.register_module`."""
+        if isinstance(module, str):  # also understood in the other order
+            name, module = module, name
         if not isinstance(name, str) or not name:
             raise ConfigError(f"register_module: the name {name!r} is not a non-empty string.")
         if name in self.modules:

@@ -73,7 +73,9 @@ def time_table(
     table.add_column(unit, justify="right")
     table.add_column("share", justify="right")
     table.add_column("")
-    whole = times.get("step", 0.0)
+    rows = serial_rows(times, hooks)
+    serial = sum(row.seconds for row in rows if not row.depth)
+    whole = max(times.get("step", 0.0), serial)  # a batch that failed is in no step
 
     def add(row: TimeRow, style: str | None = None, has_bar: bool = True) -> None:
         part = row.seconds / whole if whole else 0.0
@@ -87,10 +89,9 @@ def time_table(
             style=style,
         )
 
-    rows = serial_rows(times, hooks)
     for row in rows:
         add(row, "dim" if row.depth else None)
-    rest = whole - sum(row.seconds for row in rows if not row.depth)
+    rest = whole - serial
     if rest > 0.001 * whole:
         add(TimeRow("in between", rest, 0))
     table.add_section()

@@ -59,3 +59,10 @@ def test_the_table_gives_shares_and_what_is_missing():
     assert ["in", "between", "0.50", "6.2%", "██"] in lines  # 1.5 of 24, rounded to even
     assert ["all", "of", "it", "8.00", "100.0%"] in lines
     assert ["beside", "the", "loop"] in lines
+
+
+def test_a_part_never_exceeds_its_whole():
+    """A batch that failed has phases, and no step."""
+    rows = draw({"step": 1.0, "collect": 8.0})
+    assert ["collect", "8.00", "100.0%"] in [row[:3] for row in rows]
+    assert ["all", "of", "it", "8.00", "100.0%"] in rows

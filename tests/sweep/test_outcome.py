@@ -13,6 +13,7 @@ from small_sweep import make, small
 from hooktrainer.algorithms import PPO
 from hooktrainer.algorithms.algorithm import parse
 from hooktrainer.base.checks import is_for_tuning
+from hooktrainer.cli.sweep import _run as print_outcome
 from hooktrainer.sweep import confirm as confirming
 from hooktrainer.sweep.confirm import KEEP, confirm, play_finals, train_from, words_of
 from hooktrainer.sweep.page import importances, sweep_page, training_command, trial_rows, write_best
@@ -75,6 +76,14 @@ def test_the_page_has_trials_curves_and_what_mattered_and_needs_nothing_else(swe
     assert sum(importances(swept).values()) == pytest.approx(1.0)
     assert "What mattered" in page
     assert not re.search(r"(src|href)=|https?://|<script", page)
+
+
+def test_a_sweep_in_which_every_trial_failed_has_exit_code_1(tmp_path, capsys):
+    sweep = make(tmp_path, trials=1)
+    sweep._ledger.finish(sweep._ledger.take(), None)
+    assert print_outcome(sweep, 0, as_json=False) == 1
+    assert "no trial has come to its end" in capsys.readouterr().out
+    sweep.close()
 
 
 def test_it_is_confirmed_from_fresh_seeds_and_only_if_it_is_better(tmp_path, monkeypatch):
