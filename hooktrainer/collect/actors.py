@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from tensordict import NestedKey, unravel_key
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ..base.space_parts import MASK
 from ..errors import ConfigError
@@ -202,17 +203,18 @@ class FunctionActor(Stateless):
         """Call the function for all, of which only ``envs`` have landed in step ``t``."""
         landed = slice(None) if t == 0 and envs.start == 0 else envs
         if self._latest is None:
-            self._latest = _map(torch.clone, self._arguments[t])
-        _update(self._latest, self._arguments[t], landed)
+            self._latest = tree_map(torch.clone, self._arguments[t])
+        for latest, row in zip(*map(tree_leaves, (self._latest, self._arguments[t])), strict=True):
+            latest[landed] = row[landed]
         return self._call(self._latest)
 
     def _call_stage(self, t: int, envs: slice) -> Mapping[NestedKey, Any]:
-        return self._call(_map(lambda x: x[envs], self._arguments[t]))
+        return self._call(tree_map(lambda x: x[envs], self._arguments[t]))
 
     def _call(self, arguments: Arguments) -> Mapping[NestedKey, Any]:
         if self._device is not None:
             device = self._device
-            arguments = _map(lambda x: x.to(device, non_blocking=True), arguments)
+            arguments = tree_map(lambda x: x.to(device, non_blocking=True), arguments)
         inputs, options = arguments
         result = self._function(*inputs, **options)
         outputs = result if isinstance(result, Mapping) else {"action": result}
@@ -257,23 +259,6 @@ def _joined(rows: Mapping[NestedKey, Sequence[torch.Tensor]]) -> list[tuple[Any,
             place[name] = value
         arguments.append((tree,))
     return arguments
-
-
-def _map(function: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return {key: _map(function, item) for key, item in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(_map(function, item) for item in tree)
-    return function(tree)
-
-
-def _update(tree: Any, other: Any, envs: slice) -> None:
-    """Copy the rows ``envs`` of every tensor of ``other`` to its place in ``tree``."""
-    if isinstance(tree, torch.Tensor):
-        tree[envs] = other[envs]
-        return
-    for key in tree if isinstance(tree, dict) else range(len(tree)):
-        _update(tree[key], other[key], envs)
 
 
 def _has_parameter(function: Callable[..., Any], name: str) -> bool:
@@ -432,15 +417,8 @@ def _copy(value: Any) -> Any:
 
 
 def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, dict):
-        return all(_same(value, b[key]) for key, value in a.items())
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(_same, a, b))
-    if isinstance(a, torch.Tensor):
-        return torch.equal(a, b)
-    if isinstance(a, np.ndarray):
-        return np.array_equal(a, b)
-    return bool(a == b)
+    pairs = zip(tree_leaves(a), tree_leaves(b), strict=True)
+    return all(np.array_equal(as_array(x), as_array(y)) for x, y in pairs)
 
 
 class Sampler(Protocol):

@@ -13,6 +13,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,6 +43,7 @@ class ObservationRows(Protocol):
         """Has the observations of a step cross to the policy's device, where that is needed."""
 
 
+@dataclass(slots=True)
 class Row:
     """What one step of the environments writes: views of one row of each buffer.
 
@@ -51,41 +53,15 @@ class Row:
         reward: float32, ``[num_envs]``.
         terminated: bool, ``[num_envs]``.
         truncated: bool, ``[num_envs]``.
-        episode_reward: float64, ``[num_envs]``; written by the collector.
-        step_count: int64, ``[num_envs]``; written by the collector.
         info: For each of the info keys what the environments say, float32 ``[num_envs]``.
     """
 
-    __slots__ = (
-        "episode_reward",
-        "index",
-        "info",
-        "observation",
-        "reward",
-        "step_count",
-        "terminated",
-        "truncated",
-    )
-
-    def __init__(
-        self,
-        index: int,
-        observation: tuple[Array, ...],
-        reward: Array,
-        terminated: Array,
-        truncated: Array,
-        episode_reward: Array,
-        step_count: Array,
-        info: tuple[Array, ...] = (),
-    ) -> None:
-        self.index = index
-        self.observation = observation
-        self.reward = reward
-        self.terminated = terminated
-        self.truncated = truncated
-        self.episode_reward = episode_reward
-        self.step_count = step_count
-        self.info = info
+    index: int
+    observation: tuple[Array, ...]
+    reward: Array
+    terminated: Array
+    truncated: Array
+    info: tuple[Array, ...] = ()
 
     def part(self, envs: slice) -> Row:
         """The same row of some of the environments."""
@@ -95,8 +71,6 @@ class Row:
             self.reward[envs],
             self.terminated[envs],
             self.truncated[envs],
-            self.episode_reward[envs],
-            self.step_count[envs],
             tuple(array[envs] for array in self.info),
         )
 
@@ -140,29 +114,21 @@ class StepBuffers:
         self.observation = tuple(
             observed((horizon + 1, num_envs, *leaf.shape), leaf.dtype) for leaf in leaves
         )
-        shape = (horizon, num_envs)
-        self.reward = allocate(shape, np.dtype(np.float32))
-        self.terminated = allocate(shape, np.dtype(bool))
-        self.truncated = allocate(shape, np.dtype(bool))
-        self.episode_reward = allocate(shape, np.dtype(np.float64))
-        self.step_count = allocate(shape, np.dtype(np.int64))
-        self.info = tuple(allocate(shape, np.dtype(np.float32)) for _ in range(infos))
-        by_step = zip(
-            self.reward,
-            self.terminated,
-            self.truncated,
-            self.episode_reward,
-            self.step_count,
-            strict=True,
-        )
+        kinds = (np.float32, bool, bool, np.float64, np.int64, *[np.float32] * infos)
+        arrays = [allocate((horizon, num_envs), np.dtype(kind)) for kind in kinds]
+        self.reward, self.terminated, self.truncated = arrays[:3]
+        self.episode_reward, self.step_count = arrays[3:5]
+        self.info = info = tuple(arrays[5:])
         self.rows = [
             Row(
                 t,
                 tuple(array[t + 1] for array in self.observation),
-                *views,
-                info=tuple(array[t] for array in self.info),
+                self.reward[t],
+                self.terminated[t],
+                self.truncated[t],
+                tuple(array[t] for array in info),
             )
-            for t, views in enumerate(by_step)
+            for t in range(horizon)
         ]
         self.inputs = [torch.from_numpy(array).unbind(0) for array in self.observation]
 

@@ -12,11 +12,10 @@ from tensordict import TensorDict
 from tensordict.nn import InteractionType, set_interaction_type
 
 from ..base.checks import check_count
-from ..base.words import listed, ranges
+from ..base.words import ranges
 from ..errors import ConfigError, StateMismatchError, as_failure
 from ..loop.timing import Timing
 from .collector import TIMEOUT, Collector, Resumes
-from .restore import NOT_ASKED, Restore
 from .rollout import AnyRollout
 
 
@@ -77,7 +76,7 @@ class EpisodesCollector(Collector):
     @property
     @abstractmethod
     def _envs(self) -> Any:
-        """The environments: an `EnvGroup`, a `TensorWorld` or an `agents.World`."""
+        """The environments: an `EnvGroup`, a `TensorWorld` or an `AgentsWorld`."""
 
     @abstractmethod
     def _make(self, num_envs: int | None, workers: Workers) -> None:
@@ -99,6 +98,15 @@ class EpisodesCollector(Collector):
         except BaseException:
             self._envs.close()
             raise
+
+    def _warn_of_lost(self) -> None:
+        """Say which running episodes a resumed run would not bring back, and why."""
+        if self._envs.lost and self._restore_episodes:
+            warnings.warn(
+                f"A resumed run cannot restore the running episodes: {self._envs.lost}. It begins "
+                "new ones; all else is exact.",
+                stacklevel=3,
+            )
 
     def _ready(self) -> AnyRollout:
         """The rollout, made where there is none yet."""
@@ -304,16 +312,6 @@ class EpisodesCollector(Collector):
         )
 
 
-def warn_of_lost(reason: str | None) -> None:
-    """Warn that a resumed run cannot restore the running episodes."""
-    if reason:
-        warnings.warn(
-            f"A resumed run cannot restore the running episodes: {reason}. It begins new ones; all "
-            "else is exact.",
-            stacklevel=3,
-        )
-
-
 def shares_of(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The states of the collectors of which one was put together; itself if it was not."""
     if "workers" in state:
@@ -419,17 +417,3 @@ def device_of(policy: Any) -> torch.device:
         for parameter in policy.parameters():
             return parameter.device
     return torch.device("cpu")
-
-
-def warn_of_loss(restores: Sequence[Restore], names: Sequence[str]) -> None:
-    """Say which environments a resumed run would not bring back, and why."""
-    lost = [
-        i for i, restore in enumerate(restores) if restore.method == "none" and restore != NOT_ASKED
-    ]
-    if lost:
-        reasons = sorted({f"{names[i]}: {restores[i].reason}" for i in lost})
-        warnings.warn(
-            f"A resumed run cannot restore the running episodes of the environments {ranges(lost)} "
-            f"({listed(reasons, most=3)}). They begin new ones; all else is exact.",
-            stacklevel=3,
-        )

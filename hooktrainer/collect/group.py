@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from ..base.words import listed, ranges
 from ..errors import ConfigError, StateMismatchError
 from .action_format import AnyActionFormat
 from .buffers import Row, StepBuffers
@@ -91,9 +92,11 @@ class EnvGroup(ABC):
         self.episodes = [-1] * self.num_envs
 
     @property
-    def lost(self) -> bool:
-        """Whether the running episodes of some environments cannot be restored."""
-        return any(restore.method == "none" for restore in self.restores)
+    def lost(self) -> str | None:
+        """Which running episodes cannot be restored, and why; ``None`` for none."""
+        lost = [i for i, restore in enumerate(self.restores) if restore.method == "none"]
+        reasons = sorted({f"{self.names[i]}: {self.restores[i].reason}" for i in lost})
+        return f"environments {ranges(lost)} ({listed(reasons, most=3)})" if lost else None
 
     def seed(self, seed: int) -> None:
         """Start over: the next episodes are the first ones of this seed."""

@@ -77,13 +77,10 @@ def write_vector_info(
     info: Mapping[str, Any],
     name: str,
     *,
-    which: Array | None = None,
     final: Mapping[str, Any] | None = None,
 ) -> None:
     """Write what a vector environment says, in Gymnasium's form of one array for each key."""
     ended = row.terminated | row.truncated
-    if which is not None:
-        ended &= which
     for key, column in zip(keys, row.info, strict=True):
         values, given = _column(key, info, len(column), name)
         if final is not None:
@@ -91,7 +88,7 @@ def write_vector_info(
             values[ended] = last[ended]
         if not given[ended].all():
             raise ConfigError(missing(key, info if final is None else final, name))
-        column[...] = values if which is None else np.where(which, values, column)
+        column[...] = values
 
 
 def of_one(info: Mapping[str, Any], i: int = 0) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def _from_spec(
     alone = of == 1 and mode is None and spec.entry_point is not None
     if mode != "sync" and spec.vector_entry_point is not None and not alone:
         make = _own_vectorization(spec, kwargs)
-        if options.probe and (axes := slot_axes(make)):
+        if options.probe and options.frame_skip == 1 and (axes := slot_axes(make)):
             return SlotGroup(make(num_envs), make(1), axes, options)
         if mode is not None or spec.entry_point is None:
             return ReadyGroup(make(num_envs), options)
@@ -127,7 +127,7 @@ def _from_vector_env(env: VectorEnv, options: GroupOptions) -> EnvGroup:
     mode = spec.kwargs.get("vectorization_mode") if spec is not None else None
     if spec is not None and mode == "vector_entry_point" and env.unwrapped is env:
         make = _own_vectorization(spec, {})
-        if options.probe and (axes := slot_axes(make)):
+        if options.probe and options.frame_skip == 1 and (axes := slot_axes(make)):
             return SlotGroup(env, make(1), axes, options)
     return ReadyGroup(env, options)
 

@@ -184,10 +184,8 @@ class Rollout(AnyRollout):
         self._counts = np.zeros(num_envs, np.int64)
         self._finals: list[tuple[int, int, list[Array]]] = []
         # Of the environments whose running episodes would have to be played again.
-        self._played = {
-            i: ActionLog(action_format.shape)
-            for i, restore in enumerate(group.restores)
-            if restore.method == "replay"
+        self._played: dict[int, list[Array]] = {
+            i: [] for i, restore in enumerate(group.restores) if restore.method == "replay"
         }
 
     def _begin(self) -> None:
@@ -236,12 +234,9 @@ class Rollout(AnyRollout):
             array[...] = observation.numpy()
         self._rewards = saved["episode_rewards"].numpy().copy()
         self._counts = saved["step_counts"].numpy().copy()
-        for i, log in self._played.items():
-            log.clear()
-            log.extend(saved["actions"][str(i)].numpy())
+        self._played = {i: [saved["actions"][str(i)].numpy()] for i in self._played}
         actions = [
-            self._played[i].actions if i in self._played else None
-            for i in range(self._group.num_envs)
+            self._played[i][0] if i in self._played else None for i in range(self._group.num_envs)
         ]
         episodes = list(self._group.episodes)
         lost = self._group.restore(episodes, saved["snapshots"], actions, row)
@@ -259,7 +254,9 @@ class Rollout(AnyRollout):
                 torch.from_numpy(array[-1].copy()) for array in self._buffers.observation
             ],
             "snapshots": self._group.snapshots(),
-            "actions": {str(i): torch.from_numpy(p.actions) for i, p in self._played.items()},
+            "actions": {
+                str(i): torch.from_numpy(np.concatenate(parts)) for i, parts in self._played.items()
+            },
         }
 
     def _advance(self, t: int, actions: Array, actor: Any) -> object:
@@ -324,10 +321,10 @@ class Rollout(AnyRollout):
 
     def _log_actions(self, actions: Array) -> None:
         last = {i: t for i, t, _ in self._finals}
-        for i, log in self._played.items():
+        for i, parts in self._played.items():
             if i in last:
-                log.clear()
-            log.extend(actions[i, last.get(i, -1) + 1 :])
+                parts.clear()
+            parts.append(actions[i, last.get(i, -1) + 1 :].copy())
 
     def _forget(self, envs: Sequence[int]) -> None:
         index = list(envs)
@@ -435,31 +432,3 @@ class GappedRollout(Rollout):
             array[-1] = array[steps]  # where the next rollout goes on
         places = np.argwhere(self._began[:steps]).tolist()
         super()._add_up(steps, [(i, t) for t, i in places])
-
-
-class ActionLog:
-    """A growing array of actions."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self._buffer: Array = np.zeros((64, *shape))
-        self._length = 0
-
-    @property
-    def actions(self) -> Array:
-        """A copy of the actions so far, ``[steps, *shape]``."""
-        return self._buffer[: self._length].copy()
-
-    def extend(self, actions: Array) -> None:
-        """Add ``actions``, ``[steps, *shape]``; the first ones of an episode set the type."""
-        if not self._length:
-            self._buffer = self._buffer.astype(actions.dtype, copy=False)
-        end = self._length + len(actions)
-        if end > len(self._buffer):
-            more = np.zeros((end, *self._buffer.shape[1:]), self._buffer.dtype)
-            self._buffer = np.concatenate([self._buffer, more])
-        self._buffer[self._length : end] = actions
-        self._length = end
-
-    def clear(self) -> None:
-        """Forget all actions: another episode begins."""
-        self._length = 0

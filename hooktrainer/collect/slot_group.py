@@ -48,7 +48,6 @@ class SlotGroup(EnvGroup):
         self._env = env
         self._one = one
         self._axes = axes
-        self._frame_skip = options.frame_skip
 
     def first_info(self) -> dict[str, Any]:
         """The ``info`` of the first sub-environment's first reset."""
@@ -67,18 +66,19 @@ class SlotGroup(EnvGroup):
     def step(self, actions: Array, row: Row) -> list[Finished]:
         """Step all sub-environments and begin the next episode of those that finished."""
         taken = self._format.to_env(actions)
-        if self._frame_skip > 1:
-            finished = self._repeat(taken, row)
-        else:
-            observation, reward, terminated, truncated, info = self._env.step(taken)
-            self._layout.write(row.observation, ..., observation, info)
-            row.reward[...] = reward
-            row.terminated[...] = terminated
-            row.truncated[...] = truncated
-            if self.info_keys:
-                write_vector_info(self.info_keys, row, info, self.names[0])
-            finished = self._finals(terminated | truncated, observation, info)
-        for i, _ in finished:
+        observation, reward, terminated, truncated, info = self._env.step(taken)
+        self._layout.write(row.observation, ..., observation, info)
+        row.reward[...] = reward
+        row.terminated[...] = terminated
+        row.truncated[...] = truncated
+        if self.info_keys:
+            write_vector_info(self.info_keys, row, info, self.names[0])
+        done = terminated | truncated
+        if not np.count_nonzero(done):  # quicker than done.any()
+            return []
+        ended = np.flatnonzero(done).tolist()
+        finished = [(i, self._layout.copies(observation, info, i)) for i in ended]
+        for i in ended:
             self._begin(i, self.episodes[i] + 1, row)
         return finished
 
@@ -129,34 +129,6 @@ class SlotGroup(EnvGroup):
         values = self._layout.values(observation, info)
         for leaf, value in zip(row.observation, values, strict=True):
             leaf[i] = value[0]
-
-    def _finals(self, done: Array, observation: Any, info: dict[str, Any]) -> list[Finished]:
-        if not np.count_nonzero(done):  # quicker than done.any()
-            return []
-        return [
-            (i, self._layout.copies(observation, info, i)) for i in np.flatnonzero(done).tolist()
-        ]
-
-    def _repeat(self, actions: Array, row: Row) -> list[Finished]:
-        """Take each action several times; what a finished sub-environment does then is ignored."""
-        finished: list[Finished] = []
-        live = np.ones(self.num_envs, bool)
-        row.reward[...] = 0.0
-        row.terminated[...] = row.truncated[...] = False
-        for _ in range(self._frame_skip):
-            observation, reward, terminated, truncated, info = self._env.step(actions)
-            row.reward[live] += reward[live]
-            row.terminated[live] = terminated[live]
-            row.truncated[live] = truncated[live]
-            if self.info_keys:
-                write_vector_info(self.info_keys, row, info, self.names[0], which=live)
-            done = (terminated | truncated) & live
-            finished += self._finals(done, observation, info)
-            live &= ~done
-            if not live.any():
-                break
-        self._layout.write(row.observation, ..., observation, info)
-        return finished
 
 
 def _slot(env: VectorEnv, axes: Axes, i: int) -> Iterator[tuple[str, Array, Any]]:

@@ -20,7 +20,6 @@ from .episodes_collector import (
     check_counts,
     check_policy,
     check_workers,
-    warn_of_loss,
 )
 from .group import EnvGroup, EpisodeSeeds, GroupOptions
 from .info import check_info_keys
@@ -184,7 +183,7 @@ class VectorCollector(EpisodesCollector):
         except BaseException:
             self._group.close()
             raise
-        warn_of_loss(self._group.restores, self._group.names)
+        self._warn_of_lost()
 
     @property
     def _envs(self) -> EnvGroup:

@@ -9,8 +9,6 @@ import pytest
 from toy_envs import Counter
 
 from hooktrainer import ConfigError, VectorCollector
-from hooktrainer.collect.episodes_collector import warn_of_loss
-from hooktrainer.collect.restore import Restore
 
 
 def build(env: Any, **kwargs: Any) -> VectorCollector:
@@ -103,11 +101,3 @@ def test_the_repr_says_what_is_stepped() -> None:
     text = repr(build("CartPole-v1", num_envs=2, seed=4))
     assert "CartPole-v1, num_envs=2" in text
     assert "seed=4" in text
-
-
-def test_a_warning_about_many_environments_is_short() -> None:
-    restores = [Restore("none", "it seeds its sub-environments itself")] * 1024
-    with pytest.warns(UserWarning, match=r"of the environments 0-1023 \(") as caught:
-        warn_of_loss(restores, [f"Pool{i % 100}" for i in range(1024)])
-    assert "and 97 more). They begin new ones" in str(caught[0].message)
-    assert len(str(caught[0].message)) < 400

@@ -21,8 +21,6 @@ from ..worlds.world_collector import WorldCollector
 from .world import AgentGroup, AgentsWorld, Entries, Grouping
 from .worlds import make_world
 
-_TRIED = 500  # steps in which an episode has to report its infos
-
 
 class AgentsCollector(WorldCollector):
     """Collects batches ``[num_envs, time]`` from multi-agent environments.
@@ -124,8 +122,6 @@ class AgentsCollector(WorldCollector):
             exploration_type=exploration_type,
             device=device,
         )
-        if keys:
-            self._try_infos()
         if workers:
             self.use_workers(workers)
 
@@ -162,21 +158,6 @@ class AgentsCollector(WorldCollector):
             raise ConfigError(
                 f"num_envs={num_envs} with workers={workers}: each process needs an environment."
             )
-
-    def _try_infos(self) -> None:
-        """Play one episode, at most 500 steps, to refuse a missing info key at the start."""
-        world = make_world(self._env, 1, **self._made)
-        actions = AgentsActions(world.groups)
-        generator = torch.Generator().manual_seed(random_action_seed(self.seed))
-        try:
-            entries = world.begin()
-            for _ in range(_TRIED):
-                step = world.advance(actions.find(actions.draw(entries, generator)))
-                if bool((step.terminated | step.truncated).any()):
-                    break
-                entries = step.observation
-        finally:
-            world.close()
 
     @property
     def groups(self) -> tuple[AgentGroup, ...]:

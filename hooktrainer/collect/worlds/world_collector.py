@@ -24,7 +24,6 @@ from ..episodes_collector import (
     Workers,
     check_counts,
     check_policy,
-    warn_of_lost,
 )
 from ..info import check_info_keys
 from ..rollout import AnyRollout
@@ -130,7 +129,7 @@ class WorldCollector(EpisodesCollector):
                 f"frame_skip={frame_skip}: {self.world.name} counts {self.frame_skip} frames a "
                 "step, and actions are not repeated: leave it out."
             )
-        warn_of_lost(self.world.lost)
+        self._warn_of_lost()
 
     @property
     def _envs(self) -> TensorWorld:
@@ -235,6 +234,7 @@ class WorldRollout(AnyRollout):
         self._parts: Callable[..., Parts] = BatchParts(self._actor, buffers)
         self._compiled = self._compile(policy) if compiles else None
         self._rows: list[Rows] = []  # buffers of the compiled steps
+        self._graphs: dict[int, Graph[Carry]] = {}  # by how many steps they make
         self._hides_final = False
         self._logged: dict[str, list[torch.Tensor]] = {}
         self.log: dict[str, torch.Tensor] = {}
@@ -274,7 +274,7 @@ class WorldRollout(AnyRollout):
         self._hides_final |= outcome.final is None
         return False
 
-    def _compile(self, policy: Any) -> CompiledSteps:
+    def _compile(self, policy: Any) -> WorldSteps:
         """The compiled steps of environment and policy."""
         world, sample = self._world, getattr(policy, "sample", None)
         if not isinstance(world, FunctionalWorld):
@@ -290,10 +290,9 @@ class WorldRollout(AnyRollout):
             )
         self._parts = GraphOr(self._parts, "the batch of a rollout", tqdm.write)
         keys = [unravel_key(key) for key in policy.in_keys]
-        steps = WorldSteps(world, sample, keys, self._actions, self._buffers)
-        return CompiledSteps(steps, tqdm.write)
+        return WorldSteps(world, sample, keys, self._actions, self._buffers)
 
-    def _step_at_once(self, compiled: CompiledSteps, actor: Any, timing: Timing) -> None:
+    def _step_at_once(self, steps: WorldSteps, actor: Any, timing: Timing) -> None:
         """Make all steps by compiled graphs."""
         world = self._world
         assert isinstance(world, FunctionalWorld)
@@ -306,8 +305,14 @@ class WorldRollout(AnyRollout):
         start = perf_counter()
         try:
             for number, rows in enumerate(self._rows):
+                length = len(rows.reward)
+                what = f"{length} steps of the world" if length > 1 else "a step of the world"
+                if length not in self._graphs:
+                    self._graphs[length] = Graph(steps.__call__, what, tqdm.write)
+                graph = self._graphs[length]
                 assert world.carry is not None
-                world.carry = compiled(world.carry, rows, again=number > 0)
+                # From the second call on only values have changed.
+                world.carry = (graph.again if number else graph)(world.carry, rows)
         except CannotCompileError as error:
             self._compiled = None
             _log.warning(
@@ -390,21 +395,3 @@ class WorldSteps:
         for place, values in zip(places, zip(*steps, strict=True), strict=True):
             place.copy_(torch.stack(values))
         return carry
-
-
-class CompiledSteps:
-    """`WorldSteps` as compiled graphs, one for each number of steps."""
-
-    def __init__(self, steps: WorldSteps, say: Callable[[str], None]) -> None:
-        self._steps, self._say = steps, say
-        self._graphs: dict[int, Graph[Carry]] = {}
-
-    def __call__(self, carry: Carry, rows: Rows, again: bool = False) -> Carry:
-        """Make some steps; with ``again`` only values have changed since the last call."""
-        steps = len(rows.reward)
-        graph = self._graphs.get(steps)
-        if graph is None:
-            what = f"{steps} steps of the world" if steps > 1 else "a step of the world"
-            graph = self._graphs[steps] = Graph(self._steps.__call__, what, self._say)
-        call = graph.again if again else graph
-        return call(carry, rows)

@@ -69,9 +69,9 @@ def test_they_do_not_change_what_is_collected(env):
         (Talking, "height", r"info_keys='height' is one string"),
     ],
 )
-def test_a_key_that_cannot_work_is_named_before_the_first_batch(env, keys, message):
+def test_a_key_that_cannot_work_is_named_in_the_first_batch(env, keys, message):
     with pytest.raises(ConfigError, match=message):
-        collector(env, info_keys=keys)
+        collector(env, info_keys=keys).collect()
 
 
 def test_an_info_that_is_not_a_number_names_its_agent():
@@ -82,7 +82,7 @@ def test_an_info_that_is_not_a_number_names_its_agent():
             return (*outcome, infos)
 
     with pytest.raises(ConfigError, match=r"info\['height'\] of .*Wordy.* \(cat_0\) is 'tall'"):
-        collector(Wordy, info_keys=("height",))
+        collector(Wordy, info_keys=("height",)).collect()
 
 
 def test_a_run_logs_their_means_at_the_ends_of_episodes(tmp_path):
