@@ -43,34 +43,6 @@ from .on_policy import log_rate
 from .task import RunTask
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeveralAgents(Algorithm):
-    """Fields of the algorithms for several agents; ``env`` is one of several agents.
-
-    ``"vmas/balance"``, a scenario class of VMAS, ``"pettingzoo/mpe/simple_spread_v3"``, or a
-    function that makes a parallel environment of PettingZoo.
-    """
-
-    groups: Annotated[Mapping[str, Any], JSON] = field(default_factory=dict)
-    """the agents by group; by default those with equal spaces are a group"""
-    share_parameters: bool = True
-    """whether the agents of a group have one network, or each a network of its own"""
-
-    @classmethod
-    def code_in(cls, values: Mapping[str, Any]) -> str | None:
-        """Say what an environment and its arguments would import, run or read."""
-        env, kwargs = values.get("env"), values.get("env_kwargs", {})
-        return super().code_in(values) if env is None else code_of_agents(str(env), kwargs)
-
-    def wrapped(self) -> None:
-        """No environment of several agents has usual wrappers."""
-
-    def _task(self, keep: bool) -> AgentsTask:
-        return AgentsTask(self, keep)
-
-
-# -- `AgentsTask`: what follows from the fields of an algorithm for several agents.
-
 Keys = list[NestedKey]
 
 
@@ -194,6 +166,31 @@ class AgentsTask(RunTask):
         if self._fields.share_parameters:
             return mlp(features, outputs, cells, activation)
         return AgentMLP(len(group.agents), features, outputs, cells, activation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeveralAgents(Algorithm):
+    """Fields of the algorithms for several agents; ``env`` is one of several agents.
+
+    ``"vmas/balance"``, a scenario class of VMAS, ``"pettingzoo/mpe/simple_spread_v3"``, or a
+    function that makes a parallel environment of PettingZoo.
+    """
+
+    groups: Annotated[Mapping[str, Any], JSON] = field(default_factory=dict)
+    """the agents by group; by default those with equal spaces are a group"""
+    share_parameters: bool = True
+    """whether the agents of a group have one network, or each a network of its own"""
+
+    task_type: ClassVar[type[RunTask]] = AgentsTask
+
+    @classmethod
+    def code_in(cls, values: Mapping[str, Any]) -> str | None:
+        """Say what an environment and its arguments would import, run or read."""
+        env, kwargs = values.get("env"), values.get("env_kwargs", {})
+        return super().code_in(values) if env is None else code_of_agents(str(env), kwargs)
+
+    def wrapped(self) -> None:
+        """No environment of several agents has usual wrappers."""
 
 
 # -- What MAPPO and IPPO share: they learn from what the present policies of all agents collect.

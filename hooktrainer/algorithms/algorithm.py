@@ -6,10 +6,10 @@ import argparse
 import functools
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from typing_extensions import dataclass_transform
 
@@ -22,7 +22,7 @@ from ..run.recipe import mistakes_in_one_line
 from ..trainer import Trainer
 from .config import AlgorithmConfig, Word
 from .seed_runs import SeedResult, train_seeds
-from .task import Task
+from .task import RunTask, Task
 
 Kind = TypeVar("Kind", bound=type)
 
@@ -46,6 +46,9 @@ class Algorithm(AlgorithmConfig):
     ``config.yaml``.
     """
 
+    task_type: ClassVar[Callable[..., RunTask]] = Task
+    """Makes the task of `build` from the run, and whether it is kept."""
+
     def trainer(self, *, keep: bool | None = None) -> Trainer:
         """The trainer of this run, ready to train, or taken up where it stopped.
 
@@ -58,20 +61,19 @@ class Algorithm(AlgorithmConfig):
                 f"{self.name()}: seeds={self.seeds} are several runs, each with a trainer of its "
                 "own: call train()."
             )
-        return self.built(keep)
+        return self.built(self._keeps(keep))
 
-    def built(self, keep: bool | None) -> Trainer:
-        """What `trainer` returns, for one of several seeds as well."""
-        task = self._task(keep=self.run_dir is not None if keep is None else keep)
+    def built(self, keep: bool) -> Trainer:
+        """Return the trainer, for one of several seeds as well."""
+        task = self.task_type(self, keep)
         try:
             return self.build(task)
         except BaseException:
             task.release()
             raise
 
-    def _task(self, keep: bool) -> Any:
-        """What follows from the fields."""
-        return Task(self, keep)
+    def _keeps(self, keep: bool | None) -> bool:
+        return self.run_dir is not None if keep is None else keep
 
     def train(self, *, keep: bool | None = None) -> Trainer:
         """Train, and return the trainer.
@@ -104,11 +106,10 @@ class Algorithm(AlgorithmConfig):
         if self.seeds is None:
             raise ConfigError(f"{self.name()}: seeds=None: pass seeds, or call train().")
         self._announce()
-        keeps = self.run_dir is not None if keep is None else keep
-        return train_seeds(self, keeps)
+        return train_seeds(self, self._keeps(keep))
 
     def _announce(self) -> None:
-        """Print what the run has that was not asked for."""
+        """Print the tuned settings and the wrappers that nobody asked for."""
         if settings := self.tuned_settings():
             said = ", ".join(f"{name}={value!r}" for name, value in settings.items())
             print(f"tuned for {self.env}: {said}; --no-tuned leaves it out")
@@ -172,22 +173,9 @@ def parse(
     prog: str | None = None,
     saved: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Return the run that a command line describes.
-
-    Args:
-        kind: The algorithm.
-        words: The command line, without the program's name.
-        prog: The program's name; by default the script's.
-        saved: Values of fields that the words do not say.
-    """
-    return parse_run(
-        kind,
-        words,
-        saved=saved,
-        default=partial(_defaults, kind),
-        prog=prog,
-        description=inspect.getdoc(kind),
-    )
+    """Return the run of an algorithm that a command line describes; see `parse_run`."""
+    description, default = inspect.getdoc(kind), partial(_defaults, kind)
+    return parse_run(kind, words, saved=saved, default=default, prog=prog, description=description)
 
 
 def _defaults(kind: type[AlgorithmConfig], saved: Mapping[str, Any], words: Sequence[str]) -> Any:
