@@ -42,7 +42,6 @@ from .config import JSON
 from .on_policy import log_rate
 from .task import RunTask
 
-
 Keys = list[NestedKey]
 
 
