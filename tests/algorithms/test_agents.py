@@ -50,14 +50,6 @@ def test_it_learns_to_match(kind, env, options):
     assert trainer.metrics.reported["eval/return"] > 4.5  # of 5
 
 
-@pytest.mark.parametrize("env", ["vmas/simple_spread", "pettingzoo/mpe/simple_spread_v3"])
-def test_environments_are_found_by_their_ids(env, tmp_path):
-    fields = {"num_envs": 4, "steps_per_batch": 10, "eval_episodes": 2}
-    run = MAPPO(env=env, total_frames=80, run_dir=tmp_path, **SMALL | fields)
-    assert run.train().collected_frames == 80
-    assert f"env: {env}" in (tmp_path / "config.yaml").read_text()
-
-
 def test_returns_are_logged_by_group_and_by_agent(logger):
     env = partial(Match, roles=True)
     options = SMALL | ON_POLICY | {"loggers": [logger]}

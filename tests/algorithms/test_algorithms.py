@@ -315,17 +315,6 @@ def test_a_data_set_of_another_environment_is_refused():
         algorithms.IQL(env=PENDULUM, dataset=make_dataset(observations=5)).trainer()
 
 
-def test_a_missing_package_is_named_with_its_extra(monkeypatch):
-    def make_env(*args: object, **kwargs: object) -> None:
-        raise gym.error.DependencyNotInstalled(
-            'MuJoCo is not installed, run `pip install "gymnasium[mujoco]"`'
-        )
-
-    monkeypatch.setattr(gym, "make", make_env)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'hooktrainer\[mujoco\]'"):
-        algorithms.SAC(env="HalfCheetah-v5", total_frames=100).trainer()
-
-
 def test_unbounded_policies_are_clipped_by_the_environment():
     taken = []
 
@@ -351,13 +340,6 @@ def test_loggers_of_ones_own_come_beside_those_of_the_run(tmp_path, make_logger)
     assert (tmp_path / "run/metrics.csv").stat().st_size
 
 
-def test_logger_takes_a_logger_as_a_trainer_does(logger):
-    trainer = make("a2c", logger=logger, anneal_lr=False)
-    trainer.train()
-    assert {"train/advantage_mean", "train/reward", "train/lr"} <= logger.rows[0][1].keys()
-    assert make("a2c", logger=None).logger == []
-
-
 def test_omegaconfs_lists_and_dicts_are_pythons():
     omegaconf = pytest.importorskip("omegaconf")
     given = {"env": PENDULUM, "total_frames": 9, "num_cells": [8, 4], "env_kwargs": {"g": [9.8]}}
@@ -365,16 +347,6 @@ def test_omegaconfs_lists_and_dicts_are_pythons():
     assert run == algorithms.SAC(**given)
     assert run.num_cells == (8, 4)
     assert type(run.env_kwargs["g"]) is list
-
-
-def test_the_same_seed_gives_the_same_run():
-    runs = []
-    for seed in (0, 0, 1):
-        runs.append(make("td3", seed=seed))
-        runs[-1].train()
-    weights = [next(t.loss_module.parameters()) for t in runs]
-    assert torch.equal(weights[0], weights[1])
-    assert not torch.equal(weights[0], weights[2])
 
 
 @pytest.mark.parametrize(

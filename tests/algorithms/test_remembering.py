@@ -19,7 +19,6 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from hooktrainer import ConfigError
 from hooktrainer.hooks import SequenceReplay
 from hooktrainer.loop.cadence import Progress
-from hooktrainer.networks import GRUMemory
 from hooktrainer.networks.memory import MEMORIES
 from hooktrainer.objectives import GAE
 from hooktrainer.policies import load_policy
@@ -117,12 +116,6 @@ def assert_acts_alike(loaded: Any, live: Any, masked: bool, continuous: bool = F
             ends = terminated or truncated
             data.update(data["next"].clone())
             data["is_init"].zero_()
-
-
-def test_a_memory_of_your_own_is_given_as_a_function():
-    trainer = make("ppo", lambda features: GRUMemory(features, 3))
-    assert trainer.loss_module.actor_network.trunk.memory.out_features == 3
-    trainer.train()
 
 
 @pytest.mark.parametrize(

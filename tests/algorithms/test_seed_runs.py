@@ -139,13 +139,6 @@ def test_one_that_fails_is_named_and_leaves_the_others_alone(tmp_path, capfd):
         assert (state["status"], state["frames"]) == ("finished", 64)
 
 
-def test_what_no_seed_can_be_trained_with_is_one_error(tmp_path):
-    RUNS["a2c"](seeds=2, run_dir=tmp_path).train()
-    with pytest.raises(ConfigError, match="already holds a run"):
-        RUNS["a2c"](seeds=2, run_dir=tmp_path).train()
-    assert state_of(tmp_path / "seed0")["status"] == "finished"
-
-
 def test_runs_that_report_wait_for_each_other():
     runs = [RUNS["a2c"](seed=seed) for seed in range(3)]
     met = []

@@ -101,29 +101,6 @@ def test_what_a_mask_in_the_info_forbids_is_never_done(name, action, size):
     trainer.train()
 
 
-def test_a_mask_in_a_dict_observation_is_used():
-    class Env(AnyEnv):
-        def __init__(self):
-            super().__init__(spaces.Dict(x=VECTOR), spaces.Discrete(4), mask_size=4)
-            self._mask_size = 4
-            self._inner = spaces.Dict(x=VECTOR)
-            self.observation_space = spaces.Dict(x=VECTOR, action_mask=spaces.MultiBinary(4))
-
-        def _with_mask(self, observation):
-            return {"x": observation["x"], "action_mask": self._mask.astype("int8")}
-
-        def reset(self, **kwargs):
-            observation, _ = super().reset(**kwargs)
-            return self._with_mask(observation), {}
-
-        def step(self, action):
-            observation, *rest, _ = super().step(action)
-            return (self._with_mask(observation), *rest, {})
-
-    for name in ("ppo", "dqn"):
-        run(name, Env).train()
-
-
 @pytest.mark.parametrize(
     "observation", slow_except(["nested", "tuple", "image", "multi discrete"], "tuple", "image")
 )
@@ -291,19 +268,6 @@ def test_who_takes_the_actions_is_said(name, action, message):
     with pytest.raises(ConfigError, match=rf"{name} is for .*: {message}") as error:
         run(name, partial(AnyEnv, VECTOR, action)).trainer()
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "layer", [nn.BatchNorm1d(8), nn.Dropout(0.1)], ids=lambda x: type(x).__name__
-)
-@pytest.mark.parametrize("name", ["ppo", "sac"])
-def test_layers_that_act_otherwise_than_they_learn_are_refused(name, layer, tmp_path):
-    network = nn.Sequential(nn.Linear(3, 8), layer)
-    env = partial(AnyEnv, VECTOR, BOX)
-    with pytest.raises(ConfigError, match=rf"{type(layer).__name__} at '1'.*LayerNorm") as error:
-        run(name, env, network=network, run_dir=tmp_path / "a").trainer()
-    assert "\n" not in str(error.value)
-    assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize("at", [0, 5])

@@ -11,7 +11,7 @@ import torch
 from any_env import AnyEnv
 from gymnasium import spaces
 from remembering import Recall
-from test_algorithms import assert_resumed_is_whole, same
+from test_algorithms import assert_resumed_is_whole
 
 from hooktrainer import ConfigError, algorithms
 from hooktrainer.networks import StateDependentGaussian
@@ -93,15 +93,6 @@ def test_a_run_that_is_resumed_while_noise_is_held_is_the_whole_run(name, option
     [age] = [value for key, value in hidden if key == ["exploration", "age"]]
     assert ((age > 0) & (age < 7)).any()
     assert_resumed_is_whole(run, tmp_path, 240, 160)
-
-
-def test_workers_and_stages_do_not_change_the_run():
-    states = []
-    for helped in ({}, {"workers": 2, "stages": 2}):
-        trainer = make("ppo", env=partial(Recall, True), total_frames=240, sde_interval=2, **helped)
-        trainer.train()
-        states.append(dict(trainer.loss_module.state_dict()))
-    assert same(*states)
 
 
 @pytest.mark.parametrize(

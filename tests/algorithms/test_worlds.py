@@ -13,7 +13,7 @@ from toy_worlds import Ladder
 
 from hooktrainer import Trainer, algorithms
 from hooktrainer.collect.worlds import WorldCollector
-from hooktrainer.collect.worlds.classic_control import CartPoleWorld, PendulumWorld
+from hooktrainer.collect.worlds.classic_control import CartPoleWorld
 from hooktrainer.errors import ConfigError
 
 COLLECTING = [name for name in algorithms.names() if name not in {*OFFLINE, *AGENTS}]
@@ -62,13 +62,6 @@ def test_what_a_policy_remembers_is_forgotten_where_an_episode_begins():
     assert remembered[~begins].flatten(1).any(-1).all()
 
 
-def test_a_class_of_worlds_is_trained_and_evaluated_on():
-    trainer = make("ppo", env=PendulumWorld, env_kwargs={"g": 1.0})
-    assert type(trainer.source) is WorldCollector
-    trainer.train()
-    assert -1700 < trainer.metrics.reported["eval/return"] < 0
-
-
 def test_a_world_that_is_built_is_trained_on_without_evaluation():
     with pytest.raises(
         ConfigError, match=r"env=torch/CartPole-v1 is built already.*eval_episodes=0"
@@ -86,11 +79,6 @@ def test_gaussian_actions_are_clipped_for_the_world():
     batch = trainer.source.collect()
     assert float(batch["action"].abs().max()) > 2
     assert float(batch["next", "reward"].min()) >= -0.1 - 1e-6
-
-
-def test_its_environments_step_in_no_processes():
-    with pytest.raises(ConfigError, match="no environments to step in processes"):
-        make("ppo", workers=2)
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import dataclasses
 import multiprocessing
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from builder_configs import Config, config, value_net
+from builder_configs import config, value_net
 
 from hooktrainer import ConfigError, builders
 from hooktrainer.networks import QNetwork, mlp
@@ -65,15 +63,6 @@ def test_what_is_off_policy_is_refused_on_policy(option, make_env):
 def test_what_a_vector_collector_cannot_do_is_refused(option, value, message):
     with pytest.raises(ConfigError, match=rf"cfg\.{option}=.*{message}"):
         collect("CartPole-v1", **{option: value})
-
-
-def test_batches_are_where_the_configuration_says():
-    policy = QNetwork(mlp(4, 2)).to("meta")
-    cfg = config(collector_device=["cpu"])
-    collector = builders.make_collector_onpolicy("CartPole-v1", policy, cfg)
-    assert collector.device == torch.device("cpu")
-    assert collector._computes == torch.device("meta")
-    collector.shutdown()
 
 
 @pytest.mark.parametrize("build", [Endless, lambda size: Endless()], ids=["class", "kwargs"])
@@ -153,15 +142,3 @@ def FakePixels():  # noqa: N802
     from torchrl.envs import GymEnv
 
     return GymEnv("CartPole-v1")
-
-
-def test_every_field_is_read_somewhere():
-    read = set()
-    for path in SOURCES.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and node.args:
-                name = ast.unparse(node.func)
-                if name in ("read", "read.one_of", "read.devices"):
-                    read |= {n.value for n in node.args[:1] if isinstance(n, ast.Constant)}
-    kinds = (Config, builders.LoggerConfig)
-    assert {f.name for kind in kinds for f in dataclasses.fields(kind)} <= read

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from hooktrainer import ConfigError, OverlappedCollector, VectorCollector
-from hooktrainer.run import ray
 from hooktrainer.run.config import RunConfig
 from hooktrainer.run.layout import Layout
 from hooktrainer.run.ranks import Ranks
@@ -37,10 +34,3 @@ def test_so_are_those_that_step_environments(trainer):
     Layout(RunConfig(total_frames=1, workers=2, timeout=70.0), Ranks()).apply(trainer)
     children = trainer.collector._group._pool.workers
     assert [child.timeout for child in children] == [70.0, 70.0]
-
-
-def test_so_are_those_of_ray(trainer, monkeypatch):
-    asked: dict[str, Any] = {}
-    monkeypatch.setattr(ray, "use_ray", lambda *args, **options: asked.update(options))
-    Layout(RunConfig(total_frames=1, engine="ray", timeout=1800.0), Ranks()).apply(trainer)
-    assert asked == {"overlap": 0, "timeout": 1800.0}

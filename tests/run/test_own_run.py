@@ -60,17 +60,6 @@ def test_a_run_that_fails_says_at_how_many_frames_and_why(tmp_path):
     assert state["reason"] == "ValueError: boom"
 
 
-def test_a_with_block_that_fails_says_why(tmp_path):
-    logger = get_logger("csv", tmp_path, "first")
-    logger.log_scalar("a", 1.0, 10)
-    with pytest.raises(OSError, match="gone"), logger:
-        raise OSError("it is gone")
-    state = RunDir(tmp_path / "first").read()
-    assert (state["status"], state["reason"]) == ("failed", "OSError: it is gone")
-    logger.log_scalar("a", 2.0, 20)  # it goes on
-    assert RunDir(tmp_path / "first").read()["reason"] is None
-
-
 def test_its_time_and_optimizer_steps_are_known(tmp_path, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr("hooktrainer.run.get_logger.time.time", lambda: now[0])

@@ -228,34 +228,6 @@ def test_early_stopping_finds_what_torchrls_trainer_logs_itself(name):
     assert (trainer.stop_reason is None) == (name == "optim_steps")  # which alone increases
 
 
-def test_the_ratio_of_updates_to_data(logger):
-    trainer = tiny_trainer(logger=logger)
-    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100), batch_size=4)
-    theirs.ReplayBufferTrainer(buffer, flatten_tensordicts=True).register(trainer)
-    theirs.UTDRHook(trainer).register(trainer)
-    trainer.train()
-    assert logger.column("utd_ratio")[10] == 0.0
-    assert logger.column("write_count")[10] == 10
-
-
-def test_several_optimizers_name_their_norms_by_their_place(logger):
-    class Two(ScriptedLoss):
-        def forward(self, batch):
-            losses = super().forward(batch)
-            return losses.set("loss_other", self.parameter - self.parameter.detach())
-
-    loss = Two(key="loss_one")
-    trainer = tiny_trainer(loss_module=loss, optimizer=None, logger=logger)
-    for key in ("loss_one", "loss_other"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            hook = theirs.OptimizerHook(torch.optim.SGD(loss.parameters(), lr=0.1), [key])
-        hook.register(trainer, key)
-    trainer.train()
-    norms = {name for _, row in logger.rows for name in row if "grad_norm" in name}
-    assert norms == {"train/grad_norm_0", "train/grad_norm_1"}
-
-
 def test_register_hook_and_log_have_torchrls_names(logger):
     trainer = tiny_trainer(logger=logger, total_frames=10)
     trainer.register_hook("post_steps", lambda: trainer._log(value=3.0, log_pbar=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
@@ -103,9 +102,9 @@ def test_priorities_are_taken_over(form, module, tmp_path):
 
 @pytest.mark.usefixtures("trees")
 @pytest.mark.parametrize("form", ["torch", "memmap"])
-def test_a_pickled_tree_is_refused_by_its_name(form, tmp_path):
+def test_a_pickled_tree_is_refused(form, tmp_path):
     save(form, tmp_path / form, prioritized())
-    with pytest.raises(CheckpointError, match=r"torchrl\._torchrl\.SumSegmentTreeFp32"):
+    with pytest.raises(CheckpointError, match="more than plain data and tensors"):
         tiny_trainer().load_from_file(tmp_path / form)
 
 
@@ -204,16 +203,6 @@ def test_a_packed_state_is_skipped_with_a_warning(tmp_path):
     with pytest.warns(UserWarning, match=r"'optimizer': it is packed; save it with StateDict"):
         trainer.load_from_file(tmp_path / "packed")
     assert trainer.collected_frames == 10
-
-
-def test_infinite_numbers_are_read(memmap):
-    state = json.loads((memmap / "state.json").read_text())
-    state["_last_log"] = {"r": float("nan")}
-    (memmap / "state.json").write_text(json.dumps(state))
-    meta = json.loads((memmap / "early_stopping/best_score/meta.json").read_text())
-    meta["data"] = -float("inf")
-    (memmap / "early_stopping/best_score/meta.json").write_text(json.dumps(meta))
-    assert formats.read(memmap)["early_stopping"]["best_score"] == -float("inf")
 
 
 def test_a_hook_with_another_state_is_unchanged_with_a_warning(memmap):

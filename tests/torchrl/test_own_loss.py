@@ -6,7 +6,7 @@ import pytest
 import torch
 import torchrl.trainers
 
-from hooktrainer import ConfigError, HookError, NonFiniteError, TrainerHookBase
+from hooktrainer import ConfigError, NonFiniteError, TrainerHookBase
 from hooktrainer.testing import ScriptedLoss, tiny_trainer
 
 
@@ -74,19 +74,6 @@ def test_post_loss_is_called_when_the_losses_are_there():
         *(("post_loss", 2, 4), ("process", 4)),
         ("log", 10),
     ]
-
-
-def test_it_must_return_the_losses():
-    class Forgets(Halves):
-        def __call__(self, *args):
-            super().__call__(*args)
-
-    loss = ScriptedLoss()
-    trainer = tiny_trainer(loss_module=loss, optimizer=None)
-    Forgets(torch.optim.SGD(loss.parameters(), lr=0.1)).register(trainer)
-    with pytest.raises(HookError, match="returned None; return the losses") as caught:
-        trainer.train()
-    assert "in hook 'halves'" in caught.value.__notes__[0]
 
 
 def test_computing_the_loss_next_to_an_optimizer_is_an_error():

@@ -129,21 +129,6 @@ def test_a_handle_removes_the_op_of_a_stage(stage):
 
 
 @pytest.mark.parametrize("stage", sorted(STAGES))
-def test_an_error_in_a_stage_names_the_hook(stage):
-    class Failing(Counting):
-        def __call__(self, *args):
-            raise ValueError("no")
-
-    trainer, hook = tiny_trainer(), Failing()
-    trainer.register_op(stage, hook)
-    trainer.register_module("mine", hook)
-    with pytest.raises(ValueError, match="no") as caught:
-        trainer.train()
-    assert "hook 'mine'" in caught.value.__notes__[0]
-    assert trainer.collector.closed == 1
-
-
-@pytest.mark.parametrize("stage", sorted(STAGES))
 def test_the_signature_of_a_stage_is_checked(stage):
     with pytest.raises(HookError, match=f"but {stage} passes"):
         tiny_trainer().register_op(stage, lambda a, b, c, d: None)
@@ -159,13 +144,3 @@ def test_a_log_stage_that_returns_no_dict_is_refused():
     trainer.register_op("post_epoch_log", lambda td: 3.0)
     with pytest.raises(HookError, match="post_epoch_log takes a dict of metrics"):
         trainer.train()
-
-
-def test_a_removed_module_takes_its_stages_along():
-    trainer, hook = tiny_trainer(), Counting()
-    trainer.register_module("mine", hook)
-    trainer.register_op("setup", hook)
-    trainer.register_op("post_epoch", hook)
-    trainer.remove_hook("mine")
-    trainer.train()
-    assert hook.n == 0

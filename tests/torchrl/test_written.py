@@ -54,21 +54,6 @@ def test_a_batch_is_a_copy():
     assert buffer[:]["number"].tolist() == [0] * 10
 
 
-def test_it_goes_on_after_a_resume():
-    def make(frames):
-        buffer = make_buffer()
-        trainer = tiny_trainer(collector=Writing(buffer), total_frames=frames)
-        ReplayBufferTrainer(buffer).register(trainer)
-        return trainer, buffer
-
-    first, _ = make(30)
-    first.train()
-    second, buffer = make(50)
-    second.load_state_dict(first.state_dict())
-    second.train()
-    assert second.collected_frames == buffer.write_count == 50
-
-
 @pytest.mark.parametrize("extend_buffer", [True, False])
 @pytest.mark.parametrize("num_envs", [1, 2])
 def test_torchrls_collector_counts_in_frames(num_envs, extend_buffer):
