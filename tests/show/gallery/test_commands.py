@@ -38,7 +38,7 @@ def test_pictures_go_to_tensorboard_if_the_run_logs_there(make_run, call):
     run.logs.mkdir()
     assert "2 new in TensorBoard" in call("gallery", run, *QUICK)[2]
     assert "TensorBoard" not in call("gallery", run, *QUICK)[2]
-    assert len(list((run.logs / "gallery").iterdir())) == 1
+    assert len(list((run.logs / "gallery").iterdir())) == 2
 
 
 def test_gallery_json(make_run, call):
