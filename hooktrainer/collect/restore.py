@@ -59,11 +59,12 @@ def choose_restore(env: gym.Env[Any, Any]) -> Restore:
     """
     if env.spec is not None and env.spec.nondeterministic:
         return Restore("none", "registered as nondeterministic")
-    if (layer := layer_that_says(env)) and not foreign_part(env):
-        return Restore("state", f"{layer} says the state of its episodes")
+    layer, foreign = _layers(env)[-1], foreign_part(env)
+    if says_its_state(layer) and not foreign:
+        return Restore("state", f"{type(layer).__name__} says the state of its episodes")
     if env.render_mode is not None:
         return _replayed(env, "an environment that renders is not copied to try out more")
-    if foreign := foreign_part(env):
+    if foreign:
         return _replayed(env, foreign)
     try:
         with warnings.catch_warnings():
@@ -257,7 +258,10 @@ def snapshot(env: gym.Env[Any, Any]) -> str:
     except NotPlainError:
         for layer, state in zip(layers, states, strict=True):
             for name, value in state.items():
-                _check(f"{type(layer).__name__}.{name}", value)
+                try:
+                    dumps(value)
+                except NotPlainError as error:
+                    raise NotPlainError(f"{type(layer).__name__}.{name} is {error}") from None
         raise
 
 
@@ -278,12 +282,6 @@ def restore(env: gym.Env[Any, Any], text: str) -> None:
 def says_its_state(layer: Any) -> bool:
     """Whether a layer says the state of itself and of all within it."""
     return hasattr(type(layer), "episode_state")
-
-
-def layer_that_says(env: gym.Env[Any, Any]) -> str:
-    """The name of the layer that says its state; empty if there is none."""
-    innermost = _layers(env)[-1]
-    return type(innermost).__name__ if says_its_state(innermost) else ""
 
 
 def foreign_part(env: gym.Env[Any, Any]) -> str:
@@ -340,13 +338,6 @@ def _layers(env: gym.Env[Any, Any]) -> list[Any]:
 def _is_constant(value: Any, layers: list[Any]) -> bool:
     owner = value.__self__ if isinstance(value, types.MethodType) else value
     return isinstance(value, _CONSTANTS) or any(owner is layer for layer in layers)
-
-
-def _check(name: str, value: Any) -> None:
-    try:
-        dumps(value)
-    except NotPlainError as error:
-        raise NotPlainError(f"{name} is {error}") from None
 
 
 Array = npt.NDArray[Any]

@@ -58,8 +58,7 @@ class PrioritizedSampler(_TorchRLSampler):
         stratified: bool = False,
     ) -> None:
         # TorchRL's constructor is not called: it builds the compiled trees.
-        if alpha < 0 or beta < 0:
-            raise ConfigError(f"PrioritizedSampler: alpha={alpha} and beta={beta} must be >= 0.")
+        _check_exponents(alpha, beta)
         if dtype not in _DTYPES:
             raise ConfigError(f"PrioritizedSampler: dtype={dtype} must be float32 or float64.")
         self._max_capacity = max_capacity
@@ -103,10 +102,7 @@ class PrioritizedSampler(_TorchRLSampler):
             RuntimeError: If nothing has been stored.
         """
         total = self._tree.total
-        if not len(storage) or total <= 0:
-            raise RuntimeError(
-                f"cannot draw {batch_size} transitions from an empty buffer: collect some first."
-            )
+        check_not_empty(storage if total > 0 else (), batch_size)
         uniform = torch.rand(batch_size, dtype=torch.float64, generator=self._rng).numpy()
         if self.stratified:
             uniform = (np.arange(batch_size) + uniform) / batch_size
@@ -165,12 +161,7 @@ class PrioritizedSampler(_TorchRLSampler):
         Raises:
             ConfigError: If the state exceeds the capacity.
         """
-        weights = state_dict["weights"].numpy()
-        if len(weights) > self._max_capacity:
-            raise ConfigError(
-                f"the state holds {len(weights)} priorities, but max_capacity is "
-                f"{self._max_capacity}: build the sampler with the capacity it was saved with."
-            )
+        weights = _saved_weights(state_dict, self._max_capacity).numpy()
         self._empty()
         self._tree.update(np.arange(len(weights)), weights)
         self._length = len(weights)
@@ -210,6 +201,21 @@ class PrioritizedSampler(_TorchRLSampler):
             )
         if written.size:
             self._tree.update(written, self._tree.weights[written] ** (new_alpha / old_alpha))
+
+
+def _check_exponents(alpha: float, beta: float) -> None:
+    if alpha < 0 or beta < 0:
+        raise ConfigError(f"prioritized sampling: alpha={alpha} and beta={beta} must be >= 0.")
+
+
+def _saved_weights(state_dict: dict[str, Any], capacity: int) -> Tensor:
+    weights: Tensor = state_dict["weights"]
+    if len(weights) > capacity:
+        raise ConfigError(
+            f"the state holds {len(weights)} priorities, but max_capacity is {capacity}: build the "
+            "sampler with the capacity it was saved with."
+        )
+    return weights
 
 
 def _flat(index: Any, storage: Any) -> npt.NDArray[np.int64]:
@@ -365,10 +371,7 @@ class DevicePrioritizedSampler:
         device: torch.device | str,
         stratified: bool = False,
     ) -> None:
-        if alpha < 0 or beta < 0:
-            raise ConfigError(
-                f"DevicePrioritizedSampler: alpha={alpha} and beta={beta} must be >= 0."
-            )
+        _check_exponents(alpha, beta)
         self.max_size = max_capacity
         self.device = torch.device(device)
         self.stratified = stratified
@@ -432,12 +435,7 @@ class DevicePrioritizedSampler:
         Raises:
             ConfigError: If the state exceeds the capacity.
         """
-        weights = state_dict["weights"]
-        if len(weights) > self.max_size:
-            raise ConfigError(
-                f"the state holds {len(weights)} priorities, but max_capacity is "
-                f"{self.max_size}: build the sampler with the capacity it was saved with."
-            )
+        weights = _saved_weights(state_dict, self.max_size)
         self._empty()
         self._weights[: len(weights)] = weights.to(self.device)
         self._greatest.fill_(state_dict["max_priority"])

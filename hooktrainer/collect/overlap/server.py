@@ -7,10 +7,9 @@ import random
 import signal
 import threading
 import warnings
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue, SimpleQueue
 from time import perf_counter
 from types import FrameType
 from typing import Any, NamedTuple
@@ -43,33 +42,19 @@ class Collected(NamedTuple):
     spans: list[Span]
 
 
-class Inbox:
-    """The queue of requests. Reading them at once keeps the learner from waiting to send."""
-
-    def __init__(self) -> None:
-        self._queue: SimpleQueue[Request | None] = SimpleQueue()
-        self._seen: deque[Request | None] = deque()
-
-    def put(self, request: Request | None) -> None:
-        """Add a request; ``None`` ends the queue."""
-        self._queue.put(request)
-
-    def get(self) -> Request | None:
-        """Wait for the next request."""
-        return self._seen.popleft() if self._seen else self._queue.get()
+class Inbox(Queue[Request | None]):
+    """The requests; ``None`` ends them. Reading them at once lets the learner send at any time."""
 
     def take_newest(self) -> tuple[int, Weights] | None:
         """Remove the weights from all waiting requests; returns the last ones and their version."""
-        with suppress(Empty):
-            while True:
-                self._seen.append(self._queue.get_nowait())
         newest = None
-        for place, request in enumerate(self._seen):
-            if request is not None and request.method in ("collect", "adopt"):
-                version, weights, *rest = request.args
-                if weights is not None:
-                    newest = version, weights
-                    self._seen[place] = Request(request.method, (version, None, *rest))
+        with self.mutex:
+            for place, request in enumerate(self.queue):
+                if request is not None and request.method in ("collect", "adopt"):
+                    version, weights, *rest = request.args
+                    if weights is not None:
+                        newest = version, weights
+                        self.queue[place] = Request(request.method, (version, None, *rest))
         return newest
 
 
