@@ -73,7 +73,7 @@ def check_made(made: Any, who: str) -> None:
         )
     elif hasattr(made, "possible_agents"):
         what = "which has several agents: AgentsCollector, mappo, ippo, vdn and qmix take it"
-    elif kind_of(made) is not None:
+    elif kind_of(made) is not None or hasattr(made, "num_envs"):
         what = (
             "which steps tensors: WorldCollector takes it, and algorithms a function that makes it"
         )

@@ -103,6 +103,7 @@ class Robots:
             "is several: build one",
         ),
         (lambda: Robots(), "WorldCollector"),
+        (type("Simulator", (), {"num_envs": 8}), "WorldCollector"),
         (object, "give an environment id, or a function that builds one"),
     ],
 )
