@@ -127,9 +127,8 @@ def _options(sweep: Sweep) -> str:
 
 def _curves(sweep: Sweep) -> str:
     best = sweep.winner
-    drawn = {
-        one.number: curve for one in sweep.trials if (curve := _curve(one.intermediate_values))
-    }
+    curves = {one.number: Curve.of(one.intermediate_values.items()) for one in sweep.trials}
+    drawn = {number: curve for number, curve in curves.items() if len(curve.frames)}
     if not drawn:
         return ""
     groups, bands = [], []
@@ -150,11 +149,6 @@ def _curves(sweep: Sweep) -> str:
         f"{escape(sweep.options.objective)} up to the frames, mean over the seeds of a trial: what "
         "trials are compared by while they run",
     )
-
-
-def _curve(values: dict[int, float]) -> Curve | None:
-    curve = Curve.of(values.items())
-    return curve if len(curve.frames) else None
 
 
 # -- Files, command and tables.

@@ -224,10 +224,10 @@ class Sweep:
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings that must be equal in all processes."""
-        kept = _apart(self.algorithm)
+        free = {*marked(type(self.algorithm), Mark.MEANS, Mark.AMONG_SEEDS), *self.space.candidates}
         settings = {
             "algorithm": self.algorithm.name(),
-            **{n: v for n, v in kept.items() if n not in self.space.candidates},
+            **{n: value for n, value in self.algorithm.as_dict().items() if n not in free},
             "space": self.space.as_dict(),
             "seeds": self.options.seeds,
             "objective": self.options.objective,
@@ -255,9 +255,3 @@ def _check_algorithm(algorithm: Algorithm) -> None:
         )
     if not algorithm.eval_episodes:
         raise ConfigError(f"{name}: eval_episodes=0: a sweep compares evaluations: pass 1 or more.")
-
-
-def _apart(algorithm: Algorithm) -> dict[str, Any]:
-    """Return the fields that affect what a run computes, as plain values."""
-    free = marked(type(algorithm), Mark.MEANS, Mark.AMONG_SEEDS)
-    return {n: value for n, value in algorithm.as_dict().items() if n not in free}

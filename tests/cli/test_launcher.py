@@ -102,6 +102,7 @@ def requeued():
     return Path("requeued").read_text().splitlines() if Path("requeued").exists() else []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm_python")
 def test_a_requeued_job_equals_an_uninterrupted_run(slurm):
     start = slurm(*TRAIN, "--run-dir", "run", "--grace", 20)
@@ -203,14 +204,6 @@ def test_a_dry_run_only_prints_the_script(call, cluster, monkeypatch):
     assert sorted(cluster.iterdir()) == before
 
 
-def test_jobs_of_a_sweep_run_the_same_command(call, cluster):
-    done = call("sweep", "ppo", "--env", "CartPole-v1", "--launcher", "slurm", "--dry-run",
-                "--jobs", 3, "--run-dir", "out")  # fmt: skip
-    assert "#SBATCH --array=0-2" in done.out
-    assert f"#SBATCH --output={cluster}/out/slurm/%A_%a.out" in done.out
-    assert "-m hooktrainer sweep ppo --env CartPole-v1 --run-dir out &" in done.out
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -267,3 +260,11 @@ def test_line_breaks_in_options_are_refused(words, cluster, capsys):
     assert not said.out
     assert len(said.err.splitlines()) == 1
     assert not list(cluster.glob("**/*.sh"))
+
+
+def test_jobs_of_a_sweep_run_the_same_command(call, cluster):
+    done = call("sweep", "ppo", "--env", "CartPole-v1", "--launcher", "slurm", "--dry-run",
+                "--jobs", 3, "--run-dir", "out")  # fmt: skip
+    assert "#SBATCH --array=0-2" in done.out
+    assert f"#SBATCH --output={cluster}/out/slurm/%A_%a.out" in done.out
+    assert "-m hooktrainer sweep ppo --env CartPole-v1 --run-dir out &" in done.out

@@ -57,16 +57,6 @@ def test_list_shows_the_return_of_each_policy(call, run):
     assert "not played" not in call("policies", "list", run).out
 
 
-def test_list_of_a_run_without_policies(call, tmp_path):
-    (tmp_path / "run.json").write_text("{}")
-    done = call("policies", "list", tmp_path)
-    assert (done.code, done.out) == (
-        0,
-        f"{tmp_path} has no saved policy: train with --snapshots N.\n",
-    )
-    assert call("policies", "list", tmp_path, "--json").out == "[]\n"
-
-
 def test_list_shows_what_is_damaged(call, run):
     (run / "policies/step_000000000100/policy.json").write_text("{")
     done = call("policies", "list", run)

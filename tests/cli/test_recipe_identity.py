@@ -106,15 +106,6 @@ def test_a_fork_is_resumed_and_keeps_its_parent(run, tmp_path):
     assert [step for step, _ in read_csv(branch)["loss/loss"]] == [80, 100, 120, 140]
 
 
-def test_a_fork_uses_its_own_options(run, tmp_path):
-    branch = tmp_path / "branch"
-    forked = train(branch, fork=str(run), total_frames=80, lr=0.5, save_interval=10)
-    assert forked.optimizer.param_groups[0]["lr"] == 0.5
-    assert RunDir(branch).read_config()["lr"] == 0.5
-    same = train(tmp_path / "same", fork=str(run), total_frames=80)
-    assert weights(forked) != weights(same)
-
-
 def test_a_fork_with_another_seed_draws_other_numbers(run, tmp_path):
     def numbers(name: str, seed: int) -> list[float]:
         drawn: list[float] = []

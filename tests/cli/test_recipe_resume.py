@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -145,13 +144,6 @@ def test_a_resumed_schedule_equals_an_uninterrupted_one(tmp_path, frames, capsys
     assert "train/lr" not in capsys.readouterr().out
 
 
-def test_a_relative_run_dir_and_a_link_to_it_are_the_run_of_its_checkpoint(run, monkeypatch):
-    monkeypatch.chdir(run.parent)
-    Path("link").symlink_to("run")
-    for place, spec in [("run", "run@40"), ("link", "run@20"), ("run", "link@20")]:
-        assert train(Path(place), spec).collected_frames == 60
-
-
 def test_a_run_killed_after_a_rollback_resumes_from_there(run, tmp_path):
     """Its logs were taken back: the later checkpoints are of a course that was given up."""
 
@@ -190,16 +182,6 @@ def test_a_run_that_is_being_trained_is_refused_and_left_alone(tmp_path, resume)
         with pytest.raises((CheckpointError, FileExistsError)):
             train(path, resume)
         assert {file: file.stat().st_mtime_ns for file in path.rglob("*")} == before
-
-
-@pytest.mark.parametrize("content", ["{", "- 1", "!!python/object/apply:os.getcwd []", "\x00"])
-def test_a_damaged_config_is_refused_without_checkpoints(run, content):
-    (run / "config.yaml").write_text(content)
-    assert train(run, "latest", total_frames=80).collected_frames == 80
-    (run / "config.yaml").write_text(content)
-    shutil.rmtree(run / "checkpoints")
-    with pytest.raises(ConfigError, match=r"config\.yaml: it (is not valid YAML|holds no mapping)"):
-        train(run, "latest")
 
 
 def test_a_moved_checkpoint_resumes_only_its_own_run(run, tmp_path):
@@ -244,16 +226,6 @@ def test_a_missing_checkpoint_is_refused_before_anything_is_created(tmp_path, sp
     with pytest.raises(CheckpointError, match=message):
         train(place, spec)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_options_are_compared_with_the_checkpoint_without_config_yaml(run):
-    (run / "config.yaml").unlink()
-    with pytest.raises(ConfigError, match=r"(?s)lr: 0\.1 before, 0\.5 now.*seed: 0 before, 1"):
-        train(run, "latest", lr=0.5, seed=1)
-    (run / "config.yaml").write_text("lr: 0.5\nseed: 1\n")
-    with pytest.raises(ConfigError, match=r"lr: 0\.1 before, 0\.5 now"):
-        train(run, "latest", lr=0.5, seed=1)
-    assert train(run, "latest", total_frames=80).collected_frames == 80
 
 
 def test_a_damaged_latest_checkpoint_is_set_aside(run, tmp_path, capsys, caplog):

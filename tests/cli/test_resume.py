@@ -65,19 +65,6 @@ def test_one_of_several_seeds_resumes_in_its_directory(call, tmp_path):
     assert command.endswith(f"--seeds 8 --seeds 3-3 --run-dir {tmp_path / 'many'} --resume latest")
 
 
-def test_a_missing_working_directory_is_named_with_the_command(call, tmp_path):
-    script = tmp_path / "train.py"
-    script.touch()
-    recorded = {"script": str(script), "argv": ["--lr", "1"], "cwd": "/nowhere"}
-    recorded["signature"] = sign_command(recorded)
-    (tmp_path / "run.json").write_text(json.dumps(recorded))
-    done = call("resume", tmp_path)
-    command, error, _ = done.err.split("\n")
-    assert done.code == 2
-    assert command.endswith(f"{script} --lr 1 --run-dir {tmp_path} --resume latest")
-    assert "was begun in /nowhere, which cannot be entered (No such file" in error
-
-
 @pytest.mark.parametrize("made_by", ["me", "somebody else", "somebody I trust"])
 def test_the_script_runs_again_where_it_was_begun(made_by, tmp_path):
     script = tmp_path / "train.py"

@@ -51,14 +51,6 @@ def test_a_recipe_gets_all_arguments_after_its_name(call, place, started):
     assert started == [[sys.executable, script, "--json", "--lr", "1", "-h", "--", "x"]]
 
 
-def test_the_recipes_of_the_package_are_found_from_anywhere(call, tmp_path, monkeypatch, started):
-    monkeypatch.chdir(tmp_path)
-    call("train", "ppo_cartpole", "--seed", "1")
-    assert started == [[sys.executable, str(ROOT / "recipes" / "ppo_cartpole.py"), "--seed", "1"]]
-    listed = {entry["name"] for entry in json.loads(call("train", "--json").out)}
-    assert {path.stem for path in (ROOT / "recipes").glob("*.py")} <= listed
-
-
 def test_an_installed_package_contains_the_recipes(tmp_path, monkeypatch):
     installed, clone, none = recipes.SHIPPED[0], recipes.SHIPPED[1], tmp_path / "none"
     assert installed == ROOT / "hooktrainer" / "_recipes"
@@ -120,12 +112,6 @@ def test_the_command_becomes_the_recipe(place):
     assert (done.returncode, done.stdout) == (7, "['--help']\n")
 
 
-def test_config_after_two_dashes_belongs_to_the_script():
-    words = ["train", "--", "--config", "x"]
-    assert separate_arguments(words) == words
-    assert separate_arguments(["train", "--config", "x"]) == words
-
-
 @pytest.mark.parametrize("name", ["theirs/evil.py", "evil", "[ppo]", "..", "'a\\x1bb'"])
 def test_a_configuration_file_may_only_name_shipped_recipes(name, tmp_path, monkeypatch, capsys):
     for folder in ("theirs", "recipes"):  # a file that came along is no recipe of the user's
@@ -152,3 +138,9 @@ def test_a_configuration_file_may_only_name_shipped_recipes(name, tmp_path, monk
     )
     main(words)
     assert replaced[-1] == ("ppo", ["--config", "config.yaml"])
+
+
+def test_config_after_two_dashes_belongs_to_the_script():
+    words = ["train", "--", "--config", "x"]
+    assert separate_arguments(words) == words
+    assert separate_arguments(["train", "--config", "x"]) == words

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from finished_runs import write_run
 
-from hooktrainer import __main__ as program
 from hooktrainer.cli import until_decided as more_seeds
 from hooktrainer.statistics import decide
 from hooktrainer.store.run_dir import RunDir
@@ -64,6 +63,7 @@ def test_seeds_are_added_until_one_group_is_better(call, begun):
     assert "at 5 seeds each: level 100 is better" in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm_python")
 def test_a_spent_budget_is_reported(call, begun):
     place = begun(10, 10.5)
@@ -148,31 +148,3 @@ def test_undecidable_reports_are_refused(call, begun, monkeypatch):
     )
     here = refusal(place / "10", place / "100", "--until-decided", 9)
     assert f"{place / '10' / 'seed1'} is still running" in here
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("warm_python")
-def test_added_seeds_equal_those_of_one_command(call, tmp_path, monkeypatch):
-    def train(lr, seeds, place):
-        words = [
-            "a2c", "--env=CartPole-v1", "--total-frames=64", "--num-envs=2", "--num-cells", "8",
-            "--steps-per-batch=8", "--eval-interval=32", "--eval-episodes=1", f"--lr={lr}",
-            "--logger=csv", "--no-tuned", "--no-progress-bar", "--seeds", seeds,
-            "--run-dir", str(tmp_path / place),
-        ]  # fmt: skip
-        monkeypatch.setattr(sys, "argv", [program.__file__, "train", *words])
-        monkeypatch.setattr(sys.modules["__main__"], "__spec__", program.__spec__)
-        program.main()
-
-    train(0.1, "0-3", "study/0.1")
-    train(0.2, "0-4", "study/0.2")
-    train(0.1, "4-4", "whole")
-    done, found = asked(call, tmp_path / "study", 5)
-    assert done.code == 0, done.err
-    assert found["decision"]["seeds"] == 5
-    added, known = (tmp_path / place / "seed4" for place in ("study/0.1", "whole"))
-    rows = [
-        [line for line in (run / "metrics.csv").read_text().splitlines() if "time/" not in line]
-        for run in (added, known)
-    ]
-    assert rows[0] == rows[1]

@@ -148,14 +148,6 @@ def test_on_another_machine_the_score_is_compared(results, trained, call, off, c
     assert done.out.endswith("it is\n" if code == 0 else "it is not\n")
 
 
-def test_keep_names_the_directory_of_the_run(results, trained, call, tmp_path):
-    assert call("verify-results", "tiny", "--keep", tmp_path / "kept").code == 0
-    assert (tmp_path / "kept" / "tiny" / "seed0" / "metrics.csv").is_file()
-    again = call("verify-results", "tiny", "--keep", tmp_path / "kept")
-    assert (again.code, again.err.count("\n")) == (2, 1)
-    assert "is not empty" in again.err
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -76,18 +76,6 @@ def test_a_script_that_does_not_resume_exactly_differs(call, make_run, model, tm
     ]
 
 
-def test_rows_of_metrics_are_compared(call, model, tmp_path):
-    done = verify(call, tmp_path / "both", model, "--kills", 1, args=("--forget-rows",))
-    assert done.code == 1
-    last = done.out.splitlines()[-1]
-    assert last.startswith("different: metrics.csv/loss/a: 1.0 at step 100 | ")
-    ignored = verify(
-        *(call, tmp_path / "again", model, "--kills", 1, "--ignore", "metrics.csv/loss/*"),
-        args=("--forget-rows",),
-    )
-    assert ignored.code == 0
-
-
 def test_the_two_runs_are_deleted_only_if_they_are_identical(call, make_run, monkeypatch, tmp_path):
     model = make_run("model", (1.0, 2.0))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))

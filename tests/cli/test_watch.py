@@ -57,20 +57,6 @@ def test_watching_ends_with_the_run(call, tmp_path):
     assert "77.5" in after
 
 
-def test_ctrl_c_leaves_the_run_alone(call, tmp_path, monkeypatch):
-    from hooktrainer.cli import watch
-
-    def interrupt(_: float) -> None:
-        raise KeyboardInterrupt
-
-    run = write_run(tmp_path / "a", status="running")
-    monkeypatch.setattr(watch.time, "sleep", interrupt)
-    done = call("watch", run.path)
-    assert done.code == 0
-    assert "the run continues" in done.err
-    assert run.read()["status"] == "running"
-
-
 def test_of_several_runs_the_last_one_begun_is_watched(call, tmp_path):
     write_run(tmp_path / "old", started="2020-01-01T00:00:00+00:00", experiment="old")
     write_run(tmp_path / "new", experiment="new")

@@ -15,7 +15,7 @@ from hooktrainer.algorithms.algorithm import parse
 from hooktrainer.base.checks import is_for_tuning
 from hooktrainer.cli.sweep import _run as print_outcome
 from hooktrainer.sweep import confirm as confirming
-from hooktrainer.sweep.confirm import KEEP, confirm, play_finals, train_from, words_of
+from hooktrainer.sweep.confirm import KEEP, confirm, play_finals, words_of
 from hooktrainer.sweep.page import importances, sweep_page, training_command, trial_rows, write_best
 
 
@@ -158,26 +158,4 @@ def test_the_best_play_finals_from_further_seeds_and_luck_does_not_win(tmp_path)
     heads, rows = trial_rows(sweep)
     assert heads[:3] == ["trial", "area", "finals"]
     assert [row[3] for row in rows if row[0] == str(honest.number)] == ["winner"]
-    sweep.close()
-
-
-def test_a_finalist_is_trained_from_seeds_of_tuning_and_one_that_fails_does_not_win(
-    tmp_path, monkeypatch
-):
-    sweep = make(tmp_path, trials=2, seeds=1, finalists=2)
-    for value in (2.0, 1.0):
-        sweep._ledger.finish(sweep._ledger.take(), value)
-    failing = tmp_path / "trial0"
-
-    def failing_once(seeds, settings):
-        trained = train_from(seeds, settings[1:])
-        assert all(is_for_tuning(seed) for seed in seeds)
-        return {**trained, failing: ValueError()}
-
-    monkeypatch.setattr(confirming, "train_from", failing_once)
-    play_finals(sweep)
-    state = json.loads((tmp_path / "trial1" / f"seed{sweep.seeds.stop}" / "run.json").read_text())
-    assert state["status"] == "finished"
-    assert sweep.finals[0] is None
-    assert sweep.winner.number == 1
     sweep.close()

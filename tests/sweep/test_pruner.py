@@ -40,12 +40,6 @@ def test_it_is_compared_with_the_median_of_all_that_have_come_as_far(state):
     assert not is_ended(study, 2.0, 0.0)  # it has scored as much before
 
 
-def test_none_is_ended_too_early_or_beside_two_others():
-    study = study_of([5.0, 5.0], [5.0, 5.0], [5.0, 5.0])
-    assert not is_ended(study, 1.0)
-    assert not is_ended(study_of([5.0, 5.0], [5.0, 5.0], [5.0]), 1.0, 1.0)
-
-
 def evaluated(frames, value, *, ends):
     return Evaluations({frames: value}, ends, is_new=True, cpu_seconds=0.0)
 

@@ -17,7 +17,6 @@ from hooktrainer import ConfigError, TrainerHookBase
 from hooktrainer.base.checks import TUNING_SEEDS, is_for_tuning
 from hooktrainer.log.csv import read_csv
 from hooktrainer.statistics import SCORES, Curve
-from hooktrainer.sweep.trial_runs import Evaluations, TrialRuns
 
 FORK = multiprocessing.get_context("fork")
 
@@ -77,23 +76,6 @@ def test_a_trial_is_ended_where_it_promises_nothing(tmp_path):
     assert sweep.best is None
 
 
-def test_a_trial_that_was_ended_early_stays_so_when_its_process_is_killed(tmp_path):
-    killed = make(tmp_path, trials=1)
-    claim = killed._ledger.take()
-    runs = TrialRuns(claim, small(), killed.seeds, score="area")
-    claim.trial.study.pruner = optuna.pruners.ThresholdPruner(lower=1e9)
-    for seed in killed.seeds:
-        runs.note(seed, Evaluations({32: 10.0}, ends=False, is_new=True, cpu_seconds=0.0))
-    assert runs.pruned
-    killed.close()
-    looked = swept(tmp_path, trials=1)
-    (one,) = looked.trials
-    assert (one.state.name, one.value) == ("PRUNED", 10.0)
-    for seed in looked.seeds:
-        state = json.loads((tmp_path / "trial0" / f"seed{seed}" / "run.json").read_text())
-        assert (state["status"], state["frames"]) == ("pruned", 0)
-
-
 def test_evaluations_count_at_the_frames_at_which_they_were_due(tmp_path):
     # Of batches of 40 frames, and of 32; both are compared at the same frames.
     space = {"steps_per_batch": [20, 16], "lr": {"low": 1e-3, "high": 2e-3}}
@@ -111,21 +93,6 @@ def test_settings_that_fail_are_a_trial_and_leave_the_others_alone(tmp_path):
     assert states[None].state.name == "COMPLETE"
     assert states[4].state.name == "FAIL"
     assert "sequence_length=4 is for a memory" in states[4].user_attrs["failure"]
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"workers": 2}, "workers=2 is not for a sweep"),
-        ({"seeds": 3}, "give the sweep the number of seeds"),
-        ({"eval_episodes": 0}, "eval_episodes=0: a sweep compares evaluations"),
-        ({"logger": "tensorboard"}, "name csv as well"),
-    ],
-)
-def test_what_is_not_for_a_sweep_is_refused(tmp_path, change, said):
-    with pytest.raises(ConfigError, match=said):
-        make(tmp_path, algorithm=small(**change))
-    assert not list(tmp_path.iterdir())
 
 
 class Killing(TrainerHookBase):
