@@ -108,7 +108,8 @@ def show(checkpoint: SavedSpec, /, *, json: Flag = False) -> int:
     if manifest.metrics:
         output.print_table(("metric", "latest value"), sorted(manifest.metrics.items()))
     if manifest.config:
-        output.print_table(("option", "value"), manifest.config.items())
+        options = [(name, str(value)) for name, value in manifest.config.items()]
+        output.print_table(("option", "value"), options)
     rows = [(name, part["tensors"], output.size(part["bytes"])) for name, part in parts.items()]
     output.print_table(("part", "tensors", "bytes"), rows)
     return 0

@@ -115,7 +115,7 @@ def _cell(content: Any) -> Text:
         return content
     if isinstance(content, float):
         content = number(content)
-    elif isinstance(content, int):
+    elif type(content) is int:
         content = f"{content:,}"
     return Text("" if content is None else printable(content, keep="\n"))
 

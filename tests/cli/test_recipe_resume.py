@@ -126,24 +126,6 @@ def test_an_extended_run_follows_the_schedule_of_the_longer_run(tmp_path, capsys
     assert weights(longer) != weights(short)
 
 
-@pytest.mark.parametrize("frames", [10, 40])
-def test_a_resumed_schedule_equals_an_uninterrupted_one(tmp_path, frames, capsys):
-    kept = {"anneal": True, "log_interval": 1}
-    batches = iter(range(frames // 10))
-
-    def die(batch):
-        if next(batches, None) is None:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(tmp_path / "run", before_each_batch=die, **kept)
-    resumed = train(tmp_path / "run", "latest", **kept)
-    whole = train(tmp_path / "whole", **kept)
-    assert weights(resumed) == weights(whole)
-    assert read_rows(tmp_path / "run") == read_rows(tmp_path / "whole")
-    assert "train/lr" not in capsys.readouterr().out
-
-
 def test_a_run_killed_after_a_rollback_resumes_from_there(run, tmp_path):
     """Its logs were taken back: the later checkpoints are of a course that was given up."""
 

@@ -44,43 +44,12 @@ def test_json_has_estimates_with_their_intervals(call, two):
     assert (one["separated"], one["verdict"]) == (True, "lr 0.1 is better than lr 0.2")
 
 
-def test_three_seeds_are_refused(call, tmp_path):
-    for lr in (0.1, 0.2):
-        for seed in range(3):
-            write_run(tmp_path / f"{lr}{seed}", [10 * lr + seed], seed=seed, options={"lr": lr})
-    (task,) = reported(call, tmp_path)["tasks"]
-    assert [group["iqm"]["low"] for group in task["groups"]] == [None, None]
-    assert "more seeds each would separate" in task["comparisons"][0]["verdict"]
-    out = call("report", tmp_path).out
-    assert "3 seeds: no interval for the interquartile mean." in out
-    assert "[-]" in out
-
-
 def test_runs_that_are_left_out_are_listed(call, two):
     broken = write_run(two / "x", (1.0,), seed=9, status="failed", options={"lr": 0.1})
     done = call("report", two)
     assert f"left out: {broken.path}: it failed at 100 frames" in done.err
     (left,) = reported(call, two)["left_out"]
     assert left["run"] == str(broken.path)
-
-
-def test_tasks_are_pooled_only_with_references(call, two, tmp_path_factory):
-    for seed in range(8):
-        options = {"lr": 0.1, "env": "Other-v0"}
-        write_run(two / f"other{seed}", [float(seed)], seed=seed, options=options)
-    done = call("report", two)
-    assert "nothing over all tasks: Other-v0, Toy-v0 without reference scores" in done.err
-    file = tmp_path_factory.mktemp("given") / "references.yaml"
-    file.write_text("Toy-v0: {low: 0, high: 200}\nOther-v0: {low: 0, high: 8, source: us}\n")
-    tasks = reported(call, two, "--reference", file)["tasks"]
-    assert [task["task"] for task in tasks] == ["Other-v0", "Toy-v0"]  # no group is in both
-    for seed in range(8):
-        options = {"lr": 0.2, "env": "Other-v0"}
-        write_run(two / f"more{seed}", [float(seed) / 2], seed=seed, options=options)
-    *_, together = reported(call, two, "--reference", file)["tasks"]
-    assert together["task"] == "all tasks, normalized"
-    assert [len(group["seeds"]) for group in together["groups"]] == [8, 8]
-    assert np.shape(together["groups"][0]["scores"]) == (8, 2)
 
 
 def test_the_page_is_written(call, two, tmp_path):

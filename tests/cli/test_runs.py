@@ -165,22 +165,6 @@ def test_copies_of_a_run_are_reported(call, tmp_path):
     assert "2 runs" not in done.out
 
 
-def test_a_repeated_seed_counts_once_and_is_reported(call, six):
-    again = write_run(six / "again", (7.0, 9.0), seed=1, options={"lr": 0.1})
-    state = json.loads(again.run_file.read_text())
-    again.run_file.write_text(json.dumps(state | {"updated": "2999-01-01T00:00:00+00:00"}))
-    write_run(six / "failed", (1.0,), seed=1, options={"lr": 0.1}, status="failed")
-    page = six / "page.html"
-    done = call("runs", six, "--where", "lr=0.1", "--curves", "--html", page)
-    assert "toy: 30 ± 27, 3 runs" in done.out  # 20, 9, 60 instead of 20, 40, 60
-    for name in ("lr0.1_1", "failed"):
-        note = (
-            f"{six / name} has the seed and options of {again.path}, which is counted in its place."
-        )
-        assert note in done.err
-        assert note in page.read_text()
-
-
 def test_without_evaluations_the_training_return_is_shown(call, tmp_path):
     run = write_run(tmp_path / "a", ())
     run.metrics.write_text("step,name,value\n100,train/return,4.0\n")

@@ -51,14 +51,6 @@ def test_a_sweep_is_continued_by_the_same_command(call, tmp_path):
     assert (tmp_path / "sweep.html").exists()
 
 
-def test_without_a_confirmation_the_winner_is_not_called_better(call, tmp_path):
-    words = ("sweep", *SMALL, "--trials", 1, "--seeds", 1, "--run-dir", tmp_path, "--confirm", 0)
-    done = call(*words)
-    assert done.code == 0, done.err
-    assert "the winner is not confirmed" in done.out
-    assert not (tmp_path / "confirm").exists()
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

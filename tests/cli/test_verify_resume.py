@@ -76,19 +76,6 @@ def test_a_script_that_does_not_resume_exactly_differs(call, make_run, model, tm
     ]
 
 
-def test_the_two_runs_are_deleted_only_if_they_are_identical(call, make_run, monkeypatch, tmp_path):
-    model = make_run("model", (1.0, 2.0))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    (tmp_path / "temporary").mkdir()
-    command = ["verify-resume", PRETEND, "--kills", 0, "--", "--model", model]
-    assert call(*command).code == 0
-    assert list((tmp_path / "temporary").iterdir()) == []
-    done = call(*command, "--fail-at", 2)
-    (kept,) = (tmp_path / "temporary").iterdir()
-    assert done.code == 1
-    assert str(kept) in done.err
-
-
 def test_a_script_that_fails_shows_its_last_lines(call, model, tmp_path):
     done = verify(call, tmp_path / "both", model, args=("--fail-at", 2))
     assert done.code == 1

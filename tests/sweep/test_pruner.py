@@ -69,21 +69,6 @@ def test_those_that_train_at_once_wait_for_each_other(tmp_path, values):
     sweep.close()
 
 
-def test_who_trains_alone_waits_for_nobody(tmp_path):
-    # One is trained after another.
-    sweep = make(tmp_path, pruner="median", trials=5, seeds=1)
-    trials = at_once(sweep, 5, begun=())
-    (seed,) = sweep.seeds
-    for runs, value in zip(trials, (3.0, 1.0, 2.0, 0.5, 9.0), strict=True):
-        runs.is_training = True
-        for frames in (32, 64, 96, 128):
-            if not runs.pruned:
-                runs.note(seed, evaluated(frames, value, ends=frames == 128))
-    assert [runs.pruned for runs in trials] == [False, False, False, True, False]
-    assert list(sweep.trials[3].intermediate_values) == [32]
-    sweep.close()
-
-
 def test_one_that_has_solved_its_task_is_what_the_others_are_compared_with(tmp_path):
     sweep = make(tmp_path, pruner="median", parallel=4, seeds=1)
     trials = at_once(sweep, 4)
