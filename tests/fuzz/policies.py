@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from target import Files, Target, read, spoil_place
 from hooktrainer.errors import CheckpointError, ConfigError
 from hooktrainer.loop.cadence import Progress
 from hooktrainer.networks import AgentsPolicy, CategoricalPolicy, mlp
-from hooktrainer.policies import load_policy
+from hooktrainer.policies import Evaluation, load_policy
 from hooktrainer.policies.actions import JointAction
 from hooktrainer.policies.calls import ALLOWED, DTYPES, RANDOM, operator_named
 from hooktrainer.policies.policy_files import decode_data
@@ -305,8 +305,9 @@ def _open(place: Path) -> Any:
 
 def targets() -> list[Target]:
     """The targets here."""
-    with suppress(TypeError):  # its annotations are evaluated once, which is no part of a case
-        decode_data(JointAction, {})
+    for kind in (JointAction, Evaluation):  # their annotations are evaluated once, before any case
+        with suppress(TypeError):
+            decode_data(cast("type[object]", kind), {})
     errors = (ConfigError, CheckpointError)
     return [
         Target("policy", _policy, _spoil, _open, errors, memory=5 << 28),
