@@ -29,18 +29,18 @@ def train_on_ray(algorithm: AlgorithmConfig, place: Path) -> None:
     for field in ("loggers", "hooks", "collector", *plain):
         if value := getattr(algorithm, field):
             raise ConfigError(
-                f"{name}: engine='ray' trains the seeds on other machines, to which "
-                f"{field}={value!r} cannot be sent: leave it out, or engine."
+                f"{name}: engine='ray': {field}={value!r} cannot be sent to other machines: leave "
+                "it out, or engine."
             )
     if algorithm.collectors:
         raise ConfigError(
-            f"{name}: collectors={algorithm.collectors} with seeds and workers: Ray's processes "
-            "train seeds, each of which collects by itself. Leave it out."
+            f"{name}: collectors={algorithm.collectors} with seeds and workers: each seed collects "
+            "by itself. Leave it out."
         )
     if kind.__module__ == "__main__":
         raise ConfigError(
-            f"{name}: engine='ray' trains the seeds on other machines, which cannot import a class "
-            "of a script: leave out engine, or put the class into a module."
+            f"{name}: engine='ray': other machines cannot import a class of a script: put it into "
+            "a module."
         )
     shares = [algorithm.seeds[i :: algorithm.workers] for i in range(algorithm.workers)]
     # One at a time: Ray gives each process one core.
@@ -63,7 +63,7 @@ def train_on_ray(algorithm: AlgorithmConfig, place: Path) -> None:
     if failed:
         raise RuntimeError(
             f"{len(failed)} of the {len(commands)} processes that train the seeds in {place} have "
-            "failed; their messages are above. resume='latest' goes on with what there is."
+            "failed; their messages are above. resume='latest' continues the runs."
         )
     if lost := [seed for seed in algorithm.seeds if not RunDir(place / f"seed{seed}").holds_run]:
         raise RuntimeError(

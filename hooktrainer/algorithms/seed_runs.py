@@ -78,10 +78,7 @@ def train_seeds(algorithm: AlgorithmConfig, keep: bool) -> list[SeedResult]:
     started, cpu = time.monotonic(), _cpu_seconds()
     if algorithm.engine == "ray" and algorithm.workers and len(seeds) > 1:
         if place is None:
-            raise ConfigError(
-                f"engine='ray' with workers={algorithm.workers}: other machines leave what they "
-                "have trained in a directory: name a run_dir."
-            )
+            raise ConfigError(f"engine='ray' with workers={algorithm.workers}: name a run_dir.")
         train_on_ray(algorithm, place)
         results = [_recorded(seed, place / f"seed{seed}") for seed in seeds]
         spent = f"{time.monotonic() - started:.1f} s"
@@ -142,18 +139,15 @@ def train_runs(
     """Train runs, each in a process forked from this one, or spawned where forking is not safe.
 
     Args:
-        runs: The runs.
+        runs: The runs, of which the results have the order.
         keep: Whether they have directories.
         at_once: How many train at the same time; 0 for as many as there are cores.
         progress_bar: Whether to show a bar over the frames of all.
-        desc: What the bar is labelled.
+        desc: Its label.
         prepare: Makes the trainer, in the process of the run; called with the run and a function
             that sends a report to this process and waits for the answer. Without it none reports.
         meet: Called as soon as all runs that have not ended wait for an answer, with their reports
             and the results of the others, by the places of the runs; returns the answers by place.
-
-    Returns:
-        The results, in the order of the runs.
 
     Raises:
         ConfigError: If a run cannot be sent to its process.
@@ -368,8 +362,8 @@ def _place(algorithm: AlgorithmConfig, keep: bool) -> Path | None:
     """The directory of all runs; `None` if they have none."""
     if algorithm.loggers:
         raise ConfigError(
-            f"loggers={algorithm.loggers!r} with seeds={algorithm.seeds}: each run needs a logger "
-            "of its own: name them with logger=, or train the seeds one by one."
+            f"loggers={algorithm.loggers!r} with seeds: each run needs a logger of its own: name "
+            "them with logger=, or train the seeds one by one."
         )
     if not keep or algorithm.run_dir is not None:
         return Path(algorithm.run_dir) if keep and algorithm.run_dir else None

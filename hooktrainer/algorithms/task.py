@@ -63,8 +63,8 @@ class RunTask(ABC):
         check_env(self.name, algorithm.env, algorithm.eval_episodes)
         if algorithm.collector is not None and not algorithm.collects:
             raise ConfigError(
-                f"{self.name}: collector={algorithm.collector!r}, but it learns from a data set "
-                "and collects nothing: leave that out."
+                f"{self.name}: collector={algorithm.collector!r}, but it collects nothing: leave "
+                "that out."
             )
         env_kwargs = algorithm.env_kwargs or None
         # The environment, as arguments of what collects and of the evaluation.
@@ -110,8 +110,8 @@ class RunTask(ABC):
         """
         if self._fields.compile == "all" and not self._compiles:
             raise ConfigError(
-                f"{self.name}: compile='all', but {self.env_name} is no tensor world whose steps "
-                "can be compiled: pass compile='step', or a world such as torch/CartPole-v1."
+                f"{self.name}: compile='all', but {self.env_name} is no tensor world that compiles: "
+                "pass compile='step', or a world such as torch/CartPole-v1."
             )
         make = self._fields.collector or self._collects
         return make(
@@ -276,7 +276,7 @@ class Task(RunTask):
         return self.networks.head(trunk.out_features, outputs), trunk.in_keys
 
     def features(self, trunk: MemoryTrunk | None = None) -> tuple[nn.Module, int, list[NestedKey]]:
-        """Such a network without its output layer, how many features it gives, and what is read."""
+        """Such a network without its output layer, its number of features, and what is read."""
         if trunk is None:
             return *self.networks.trunk(), self.in_keys
         return *self.networks.hidden(trunk.out_features), trunk.in_keys
@@ -311,9 +311,8 @@ class Task(RunTask):
         """
         if trunk is not None and self.is_asymmetric:
             raise ConfigError(
-                f"{self.name}: the observations of {self.env_name} have {CRITIC!r}, which values "
-                "alone read, but with a memory they share the policy's: leave memory out, or "
-                f"{CRITIC!r}."
+                f"{self.name}: {self.env_name} has observations {CRITIC!r} for values, but with a "
+                f"memory they share the policy's: leave memory out, or {CRITIC!r}."
             )
         if trunk is None:
             network = self.value_networks.q_network(self.action_space)

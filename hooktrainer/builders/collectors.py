@@ -208,9 +208,8 @@ def _torchrl_collector(
     number = -(-read("num_workers") // (in_each or 1))
     if is_built and number > 1:
         raise ConfigError(
-            f"make_env={make_env} is built already, but cfg.num_workers={read('num_workers')} with "
-            f"cfg.env_per_collector={in_each} are {number} collectors: give a function that builds "
-            "the environments of each."
+            f"make_env={make_env} is built already, but cfg.num_workers={read('num_workers')} are "
+            f"{number} collectors: give a function that builds the environments of each."
         )
     devices = read.devices("collector_device")
     device = devices if len(devices) > 1 else devices[0]
@@ -248,8 +247,7 @@ def _grouped(
     if callable(env_fns):
         if num_env_per_collector is None or num_collectors is None:
             raise ConfigError(
-                "one env_fns for all environments: pass num_env_per_collector and num_collectors "
-                f"(given: {num_env_per_collector} and {num_collectors})."
+                "one env_fns for all environments: pass num_env_per_collector and num_collectors."
             )
         env_fns = [env_fns] * (num_env_per_collector * num_collectors)
     number = len(env_fns)

@@ -81,11 +81,8 @@ def make_trainer(
     optimizer = _OPTIMIZERS[kind](loss_module.parameters(), **optimizer_options)
     device = next(loss_module.parameters()).device
     if read("record_video", False) and not _films(recorder):
-        raise read.refusal(
-            "record_video",
-            "needs a recorder that films: build it with transformed_env_constructor(cfg, "
-            "video_tag=..., logger=...).",
-        )
+        how = "transformed_env_constructor(cfg, video_tag=..., logger=...)"
+        raise read.refusal("record_video", f"needs a recorder that films: build it with {how}.")
     if logger is None:  # what the fields of a LoggerConfig name, if they are there
         name = generate_exp_name(read("exp_name", "") or "run", type(loss_module).__name__)
         logger = get_logger(read("logger", None), "runs", name)
@@ -189,11 +186,7 @@ def make_dqn_loss(model: Any, cfg: Any) -> tuple[Any, Any]:
     loss_module: Any
     if isinstance(model, QNetwork):
         if distributional:
-            raise read.refusal(
-                "distributional",
-                "needs a network of distributions, torchrl.modules.DistributionalQValueActor; a "
-                "QNetwork has single values.",
-            )
+            raise read.refusal("distributional", "needs torchrl's DistributionalQValueActor.")
         loss_function = read("loss_function")
         loss_module = DQNLoss(model, gamma=gamma, loss_function=loss_function, delay_value=delay)
         return loss_module, make_target_updater(cfg, loss_module)

@@ -44,23 +44,19 @@ def parse(
     description: str | None = None,
     default: Any = tyro.MISSING,
 ) -> Any:
-    """What a command line says.
+    """Parse a command line, and return what ``kind`` returns for it.
 
     Args:
         kind: A dataclass whose fields are the options, or a function whose parameters are. It is
             called with them, sometimes twice, so it should do nothing else.
         words: The command line, without the program's name.
         prog: The program's name; by default the script's.
-        description: What help says of the whole; by default what ``kind``'s docstring does.
-        default: An instance of ``kind`` that has what the words do not say.
-
-    Returns:
-        What ``kind`` returns.
+        description: The text of help; by default ``kind``'s docstring.
+        default: An instance of ``kind`` with the values that the words do not give.
 
     Raises:
-        ConfigError: If there is no option of a name; it says which is near.
-        SystemExit: With 0 after ``--help``, 2 after anything else that cannot be understood, which
-            has been explained on stderr.
+        ConfigError: If there is no option of a name; it names the nearest.
+        SystemExit: With 0 after ``--help``, 2 after an error that has been explained on stderr.
     """
     read = partial(tyro.cli, kind, prog=prog, description=description, registry=_REGISTRY)
     if default is not tyro.MISSING:
@@ -98,16 +94,15 @@ def _check_options(words: Sequence[str], print_help: Callable[[], Any], prog: st
     """Refuse an option that does not exist."""
     before = words[: words.index("--")] if "--" in words else words
     given = [word.split("=", 1)[0] for word in before if word.startswith("--")]
-    if not given:
-        return
-    known = _listed_options(print_help)
+    known = _listed_options(print_help) if given else []
     for option in given:
         name = option.replace("_", "-")
-        if name in known or name.startswith("--tyro-"):
-            continue
-        hint = did_you_mean(name, (other for other in known if other != "--help"))
-        help_command = f"{prog} --help" if prog else "--help"
-        raise ConfigError(f"there is no option {option}.{hint} All are listed by {help_command}.")
+        if name not in known and not name.startswith("--tyro-"):
+            hint = did_you_mean(name, (other for other in known if other != "--help"))
+            help_command = f"{prog or ''} --help".strip()
+            raise ConfigError(
+                f"there is no option {option}.{hint} All are listed by {help_command}."
+            )
 
 
 def _listed_options(print_help: Callable[[], Any]) -> list[str]:
@@ -116,9 +111,5 @@ def _listed_options(print_help: Callable[[], Any]) -> list[str]:
     with redirect_stdout(text), suppress(SystemExit):
         print_help()
     lines = (line.strip(" │") for line in text.getvalue().splitlines())
-    return [
-        option
-        for line in lines
-        if line.startswith("-")
-        for option in re.findall(r"--[\w.-]+", line)
-    ]
+    options = "\n".join(line for line in lines if line.startswith("-"))
+    return re.findall(r"--[\w.-]+", options)

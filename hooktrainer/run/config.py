@@ -147,15 +147,12 @@ def check_ranges(subject: str, described: Any) -> None:
                 raise ConfigError(f"{subject}: {name}={value!r}: pass a number.")
 
 
-def hints_of(kind: type[Any]) -> Mapping[str, Any]:
-    """The annotations of a class by field, with what is said beside the types."""
-    one: Any = kind  # of a frozen dataclass mypy does not believe that it is hashable
-    return _hints(one)
+def hints_of(kind: Any) -> Mapping[str, Any]:
+    """The annotations of a class by field, with their marks and ranges."""
+    return _hints(kind)
 
 
-@functools.cache
-def _hints(kind: type[Any]) -> Mapping[str, Any]:
-    return get_type_hints(kind, include_extras=True)
+_hints = functools.cache(functools.partial(get_type_hints, include_extras=True))
 
 
 def _said(kind: type[Any]) -> dict[str, tuple[Any, ...]]:
@@ -249,7 +246,7 @@ class RunConfig:
     """threads of the CPU that torch computes with; by default one for small networks"""
 
     def __post_init__(self) -> None:
-        """Accept one name in place of several, a path as text, and lists, which become tuples."""
+        """Accept a name in place of several, a path as text, and lists in place of tuples."""
         for one in fields(self):
             value = without_omegaconf(getattr(self, one.name))
             if one.name in ("logger", "allow_change") and isinstance(value, str):
@@ -329,21 +326,15 @@ def parse_run(
     prog: str | None = None,
     description: str | None = None,
 ) -> Any:
-    """Return the run that a command line describes; ``--config`` says what the words do not.
+    """Return the run of a class that a command line describes; see `command_line.parse`.
 
-    Args:
-        kind: The class of the run.
-        words: The command line, without the program's name.
-        saved: Values of fields, in place of those of ``--config``.
-        default: Makes the run that the words change, of the values and the words; by default
-            ``kind`` is called with the values.
-        prog: As for `command_line.parse`.
-        description: Likewise.
+    ``saved``, or the file of ``--config``, has the values of fields that the words do not give.
+    ``default`` makes the run that the words change, from the values and the words; by default
+    ``kind`` is called with the values.
 
     Raises:
         ConfigError: If there is no option of a name, or the file is no configuration of ``kind``.
         FileNotFoundError: If there is no such file.
-        SystemExit: As `command_line.parse`.
     """
     file, trust, rest = take_config(words)
     if file is not None:

@@ -37,18 +37,10 @@ def run_programs(
     at_once: int | None = None,
     grace: float = GRACE,
 ) -> list[int]:
-    """Start programs, and wait until all have ended, whatever becomes of any one.
+    """Run programs, ``at_once`` at a time, until all have ended; return their exit codes.
 
-    A signal that is to end this process is passed on as SIGTERM, on which a run saves and ends; no
-    program is started from then on.
-
-    Args:
-        starts: What starts them.
-        at_once: How many run at the same time; by default all.
-        grace: Seconds that a program takes from SIGTERM to its end, at most.
-
-    Returns:
-        Their exit codes.
+    A signal that is to end this process is passed on as SIGTERM, on which a run saves and ends
+    within ``grace`` seconds; no program is started from then on.
 
     Raises:
         SystemExit: As `Loop.train` does, if a signal ended them.
@@ -66,7 +58,11 @@ def run_programs(
                 else:
                     break
             if control.signal is not None:
-                _end(children)
+                running = [child for child in children if child.code is None]
+                for child in running:
+                    child.terminate()
+                for child in running:
+                    child.wait()
             control.is_leaving = True
     finally:
         for child in children:
@@ -74,11 +70,3 @@ def run_programs(
     if control.signal is not None:
         raise SignalExit(control.signal, deadline=control.deadline)
     return [child.code or 0 for child in children]
-
-
-def _end(children: Sequence[RunningProgram]) -> None:
-    for child in children:
-        if child.code is None:
-            child.terminate()
-    for child in children:
-        child.wait()
