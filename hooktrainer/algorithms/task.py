@@ -110,8 +110,8 @@ class RunTask(ABC):
         """
         if self._fields.compile == "all" and not self._compiles:
             raise ConfigError(
-                f"{self.name}: compile='all', but {self.env_name} is no tensor world that compiles: "
-                "pass compile='step', or a world such as torch/CartPole-v1."
+                f"{self.name}: compile='all', but {self.env_name} is no tensor world: pass "
+                "compile='step', or a world such as torch/CartPole-v1."
             )
         make = self._fields.collector or self._collects
         return make(
