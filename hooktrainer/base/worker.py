@@ -168,8 +168,8 @@ class Worker:
                 _start(process)
             except (EOFError, ConnectionError) as error:
                 raise ChildError(
-                    f"{name} could not be started: the process that starts others has ended. A "
-                    "signal that was sent to all processes of the run may have ended it."
+                    f"{name} could not be started: the process that starts others has ended, "
+                    "perhaps by a signal to all processes of the run."
                 ) from error
         theirs.close()  # so that the end of the worker is the end of the connection
         self._process: BaseProcess = process
@@ -247,14 +247,11 @@ class Worker:
             return _how_it_ended(code)
         if code == 1 and not self._has_begun:
             return (
-                f"{self.name} (process {self.pid}) ended before it began its work; the message "
-                "above says why. It imports the script first. So the script has to be a file, and "
-                'to begin its own work below if __name__ == "__main__":'
+                f"{self.name} (process {self.pid}) ended before it began its work; see above. The "
+                'script has to be a file whose own work is below if __name__ == "__main__":'
             )
-        return (
-            f"{self.name} (process {self.pid}) {_how_it_ended(code)}. A run that was saved goes on "
-            "with --resume latest."
-        )
+        how = _how_it_ended(code)
+        return f"{self.name} (process {self.pid}) {how}. Resume the run with --resume latest."
 
     def terminate(self) -> None:
         """Send SIGTERM, unless it has ended."""
@@ -393,8 +390,7 @@ def _pickled(name: str, target: Callable[..., object], args: tuple[Any, ...]) ->
     except Exception as error:
         raise ConfigError(
             f"{name} cannot be started, since what it works on cannot be sent to another process: "
-            f"{error}. A function that makes environments has to make what these need as well: "
-            "locks, connections, open files."
+            f"{error}. Let a function that makes environments also make locks and open files."
         ) from error
 
 

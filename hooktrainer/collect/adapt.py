@@ -291,9 +291,8 @@ def _check_register(collector: Any) -> None:
         signature.bind(collector)
     except TypeError:
         raise ConfigError(
-            f"the collector, a {type(collector).__name__}, has a method register{signature}, which "
-            "the trainer would call with itself, as it calls that of hooks: let it take a trainer, "
-            "or give it another name."
+            f"the collector, a {type(collector).__name__}, has a method register{signature}: let "
+            "it take a trainer, as that of hooks does, or give it another name."
         ) from None
 
 
@@ -369,14 +368,13 @@ def last(buffer: Any, number: int) -> TensorDictBase:
     writer, length = buffer.writer, _length(buffer)
     if not isinstance(writer, RoundRobinWriter):
         raise ConfigError(
-            f"the collector writes into a replay buffer whose {type(writer).__name__} does not "
-            "keep the order of what is written. Let the collector yield its batches, and register "
-            "a ReplayBufferTrainer."
+            f"the collector's replay buffer has a {type(writer).__name__}, which keeps no order: "
+            "let the collector yield its batches, and register a ReplayBufferTrainer."
         )
     if not 0 < number <= length:
         raise ConfigError(
             f"the collector wrote {number} entries into a replay buffer of {length} for one batch: "
-            "give the buffer room for a batch, and let nobody else write into it."
+            "make the buffer larger than a batch, and write nothing else into it."
         )
     index = torch.arange(writer._cursor - number, writer._cursor) % length
     return buffer.storage[index].clone()

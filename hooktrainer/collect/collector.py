@@ -272,8 +272,7 @@ def no_shard(name: str, number: int) -> ConfigError:
     """The error of a collector that cannot be divided."""
     return ConfigError(
         f"{name} has no shard(rank, world_size), so {number} processes would all collect the same "
-        "data. Use a VectorCollector, or give yours that method: it keeps the rank's share of the "
-        "environments."
+        "data: add that method, or use a VectorCollector."
     )
 
 

@@ -169,9 +169,8 @@ def _atari_wrappers(spec: EnvSpec, training: bool) -> Wrappers:
     for name, wanted in {**ATARI.kwargs, "continuous": False, "sound_obs": False}.items():
         if spec.kwargs.get(name, wanted) != wanted:
             raise ConfigError(
-                f"env_kwargs: {name}={spec.kwargs[name]!r} does not go with the usual wrappers of "
-                f"{spec.id}, which need {wanted!r}: leave it out, or them, with "
-                "usual_wrappers=False (--no-usual-wrappers)."
+                f"env_kwargs: the usual wrappers of {spec.id} need {name}={wanted!r}, not "
+                f"{spec.kwargs[name]!r}: leave it out, or pass usual_wrappers=False."
             )
     preprocessing = gymnasiums(
         "AtariPreprocessing",

@@ -164,8 +164,7 @@ def refuse_missing(value: Any, what: str, path: Path = ()) -> None:
         where = what + "".join(f"[{key!r}]" for key in path)
         raise ConfigError(
             f"the environment returned {where} = {value!r:.80}, which is no number: let reset() "
-            "return (observation, info), and step() return (observation, reward, terminated, "
-            "truncated, info), without None among the values."
+            "and step() return what Gymnasium's do, without None among the values."
         )
 
 
@@ -174,8 +173,7 @@ def refuse_several(value: Any, what: str, name: str) -> None:
     array = np.asarray(value)
     if array.shape or array.dtype.kind not in "biuf":
         raise ConfigError(
-            f"step() of {name} returned {what} = {value!r:.60}, which is no single number: let it "
-            "return one, such as float(...) of it."
+            f"step() of {name} returned {what} = {value!r:.60}: let it return a single number."
         )
 
 
@@ -223,6 +221,5 @@ def _refused(leaf: Leaf, name: str, what: str) -> ConfigError:
         where = "the observation" + "".join(f"[{key!r}]" for key in leaf.path)
         said = f"its space is {one_line(leaf.space, 120)}"
     return ConfigError(
-        f"{where} of {one_line(name, 120)} {one_line(what, 120)}; {said}. Let reset() and step() "
-        "return what the space says, or let the space say what they return."
+        f"{where} of {one_line(name, 120)} {one_line(what, 120)}; {said}. Let both agree."
     )
