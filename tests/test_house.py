@@ -117,7 +117,7 @@ LINES = {
         "    from .count_batches import CountBatches as CountBatches\n",
     ),
     "algorithms/__init__.py": ("from .mbpo import", "from .loose import LOOSE as LOOSE\n"),
-    "cli/commands.py": ('        "watch": "watch:watch",', '        "greet": "greet:greet",\n'),
+    "cli/commands.py": ('    "watch": "watch:watch",', '    "greet": "greet:greet",\n'),
     "store/backends/__init__.py": ('    "native": "nat', '    "echo": "echo:EchoBackend",\n'),
 }
 

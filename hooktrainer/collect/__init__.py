@@ -14,7 +14,6 @@ from .adapt import adapt as adapt  # at once, since the module has the same name
 if TYPE_CHECKING:
     from .agents import AgentsCollector as AgentsCollector
     from .collector import Collector as Collector
-    from .collector import CollectorBase as CollectorBase
     from .overlap import OverlappedCollector as OverlappedCollector
     from .restore import Restore as Restore
     from .vector import VectorCollector as VectorCollector

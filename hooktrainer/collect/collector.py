@@ -265,9 +265,6 @@ class Collector:
         )
 
 
-CollectorBase = Collector  # another public name
-
-
 def no_shard(name: str, number: int) -> ConfigError:
     """The error of a collector that cannot be divided."""
     return ConfigError(
