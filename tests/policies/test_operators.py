@@ -112,7 +112,7 @@ class Argmax(nn.Module):
 
 
 # Quick are the others, with a cheaper one of each kind.
-SLOW = {"convolutions", "weight norm", "an instance norm", "an lstm", "a transformer"}
+SLOW = {"a gru", "convolutions", "weight norm", "an instance norm", "an lstm", "a transformer"}
 
 
 @pytest.mark.parametrize(
