@@ -84,9 +84,8 @@ def made_by(given: Any, space: spaces.Space[Any], name: str) -> nn.Module:
         raise
     except Exception as error:
         raise ConfigError(
-            f"{name}={given_name} was called with the space that it should read, and failed: "
-            f"{_first_line(error)}: give a module, or a function that makes one from the space, as "
-            "`lambda space: MyNetwork()` does."
+            f"{name}={given_name} was called with the space and failed: {_first_line(error)}: give "
+            "a module, or a function of the space, such as `lambda space: MyNetwork()`."
         ) from error
     if not isinstance(made, nn.Module):
         raise ConfigError(f"{name}={given_name} made {made!r:.80}, which is no torch.nn.Module.")
@@ -110,9 +109,8 @@ def check_layers(network: nn.Module) -> None:
             rate = float(layer.dropout)
         if rate:
             raise ConfigError(
-                f"{prefix} that drops {rate:g} of the features: it would drop others when learning "
-                "than when the action was chosen: leave it out, or set it to 0; weight_decay of "
-                "the optimizer and nn.LayerNorm regularize, too."
+                f"{prefix} that drops {rate:g} of the features, others when learning than when "
+                "acting: set it to 0; weight_decay and nn.LayerNorm regularize, too."
             )
 
 

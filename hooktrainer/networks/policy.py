@@ -169,8 +169,7 @@ class Policy(Head):
         if needed and found != needed:  # 0: any number of choices
             raise ConfigError(
                 f"{type(self).__name__}: the network returns {found} features, but a "
-                f"{type(self.distribution).__name__} needs {needed}: make its last layer as wide "
-                "as distribution.parameter_features."
+                f"{type(self.distribution).__name__} needs {needed} (parameter_features)."
             )
 
 

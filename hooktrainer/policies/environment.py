@@ -107,8 +107,7 @@ class Environment:
         if not trust and (code := self.code) is not None:
             raise ConfigError(
                 f"the environment {self.name} needs {code}, which may do anything: look at that, "
-                "then say --trust (in Python: trust=True), or make the environment yourself and "
-                "pass it as env=."
+                "then say --trust (in Python: trust=True), or pass your own as env=."
             )
         import gymnasium as gym
 
@@ -179,9 +178,8 @@ class Environment:
             return gym.registry[name]
         if self.factory is None:
             raise ConfigError(
-                f"there is no environment {one_line(name, 80)} here. If a package registers "
-                f"it, import it first; or make the environment yourself, and pass "
-                "it as env=."
+                f"there is no environment {one_line(name, 80)} here. If a package registers it, "
+                "import that first; or make it yourself, and pass it as env=."
             )
         # The id was registered by a module imported in training, which is not imported here.
         return gym.envs.registration.EnvSpec(

@@ -209,8 +209,7 @@ class _Copy:
         if reason := objection(target, random):
             raise ConfigError(
                 f"{self.name} cannot be saved: it calls {target}, {reason}: use other layers or "
-                "functions for that (docs/policies.md, What can be saved), or keep checkpoints "
-                "instead of policies."
+                "functions (docs/policies.md, What can be saved), or keep checkpoints instead."
             )
         return str(target)
 
