@@ -27,7 +27,7 @@ _READS_OPTIONS = re.compile(
 def refuse_run_options(args: Iterable[str]) -> None:
     """Refuse ``--run-dir`` and ``--resume``, which a command passes itself."""
     for arg in args:
-        if _option(arg) in RUN_OPTIONS[:2]:
+        if _option(arg) in ("--run-dir", "--resume"):
             raise ConfigError(f"leave out {_option(arg)} after --: this command passes it.")
 
 

@@ -114,6 +114,7 @@ def test_after_a_kill_the_decision_is_the_same_and_no_seed_is_trained_twice(call
 
 
 @pytest.mark.usefixtures("warm_python")
+@pytest.mark.slow
 def test_a_failed_seed_is_named_and_stops_the_decision(call, begun, monkeypatch):
     place = begun(100, 10)
     monkeypatch.setenv("FAIL_AT", "10 2")

@@ -86,6 +86,7 @@ def test_a_sweep_in_which_every_trial_failed_has_exit_code_1(tmp_path, capsys):
     sweep.close()
 
 
+@pytest.mark.slow
 def test_it_is_confirmed_from_fresh_seeds_and_only_if_it_is_better(tmp_path, monkeypatch):
     sweep = make(tmp_path, trials=2, seeds=1)
     for value in (0.0, 1.0):

@@ -10,7 +10,6 @@ import signal
 import numpy as np
 import optuna
 import pytest
-from marks import slow_except
 from small_sweep import make, results, small, swept
 
 from hooktrainer import ConfigError, TrainerHookBase
@@ -21,6 +20,7 @@ from hooktrainer.statistics import SCORES, Curve
 FORK = multiprocessing.get_context("fork")
 
 
+@pytest.mark.slow
 def test_the_trials_are_the_same_however_many_train_at_once(tmp_path):
     # Of a random sampler, whose trials do not depend on what is known of others.
     together = swept(tmp_path / "a", sampler="random", parallel=3, trials=3)
@@ -129,7 +129,8 @@ def whole(tmp_path_factory):
     return results(swept(place / "sweep", algorithm=small(hooks=[Killing(place / "mark")])))
 
 
-@pytest.mark.parametrize("number", slow_except([signal.SIGKILL, signal.SIGTERM], signal.SIGKILL))
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.slow
 def test_a_sweep_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path, whole, number):
     mark = tmp_path / "mark"
     mark.write_text("0")
@@ -152,7 +153,8 @@ def test_a_sweep_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path, whole, 
             assert state["frames"] == 128
 
 
-@pytest.mark.parametrize("storage", slow_except(["journal", "sqlite"], "journal"))
+@pytest.mark.parametrize("storage", ["journal", "sqlite"])
+@pytest.mark.slow
 def test_several_processes_make_one_sweep(tmp_path, storage):
     url = f"sqlite:///{tmp_path / 'study.db'}" if storage == "sqlite" else None
     options = {"trials": 5, "parallel": 1, "seeds": 1, "storage": url}
