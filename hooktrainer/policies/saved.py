@@ -95,8 +95,9 @@ class SavedPolicy:
                 "versions": facts.get("versions") or {},
             }
             found = decode_data(cls, given)
-            if not max(found.seconds, found.time, 0) < _MOST_SECONDS or found.frame_skip < 1:
-                raise ValueError(f"{found.seconds:.3g} s, {found.frame_skip} frames a step")
+            times = found.seconds, found.time
+            if not all(0 <= time < _MOST_SECONDS for time in times) or found.frame_skip < 1:
+                raise ValueError(f"times {times}, {found.frame_skip} frames a step")
             return found
         except _WRONG as error:
             reason = printable(repr(error))[:200]

@@ -145,7 +145,9 @@ def test_rewards_are_single_numbers(reward, frame_skip):
     def make():
         return Says(BOX, np.zeros(3, np.float32), reward=reward)
 
-    refused(make, r"step\(\) of Says returned reward = .* return a single number", frame_skip=frame_skip)
+    refused(
+        make, r"step\(\) of Says returned reward = .* return a single number", frame_skip=frame_skip
+    )
 
 
 def test_an_error_of_the_environment_stays_its_own():

@@ -250,6 +250,7 @@ def test_a_size_in_the_facts_is_the_files_own(save):
         ("frames", True),
         ("seconds", float("nan")),
         ("time", 1e300),
+        ("time", float("nan")),
         ("frame_skip", [1]),
         ("evaluation", {"seed": 0, "returns": [], "lengths": []}),
         ("evaluation", {"seed": 0, "returns": ["1"], "lengths": [1]}),
