@@ -165,7 +165,7 @@ def test_each_can_be_used(tmp_path, capsys):
 
 TESTS = {
     "hooks/test_conformance.py": ["CountBatches", "listed", "every_hook"],
-    "algorithms/test_algorithms.py": ["loose", "public_names"],
+    "algorithms/test_algorithms.py": ["loose"],
     "algorithms/test_description.py": ["LOOSE"],
     "cli/test_cli.py": ["greet", "every"],
     "store/test_backends.py": ["echo"],
