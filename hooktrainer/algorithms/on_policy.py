@@ -172,12 +172,9 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
             kl=desired_kl is not None,
         ).to(task.device)
         optimizer = FlatAdam(loss_module.parameters(), lr=self.lr, eps=1e-5)
-        hooks: list[Any] = [
-            ValueEstimatorHook(GAE(gamma=self.gamma, lmbda=lmbda, value_network=critic))
-        ]
         scales = self.memory is not None if self.scale_rewards is None else self.scale_rewards
-        if scales:
-            hooks.insert(0, RewardScaler(self.gamma))
+        hooks: list[Any] = [RewardScaler(self.gamma)] if scales else []
+        hooks.append(ValueEstimatorHook(GAE(gamma=self.gamma, lmbda=lmbda, value_network=critic)))
         if mini_batch_size is not None:
             size, steps = mini_batch_size, sequence_length or self.steps_per_batch
             if self.memory is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from torch import nn
 
@@ -74,13 +74,11 @@ class ValueMixing(SeveralAgents):
             loss_function="smooth_l1",
             double=self.double,
         ).to(task.device)
-        explorers = {
-            name: EpsilonGreedy(
-                value, eps_end=self.eps_end, annealing_num_steps=self.annealing_frames
-            )
-            for name, value in values.items()
+        epsilon: dict[str, Any] = {
+            "eps_end": self.eps_end,
+            "annealing_num_steps": self.annealing_frames,
         }
-        policy = AgentsPolicy(explorers)
+        policy = AgentsPolicy({name: EpsilonGreedy(q, **epsilon) for name, q in values.items()})
         masks = [mask for group in task.groups if (mask := task.mask(group)) is not None]
         buffer = ReplayBuffer(
             self.buffer_size,
@@ -89,16 +87,11 @@ class ValueMixing(SeveralAgents):
             device=task.device,
         )
         updater = HardUpdate(loss, value_network_update_interval=self.target_interval)
-        optimizer = FlatAdam(loss.parameters(), lr=self.lr)
+        random = self.init_random_frames
         trainer = task.trainer(
-            task.collector(
-                policy,
-                self.num_envs,
-                self.steps_per_batch,
-                init_random_frames=self.init_random_frames,
-            ),
+            task.collector(policy, self.num_envs, self.steps_per_batch, init_random_frames=random),
             loss,
-            optimizer,
+            FlatAdam(loss.parameters(), lr=self.lr),
             optim_steps_per_batch=self.optim_steps_per_batch,
             clip_norm=self.max_grad_norm,
         )
