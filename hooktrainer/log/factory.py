@@ -24,10 +24,17 @@ def check_kinds(kinds: Sequence[str]) -> None:
     """
     for number, kind in enumerate(kinds):
         if kind not in _SINKS:
-            raise ConfigError(_unknown(kind))
+            hint = did_you_mean(kind, _SINKS)
+            raise ConfigError(f"unknown logger {kind!r}.{hint} There are: {', '.join(_SINKS)}.")
         if kind in kinds[:number]:
             raise ConfigError(f"logger {kind!r} is given twice")
-        _need(kind)
+        package = _sink(kind).needs
+        if package is not None and importlib.util.find_spec(package) is None:
+            raise MissingPackageError(
+                f"logger {kind!r} needs a package that is not installed: "
+                f"pip install 'hooktrainer[{kind}]'",
+                name=package,
+            )
 
 
 def generate_exp_name(model_name: str, experiment_name: str) -> str:
@@ -72,17 +79,3 @@ _SINKS: Final[Mapping[str, str]] = {
 def _sink(kind: str) -> type[Sink]:
     found: type[Sink] = resolve_name(f"{__package__}.{_SINKS[kind]}")
     return found
-
-
-def _unknown(kind: str) -> str:
-    return f"unknown logger {kind!r}.{did_you_mean(kind, _SINKS)} There are: {', '.join(_SINKS)}."
-
-
-def _need(kind: str) -> None:
-    package = _sink(kind).needs
-    if package is not None and importlib.util.find_spec(package) is None:
-        raise MissingPackageError(
-            f"logger {kind!r} needs a package that is not installed: "
-            f"pip install 'hooktrainer[{kind}]'",
-            name=package,
-        )

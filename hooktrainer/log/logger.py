@@ -59,8 +59,8 @@ class Logger:
             TypeError: If `value` is not one number.
             ValueError: If `name` is not text.
         """
-        step = self._count(name) if step is None else _as_step(step)
-        self._write(Scalars({self._name(name): _as_float(name, value)}, step))
+        value = _as_float(name, value)
+        self._write(Scalars({self._name(name): value}, self._resolve(name, step)))
 
     def log_scalars(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Log several numbers of one step as one record."""
@@ -207,9 +207,8 @@ class Logger:
         return known
 
     def _resolve(self, name: str, step: int | None) -> int:
-        return self._count(name) if step is None else _as_step(step)
-
-    def _count(self, name: str) -> int:
+        if step is not None:
+            return _as_step(step)
         count = self._counts.get(name, 0)
         self._counts[name] = count + 1
         return count

@@ -30,7 +30,6 @@ from .sink import Event, Histogram, HParams, LogPlace, Scalars, Sink, log
 
 _SQLITE: Final = "sqlite:///"
 _ENVIRONMENT: Final = "MLFLOW_TRACKING_URI"
-_RESTARTS: Final = 3
 
 NOTE: Final = "mlflow.json"
 """File with a run's destination, parameters and ending."""
@@ -117,7 +116,6 @@ class MLflowSink(Sink):
         self._changed = True
         self._used = False
         self._sender: _Sender | None = None
-        self._starts = 0
 
     def write(self, event: Event) -> None:
         """Keep the configuration; the sender reads the rest from the CSV sink's files."""
@@ -131,17 +129,12 @@ class MLflowSink(Sink):
         self.write(event)
 
     def flush(self) -> None:
-        """Write the note and start the sender if necessary."""
+        """Write the note and start the sender if necessary; one that died is not started again."""
         if not self._used:
             return
         if self._changed:
             self._write_note()
-        if self._sender is not None and self._sender.code is not None:
-            if self._starts == _RESTARTS + 1:
-                return
-            self._sender = None
         if self._sender is None:
-            self._starts += 1
             self._sender = _Sender(self.name, self.directory, self._uri)
 
     def close(self, status: str = "finished") -> None:
@@ -152,7 +145,7 @@ class MLflowSink(Sink):
         self._note |= {"status": status, "ended": int(time.time() * 1000)}
         self._write_note()
         del self._note["status"], self._note["ended"]
-        sender, self._sender, self._starts = self._sender, None, 0
+        sender, self._sender = self._sender, None
         self._used, self._changed = False, True
         if not sender.finish(max(0.0, min(self.closing, self.deadline - 0.25 - monotonic()))):
             log.warning(
@@ -203,7 +196,7 @@ class MLflowSink(Sink):
         self._changed = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sender": None, "_starts": 0, "deadline": math.inf}
+        return {**self.__dict__, "_sender": None, "deadline": math.inf}
 
     def __repr__(self) -> str:
         return f"{self.name}: {self._note['uri']}"
@@ -223,11 +216,6 @@ class _Sender:
             stderr=subprocess.DEVNULL,
         )
         threading.Thread(target=self._listen, name=f"{name}-sender", daemon=True).start()
-
-    @property
-    def code(self) -> int | None:
-        """The exit code; `None` while it runs."""
-        return self._program.code
 
     def finish(self, seconds: float) -> bool:
         """Let it send the rest; return whether it did in time. It is killed otherwise."""

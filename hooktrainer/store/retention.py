@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
@@ -58,10 +58,10 @@ class Retention(ABC):
         """
 
     def __or__(self, other: Retention) -> Retention:
-        return _Either(self, as_retention(other))
+        return _Joined(self, as_retention(other), set.union)
 
     def __and__(self, other: Retention) -> Retention:
-        return _Both(self, as_retention(other))
+        return _Joined(self, as_retention(other), set.intersection)
 
 
 def as_retention(keep: Any) -> Retention:
@@ -80,21 +80,13 @@ def as_retention(keep: Any) -> Retention:
 
 
 @dataclass(frozen=True)
-class _Either(Retention):
+class _Joined(Retention):
     left: Retention
     right: Retention
+    join: Callable[[set[Path], set[Path]], set[Path]]
 
     def keep(self, saved: Sequence[Saved]) -> set[Path]:
-        return self.left.keep(saved) | self.right.keep(saved)
-
-
-@dataclass(frozen=True)
-class _Both(Retention):
-    left: Retention
-    right: Retention
-
-    def keep(self, saved: Sequence[Saved]) -> set[Path]:
-        return self.left.keep(saved) & self.right.keep(saved)
+        return self.join(self.left.keep(saved), self.right.keep(saved))
 
 
 @dataclass(frozen=True)
@@ -153,33 +145,38 @@ class Best(Retention):
 
 
 @dataclass(frozen=True)
-class EveryFrames(Retention):
+class _FirstOfEach(Retention):
+    n: float
+
+    def __post_init__(self) -> None:
+        check_positive(f"{type(self).__name__}: n", self.n)
+
+    def keep(self, saved: Sequence[Saved]) -> set[Path]:
+        """Return the paths of the first of each interval."""
+        first: dict[float, Path] = {}
+        for one in sorted(saved, key=self._measure):
+            first.setdefault(self._measure(one) // self.n, one.path)
+        return set(first.values())
+
+    @staticmethod
+    @abstractmethod
+    def _measure(one: Saved) -> float: ...
+
+
+class EveryFrames(_FirstOfEach):
     """Keeps the first in every ``n`` environment frames."""
 
-    n: float
-
-    def __post_init__(self) -> None:
-        check_positive("EveryFrames: n", self.n)
-
-    def keep(self, saved: Sequence[Saved]) -> set[Path]:
-        """Return the paths of the first of each interval."""
-        ordered = sorted(saved, key=lambda one: one.frames)
-        return _first_of_each((one.frames // self.n, one) for one in ordered)
+    @staticmethod
+    def _measure(one: Saved) -> float:
+        return one.frames
 
 
-@dataclass(frozen=True)
-class EveryHours(Retention):
+class EveryHours(_FirstOfEach):
     """Keeps the first in every ``n`` hours of the clock."""
 
-    n: float
-
-    def __post_init__(self) -> None:
-        check_positive("EveryHours: n", self.n)
-
-    def keep(self, saved: Sequence[Saved]) -> set[Path]:
-        """Return the paths of the first of each interval."""
-        ordered = sorted(saved, key=lambda one: one.time)
-        return _first_of_each((one.time / 3600 // self.n, one) for one in ordered)
+    @staticmethod
+    def _measure(one: Saved) -> float:
+        return one.time / 3600
 
 
 @dataclass(frozen=True)
@@ -228,17 +225,10 @@ class Spread(Retention):
         return kept
 
 
-def _first_of_each(numbered: Iterable[tuple[float, Saved]]) -> set[Path]:
-    first: dict[float, Path] = {}
-    for number, one in numbered:
-        first.setdefault(number, one.path)
-    return set(first.values())
-
-
 def best_of(policy: Retention) -> Best | None:
     """Return the first `Best` in what says what to keep: by it one is the best of the run."""
     if isinstance(policy, Best):
         return policy
-    if isinstance(policy, _Either | _Both):
+    if isinstance(policy, _Joined):
         return best_of(policy.left) or best_of(policy.right)
     return None

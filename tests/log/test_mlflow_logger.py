@@ -23,8 +23,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 class InProcess:
     """Sends in this process, when it is to finish."""
 
-    code = None
-
     def __init__(self, name: str, run: Path, uri: str) -> None:
         self.run, self.uri = run, uri
 

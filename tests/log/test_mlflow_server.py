@@ -161,8 +161,6 @@ def is_zombie(pid: str) -> bool:
 
 
 class NoSender:
-    code = None
-
     def __init__(self, *_: object) -> None: ...
 
     def finish(self, seconds: float) -> bool:
