@@ -118,24 +118,11 @@ def test_best_of_finds_it_in_a_union():
     assert best_of(Last(1)) is None
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Last(0),
-        lambda: Best(0, "x"),
-        lambda: EveryFrames(-1),
-        lambda: EveryHours(0.0),
-        lambda: MaxBytes(True),
-        lambda: Last("5"),
-        lambda: Last(1.5),
-        lambda: Best("1", "x"),
-        lambda: EveryFrames("100"),
-        lambda: Spread("5"),
-    ],
-)
-def test_numbers_must_be_positive(make):
+@pytest.mark.parametrize("kind", [Last, EveryFrames, EveryHours, MaxBytes, Spread])
+@pytest.mark.parametrize("number", [0, -1, True, "5"])
+def test_numbers_must_be_positive(kind, number):
     with pytest.raises(ConfigError, match="pass a"):
-        make()
+        kind(number)
 
 
 def test_the_mode_must_be_known():
