@@ -256,13 +256,11 @@ class Sender:
         for folder, suffix in _FOLDERS.items():
             if (self.run / folder).is_symlink():  # nothing but what was logged is sent
                 continue
-            for parent, _, names in os.walk(self.run / folder):
-                for name in names:
-                    file = Path(parent, name)
-                    entry = file.lstat()
-                    ours = re.search(r"_\d{12,}\.\w+$", name) and file.suffix == suffix
-                    if ours and stat.S_ISREG(entry.st_mode) and entry.st_mtime_ns >= since:
-                        found[file.relative_to(self.run).as_posix()] = entry.st_mtime_ns
+            for file in (self.run / folder).rglob(f"*{suffix}"):
+                entry = file.lstat()
+                ours = re.search(r"_\d{12,}\.\w+$", file.name) and stat.S_ISREG(entry.st_mode)
+                if ours and entry.st_mtime_ns >= since:
+                    found[file.relative_to(self.run).as_posix()] = entry.st_mtime_ns
         return dict(sorted(found.items()))
 
     def _name(self, raw: str) -> str:

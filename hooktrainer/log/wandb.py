@@ -169,16 +169,13 @@ class WandbSink(Sink):
             import wandb
 
             self.directory.mkdir(parents=True, exist_ok=True)
-            already: dict[str, int] | None = {}
-            if self._resumed:
-                already = self._read_steps()
-                self._already = already or {}
+            known = not self._resumed or self._read_steps()
             if self._is_online:
                 self._go_offline_if_unreachable()
             self._run = wandb.init(id=self.id, dir=str(self.directory), **self._init)
             self._run.define_metric("step")
             self._run.define_metric("*", step_metric="step")
-            if self._restored and already is not None:
+            if self._restored and known:
                 self._replay()
         return self._run
 
@@ -207,11 +204,10 @@ class WandbSink(Sink):
         rows: dict[int, dict[str, Any]] = {}
         for name, series in (read_csv(path) if path.exists() else {}).items():
             for step, value in series:
-                if step > self._already.get(name, -1):
-                    rows.setdefault(step, {})[name] = value
+                rows.setdefault(step, {})[name] = value
         for step, row in sorted(rows.items()):
-            self._run.log({"step": step, **row})
-            self._already |= dict.fromkeys(row, step)
+            self._log(row, step)
+            self._already |= {name: max(step, self._already.get(name, step)) for name in row}
 
     def _log(self, row: dict[str, Any], step: int) -> None:
         run = self._open()
@@ -219,11 +215,13 @@ class WandbSink(Sink):
         if row:
             run.log({"step": step, **row})
 
-    def _read_steps(self) -> dict[str, int] | None:
+    def _read_steps(self) -> bool:
+        """Read the last step of each metric that W&B has; return whether that is known."""
         files = sorted(self.directory.glob(f"wandb/*run-*-{self.id}*/run-{self.id}.wandb"))
         try:
-            return last_steps(files)
+            self._already = last_steps(files)
         except Exception as error:  # the format is W&B's own affair
+            self._already = {}
             log.warning(
                 "W&B run %s is continued without knowing what it holds, so that steps after the "
                 "checkpoint may appear twice. Reason: %s: %s",
@@ -231,7 +229,8 @@ class WandbSink(Sink):
                 type(error).__name__,
                 error,
             )
-            return None
+            return False
+        return True
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_run": None}

@@ -50,10 +50,21 @@ class RunDir:
     Args:
         path: The directory.
         run_id: The id of the run in it; by default what its files say.
+
+    Attributes:
+        path: The directory itself; the other attributes are places in it, as above.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, run_id: str | None = None) -> None:
         self.path = Path(path)
+        self.config_file = self.path / "config.yaml"
+        self.run_file = self.path / RUN_FILE
+        self.hooks_file = self.path / "hooks.json"
+        self.metrics = self.path / "metrics.csv"
+        self.logs = self.path / "tensorboard"
+        self.checkpoints = self.path / "checkpoints"
+        self.trace = self.path / "trace.json"
+        self.profile = self.path / "profile"
         self._run_id = run_id
 
     @classmethod
@@ -169,46 +180,6 @@ class RunDir:
         fields = {"run_id": run_id, "status": "running", "reason": None, **fields, **process}
         self._write(known, fields)
         self._run_id = run_id
-
-    @property
-    def checkpoints(self) -> Path:
-        """Directory of the checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def logs(self) -> Path:
-        """Directory of the TensorBoard event files."""
-        return self.path / "tensorboard"
-
-    @property
-    def metrics(self) -> Path:
-        """The CSV file of all metrics."""
-        return self.path / "metrics.csv"
-
-    @property
-    def config_file(self) -> Path:
-        """The options of the run."""
-        return self.path / "config.yaml"
-
-    @property
-    def run_file(self) -> Path:
-        """How the run stands."""
-        return self.path / RUN_FILE
-
-    @property
-    def hooks_file(self) -> Path:
-        """The hooks of the run, by point, in run order."""
-        return self.path / "hooks.json"
-
-    @property
-    def trace(self) -> Path:
-        """The Chrome trace of the first batches."""
-        return self.path / "trace.json"
-
-    @property
-    def profile(self) -> Path:
-        """Directory of what torch.profiler saw."""
-        return self.path / "profile"
 
     def forget_logs(self) -> None:
         """Delete what a start logged that committed nothing, before it is repeated."""
