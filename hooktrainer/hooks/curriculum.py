@@ -66,7 +66,7 @@ class Curriculum(AveragingHook):
         ):
             raise ConfigError(
                 f"Curriculum({self.attribute!r}): {list(ends)} for {len(self.values)} values: pass "
-                "one for each value but the last, frames in rising order."
+                "one for each but the last, frames rising."
             )
         self.values = list(self.values)
         self.frames = None if self.frames is None else list(self.frames)
@@ -108,8 +108,7 @@ class Curriculum(AveragingHook):
         if not callable(getattr(source, "set_attribute", None)):
             raise ConfigError(
                 f"Curriculum({self.attribute!r}): {type(source).__name__} sets no attributes of "
-                "its environments: collect with VectorCollector or WorldCollector, without "
-                "overlap, or give a collector of yours a method set_attribute(name, value)."
+                "its environments: use VectorCollector or WorldCollector, without overlap."
             )
         source.set_attribute(self.attribute, self.values[self.level])
         self._set_level = self.level

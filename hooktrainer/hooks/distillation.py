@@ -56,19 +56,16 @@ class Distillation(TrainerHookBase):
         name = type(teacher).__name__
         if not self.loaded and not hasattr(teacher, "evaluate"):
             raise ConfigError(
-                f"Distillation({name}): pass a policy from hooktrainer.networks, or what "
-                "load_policy loaded."
+                f"Distillation({name}): pass a policy of hooktrainer.networks, or of load_policy."
             )
         if self.loaded and not isinstance(teacher.interface.action, Action):
             raise ConfigError(
-                "Distillation: the saved teacher's actions are a dict or a tuple, or those of "
-                "several agents: pass the policy itself."
+                "Distillation: a saved teacher has one action and one agent; pass the policy."
             )
         remembers = isinstance(getattr(teacher, "trunk", None), MemoryTrunk)
         if remembers or (self.loaded and teacher.recurrent):
             raise ConfigError(
-                f"Distillation({name}): the teacher has a memory, and a batch does not hold what "
-                "it remembers: pass one without."
+                f"Distillation({name}): the teacher has a memory, which a batch does not hold."
             )
         self.teacher = teacher
         self.coeff = check_rate("Distillation: coeff", coeff)
@@ -116,8 +113,7 @@ class Distillation(TrainerHookBase):
         if value is None:
             present = sorted(map(str, batch.keys()))
             raise HookError(
-                f"Distillation: the teacher reads {key!r}, which is not among {present}: collect "
-                "what it needs to see."
+                f"Distillation: the teacher reads {key!r}, which is not among {present}."
             )
         return value
 
@@ -131,8 +127,7 @@ class Distillation(TrainerHookBase):
             student = getattr(loss, "actor_network", None)
             if not isinstance(loss, Loss) or student is None:
                 raise ConfigError(
-                    f"Distillation: {type(loss).__name__} has no policy that could be taught: use "
-                    "a loss of hooktrainer.objectives, such as ImitationLoss(student)."
+                    f"Distillation: {type(loss).__name__} has no policy that could be taught."
                 )
             own = ImitationLoss(student, self.kind, coeff=self.coeff, certain=self.loaded)
             loss.add_term(

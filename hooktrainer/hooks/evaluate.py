@@ -176,7 +176,7 @@ class Evaluate(TrainerHookBase):
             if isinstance(other, Evaluate) and other is not self and other.group == self.group:
                 raise ConfigError(
                     f"Evaluate {name!r} logs {self.group}/return, as {other_name!r} does already: "
-                    "give each a group= of its own."
+                    "pass another group=."
                 )
         if self.frame_skip is None:
             self.frame_skip = trainer.source.frame_skip

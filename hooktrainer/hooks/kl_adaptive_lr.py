@@ -62,8 +62,7 @@ class KLAdaptiveLR(AveragingHook):
             raise ConfigError(f"KLAdaptiveLR(factor={self.factor!r}): pass a number above 1.")
         if not 0 < self.low <= self.high:
             raise ConfigError(
-                f"KLAdaptiveLR(low={self.low!r}, high={self.high!r}): pass positive rates, the "
-                "lower first."
+                f"KLAdaptiveLR(low={self.low!r}, high={self.high!r}): pass rates, the lower first."
             )
         self.computed: torch.Tensor | None = None
         self._metric = "train/lr"
@@ -110,8 +109,8 @@ class KLAdaptiveLR(AveragingHook):
         kl = losses.get(self.key, None)
         if kl is None:
             raise HookError(
-                f"KLAdaptiveLR: no {self.key!r} among what the loss returns, "
-                f"{sorted(map(str, losses.keys()))}: make it with ClipPPOLoss(kl=True)."
+                f"KLAdaptiveLR: no {self.key!r} among {sorted(map(str, losses.keys()))}: use "
+                "ClipPPOLoss(kl=True)."
             )
         return kl
 

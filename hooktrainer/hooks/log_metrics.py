@@ -69,8 +69,8 @@ class LogEpisodes(TrainerHookBase):
         done, returns = found[_READ[0]], found.get(_READ[1])
         if returns is None:
             raise HookError(
-                "LogEpisodes found no ('next', 'episode_reward') in the batch; collect with "
-                "VectorCollector, or add torchrl's RewardSum to the environment."
+                "LogEpisodes found no ('next', 'episode_reward'): collect with VectorCollector, or "
+                "add torchrl's RewardSum."
             )
         if done.is_cpu and not np.count_nonzero(done.numpy()):  # far faster than done.any()
             return None
@@ -90,8 +90,7 @@ class LogEpisodes(TrainerHookBase):
             entry = batch.get(("next", key), None)
             if entry is None:
                 raise HookError(
-                    f"LogEpisodes found no ('next', {key!r}) in the batch; give the "
-                    f"VectorCollector the same info_keys, {key!r} among them."
+                    f"LogEpisodes found no ('next', {key!r}): name it in the collector's info_keys."
                 )
             metrics[f"{group}/{key}"] = Samples(entry.float(), done)
         return metrics | self._by_agent(batch, done.squeeze(-1))
@@ -103,7 +102,7 @@ class LogEpisodes(TrainerHookBase):
             if returns is None or returns.shape[-2] != len(members):
                 raise HookError(
                     f"LogEpisodes(agents=...) found no ('next', {name!r}, 'episode_reward') of "
-                    f"{len(members)} agents in the batch; collect with AgentsCollector."
+                    f"{len(members)} agents: collect with AgentsCollector."
                 )
             ended = returns.squeeze(-1)  # [*batch, agents]
             metrics[f"{self.group}/{name}/return"] = Samples(ended.mean(-1), done)

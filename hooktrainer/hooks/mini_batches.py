@@ -179,14 +179,12 @@ class BatchSubSampler(TrainerHookBase):
         length = self.sub_traj_len if self.sub_traj_len > 0 else time
         if length > time:
             raise ConfigError(
-                f"BatchSubSampler: sub_traj_len={length} is longer than the batch's {time} steps; "
-                "pass a smaller one, or collect longer batches."
+                f"BatchSubSampler: sub_traj_len={length} is longer than the batch's {time} steps."
             )
         length = max(self.min_sub_traj_len, min(length, shortest), 1)
         if length > self.batch_size:
             raise ConfigError(
-                f"BatchSubSampler: batch_size={self.batch_size} holds no piece of {length} steps; "
-                "it counts steps, so pass a multiple of the piece's length."
+                f"BatchSubSampler: batch_size={self.batch_size} holds no piece of {length} steps."
             )
         number, room = (self.batch_size // length,), time - length + 1
         if valid is None:
@@ -195,8 +193,8 @@ class BatchSubSampler(TrainerHookBase):
             candidates = (valid >= length).nonzero().squeeze(-1)
             if not len(candidates):
                 raise ConfigError(
-                    f"BatchSubSampler: no trajectory of the batch has {length} valid steps "
-                    f"(min_sub_traj_len={self.min_sub_traj_len}); lower min_sub_traj_len."
+                    f"BatchSubSampler: no trajectory of the batch has {length} valid steps: lower "
+                    "min_sub_traj_len."
                 )
             rows = candidates[torch.randint(len(candidates), number, device=device)]
             room = valid[rows] - length + 1  # positions at which a whole piece fits

@@ -84,8 +84,7 @@ class OptimizerHook(TrainerHookBase):
             isinstance(self.loss_components, str) or not self.loss_components
         ):
             raise ConfigError(
-                f"OptimizerHook(loss_components={self.loss_components!r}): pass a non-empty list "
-                "of loss keys, or None for all of them."
+                f"OptimizerHook(loss_components={self.loss_components!r}): pass a list, or None."
             )
         self.loss_components = None if self.loss_components is None else list(self.loss_components)
         self.graph: GraphResult | None = None
@@ -263,14 +262,12 @@ class OptimizerHook(TrainerHookBase):
         own = next((entry.name for entry in entries if entry.computes_loss), None)
         if own is not None and any(entry.owner is self for entry in entries):
             raise ConfigError(
-                f"{own!r} computes the losses and takes the optimizer steps, so an OptimizerHook "
-                "has nothing to do: pass Trainer no optimizer=, and register none."
+                f"{own!r} takes the optimizer steps: pass Trainer no optimizer=, nor a hook."
             )
         if (needed := needed_by_step(self.optimizer)) is not None:
             kind = type(self.optimizer).__name__
             raise ConfigError(
-                f"{kind}.step needs a {needed}, which the trainer has none of: take the step in a "
-                "hook with computes_loss = True, and pass Trainer no optimizer=."
+                f"{kind}.step needs a {needed}: take the step in a hook with computes_loss = True."
             )
 
     def _differentiate(self, losses: TensorDictBase) -> None:
@@ -286,8 +283,7 @@ class OptimizerHook(TrainerHookBase):
         if total is None:
             raise HookError(
                 f"no {self.loss_components or 'key that begins with loss'} among the losses "
-                f"{sorted(map(str, losses.keys()))}; name the loss's keys loss_<something>, or "
-                "pass OptimizerHook their names as loss_components."
+                f"{sorted(map(str, losses.keys()))}: rename them, or pass loss_components."
             )
         if self.scaler is not None:
             total = self.scaler.scale(total)

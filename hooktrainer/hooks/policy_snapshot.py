@@ -89,8 +89,7 @@ class PolicySnapshot(TrainerHookBase):
     def __post_init__(self) -> None:
         if (self.every is None) == (self.snapshots is None):
             raise ConfigError(
-                f"PolicySnapshot(every={self.every!r}, snapshots={self.snapshots!r}): give exactly "
-                "one."
+                f"PolicySnapshot({self.every!r}, snapshots={self.snapshots}): give exactly one."
             )
         if self.snapshots is not None:
             check_snapshots(self.snapshots)
@@ -125,14 +124,10 @@ class PolicySnapshot(TrainerHookBase):
         hooks = trainer.registry.modules.values()
         evaluate = next((hook for hook in hooks if isinstance(hook, Evaluate)), None)
         if evaluate is None:
-            raise ConfigError(
-                "snapshots need an Evaluate hook, which has the policy and its environment: set "
-                "eval_episodes above 0, or register a PolicySnapshot of your own."
-            )
+            raise ConfigError("snapshots need an Evaluate hook: set eval_episodes above 0.")
         if run_dir is not None and evaluate.collector not in (None, AgentsCollector):
             raise ConfigError(
-                "a policy that is evaluated by a collector of its own cannot be saved as a "
-                "snapshot: leave snapshots out. Checkpoints hold it."
+                "a policy evaluated by a collector of its own has no snapshots: leave them out."
             )
         return cls(
             evaluate.policy,

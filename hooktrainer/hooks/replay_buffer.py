@@ -208,13 +208,11 @@ class SequenceReplay(ReplayBufferTrainer):
         check_count("overlap", overlap, least=0)
         if overlap >= length:
             raise ConfigError(
-                f"SequenceReplay: overlap={overlap} leaves nothing new of sequences of {length} "
-                "steps: make it smaller, or these longer."
+                f"SequenceReplay: {overlap=} leaves nothing new of sequences of {length} steps."
             )
         if getattr(replay_buffer, "keys", None) is None:
             raise ConfigError(
-                "SequenceReplay: the replay buffer keeps whatever it is given: say what of a batch "
-                "is stored, ReplayBuffer(..., keys=loss_module.in_keys)."
+                "SequenceReplay: give the buffer the keys to store: keys=loss_module.in_keys."
             )
         self.length = length
         self.overlap = overlap

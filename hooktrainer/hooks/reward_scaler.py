@@ -160,8 +160,7 @@ class RewardNormalizer(TrainerHookBase):
         """Decayed mean of the rewards, a 0-d float64 tensor."""
         if not self._count:
             raise HookError(
-                "RewardNormalizer has seen no reward yet; register update_reward_stats at "
-                "batch_process, before normalize_reward is called."
+                "RewardNormalizer saw no reward: register update_reward_stats at batch_process."
             )
         return torch.as_tensor(self._sum / self._count)
 

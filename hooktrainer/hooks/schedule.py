@@ -137,9 +137,7 @@ class Schedule(TrainerHookBase):
             kind = type(self.owner).__name__
             where = "" if self.group is None else f", group={self.group}"
             raise ConfigError(
-                f"Schedule({kind}, {self.attribute!r}{where}): there is no such number to set "
-                f"({error!r}). Name an attribute of the {kind}, or an entry of an optimizer's "
-                "parameter groups."
+                f"Schedule({kind}, {self.attribute!r}{where}): no such number to set: {error!r}."
             ) from error
 
     def _places(self) -> list[Any]:
@@ -251,8 +249,7 @@ class LRSchedulerHook(TrainerHookBase):
             raise ConfigError(f"LRSchedulerHook(interval={interval!r}): pass 'batch' or 'optim'.")
         if (needed := needed_by_step(scheduler)) is not None:
             raise ConfigError(
-                f"{type(scheduler).__name__}.step needs {needed}, which LRSchedulerHook has none "
-                "of: call it in a hook of yours, with trainer.metrics.latest(name) for instance."
+                f"{type(scheduler).__name__}.step needs {needed}: call it in a hook of yours."
             )
         self.scheduler = scheduler
         self.interval = interval

@@ -65,9 +65,8 @@ class SymmetryAugmentation(TrainerHookBase):
         self.mirror_coeff = check_rate("SymmetryAugmentation: mirror_coeff", mirror_coeff)
         if not self.mirrors or not (augment or mirror_coeff):
             raise ConfigError(
-                f"SymmetryAugmentation({len(self.mirrors)} symmetries, augment={augment}, "
-                f"mirror_coeff={mirror_coeff}): there is nothing to do; give a symmetry, and "
-                "augment=True or a mirror_coeff above 0."
+                f"SymmetryAugmentation({len(self.mirrors)} symmetries, {augment=}, {mirror_coeff=})"
+                ": there is nothing to do."
             )
         self._keys: list[NestedKey] | None = None
         self._action: NestedKey = "action"
@@ -99,15 +98,11 @@ class SymmetryAugmentation(TrainerHookBase):
                 f"{self._action!r} and whatever else is another in the mirror."
             )
         for key, value in image.items():
-            if key not in seen:
+            if key not in seen or value.shape != seen[key].shape:
+                known = {name: list(entry.shape) for name, entry in seen.items()}
                 raise HookError(
-                    f"SymmetryAugmentation: the symmetry returned {key!r}, which is not among "
-                    f"{list(seen)}: return entries that it was given."
-                )
-            if value.shape != seen[key].shape:
-                raise HookError(
-                    f"SymmetryAugmentation: the mirror image of {key!r} is {list(value.shape)}, "
-                    f"and the entry is {list(seen[key].shape)}: return the same shape."
+                    f"SymmetryAugmentation: the mirror image has {key!r} of {list(value.shape)}; "
+                    f"the entries are {known}."
                 )
         return image
 
@@ -154,7 +149,6 @@ class SymmetryAugmentation(TrainerHookBase):
             distribution.mode(torch.zeros(1, distribution.parameter_features, device=device))
         except (AttributeError, NotImplementedError):
             raise ConfigError(
-                f"SymmetryAugmentation(mirror_coeff={self.mirror_coeff}): {type(loss).__name__} "
-                "has no policy of continuous actions, whose best action could be compared: leave "
-                "mirror_coeff out."
+                f"SymmetryAugmentation: {type(loss).__name__} has no policy of continuous actions: "
+                "leave mirror_coeff out."
             ) from None

@@ -28,8 +28,7 @@ class TargetNetUpdaterHook(TrainerHookBase):
     def __post_init__(self) -> None:
         if not callable(getattr(self.target_params_updater, "step", None)):
             raise ConfigError(
-                f"TargetNetUpdaterHook({self.target_params_updater!r:.80}): it has no step(); pass "
-                "a SoftUpdate or HardUpdate of the loss module."
+                f"TargetNetUpdaterHook({self.target_params_updater!r:.80}): it has no step()."
             )
 
     def __call__(self) -> None:

@@ -54,8 +54,7 @@ class UpdateWeights(TrainerHookBase):
             raise ConfigError("UpdateWeights: pass either a collector or a sender.")
         if sender is not None and (policy_weights_getter or weight_update_map):
             raise ConfigError(
-                "UpdateWeights: with a sender, leave out policy_weights_getter and "
-                "weight_update_map."
+                "UpdateWeights: a sender excludes policy_weights_getter and weight_update_map."
             )
         self.collector = collector
         self.update_weights_interval = update_weights_interval

@@ -46,8 +46,7 @@ class ValueEstimatorHook(TrainerHookBase):
     def __post_init__(self) -> None:
         if not callable(self.value_estimator):
             raise ConfigError(
-                f"ValueEstimatorHook({self.value_estimator!r:.80}): pass what writes advantages "
-                "into a batch and returns it, such as GAE."
+                f"ValueEstimatorHook({self.value_estimator!r:.80}): pass an estimator, such as GAE."
             )
         self.saved_attributes = ("value_estimator",) if has_state(self.value_estimator) else ()
         if self.every_epoch:

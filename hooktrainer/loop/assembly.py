@@ -233,8 +233,7 @@ def register_all(hooks: Iterable[Any], trainer: Assembly) -> None:
             raise ConfigError(f"hooks=[{hook.__name__}] has a class: pass {hook.__name__}(...).")
         if not callable(getattr(hook, "register", None)):
             raise ConfigError(
-                f"hooks=[...] has {hook!r}, which has no method register: derive it from "
-                "TrainerHookBase, or call trainer.register_op(point, it)."
+                f"hooks=[...] has {hook!r:.80}, which has no method register(trainer)."
             )
         hook.register(trainer)
 

@@ -20,8 +20,7 @@ def resolve_frame_skip(frame_skip: int | None, own: int | None) -> int:
     check_count("frame_skip", frame_skip)
     if own not in (None, frame_skip):
         raise ConfigError(
-            f"frame_skip={frame_skip}, but the collector repeats each action {own} times: leave "
-            "frame_skip out, and the trainer counts as the collector does."
+            f"frame_skip={frame_skip}, but the collector repeats each action {own} times."
         )
     return frame_skip
 
@@ -48,14 +47,12 @@ def check_loss_module(loss_module: Any) -> None:
     """Refuse a loss that is not callable, or declares no output key that begins with "loss"."""
     if not callable(loss_module):
         raise ConfigError(
-            f"loss_module={loss_module!r:.80} is not callable; pass a LossModule or a function "
-            "from a TensorDict to a TensorDict of losses."
+            f"loss_module={loss_module!r:.80} is not callable: it maps a TensorDict to losses."
         )
     keys = getattr(loss_module, "out_keys", None)
     if keys and not any(map(is_loss, keys)):
         raise ConfigError(
-            f"loss_module {type(loss_module).__name__} computes {list(keys)}: none of these keys "
-            "begins with 'loss', so there is nothing to minimize. Rename the loss's key."
+            f"loss_module {type(loss_module).__name__} computes {list(keys)}, and no 'loss...'."
         )
 
 
@@ -92,9 +89,8 @@ def check_optimizer(optimizer: Any, loss_module: Any) -> None:
     trained = {id(p) for p in loss_module.parameters()}
     if trained and not any(id(p) in trained for p in parameters_of(optimizer)):
         raise ConfigError(
-            f"the optimizer ({type(optimizer).__name__}) shares no parameter with loss_module "
-            f"({type(loss_module).__name__}), so it would never train it. Build it from "
-            "loss_module.parameters(), after the last .to(device)."
+            f"the optimizer ({type(optimizer).__name__}) shares no parameter with loss_module: "
+            "build it from loss_module.parameters(), after the last .to(device)."
         )
 
 

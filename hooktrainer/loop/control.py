@@ -167,10 +167,7 @@ class Saver:
         self._file = None if file is None else Path(file)
         if self._file is not None:
             if self._file.is_dir():
-                raise ConfigError(
-                    f"save_trainer_file={str(file)!r} is a directory; name a file, such as "
-                    f"{str(self._file / 'trainer.pt')!r}."
-                )
+                raise ConfigError(f"save_trainer_file={str(file)!r} is a directory; name a file.")
             from ..store import backends  # which not every trainer needs
 
             self._backend = backends.backend_name()

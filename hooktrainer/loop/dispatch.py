@@ -162,8 +162,7 @@ def _own_losses(op: Callable[..., Any], *args: Any) -> Any:
     losses = op(*args)
     if losses is None:
         raise HookReturnError(
-            "a hook that computes the losses itself returned None; return the losses, which are "
-            "logged."
+            "a hook that computes the losses itself returned None: return the losses."
         )
     return losses
 

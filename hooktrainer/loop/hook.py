@@ -69,10 +69,7 @@ class TrainerHookBase:
     def trainer(self) -> Loop:
         """The trainer that the hook is registered with."""
         name = type(self).__name__
-        raise HookError(
-            f"{name} needs its trainer and was not registered with one: call "
-            f"{name}(...).register(trainer)."
-        )
+        raise HookError(f"{name} has no trainer: call {name}(...).register(trainer).")
 
     @property
     def is_registered(self) -> bool:
@@ -94,9 +91,8 @@ class TrainerHookBase:
         """
         if self.at is None:
             raise NotImplementedError(
-                f"{type(self).__name__} has no register(trainer, name). Write one that calls "
-                "trainer.register_op(<hook point>, self) and trainer.register_module(name, self), "
-                "or name the point: at = <hook point>."
+                f"{type(self).__name__} has no register(trainer, name): write one, or name the "
+                "point: at = <hook point>."
             )
         trainer.register_module(name or self.default_name or snake_case(type(self).__name__), self)
         ops = [(self.at, "__call__", self.priority)] if isinstance(self.at, str) else self.at

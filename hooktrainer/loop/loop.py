@@ -133,9 +133,8 @@ class Loop(Assembly):
                     if j == _MAX_UNCHANGED and sub_batch is batch and steps is None:
                         hooks = [entry.name for entry in process_optim_batch.entries]
                         raise HookError(
-                            f"{j:,} optimizer steps on one batch, which the hooks at "
-                            f"process_optim_batch ({listed(hooks)}) left unchanged: one of them "
-                            "ends the epoch by raising StopIteration, or pass a number of steps."
+                            f"{j:,} optimizer steps on one batch: a hook at process_optim_batch "
+                            f"({listed(hooks)}) ends the epoch by raising StopIteration."
                         )
                     progress.optim_steps = made + 1
                     losses = sub_batch if computes_loss else loss_module(sub_batch)
@@ -281,8 +280,7 @@ class Loop(Assembly):
     def _check_open(self) -> None:
         if self._closed:
             raise ConfigError(
-                "this trainer was closed: its run ended, or shutdown() was called. To go on, "
-                "build a new Trainer and load this one's state with load_state_dict."
+                "this trainer is closed: to go on, load its state into a new Trainer."
             )
 
     def _check_ready(self) -> None:
@@ -290,14 +288,12 @@ class Loop(Assembly):
         points = self.registry.points
         if not any(getattr(e.owner, "trains", True) for e in points["optimizer"].entries):
             raise ConfigError(
-                "nothing is registered at the optimizer point, so nothing would be trained: pass "
-                "optimizer=, or register an OptimizerHook."
+                "nothing is registered at the optimizer point: nothing would be trained."
             )
         if self.optim_steps_per_batch is None and not points["process_optim_batch"].calls:
             raise ConfigError(
-                "optim_steps_per_batch=None optimizes until a process_optim_batch hook raises "
-                "StopIteration, but none is registered there: no epoch would end. Register one, "
-                "such as ReplayBufferTrainer(..., iterate=True), or pass a number."
+                "optim_steps_per_batch=None optimizes until a hook at process_optim_batch raises "
+                "StopIteration, but none is there, so no epoch would end: pass a number."
             )
 
     def _start(self) -> None:

@@ -180,8 +180,7 @@ class Metrics:
         if isinstance(value, torch.Tensor):
             if value.numel() != 1:
                 raise TypeError(
-                    f"metric {name!r} has shape {tuple(value.shape)}; log a scalar, for instance "
-                    "its .mean()."
+                    f"metric {name!r} has shape {tuple(value.shape)}; log a scalar: .mean()."
                 )
             series.add(value.detach().reshape(()).clone())  # it may be a view, or a buffer
         elif isinstance(value, Samples):
@@ -198,8 +197,7 @@ class Metrics:
             series.add(float(value.item()))
         else:
             raise TypeError(
-                f"metric {name!r} is {value!r:.80} of type {type(value).__name__}; log a number or "
-                "a tensor with one element."
+                f"metric {name!r} is {value!r:.80}, a {type(value).__name__}: log a number."
             )
 
     def _new(self, name: str) -> _Series:

@@ -65,8 +65,7 @@ class Registry:
         point = find_point(dest, self._bridge.stages)
         if not callable(op):
             raise HookSignatureError(
-                f"cannot register {op!r:.80} at {point!r}: it is not callable. The loop calls "
-                f"{point.call}."
+                f"cannot register {op!r:.80} at {point!r}: it is not callable."
             )
         if every is not None and not isinstance(every, Every):
             raise ConfigError(f"every={every!r}: pass a cadence such as Every(frames=10_000).")
@@ -79,8 +78,7 @@ class Registry:
         entry = Entry(point, op, kwargs or {}, priority, cadence, self._serial)
         if entry.computes_loss and self.computes_loss:
             raise ConfigError(
-                f"{entry.own_name} computes the losses itself, as another hook at 'optimizer' does "
-                "already: one can."
+                f"{entry.own_name} computes the losses, as another hook at 'optimizer' does."
             )
         self._serial += 1
         self.points[point].add(entry)
@@ -108,9 +106,8 @@ class Registry:
             raise ConfigError(f"register_module: the name {name!r} is not a non-empty string.")
         if name in self.modules:
             raise DuplicateNameError(
-                f"{name!r} is already the name of a {type(self.modules[name]).__name__}; register "
-                f"this {type(module).__name__} under another one: hook.register(trainer, "
-                f"name={_unused(name, self.modules)!r})."
+                f"{name!r} is already the name of a {type(self.modules[name]).__name__}: pass "
+                f"another, hook.register(trainer, name={_unused(name, self.modules)!r})."
             )
         self.modules[name] = module
         self._set_trainer(module)
@@ -274,8 +271,7 @@ def check_signature(point: HookPoint, op: Callable[..., Any], kwargs: dict[str, 
     codes = [getattr(call, "__code__", None) for call in (inner, type(inner).__call__)]
     if any(code is not None and code.co_flags & flags for code in codes):
         raise HookSignatureError(
-            f"hook {name} is a coroutine or a generator function: calling it runs none of its "
-            "lines. Write a plain function."
+            f"hook {name} is a coroutine or a generator: calling it runs none of its lines."
         )
     try:
         signature = inspect.signature(op)

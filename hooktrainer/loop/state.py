@@ -130,8 +130,7 @@ def load_trainer_state(trainer: Assembly, state: dict[str, Any], *, strict: bool
     """
     if not isinstance(state, dict) or state.get("format") != 1:
         raise StateMismatchError(
-            "this is not the state of a hooktrainer.Trainer: it has no 'format' 1. Pass what "
-            "trainer.state_dict() returned or trainer.save_trainer() wrote."
+            "this is not the state of a hooktrainer.Trainer, such as trainer.state_dict() returns."
         )
     with refusing("the state is malformed", StateMismatchError):
         check_fields(state, SavedState)

@@ -49,8 +49,8 @@ class CQLLoss(SACLoss):
         super().__init__(actor_network, qvalue_network, **options)
         if num_random < 1 or temperature <= 0 or min_q_weight < 0:
             raise ConfigError(
-                f"CQLLoss: num_random={num_random} and temperature={temperature} must be positive, "
-                f"and min_q_weight={min_q_weight} must not be negative."
+                f"CQLLoss: {num_random=} and {temperature=} must be positive, {min_q_weight=} not "
+                "negative."
             )
         self.min_q_weight = min_q_weight
         self.num_random = num_random

@@ -59,8 +59,7 @@ class ImitationLoss(Loss):
         if kind == "kl":
             if distribution is None or not (certain or distribution.kl_keys):
                 raise ConfigError(
-                    f"ImitationLoss(kind='kl'): the divergence of {name} has no closed form: use "
-                    "kind='mse', or a teacher that only gives actions."
+                    f"ImitationLoss(kind='kl'): that of {name} has no closed form: use 'mse'."
                 )
             self.teacher_keys = ("action",) if certain else distribution.kl_keys
         elif kind != "mse":

@@ -62,8 +62,7 @@ class IQLLoss(ActorCriticLoss):
         super().__init__(actor_network, gamma, loss_function, reduction, value="state_value")
         if not 0 < expectile < 1 or temperature < 0:
             raise ConfigError(
-                f"IQLLoss: expectile={expectile} must lie between 0 and 1, and "
-                f"temperature={temperature} must not be negative."
+                f"IQLLoss: {expectile=} must be between 0 and 1, {temperature=} not negative."
             )
         self.qvalue_network = ensemble(qvalue_network, num_qvalue_nets)
         self.target_qvalue_network = target_copy(self.qvalue_network)

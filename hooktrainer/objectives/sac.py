@@ -68,9 +68,8 @@ class SACLoss(ActorCriticLoss):
             features: int | None = getattr(actor_network, "action_features", None)
             if features is None:
                 raise ConfigError(
-                    f"{type(self).__name__}(target_entropy='auto'): "
-                    f"{type(actor_network).__name__} has no action_features; pass a number, "
-                    "usually minus the number of action features."
+                    f"{type(actor_network).__name__} has no action_features: pass target_entropy=, "
+                    "usually minus their number."
                 )
             target_entropy = -features
         self.target_entropy = float(target_entropy)

@@ -96,13 +96,12 @@ class ReplayLoss(Loss):
         trunks = [getattr(network, "trunk", None) for network in self._networks]
         if trunk is None and any(isinstance(each, MemoryTrunk) for each in trunks):
             raise ConfigError(
-                f"{type(self).__name__}: its networks have several memories, or not all have one: "
-                "make all of them with trunk= the same MemoryTrunk."
+                f"{type(self).__name__}: its networks have several memories, or not all have one."
             )
         if trunk is None and burn_in:
             raise ConfigError(
                 f"{type(self).__name__}: burn_in={burn_in} is for networks with a memory, and "
-                "these have none: leave it out."
+                "these have none."
             )
         self.__dict__["_trunk"] = trunk  # not a submodule: it is one of the networks'
 
@@ -166,7 +165,7 @@ class ReplayLoss(Loss):
         if time < 1:
             raise ConfigError(
                 f"{type(self).__name__}: burn_in={self.burn_in} leaves nothing of sequences of "
-                f"{time + self.burn_in} steps: make them longer."
+                f"{time + self.burn_in} steps."
             )
         rows = {
             key: _rows(value, self.burn_in, time)

@@ -45,8 +45,7 @@ class TargetUpdater:
         ]
         if not pairs:
             raise ConfigError(
-                f"{type(loss_module).__name__} has no target network: build the loss with "
-                "delay_value=True, or leave the updater out."
+                f"{type(loss_module).__name__} has no target network: pass it delay_value=True."
             )
         # Names, not tensors: moving a module to a device replaces its tensors.
         slots = {

@@ -63,8 +63,8 @@ class TD3Loss(DeterministicLoss):
         super().__init__(actor_network, gamma, loss_function, reduction)
         if policy_delay < 1 or policy_noise < 0 or noise_clip < 0:
             raise ConfigError(
-                f"TD3Loss: policy_delay={policy_delay} must be at least 1, and policy_noise="
-                f"{policy_noise} and noise_clip={noise_clip} must not be negative."
+                f"TD3Loss: {policy_delay=} must be positive, {policy_noise=} and {noise_clip=} not "
+                "negative."
             )
         self.qvalue_network = ensemble(qvalue_network, num_qvalue_nets)
         self.target_actor_network, self.target_qvalue_network = target_copies(

@@ -195,8 +195,7 @@ class FlatGroup:
             if (parameter.dtype, parameter.device) != (first.dtype, first.device):
                 raise ConfigError(
                     f"FlatAdam: a parameter of {parameter.dtype} on {parameter.device} in a group "
-                    f"with one of {first.dtype} on {first.device}. Give each kind a group of its "
-                    "own, or use torch.optim.Adam."
+                    f"with one of {first.dtype} on {first.device}: give each its own group."
                 )
         self.views = list(parameters)
         self._sizes = [parameter.numel() for parameter in parameters]
@@ -236,13 +235,12 @@ class FlatGroup:
                 tuple(p.shape) for p, grad in zip(owners, grads, strict=True) if grad is None
             ]
             raise ConfigError(
-                f"FlatAdam: the parameters of shapes {lacking} have no gradient, while others of "
-                "their group have one. Give them a group of their own, or use torch.optim.Adam."
+                f"FlatAdam: the parameters of shapes {lacking} have no gradient, others of their "
+                "group have one. Give them a group of their own."
             )
         if [parameter.data_ptr() for parameter in owners] != self._addresses:
             raise ConfigError(
-                "FlatAdam: parameters were moved to other memory (by module.to(...), for "
-                "instance) after the optimizer was made. Move them before."
+                "FlatAdam: parameters were moved to other memory after the optimizer was made."
             )
         torch._foreach_copy_(self._grads, grads)  # type: ignore[arg-type]
         if bind:
@@ -263,8 +261,8 @@ class FlatGroup:
         steps = {float(state["step"]) if state else 0.0 for state in states}
         if len(steps) > 1:
             raise ConfigError(
-                f"FlatAdam: the parameters of a saved group have made {sorted(steps)} steps, and "
-                "here they can only step together. Load the state into a torch.optim.Adam."
+                f"FlatAdam: the parameters of a saved group have made {sorted(steps)} steps; they "
+                "can only step together: use torch.optim.Adam."
             )
         self.steps.fill_(steps.pop())
         for owner, state in zip(self.views, states, strict=True):

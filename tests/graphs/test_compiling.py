@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from marks import slow_except
@@ -13,8 +9,6 @@ from marks import slow_except
 from hooktrainer.algorithms import DQN, PPO
 from hooktrainer.graphs import compiling, inductor
 from hooktrainer.graphs.inductor import copied, with_inductor
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_results_of_a_cuda_graph_are_copies():
@@ -71,15 +65,3 @@ def test_nothing_is_compiled_anew_while_training_goes_on(kind, options, monkeypa
     torch._dynamo.reset()
     with torch._dynamo.config.patch(error_on_recompile=True):
         kind(env="torch/CartPole-v1", **options, total_frames=1200).train()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("words", "nothing"), [([], "to test"), (["--bench"], "to measure")])
-def test_where_there_is_no_device_one_line_says_so(words, nothing):
-    if torch.cuda.is_available():
-        pytest.skip("there is one")
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "gpu"), *words], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"no CUDA device ({torch.__version__}): nothing {nothing}.\n"

@@ -111,15 +111,6 @@ def test_two_of_them_need_two_groups(logger):
     assert "solved: hard/return" in trainer.stop_reason
 
 
-def test_the_environments_are_opened_late_and_closed_once():
-    Corridor.opened = Corridor.closed = 0
-    trainer = tiny_trainer()
-    corridor().register(trainer)
-    assert Corridor.opened == 0
-    trainer.train()
-    assert Corridor.closed == Corridor.opened > 0
-
-
 @pytest.mark.parametrize(
     ("first_frames", "stop_at", "frames"),
     [

@@ -68,16 +68,6 @@ def test_the_rule_by_hand(as_tensor):
     assert rates(kl, as_tensor=as_tensor) == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("as_tensor", [False, True], ids=["number", "tensor"])
-def test_the_rate_has_bounds(as_tensor):
-    low = rates([1.0] * 3, 2e-5, as_tensor)
-    assert low == pytest.approx([2e-5 / 1.5, 1e-5, 1e-5], rel=1e-6)
-    high = rates([1e-4] * 3, 5e-3, as_tensor)
-    assert high == pytest.approx([7.5e-3, 1e-2, 1e-2], rel=1e-6)
-    own = rates([0.5, 1e-3], 0.3, as_tensor, desired_kl=0.1, factor=2.0, low=0.2, high=0.25)
-    assert own == pytest.approx([0.2, 0.25], rel=1e-6)
-
-
 def test_the_step_is_taken_with_the_new_rate(logger):
     loss = Moved(1.0, 1.0, 0.01, 0.001)
     trainer = tiny_trainer(loss_module=loss, total_frames=20, logger=logger, log_interval=10)

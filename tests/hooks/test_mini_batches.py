@@ -156,14 +156,6 @@ def test_padding_is_never_drawn():
         assert sub["collector", "mask"].all()
 
 
-def test_short_trajectories_are_left_out_for_a_longer_piece():
-    for _ in range(20):
-        sub = BatchSubSampler(12, sub_traj_len=6, min_sub_traj_len=4)(masked(6, 4, 2))
-        assert sub.shape == (3, 4)
-        assert sub["collector", "mask"].all()
-        assert (sub["x"] < 12).all()
-
-
 @pytest.mark.parametrize(
     ("arguments", "batch", "message"),
     [

@@ -56,20 +56,6 @@ def test_a_gradient_with_other_strides_than_its_parameter(kind, transposed):
     torch.testing.assert_close(odd, plain)
 
 
-def test_restored_moments_have_the_strides_of_their_parameter():
-    """Checkpoints keep values alone."""
-    w = torch.nn.Parameter(torch.randn(3, 4).t())
-    hook = OptimizerHook(torch.optim.Adam([w], fused=True))
-    hook(losses(loss=(w * torch.randn(4, 3)).sum()), True, None, 0)
-    state = hook.state_dict()
-    expected = state["state"][0]["exp_avg"]
-    state["state"] = {0: {key: x.contiguous() for key, x in state["state"][0].items()}}
-    hook.load_state_dict(state)
-    restored = hook.optimizer.state[w]["exp_avg"]
-    assert torch.equal(restored, expected)
-    assert restored.stride() == w.stride()
-
-
 @pytest.mark.parametrize(
     ("start", "by_norm", "bound", "end", "norm"),
     [
@@ -245,21 +231,6 @@ def test_the_delay_continues_after_a_resume():
     second.train()
     assert again.actor.equal(loss.actor)
     assert second.state_dict()["components"]["cadence/optimizer/actor"]["next"] == 6
-
-
-def test_a_delayed_step_that_was_abandoned_is_not_taken_later():
-    trainer, loss = delayed_actor()
-    seen = []
-
-    def abandon(losses, *_):
-        seen.append(loss.actor.item())
-        if len(seen) == 2:  # when the actor's gradient is there, and its step is not taken
-            trainer.skip_optim_step()
-
-    trainer.register_op("optimizer", abandon)
-    trainer.train()
-    assert seen == [1, 1, 1, 1, 1]  # the optimizer steps 1, 2 (abandoned), 2, 3 and 4
-    assert loss.actor.item() == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize("name", ["exp_avg", "exp_avg_sq", "step"])

@@ -13,7 +13,6 @@ from torch import nn
 
 from hooktrainer import (
     ConfigError,
-    Evaluate,
     Every,
     PolicySnapshot,
     RunDir,
@@ -192,18 +191,6 @@ def test_an_early_end_leaves_as_many_evenly_spaced(tmp_path):
         320,
         400,
     ]  # of those at 0, 80, 140, 200, 260, 320, 380, 400
-
-
-def test_the_policy_and_environment_of_evaluate_are_taken(tmp_path):
-    trainer = make_trainer(total_frames=60)
-    policy = trainer.loss_module.policy
-    kwargs = {"sutton_barto_reward": True}
-    Evaluate(
-        "CartPole-v1", policy, every=Every(frames=1000), episodes=1, env_kwargs=kwargs
-    ).register(trainer)
-    hook = PolicySnapshot.of(trainer, RunDir(tmp_path), snapshots=2, episodes=0)
-    assert (hook.policy, hook.env, hook.env_kwargs) == (policy, "CartPole-v1", kwargs)
-    trainer.shutdown()
 
 
 def test_mistakes_are_named():

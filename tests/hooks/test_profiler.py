@@ -4,8 +4,6 @@ import json
 import tempfile
 from pathlib import Path
 
-import pytest
-
 from hooktrainer import Profiler
 from hooktrainer.testing import tiny_trainer
 
@@ -37,20 +35,6 @@ def test_a_window_holds_the_operators_by_phase(tmp_path):
 def test_windows_follow_each_other_until_they_are_enough(tmp_path):
     found = trained(tmp_path, wait=0, warmup=1, active=2, repeat=2)
     assert found == ["batches_2-3.pt.trace.json", "batches_5-6.pt.trace.json"]
-
-
-def test_an_open_window_is_written_when_the_run_fails(tmp_path):
-    trainer = tiny_trainer()
-
-    def fails():
-        if trainer.progress.batches == 3:
-            raise RuntimeError("no")
-
-    trainer.register_op("post_steps", fails)
-    Profiler(tmp_path, wait=0, active=10).register(trainer)
-    with pytest.raises(RuntimeError, match="no"):
-        trainer.train()
-    assert windows(tmp_path) == ["batches_2-3.pt.trace.json"]
 
 
 def example(trainer):

@@ -60,16 +60,6 @@ def test_rewards_by_hand():
     assert again == [pytest.approx([2 / deviation] * 2)] * 2
 
 
-def test_padding_is_not_counted():
-    mask = [[True, True], [True, False]]
-    alone = make()
-    alone.norm.update(torch.tensor([[1.0], [3.0], [2.0]]))
-    padded = make()
-    padded(batch([[1.0, 3.0], [2.0, 1e9]], None, mask))
-    torch.testing.assert_close(padded.norm.mean, alone.norm.mean)
-    assert padded.norm.count == padded._moments[2] == 3
-
-
 def test_the_predictor_learns_and_the_target_does_not():
     torch.manual_seed(0)
     hook = RandomNetworkDistillation(3, lr=3e-3, steps=8)

@@ -42,14 +42,6 @@ def test_rows_may_be_padded():
     assert out["x"][0].tolist() == [0, 1, 2, 3, 4, 0, 0, 0]
 
 
-def test_only_valid_steps_are_stored():
-    batch = numbered(2, 3)
-    batch["collector", "mask"] = torch.tensor([[True, True, False], [True, False, False]])
-    replay = buffer()
-    ReplayBufferTrainer(replay, flatten_tensordicts=True).extend(batch)
-    assert replay[:]["x"].tolist() == [0, 1, 3]
-
-
 def test_the_last_step_of_each_row_is_marked_truncated():
     replay = buffer()
     ReplayBufferTrainer(replay, flatten_tensordicts=True).extend(numbered(2, 3))

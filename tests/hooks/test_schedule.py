@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import closing
 from functools import partial
 from types import SimpleNamespace
 
@@ -221,26 +220,3 @@ def test_exploration_is_stepped_once(acts, steps, logger):
     trainer.train()
     logged = logger.column("train/epsilon").values()
     assert list(logged) == pytest.approx(FALLING)
-
-
-def test_a_schedule_of_the_users_own_is_left_alone(logger):
-    policy = explorer()
-    collector = VectorCollector("CartPole-v1", policy, num_envs=2, frames_per_batch=8)
-    trainer = tiny_trainer(collector=collector, total_frames=32, logger=logger, log_interval=8)
-    Schedule(policy, "eps", lambda done: 1.0 if done < 0.5 else 0.5).register(trainer)
-    trainer.train()
-    assert list(logger.column("train/epsilon").values()) == [1.0, 1.0, 0.5, 0.5]
-
-
-@pytest.mark.parametrize("own", [False, True])
-def test_iterating_over_a_collector_steps_it_as_well(own):
-    policy = explorer()
-    with closing(
-        VectorCollector("CartPole-v1", policy, num_envs=2, frames_per_batch=8, total_frames=56)
-    ) as collector:
-        seen = []
-        for batch in collector:
-            seen.append(policy.eps)
-            if own:
-                policy.step(batch.numel())
-    assert seen == pytest.approx(FALLING)

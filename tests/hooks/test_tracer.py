@@ -5,8 +5,6 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from hooktrainer import Tracer, algorithms
 from hooktrainer.run.recipe import Run, RunConfig
 from hooktrainer.testing import tiny_trainer
@@ -47,21 +45,6 @@ def test_the_first_batches_are_recorded_and_no_more(tmp_path):
     assert found["optimize", "<lambda>"] == 6
     assert found["step", "<lambda>"] == 3
     assert found[None, "start"] == 1
-
-
-def test_a_run_that_fails_leaves_its_trace(tmp_path):
-    trainer = tiny_trainer()
-
-    def fails():
-        if trainer.optim_count == 3:
-            raise RuntimeError("no")
-
-    trainer.register_op("post_optim", fails)
-    Tracer(tmp_path / "trace.json", 100).register(trainer)
-    with pytest.raises(RuntimeError):
-        trainer.train()
-    found = parents(tmp_path / "trace.json")
-    assert found["optimize", "fails"] == 3
 
 
 def test_the_parts_of_collecting_and_evaluation_are_in(tmp_path):

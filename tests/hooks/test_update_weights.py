@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from tensordict import TensorDict
 
 from hooktrainer import UpdateWeights
@@ -51,47 +50,6 @@ def test_several_networks_by_their_path_in_the_trainer():
     _, _, keywords = collector.received[-1]
     assert isinstance(keywords["weights_dict"]["policy"], TensorDict)
     assert set(keywords["weights_dict"]["policy"].keys()) == {"parameter"}
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # what torchrl 0.15 will add to environments
-def test_a_torchrl_collector_acts_with_the_trained_weights():
-    from tensordict.nn import TensorDictModule
-    from torchrl.collectors import Collector
-    from torchrl.envs.libs.gym import GymEnv
-
-    policy = TensorDictModule(torch.nn.Linear(4, 2), ["observation"], ["action"])
-    for p in policy.parameters():
-        torch.nn.init.zeros_(p)
-    collector = Collector(
-        lambda: GymEnv("CartPole-v1", device="cpu"),
-        policy,
-        frames_per_batch=5,
-        total_frames=15,
-    )
-
-    class Loss(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.policy = policy
-
-        def forward(self, td):
-            weight = sum(p.sum() for p in self.policy.parameters())
-            return TensorDict({"loss": -weight}, [])
-
-    loss = Loss()
-    trainer = tiny_trainer(
-        collector=collector,
-        loss_module=loss,
-        optimizer=torch.optim.SGD(loss.parameters(), lr=1.0),
-        total_frames=15,
-        optim_steps_per_batch=1,
-    )
-    UpdateWeights(collector).register(trainer)
-    acted = []
-    trainer.register_op("pre_steps_log", lambda td: acted.append(td["action"].mean().item()))
-    trainer.train()
-    assert acted[0] == 0.0
-    assert acted[1] != 0.0
 
 
 def example(trainer):

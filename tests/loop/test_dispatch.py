@@ -82,34 +82,3 @@ def test_an_error_carries_hook_point_frames_and_step(point, step):
     assert caught.value.__notes__ == [
         f"in hook 'broken' at hook point {point} (frames 20, optimizer step {step})"
     ]
-
-
-@pytest.mark.parametrize("method", ["on_train_start", "on_train_end"])
-def test_an_error_in_on_train_start_or_end_names_the_hook(method):
-    class Hook:
-        def __call__(self):
-            pass
-
-    def broken(trainer):
-        raise ValueError("boom")
-
-    hook, trainer = Hook(), tiny_trainer()
-    setattr(hook, method, broken)
-    trainer.register_op("post_steps", hook)
-    trainer.register_module("my_hook", hook)
-    with pytest.raises(ValueError, match="boom") as caught:
-        trainer.train()
-    assert any("my_hook" in note for note in getattr(caught.value, "__notes__", []))
-
-
-def test_a_hook_registered_during_the_run_is_called():
-    seen = []
-    trainer = tiny_trainer(total_frames=30)
-
-    def late():
-        if trainer.collected_frames == 20:
-            trainer.register_op("post_steps_log", lambda td: seen.append(trainer.collected_frames))
-
-    trainer.register_op("post_steps", late)
-    trainer.train()
-    assert seen == [20, 30]

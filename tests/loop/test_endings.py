@@ -118,23 +118,6 @@ def test_sys_exit_in_a_hook_interrupts_the_run(point, code):
     assert trainer.control.status == "interrupted"
 
 
-def leaves(error):
-    """A collector whose environment, at the third batch, ends the program."""
-    yield from FakeCollector(num_batches=2)
-    raise error
-
-
-@pytest.mark.parametrize(
-    ("error", "raised"), [(SystemExit(3), SystemExit), (GeneratorExit(), RuntimeError)]
-)
-def test_the_stop_reason_names_the_place_of_the_exception(error, raised):
-    trainer = tiny_trainer(collector=leaves(error))
-    with pytest.raises(raised):
-        trainer.train()
-    assert "raised in leaves, test_endings.py:" in trainer.stop_reason
-    assert type(error).__name__ in trainer.stop_reason
-
-
 PROGRAM = """
 import sys
 import gymnasium as gym

@@ -13,7 +13,6 @@ from hooktrainer import (
     NonFiniteError,
     OptimizerHook,
     Trainer,
-    TrainerHookBase,
 )
 from hooktrainer.loop.cadence import Progress
 from hooktrainer.loop.finite import FiniteChecks
@@ -91,23 +90,6 @@ def test_no_checkpoint_is_saved_after_a_non_finite_loss(tmp_path):
     with CheckpointManager(tmp_path / "checkpoints") as checkpoints:
         assert [each.manifest.frames for each in checkpoints.checkpoints()] == [10, 20]
     assert (tmp_path / "exception.pt").exists()
-
-
-def test_with_another_optimizer_hook_the_loss_is_checked_at_once():
-    class Mine(TrainerHookBase):
-        def __call__(self, losses: TensorDictBase, *_: Any) -> None:
-            calls.append(losses["loss"].item())
-
-        def register(self, trainer: Trainer, name: str = "mine") -> None:
-            trainer.register_module(name, self)
-            trainer.register_op("optimizer", self)
-
-    calls: list[float] = []
-    trainer = tiny_trainer(loss_module=DeviceLoss([1.0, NAN]), optimizer=None)
-    Mine().register(trainer)
-    with pytest.raises(NonFiniteError, match="step 2"):
-        trainer.train()
-    assert calls == [1.0]
 
 
 def test_a_non_finite_loss_stops_all_optimizers():

@@ -16,16 +16,6 @@ def test_the_bar_ends_at_the_last_frame_with_the_marked_metrics(capsys):
     assert "reward=2.5" in last
 
 
-def test_the_bar_of_a_resumed_run_begins_where_it_stands(capsys):
-    first = tiny_trainer(total_frames=30)
-    first.train()
-    second = tiny_trainer(total_frames=50, progress_bar=True)
-    second.load_state_dict(first.state_dict())
-    second.train()
-    start = capsys.readouterr().err.replace("\r", "\n").strip().splitlines()[0]
-    assert "30.0/50.0" in start
-
-
 @pytest.mark.parametrize("seconds", [0.0, 1e6])
 def test_a_file_has_a_line_from_time_to_time_and_no_picture(capsys, monkeypatch, seconds):
     monkeypatch.setattr(frames_bar, "SECONDS", seconds)

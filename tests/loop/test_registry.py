@@ -149,21 +149,6 @@ def test_an_op_with_state_is_saved_however_it_was_registered():
     assert hook_states(trainer)["counter"] == {"n": 5}
 
 
-def test_bound_methods_and_partials_are_saved_as_their_object():
-    class Methods(Counter):
-        def act(self, step):
-            self.n += step
-
-    trainer, hook = tiny_trainer(), Methods()
-    trainer.register_op("post_steps", functools.partial(hook.act, 2))
-    trainer.register_op("pre_optim_steps", hook.act, step=1)
-    trainer.train()
-    assert {k: v for k, v in hook_states(trainer).items() if k != "optimizer"} == {
-        "nan_guard": {},
-        "methods": {"n": 15},
-    }
-
-
 # -- describe ------------------------------------------------------------------------------------
 
 

@@ -192,18 +192,6 @@ def test_before_training_a_signal_ends_the_process_with_one_line(number, capfd):
     assert line == f"{signal.Signals(number).name}: ended; no batch was under way."
 
 
-def test_a_signal_converted_by_an_import_still_ends_the_process():
-    def import_extension():
-        try:
-            send(signal.SIGTERM)
-        except SystemExit:  # as extension modules do that are being initialized
-            raise ImportError("initialization failed") from None
-
-    with pytest.raises(SignalExit) as ended, ending_cleanly():
-        import_extension()
-    assert ended.value.code == 128 + signal.SIGTERM
-
-
 IMPORTING = """
 import os, signal, sys
 from hooktrainer.cli.train import train_algorithm

@@ -343,16 +343,3 @@ def test_a_trainer_pickles_before_and_trains_after():
     copy.train()
     assert copy.collected_frames == 100
     assert parameters(copy).equal(parameters(trainer))
-
-
-# -- states that are created lazily ---------------------------------------------------------------
-
-
-def test_an_exception_saves_the_state_aside_and_leaves_the_last_save_alone(tmp_path):
-    file = tmp_path / "state.pt"
-    trainer = toy(save_trainer_file=file, save_trainer_interval=10)
-    trainer.register_op("post_optim", lambda: 1 / 0 if trainer.collected_frames == 40 else None)
-    with pytest.raises(ZeroDivisionError):
-        trainer.train()
-    assert toy().load_from_file(file).collected_frames < 40
-    assert toy().load_from_file(tmp_path / "exception.pt").collected_frames == 40

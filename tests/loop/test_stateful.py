@@ -15,7 +15,7 @@ import torch
 
 import hooktrainer.log
 import hooktrainer.loop
-from hooktrainer import Every, Latest, StateMismatchError, get_logger
+from hooktrainer import Every, Latest, get_logger
 from hooktrainer.log import Logger, Sink
 from hooktrainer.loop.assembly import Assembly
 from hooktrainer.loop.cadence import Progress
@@ -23,7 +23,6 @@ from hooktrainer.loop.metrics import Metrics
 from hooktrainer.loop.stateful import StatefulModule, as_stateful, has_state, mismatches
 from hooktrainer.run.get_logger import RunLogger
 from hooktrainer.store.tree import flatten
-from hooktrainer.testing import tiny_trainer
 
 STATEFUL: dict[type, Callable[[Path], Any]] = {
     Every: lambda path: Every(frames=10),
@@ -75,59 +74,3 @@ def test_a_stateful_object_restores_its_own_state(kind, tmp_path):
     other, others = flatten(dict(again.state_dict()))
     assert skeleton == other
     torch.testing.assert_close(tensors, others, rtol=0, atol=0)
-
-
-# -- what the loader asks ------------------------------------------------------------------------
-
-
-class Decaying:
-    """A stateful op that is no hook of ours and says in what a state differs."""
-
-    def __init__(self, decay: float) -> None:
-        self.decay, self.mean = decay, 0.0
-
-    def __call__(self) -> None:
-        self.mean += 1.0
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"decay": self.decay, "mean": self.mean}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.mean = state_dict["mean"]
-
-    def mismatches(self, saved) -> list[str]:
-        if saved["decay"] == self.decay:
-            return []
-        return [f"decay is {self.decay} here and {saved['decay']} in the state"]
-
-
-class Forgiving(Decaying):
-    def fitting(self, saved) -> dict[str, Any]:
-        return {**saved, "mean": saved["mean"] / 2}
-
-
-def with_decay(decay: float, kind: type = Decaying):
-    trainer = tiny_trainer()
-    trainer.register_module("decaying", op := kind(decay))
-    trainer.register_op("post_steps", op)
-    return trainer, op
-
-
-def test_the_error_lists_mismatches_and_remedies():
-    saved, _ = with_decay(0.9)
-    saved.train()
-    trainer, op = with_decay(0.5)
-    with pytest.raises(StateMismatchError) as caught:
-        trainer.load_state_dict(saved.state_dict())
-    assert "hook/decaying: decay is 0.5 here and 0.9 in the state" in str(caught.value)
-    assert (op.mean, trainer.collected_frames) == (0.0, 0)
-
-
-@pytest.mark.parametrize(("kind", "mean"), [(Decaying, 0.0), (Forgiving, 2.5)])
-def test_without_strict_the_fitting_part_is_loaded(kind, mean):
-    saved, _ = with_decay(0.9, kind)
-    saved.train()
-    trainer, op = with_decay(0.5, kind)
-    with pytest.warns(UserWarning, match=r"decay is 0\.5 here"):
-        trainer.load_state_dict(saved.state_dict(), strict=False)
-    assert (op.mean, trainer.collected_frames) == (mean, 50)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pickle
 from collections import defaultdict
 
 import pytest
@@ -9,8 +8,7 @@ from marks import slow_except
 import hooktrainer.loop.timing
 from hooktrainer import algorithms
 from hooktrainer.log import read_csv
-from hooktrainer.loop.hook import TrainerHookBase
-from hooktrainer.loop.timing import Timing, Trace
+from hooktrainer.loop.timing import Timing
 from hooktrainer.testing import tiny_trainer
 
 
@@ -43,17 +41,6 @@ def test_a_nested_phase_is_subtracted_from_the_outer_one(clock):
         with timing.phase("log"):  # from 6 to 7
             pass
     assert timing.totals == {"hooks": 3.0, "checkpoint": 2.0, "log": 2.0}
-
-
-def test_a_pickled_timing_has_the_totals_only():
-    timing = Timing()
-    timing.trace, timing.listeners = Trace(), (Reports(),)
-    timing.begin("collect")
-    timing.add("collect", 2.0)
-    copy = pickle.loads(pickle.dumps(timing))
-    assert (copy.totals, copy.trace, copy.listeners) == ({"collect": 2.0}, None, ())
-    with copy.phase("log"):
-        pass
 
 
 # -- windows -------------------------------------------------------------------------------------
@@ -110,37 +97,6 @@ def test_a_trainer_times_every_phase_and_every_hook(logger):
     hooks = ("hook/slow_hook", "hook/optimizer", "hook/hook_of_a_batch")
     for name in ("collect", "optimize", "step", "hooks", *hooks, "fps"):
         assert first[f"time/{name}"] > 0
-
-
-class Estimates(TrainerHookBase):
-    phase = "advantages"
-
-    def register(self, trainer, name="estimates"):
-        trainer.register_module(name, self)
-        trainer.register_op("batch_process", self)
-        trainer.register_op("post_optim", self.step)
-
-    def __call__(self, batch):
-        sum(range(1000))
-
-    def step(self):
-        sum(range(1000))
-
-    def on_train_end(self, trainer):
-        sum(range(1000))
-
-
-def test_the_time_of_a_hook_belongs_to_the_phase_it_declares():
-    trainer = tiny_trainer()
-    Estimates().register(trainer)
-    trainer.register_op("post_steps", lambda: None)
-    trainer.train()
-    totals = trainer.timing.totals
-    # Its op within the loop is a part of optimize.
-    assert totals["advantages"] > totals["hook/estimates"] > 0  # on_train_end as well
-    assert 0 < totals["hook/estimates.step"] < totals["optimize"]
-    assert trainer.timing.hooks["hook/estimates.step"] == "optimize"
-    assert 0 < totals["hook/<lambda>"] < totals["hooks"]
 
 
 @pytest.mark.parametrize("algorithm", slow_except(["ppo", "dqn"], "ppo"))

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import re
-import warnings
 
 import pytest
 import torch
 from tensordict import TensorDict
-from tensordict.nn import TensorDictModule
 
 from hooktrainer import (
     CheckpointError,
@@ -88,19 +86,6 @@ def test_the_collector_s_frame_skip_is_the_trainer_s():
     assert tiny_trainer(frame_skip=None).frame_skip == 1
     with pytest.raises(ConfigError, match=r"frame_skip=2, but the collector repeats .* 4 times"):
         tiny_trainer(collector=collector, frame_skip=2)
-
-
-def test_padding_is_not_counted():
-    batch = TensorDict(
-        {
-            "x": torch.zeros(2, 4),
-            "collector": {"mask": torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0]]).bool()},
-        },
-        [2, 4],
-    )
-    trainer = tiny_trainer(collector=[batch, batch.clone()], total_frames=100)
-    trainer.train()
-    assert trainer.collected_frames == 8
 
 
 @pytest.mark.parametrize("frame_skip", [1, 4])
@@ -345,13 +330,6 @@ def test_a_failing_close_becomes_a_note_of_the_error(logger):
     assert (collector.closed, logger.closed) == (1, 1)
 
 
-def test_a_logger_is_closed_once_even_if_it_is_a_hook_too(logger):
-    trainer = tiny_trainer(logger=logger)
-    trainer.register_op("post_steps", logger.flush)
-    trainer.train()
-    assert logger.closed == 1
-
-
 # -- sharing nothing -----------------------------------------------------------------------------
 
 
@@ -386,76 +364,6 @@ def test_two_trainers_share_nothing():
 
 
 # -- with torchrl --------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def cartpole():
-    """Makes a torchrl collector over CartPole, the policy of which is untrained."""
-    import torchrl.collectors
-    from torchrl.envs.libs.gym import GymEnv
-    from torchrl.modules import OneHotCategorical, ProbabilisticActor
-
-    collectors = []
-
-    def make(name: str = "Collector"):
-        torch.manual_seed(0)
-        net = TensorDictModule(torch.nn.Linear(4, 2), ["observation"], ["logits"])
-        policy = ProbabilisticActor(
-            net, in_keys=["logits"], distribution_class=OneHotCategorical, return_log_prob=True
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torchrl's own deprecations
-            collector = getattr(torchrl.collectors, name)(
-                lambda: GymEnv("CartPole-v1", device="cpu"),
-                policy,
-                frames_per_batch=20,
-                total_frames=60,
-            )
-        collectors.append(collector)
-        return collector, policy
-
-    yield make
-    for collector in collectors:
-        collector.shutdown()
-
-
-class PolicyLoss(torch.nn.Module):
-    """Minus the mean logit: enough to have a gradient."""
-
-    def __init__(self, policy) -> None:
-        super().__init__()
-        self.policy = policy
-
-    def forward(self, td):
-        logits = self.policy.get_submodule("0")(td.select("observation"))["logits"]
-        return TensorDict({"loss": -logits.mean()}, [])
-
-
-def run_cartpole(make, seed: int) -> tuple[torch.Tensor, object]:
-    collector, policy = make()
-    seen = []
-    loss = PolicyLoss(policy)
-    trainer = tiny_trainer(
-        collector=collector,
-        loss_module=loss,
-        optimizer=torch.optim.SGD(loss.parameters(), lr=0.01),
-        total_frames=60,
-        seed=seed,
-    )
-    trainer.register_op("pre_steps_log", lambda td: seen.append(td["observation"].clone()))
-    trainer.train()
-    assert trainer.collected_frames == 60
-    return torch.cat(seen), collector
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_a_torchrl_collector_is_seeded_and_closed(cartpole):
-    one, collector = run_cartpole(cartpole, seed=1)
-    same, _ = run_cartpole(cartpole, seed=1)
-    other, _ = run_cartpole(cartpole, seed=2)
-    assert one.equal(same)
-    assert not one[0].equal(other[0])  # the very first reset is seeded too
-    assert collector.closed
 
 
 def test_training_a_second_time_is_refused():

@@ -198,20 +198,6 @@ def test_impossible_arguments_are_refused(kind, arguments, message):
         make(kind, **arguments)
 
 
-@pytest.mark.parametrize("number", [0, 3])
-def test_one_q_function_becomes_several_with_separate_weights(number):
-    actor, (critic, _) = NETWORKS[SACLoss]()
-    if not number:
-        with pytest.raises(ConfigError, match="at least one Q-function"):
-            SACLoss(actor, critic, num_qvalue_nets=number)
-        return
-    loss = SACLoss(actor, critic, num_qvalue_nets=number)
-    first, second, third = (q.network[0].weight for q in loss.qvalue_network)
-    assert first is critic.network[0].weight
-    assert not torch.equal(first, second)
-    assert not torch.equal(second, third)
-
-
 # -- TD3 ------------------------------------------------------------------------------------------
 
 
@@ -223,33 +209,7 @@ def test_the_delay_of_td3s_actor_is_saved():
     assert "loss_actor" in twin(make_batch())
 
 
-def test_td3s_noise_is_in_halves_of_the_box():
-    batch, critics = make_batch(), make_critics()
-    actor = deterministic(low=-0.01, high=0.01)
-    losses = TD3Loss(actor, critics, policy_noise=100.0, noise_clip=100.0)(batch)
-    plain = TD3Loss(actor, critics, policy_noise=0.0)(batch)
-    # However great the noise, the action stays in its tiny box.
-    torch.testing.assert_close(losses["target_value"], plain["target_value"], atol=0.05, rtol=0.0)
-
-
 # -- CQL ------------------------------------------------------------------------------------------
-
-
-def test_cql_without_the_penalty_equals_torchrls():
-    (actor, critics), batch = NETWORKS[CQLLoss](), make_batch()
-    theirs = torchrl.CQLLoss(actor, copy.deepcopy(critics), target_entropy=-2.0)
-    theirs.make_value_estimator(gamma=0.9)
-    torchrl.SoftUpdate(theirs, tau=0.1)  # or it warns that there is none
-    ours = CQLLoss(actor, critics, gamma=0.9)
-    for mine, other in (
-        (lambda b: ours(b)["loss_qvalue"], lambda b: theirs.q_loss(b)[0]),
-        (
-            lambda b: ours._policy_losses(ours.read(b), torch.tensor(1.0))["loss_actor"],
-            lambda b: theirs.actor_loss(b)[0],
-        ),
-    ):
-        expected = drawn(other, batch.clone())
-        torch.testing.assert_close(drawn(mine, batch.clone()), expected, atol=1e-4, rtol=1e-4)
 
 
 def test_the_penalty_is_the_integral_over_the_box_minus_the_value_of_the_data():

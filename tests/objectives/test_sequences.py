@@ -22,7 +22,7 @@ from hooktrainer.networks import (
     ValueNetwork,
     mlp,
 )
-from hooktrainer.objectives import DDPGLoss, DQNLoss, SACLoss, SoftUpdate, TD3Loss
+from hooktrainer.objectives import DDPGLoss, DQNLoss, SACLoss, TD3Loss
 
 SEQUENCES, TIME, ACTIONS, GAMMA = 6, 11, 3, 0.9
 
@@ -225,18 +225,6 @@ def test_burn_in_steps_have_no_gradient_but_update_the_states(name):
     torch.manual_seed(5)
     for key, value in other(rest).items():
         torch.testing.assert_close(out[key], value)
-
-
-def test_targets_that_share_a_memory_move_once():
-    loss = make_loss("td3")
-    trunk, target = loss.actor_network.trunk, loss.target_qvalue_network[0].trunk
-    assert loss.target_actor_network.trunk is target
-    assert loss.target_qvalue_network[1].trunk is target
-    before = target.memory.cell.weight_hh.clone()
-    with torch.no_grad():
-        trunk.memory.cell.weight_hh += 1.0
-    SoftUpdate(loss, tau=0.1).step()
-    torch.testing.assert_close(target.memory.cell.weight_hh, before + 0.1)
 
 
 def test_impossible_sequences_are_refused():

@@ -85,14 +85,6 @@ def test_the_norm_is_that_before_clipping_and_the_gradients_are_scaled():
     torch.testing.assert_close(bias.grad, torch.tensor([2.0]))
 
 
-def test_groups_have_their_own_options():
-    fast, slow = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
-    optimizer = FlatAdam([{"params": [fast], "lr": 1.0}, {"params": [slow]}], lr=0.5)
-    (fast + slow).sum().backward()
-    optimizer.step()
-    torch.testing.assert_close(torch.cat([fast, slow]).detach(), torch.tensor([-1.0, -0.5]))
-
-
 @pytest.mark.parametrize("source", [0, 1])
 @pytest.mark.parametrize("target", [0, 1])
 def test_either_loads_the_others_state(source, target):
