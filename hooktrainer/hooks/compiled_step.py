@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
@@ -19,6 +19,7 @@ from ..graphs.functional_loss import FunctionalLoss, Losses, Objective, reached
 from ..graphs.step_graph import GradientGraph, StepGraph, StepOutcome, StepRules
 from ..loop.check_trainer import parameters_of
 from ..loop.hook import LAST, TrainerHookBase
+from ..loop.loop import Loop
 from ..networks.memory import Memory
 from ..objectives.common import Entries
 from ..objectives.gae import GAE
@@ -28,9 +29,6 @@ from .mini_batches import INDEX, MiniBatches
 from .nan_guard import NanGuard
 from .optimizer import GraphResult, OptimizerHook
 from .value_estimator import ValueEstimatorHook
-
-if TYPE_CHECKING:
-    from ..loop.loop import Loop
 
 _log = logging.getLogger(__name__)
 

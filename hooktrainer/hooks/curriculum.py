@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase
@@ -12,11 +12,9 @@ from tensordict import NestedKey, TensorDictBase
 from ..base.checks import check_count
 from ..errors import ConfigError
 from ..loop.hook import DEFAULT, EARLY
+from ..loop.loop import Loop
 from ..loop.metrics import Latest
 from .averaging import AveragingHook
-
-if TYPE_CHECKING:
-    from ..loop.loop import Loop
 
 
 @dataclass(eq=False, repr=False)

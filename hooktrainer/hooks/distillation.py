@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -11,15 +11,13 @@ from tensordict import NestedKey, TensorDictBase
 from ..base.checks import check_rate
 from ..errors import ConfigError, HookError
 from ..loop.hook import EARLY, TrainerHookBase
+from ..loop.loop import Loop
 from ..networks import MemoryTrunk
 from ..objectives.common import Loss, Term
 from ..objectives.imitation import PREFIX, ImitationLoss
 from ..policies import LoadedPolicy
 from ..policies.actions import Action
 from .mini_batches import MiniBatches
-
-if TYPE_CHECKING:
-    from ..loop.loop import Loop
 
 
 class Distillation(TrainerHookBase):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
@@ -12,10 +12,8 @@ from tensordict import TensorDictBase
 from ..base.checks import check_positive
 from ..errors import ConfigError, HookError
 from ..loop.hook import DEFAULT, EARLY
+from ..loop.loop import Loop
 from .averaging import AveragingHook
-
-if TYPE_CHECKING:
-    from ..loop.loop import Loop
 
 
 @dataclass(eq=False, repr=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,10 +15,8 @@ from ..base.tensordicts import count_valid, entries_of, valid
 from ..collect.info import check_info_keys
 from ..errors import ConfigError, HookError
 from ..loop.hook import TrainerHookBase
+from ..loop.loop import Loop
 from ..loop.metrics import Latest, Samples, TensorTotal, Total
-
-if TYPE_CHECKING:
-    from ..loop.loop import Loop
 
 _READ = (("next", "done"), ("next", "episode_reward"))
 

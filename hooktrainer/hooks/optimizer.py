@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
@@ -18,10 +18,8 @@ from ..loop.cadence import Every
 from ..loop.check_trainer import check_moments, check_optimizer, parameters_of
 from ..loop.finite import FiniteChecks
 from ..loop.hook import AFTER, TrainerHookBase
+from ..loop.loop import Loop
 from ..loop.metrics import Metrics, Samples
-
-if TYPE_CHECKING:
-    from ..loop.loop import Loop
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
@@ -13,10 +13,8 @@ from ..base.checks import check_count
 from ..base.text_file import write_atomically
 from ..loop.cadence import Every
 from ..loop.hook import FIRST, LAST, TrainerHookBase
+from ..loop.loop import Loop
 from ..loop.timing import Trace
-
-if TYPE_CHECKING:
-    from ..loop.loop import Loop
 
 
 class Profiler(TrainerHookBase):
@@ -103,7 +101,7 @@ class Profiler(TrainerHookBase):
         self.trainer.timing.listeners += (self,)
 
     def begin(self, phase: str) -> None:
-        """Add a phase to the profile; see `hooktrainer.loop.timing.PhaseListener`."""
+        """Add a phase to the profile; see `hooktrainer.loop.timing.Timing`."""
         shown: Any = torch.profiler.record_function(phase)
         shown.__enter__()
         self._phases.append(shown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase
@@ -12,12 +12,10 @@ from tensordict import NestedKey, TensorDictBase
 from ..base.checks import check_count, check_fraction, check_rate
 from ..base.tensordicts import mask_of
 from ..loop.hook import DEFAULT, EARLY
+from ..loop.loop import Loop
 from ..networks import RunningNorm, mlp
 from .averaging import AveragingHook
 from .reward_scaler import running_returns
-
-if TYPE_CHECKING:
-    from ..loop.loop import Loop
 
 
 @dataclass(eq=False, repr=False)

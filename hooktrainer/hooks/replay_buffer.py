@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase, pad, unravel_key
@@ -14,10 +14,8 @@ from ..base.checks import check_count, share_equally
 from ..base.tensordicts import mask_of, valid_steps
 from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
+from ..loop.loop import Loop
 from ..replay import ReplayBuffer
-
-if TYPE_CHECKING:
-    from ..loop.loop import Loop
 
 
 @dataclass(eq=False, repr=False)

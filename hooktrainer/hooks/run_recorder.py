@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
@@ -12,10 +12,8 @@ from ..base.text_file import write_atomically
 from ..base.words import printable, shell_word
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
+from ..loop.loop import Loop
 from ..store.run_dir import RunDir
-
-if TYPE_CHECKING:
-    from ..loop.loop import Loop
 
 
 @dataclass(eq=False, repr=False)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
@@ -17,9 +17,7 @@ from ..base.checks import needed_by_step
 from ..collect.collector import NoiseSchedule
 from ..errors import ConfigError
 from ..loop.hook import AFTER, DEFAULT, EARLY, TrainerHookBase
-
-if TYPE_CHECKING:
-    from ..loop.loop import Loop
+from ..loop.loop import Loop
 
 
 @dataclass(eq=False, repr=False)
@@ -281,10 +279,8 @@ class LRSchedulerHook(TrainerHookBase):
         if before is not None and before < trainer.total_frames and _is_at_its_end(self.scheduler):
             warnings.warn(
                 f"LRSchedulerHook {self._name!r}: its {type(self.scheduler).__name__} is at its "
-                f"end, with a learning rate of {self.scheduler.get_last_lr()[0]:.4g}, but the run "
-                f"goes on: total_frames {before:,} → {trainer.total_frames:,}. Register a "
-                "hooktrainer.Schedule in its place, which follows the run's length, and resume "
-                "with strict=False (--no-strict).",
+                f"end (total_frames {before:,} → {trainer.total_frames:,}). Register a hooktrainer."
+                "Schedule in its place, and resume with strict=False (--no-strict).",
                 stacklevel=2,
             )
 

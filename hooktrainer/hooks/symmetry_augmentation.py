@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from tensordict import NestedKey, TensorDictBase
@@ -12,10 +12,8 @@ from torch.nn.functional import mse_loss
 from ..base.checks import check_rate
 from ..errors import ConfigError, HookError
 from ..loop.hook import AFTER, TrainerHookBase
+from ..loop.loop import Loop
 from ..objectives.common import Entries, Loss, Term
-
-if TYPE_CHECKING:
-    from ..loop.loop import Loop
 
 Mirror: TypeAlias = Callable[[Entries], Mapping[NestedKey, torch.Tensor]]
 """Maps entries to those that the mirror changes."""

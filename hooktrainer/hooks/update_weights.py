@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tensordict import TensorDict
 
@@ -12,9 +12,7 @@ from ..base.checks import check_count
 from ..collect.adapt import weight_schemes
 from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
-
-if TYPE_CHECKING:
-    from ..loop.loop import Loop
+from ..loop.loop import Loop
 
 
 class UpdateWeights(TrainerHookBase):

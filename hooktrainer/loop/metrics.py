@@ -126,16 +126,11 @@ class Metrics:
         return None if series is None else series.latest()
 
     def shown(self, name: str) -> float | None:
-        """Return the value for the progress bar: the latest since a state was loaded.
-
-        For values on an accelerator it is the last reported one, to avoid waiting.
-        """
+        """Return the latest value; of one on an accelerator the reported one, to avoid waiting."""
         series = self._series.get(name)
-        if series is None or series.last is None:
-            return None
-        if isinstance(series.last, torch.Tensor) and not series.last.is_cpu:
-            return self.reported.get(name)
-        return self.latest(name)
+        last = None if series is None else series.last
+        is_away = isinstance(last, torch.Tensor) and not last.is_cpu
+        return self.reported.get(name) if is_away else self.latest(name)
 
     def all_latest(self) -> dict[str, float]:
         """Return the last logged value of every metric."""
@@ -144,7 +139,7 @@ class Metrics:
 
     def names(self) -> list[str]:
         """Return the names of the metrics logged so far."""
-        return [name for name, series in self._series.items() if series.newest is not None]
+        return [name for name, series in self._series.items() if series.last is not None]
 
     def close_window(self) -> dict[str, float]:
         """End the window and return its values.
@@ -152,7 +147,8 @@ class Metrics:
         Returns:
             Metric name to the mean of the window's values, or to the last one for `Latest`.
         """
-        values = {name: s.close() for name, s in self._series.items() if s.has_values}
+        open_series = {name: s for name, s in self._series.items() if s.pending or s.count}
+        values = {name: series.close() for name, series in open_series.items()}
         values = {name: value for name, value in values.items() if value.count}
         if self.combine is not None:
             values = self.combine(values)
@@ -210,32 +206,19 @@ class Metrics:
 class _Series:
     """The values of one metric in the open window."""
 
-    __slots__ = ("count", "counted", "is_total", "last", "loaded", "pending", "sum")
+    __slots__ = ("count", "is_chosen", "is_total", "last", "pending", "sum")
 
     def __init__(self) -> None:
         self.sum: torch.Tensor | float = 0.0
-        self.count = 0
-        self.counted: torch.Tensor | None = None  # how many there were besides, on a device
+        self.count: torch.Tensor | int = 0
         self.pending: list[torch.Tensor | float] = []
         self.last: torch.Tensor | float | None = None
-        self.loaded: torch.Tensor | float | None = None  # the last one of a state
         self.is_total = False
-
-    @property
-    def has_values(self) -> bool:
-        return bool(self.count or self.pending) or self.counted is not None
-
-    @property
-    def newest(self) -> torch.Tensor | float | None:
-        return self.loaded if self.last is None else self.last
+        self.is_chosen = False  # on a device, where there may have been none yet
 
     def latest(self) -> float | None:
-        newest = self.newest
-        if newest is None:
-            return None
-        value = float(newest)
-        # Of values chosen on a device there may have been none yet.
-        return None if self.counted is not None and math.isnan(value) else value
+        value = None if self.last is None else float(self.last)
+        return None if self.is_chosen and value is not None and math.isnan(value) else value
 
     def add(self, value: torch.Tensor | float) -> None:
         self.last = value
@@ -248,15 +231,15 @@ class _Series:
         if where is None:
             self.last = values[-1].clone()  # not a view, which would keep all of them
             self.sum = self.sum + values.sum(dtype=_wide(values))
-            self.count += values.numel()
+            self.count = self.count + values.numel()
             return
         where = where.reshape(-1)
         places = torch.arange(len(where), device=where.device)
         latest = values.take(places.where(where, 0).max())
-        before = float("nan") if self.newest is None else self.newest
+        before = float("nan") if self.last is None else self.last
         self.last = torch.where(where.any(), latest, before)
         self.sum = self.sum + values.where(where, 0).sum(dtype=_wide(values))
-        self.counted = where.sum() if self.counted is None else self.counted + where.sum()
+        self.count, self.is_chosen = self.count + where.sum(), True
 
     def set(self, value: torch.Tensor | float) -> None:
         self.last = value
@@ -264,18 +247,13 @@ class _Series:
 
     def close(self) -> WindowValue:
         self._add_up()
-        value = WindowValue(float(self.sum), self._all_counted(), self.is_total)
+        value = WindowValue(float(self.sum), int(self.count), self.is_total)
         self.sum, self.count = 0.0, 0
-        if self.counted is not None:
-            self.counted = torch.zeros_like(self.counted)
         return value
-
-    def _all_counted(self) -> int:
-        return self.count + (0 if self.counted is None else int(self.counted))
 
     def _add_up(self) -> None:
         pending, self.pending = self.pending, []
-        self.count += len(pending)
+        self.count = self.count + len(pending)
         # Most are floats, which a look at the class tells in a tenth of the time of isinstance.
         numbers = [value for value in pending if value.__class__ is float]
         if len(numbers) == len(pending):
@@ -289,16 +267,16 @@ class _Series:
     def state_dict(self) -> dict[str, Any]:
         return {
             "sum": self.sum,
-            "count": self._all_counted(),
+            "count": int(self.count),
             "pending": _pack(self.pending),
-            "last": self.newest,
+            "last": self.last,
             "is_total": self.is_total,
         }
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> _Series:
         series = cls()
-        series.sum, series.count, series.loaded = state["sum"], state["count"], state["last"]
+        series.sum, series.count, series.last = state["sum"], state["count"], state["last"]
         series.is_total = state["is_total"]
         pending = state["pending"]
         series.pending = list(pending.unbind() if isinstance(pending, torch.Tensor) else pending)

@@ -6,13 +6,13 @@ import json
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import get_ident
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..base.text_file import write_atomically
 
@@ -20,16 +20,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 HOOK_PREFIX = "hook/"
-
-
-class PhaseListener(Protocol):
-    """Follows the phases, such as a profile that shows them."""
-
-    def begin(self, phase: str) -> None:
-        """Called when a phase begins; the outer one pauses."""
-
-    def end(self, phase: str) -> None:
-        """Called when the phase ends; the outer one continues."""
 
 
 class Timing:
@@ -47,7 +37,7 @@ class Timing:
         totals: Seconds by name, since this object was created.
         hooks: Phase of each ``hook/<name>``.
         trace: Records spans; ``None`` if no trace is recorded.
-        listeners: Called for every serial phase.
+        listeners: Their ``begin(phase)`` and ``end(phase)`` are called for every serial phase.
         reports: Whether windows are reported; true on one of several processes.
     """
 
@@ -55,7 +45,7 @@ class Timing:
         self.totals: defaultdict[str, float] = defaultdict(float)
         self.hooks: dict[str, str] = {}
         self.trace: Trace | None = None
-        self.listeners: tuple[PhaseListener, ...] = ()
+        self.listeners: tuple[Any, ...] = ()
         self.reports = True
         self._within: list[float] = []  # for each phase under way, what is to be taken out of it
         self._lap_start = 0.0
@@ -65,12 +55,14 @@ class Timing:
 
     # -- measuring -------------------------------------------------------------------------------
 
-    def phase(self, name: str) -> AbstractContextManager[None]:
-        """Return a context manager that measures its block as phase ``name``.
-
-        For the training thread; other threads use `add` and `span`.
-        """
-        return _Phase(self, name)
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Measure the block as phase ``name``, in the training thread; others use `add`."""
+        start = self.begin(name)
+        try:
+            yield
+        finally:
+            self.end(name, start)
 
     def add(self, name: str, seconds: float) -> None:
         """Add ``seconds`` to ``name``, without subtracting them elsewhere."""
@@ -172,22 +164,6 @@ class Timing:
     def __getstate__(self) -> dict[str, Any]:
         # What listens, what is recorded and what is under way belong to this process.
         return self.__dict__ | {"trace": None, "listeners": (), "_within": []}
-
-
-class _Phase:
-    """A phase as a context manager; a generator would cost as much as a small hook."""
-
-    __slots__ = ("name", "start", "timing")
-
-    def __init__(self, timing: Timing, name: str) -> None:
-        self.timing = timing
-        self.name = name
-
-    def __enter__(self) -> None:
-        self.start = self.timing.begin(self.name)
-
-    def __exit__(self, *_: object) -> None:
-        self.timing.end(self.name, self.start)
 
 
 @dataclass(slots=True, eq=False)

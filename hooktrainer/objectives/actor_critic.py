@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -47,10 +46,12 @@ class ActorCriticLoss(ReplayLoss):
         super().__init__(gamma, loss_function, reduction, **keys)
         self.actor_network = actor_network
 
+    _critic = "qvalue_network"  # its name
+
     @property
-    @abstractmethod
     def _critics(self) -> Sequence[Any]:
         """The Q-functions that are trained."""
+        return _listed(getattr(self, self._critic))
 
     @property
     def _networks(self) -> Sequence[Any]:
@@ -99,6 +100,10 @@ class ActorCriticLoss(ReplayLoss):
         return weighted(loss, entries.get(self.tensor_keys.priority_weight), self._reduction)
 
 
+def _listed(networks: Any) -> Any:
+    return networks if isinstance(networks, nn.ModuleList) else [networks]
+
+
 def ensemble(network: nn.Module | Sequence[nn.Module], number: int) -> nn.ModuleList:
     """Make Q-functions: the given ones, or one and newly initialized copies of it.
 
@@ -115,19 +120,14 @@ def ensemble(network: nn.Module | Sequence[nn.Module], number: int) -> nn.Module
 class DeterministicLoss(ActorCriticLoss):
     """Base class of the losses of deterministic policies, DDPG and TD3."""
 
+    out_keys: Sequence[str] = ("loss_actor", "loss_value")
     target_actor_network: Any
-    _value_loss = "loss_value"
     _trains_actor = True
 
     @property
-    @abstractmethod
-    def _target_critics(self) -> Sequence[Any]:
-        """The Q-functions that targets are made of."""
-
-    @property
-    def out_keys(self) -> list[str]:
-        """The losses it returns."""
-        return ["loss_actor", self._value_loss]
+    def _looks_ahead(self) -> bool:
+        targets = (self.target_actor_network, getattr(self, f"target_{self._critic}"))
+        return any(target is None for target in targets)
 
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         out = {}
@@ -142,7 +142,7 @@ class DeterministicLoss(ActorCriticLoss):
         now = values.detach()
         return {
             **out,
-            self._value_loss: self._reduce(self._errors(values, target), entries),
+            self.out_keys[1]: self._reduce(self._errors(values, target), entries),
             "pred_value": now.mean(),
             "target_value": target.mean(),
             "td_error": (now - target).square().amax(0),
@@ -156,7 +156,7 @@ class DeterministicLoss(ActorCriticLoss):
         action = actor.evaluate(*inputs, **known)
         if noise is not None:
             action = actor.box.perturb(action, noise)
-        return self._values(self._target_critics, entries, action, next_key).amin(0)
+        return self._values(_listed(self._delayed(self._critic)), entries, action, next_key).amin(0)
 
     def _noise(self, entries: Entries) -> Tensor | None:
         """Return the noise on the target's action, in halves of its box."""
@@ -184,6 +184,7 @@ class DDPGLoss(DeterministicLoss):
         delay_value: Whether the target uses a delayed copy of the Q-function.
     """
 
+    _critic = "value_network"
     value_network: Any
     target_value_network: Any
 
@@ -205,15 +206,3 @@ class DDPGLoss(DeterministicLoss):
             actor_network if delay_actor else None, value_network if delay_value else None
         )
         self._use_memory(burn_in)
-
-    @property
-    def _critics(self) -> Sequence[Any]:
-        return [self.value_network]
-
-    @property
-    def _target_critics(self) -> Sequence[Any]:
-        return [self._delayed("value_network")]
-
-    @property
-    def _looks_ahead(self) -> bool:
-        return self.target_actor_network is None or self.target_value_network is None

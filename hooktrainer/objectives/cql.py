@@ -35,6 +35,8 @@ class CQLLoss(SACLoss):
         **options: Further arguments of `SACLoss`.
     """
 
+    out_keys = ("loss_actor", "loss_qvalue", "loss_cql", "loss_alpha")
+
     def __init__(
         self,
         actor_network: nn.Module,
@@ -56,11 +58,6 @@ class CQLLoss(SACLoss):
         self.num_random = num_random
         self.temperature = temperature
         self.deterministic_backup = deterministic_backup
-
-    @property
-    def out_keys(self) -> list[str]:
-        """The losses it returns."""
-        return ["loss_actor", "loss_qvalue", "loss_cql", "loss_alpha"]
 
     def _penalty(self, entries: Entries, values: Tensor) -> dict[str, Tensor]:
         penalty = (self._soft_maximum(entries) - values).sum(0)

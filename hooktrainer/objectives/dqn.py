@@ -36,6 +36,7 @@ class DQNLoss(ReplayLoss):
         >>> updater = HardUpdate(loss, value_network_update_interval=500)
     """
 
+    out_keys = ("loss",)
     value_network: Any
     target_value_network: Any
 
@@ -71,11 +72,6 @@ class DQNLoss(ReplayLoss):
     @property
     def _looks_ahead(self) -> bool:
         return self.double_dqn or self.target_value_network is None
-
-    @property
-    def out_keys(self) -> list[str]:
-        """The loss it returns."""
-        return ["loss"]
 
     @property
     def _optional(self) -> list[NestedKey]:

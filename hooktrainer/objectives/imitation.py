@@ -38,6 +38,7 @@ class ImitationLoss(Loss):
 
     hint = "Distillation writes what the teacher does."
 
+    out_keys = ("loss_imitation",)
     actor_network: Any
     coeff: Any
 
@@ -74,11 +75,6 @@ class ImitationLoss(Loss):
     def in_keys(self) -> list[NestedKey]:
         """Entries it reads."""
         return [*self.actor_network.in_keys, *(PREFIX + key for key in self.teacher_keys)]
-
-    @property
-    def out_keys(self) -> list[str]:
-        """The loss it returns."""
-        return ["loss_imitation"]
 
     def losses(self, entries: Entries) -> dict[str, torch.Tensor]:
         """The loss of a batch."""

@@ -42,6 +42,7 @@ class IQLLoss(ActorCriticLoss):
         expectile: The expectile of a state's value, in (0, 1): 0.5 is the mean, near 1 the maximum.
     """
 
+    out_keys = ("loss_actor", "loss_qvalue", "loss_value")
     qvalue_network: Any
     target_qvalue_network: Any
     value_network: Any
@@ -69,15 +70,6 @@ class IQLLoss(ActorCriticLoss):
         self.value_network = value_network
         self.temperature = temperature
         self.expectile = expectile
-
-    @property
-    def _critics(self) -> Sequence[Any]:
-        return self.qvalue_network
-
-    @property
-    def out_keys(self) -> list[str]:
-        """The losses it returns."""
-        return ["loss_actor", "loss_qvalue", "loss_value"]
 
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         action = entries[self.tensor_keys.action]

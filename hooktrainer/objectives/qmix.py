@@ -41,6 +41,7 @@ class QMixLoss(Loss):
         ConfigError: If ``double`` is set without ``delay_value``.
     """
 
+    out_keys = ("loss",)
     value_networks: Any
     target_value_networks: Any
     mixer: Any
@@ -79,11 +80,6 @@ class QMixLoss(Loss):
         following = [*states, self.tensor_keys.reward, self.tensor_keys.terminated]
         actions: list[NestedKey] = [(name, "action") for name in self.value_networks]
         return [*states, *actions, *map(next_key, following)]
-
-    @property
-    def out_keys(self) -> list[str]:
-        """The loss it returns."""
-        return ["loss"]
 
     def read(self, tensordict: TensorDictBase) -> Entries:
         """See `Loss.read`."""

@@ -37,6 +37,7 @@ class SACLoss(ActorCriticLoss):
         delay_qvalue: Whether targets use delayed copies, moved by `SoftUpdate`.
     """
 
+    out_keys: Sequence[str] = ("loss_actor", "loss_qvalue", "loss_alpha")
     qvalue_network: Any
     target_qvalue_network: Any
     log_alpha: Any
@@ -74,15 +75,6 @@ class SACLoss(ActorCriticLoss):
             target_entropy = -features
         self.target_entropy = float(target_entropy)
         self._use_memory(burn_in)
-
-    @property
-    def _critics(self) -> Sequence[Any]:
-        return self.qvalue_network
-
-    @property
-    def out_keys(self) -> list[str]:
-        """The losses it returns."""
-        return ["loss_actor", "loss_qvalue", "loss_alpha"]
 
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         alpha = self.log_alpha.detach().exp()

@@ -40,7 +40,8 @@ class TD3Loss(DeterministicLoss):
         delay_qvalue: Whether targets use delayed copies of the Q-functions.
     """
 
-    _value_loss = "loss_qvalue"
+    out_keys = ("loss_actor", "loss_qvalue")
+    _critic = "qvalue_network"
     qvalue_network: Any
     target_qvalue_network: Any
 
@@ -75,18 +76,6 @@ class TD3Loss(DeterministicLoss):
         self.noise_clip = noise_clip
         self._calls = 0
         self._use_memory(burn_in)
-
-    @property
-    def _critics(self) -> Sequence[Any]:
-        return self.qvalue_network
-
-    @property
-    def _target_critics(self) -> Sequence[Any]:
-        return self._delayed("qvalue_network")
-
-    @property
-    def _looks_ahead(self) -> bool:
-        return self.target_actor_network is None or self.target_qvalue_network is None
 
     @property
     def variant(self) -> bool:

@@ -40,18 +40,6 @@ def test_padding_is_left_out():
     assert LogScalar(logname="r", reduction="max")(batch(collector={"mask": mask}))["r"] == 4.0
 
 
-def test_several_in_one_trainer(logger):
-    trainer = tiny_trainer(logger=logger, total_frames=10)
-    LogScalar(logname="r", log_pbar=True).register(trainer)
-    LogScalar(("next", "done"), "done", include_std=False).register(trainer)
-    trainer.train()
-    row = logger.rows[0][1]
-    assert row["done"] == pytest.approx(0.2)
-    assert {"r", "r_std"} <= row.keys()
-    assert "done_std" not in row
-    assert next(iter(trainer.metrics.pbar_names)) == "r"
-
-
 # -- CountFramesLog --------------------------------------------------------------------------------
 
 

@@ -44,10 +44,3 @@ def test_a_broken_one_is_warned_of_and_the_others_stay(package, entry):
         found = available_hooks()
     assert "bad" not in found
     assert "histogram" in found
-
-
-def test_a_name_that_is_taken_is_warned_of_and_does_not_replace(package):
-    package("NanGuard = my_hooks:Histogram")
-    with pytest.warns(UserWarning, match="'NanGuard'.*rename"):
-        found = available_hooks()
-    assert found["NanGuard"] is hooktrainer.NanGuard

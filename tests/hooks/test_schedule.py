@@ -14,8 +14,6 @@ from torchrl.modules import EGreedyModule
 
 from hooktrainer import (
     ConfigError,
-    LRSchedulerHook,
-    OptimizerHook,
     Schedule,
     Trainer,
     VectorCollector,
@@ -23,7 +21,7 @@ from hooktrainer import (
 from hooktrainer.networks import AdditiveGaussian, DeterministicPolicy, EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.replay import PrioritizedSampler
-from hooktrainer.testing import ScriptedLoss, tiny_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 def annealed(total_frames: int, **arguments) -> Trainer:
@@ -97,30 +95,6 @@ def test_a_longer_run_continues_as_a_run_of_that_length(capsys):
 
 
 # -- what can be set -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["Schedule", "LRSchedulerHook"])
-def test_several_are_logged_separately(kind, logger):
-    losses = {name: ScriptedLoss(key=f"loss_{name}") for name in ("actor", "critic")}
-
-    class Both(nn.ModuleDict):
-        def forward(self, batch):
-            return self["actor"](batch).update(self["critic"](batch))
-
-    trainer = tiny_trainer(
-        loss_module=Both(losses), optimizer=None, logger=logger, total_frames=20, log_interval=10
-    )
-    for name, lr in (("actor", 1.0), ("critic", 8.0)):
-        optimizer = torch.optim.SGD(losses[name].parameters(), lr=lr)
-        OptimizerHook(optimizer, [f"loss_{name}"]).register(trainer, name)
-        if kind == "Schedule":
-            Schedule.linear(optimizer, "lr", lr, 0.0).register(trainer, f"lr_{name}")
-        else:
-            scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 0.5**n)
-            LRSchedulerHook(scheduler).register(trainer, name + "_lr")
-    trainer.train()
-    metrics = [f"train/lr_{n}" if kind == "Schedule" else f"train/lr_{n}_lr" for n in losses]
-    assert [logger.column(name) for name in metrics] == [{10: 1.0, 20: 0.5}, {10: 8.0, 20: 4.0}]
 
 
 def ppo():

@@ -89,7 +89,7 @@ def test_another_number_of_environments_restarts_sequences():
 def test_impossible_sequences_are_refused():
     with pytest.raises(ConfigError, match="overlap=5 leaves nothing new of sequences of 5 steps"):
         make_hook(5, 5)
-    with pytest.raises(ConfigError, match=r"keeps whatever it is given: say what of a batch is st"):
+    with pytest.raises(ConfigError, match=r"give the buffer the keys to store"):
         SequenceReplay(ReplayBuffer(10), 5)
     with pytest.raises(ConfigError, match=r"the batch is \[8\]; it has to be \[num_envs, time\]"):
         make_hook().extend(make_batch(0, 4).reshape(-1))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from tensordict import TensorDict
 
 from hooktrainer import UpdateWeights
 from hooktrainer.testing import FakeCollector, tiny_trainer
@@ -43,13 +42,6 @@ def run(hook_of, **arguments):
 )
 def test_weights_are_sent_at_the_start_and_at_the_interval(hook_of, when):
     assert run(hook_of).when == when
-
-
-def test_several_networks_by_their_path_in_the_trainer():
-    collector = run(lambda c: UpdateWeights(c, weight_update_map={"policy": "loss_module"}))
-    _, _, keywords = collector.received[-1]
-    assert isinstance(keywords["weights_dict"]["policy"], TensorDict)
-    assert set(keywords["weights_dict"]["policy"].keys()) == {"parameter"}
 
 
 def example(trainer):

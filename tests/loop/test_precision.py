@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from marks import slow_except
 from tensordict import TensorDict, TensorDictBase
 from torch import nn
 
 from hooktrainer import ConfigError, Trainer
-from hooktrainer.algorithms import PPO, SAC
+from hooktrainer.algorithms import PPO
 from hooktrainer.optim import FlatAdam
 from hooktrainer.testing import tiny_trainer
 
@@ -119,25 +118,6 @@ SMALL: dict[str, Any] = {
     **{"num_cells": (16,), "progress_bar": False, "eval_episodes": 0, "tuned": False},
     **{"num_envs": 4, "total_frames": 300, "log_interval": 50},
 }
-
-
-@pytest.mark.parametrize("precision", slow_except(["bf16", "fp16"], "bf16"))
-@pytest.mark.parametrize("kind", [PPO, SAC])
-def test_algorithms_train_in_half_precision(kind, precision):
-    options = dict(SMALL)
-    if kind is PPO:
-        options |= {"env": "torch/CartPole-v1", "steps_per_batch": 20, "mini_batch_size": 40}
-    else:
-        options |= {"env": "torch/Pendulum-v1", "init_random_frames": 64, "batch_size": 32}
-    left = []
-    for given in (None, precision):
-        trainer = kind(**options, precision=given).trainer()
-        before = [p.detach().clone() for p in trainer.loss_module.parameters()]
-        trainer.train()
-        after = [p.detach() for p in trainer.loss_module.parameters()]
-        left.append(torch.cat([(a - b).flatten() for a, b in zip(after, before, strict=True)]))
-    assert torch.nn.functional.cosine_similarity(left[0], left[1], dim=0) > 0.8
-    assert not torch.equal(left[0], left[1])
 
 
 def test_a_compiled_step_in_bfloat16_equals_the_eager_one(monkeypatch):

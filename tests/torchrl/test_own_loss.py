@@ -80,7 +80,7 @@ def test_computing_the_loss_next_to_an_optimizer_is_an_error():
     loss = ScriptedLoss()
     trainer = tiny_trainer(loss_module=loss)
     Halves(torch.optim.SGD(loss.parameters(), lr=0.1)).register(trainer)
-    with pytest.raises(ConfigError, match=r"'halves' computes the losses and .* no optimizer="):
+    with pytest.raises(ConfigError, match=r"'halves' takes the optimizer steps: .* no optimizer="):
         trainer.train()
     assert loss.calls == 0
 
