@@ -83,9 +83,9 @@ class Control:
 
         For calls that may wait forever for processes that a signal has ended.
         """
-        self._breaks = self.signal is None
         with suppress(_BrokenOffError):
             try:
+                self._breaks = self.signal is None
                 if self._breaks:
                     call()
             finally:
