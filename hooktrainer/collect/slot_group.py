@@ -47,7 +47,7 @@ class SlotGroup(EnvGroup):
         )
         self._env = env
         self._one = one
-        self._axes = axes
+        self._places = _places(axes)
 
     def first_info(self) -> dict[str, Any]:
         """The ``info`` of the first sub-environment's first reset."""
@@ -85,12 +85,7 @@ class SlotGroup(EnvGroup):
     def snapshots(self) -> list[str | None]:
         """The state of each sub-environment."""
         return [
-            dumps(
-                {
-                    name: array[place].copy()
-                    for name, array, place in _slot(self._env, self._axes, i)
-                }
-            )
+            dumps({name: getattr(self._env, name)[(*x, i)].copy() for name, x in self._places})
             if restore.method == "state"
             else None
             for i, restore in enumerate(self.restores)
@@ -108,8 +103,8 @@ class SlotGroup(EnvGroup):
         for i, text in enumerate(snapshots):
             if text is not None:
                 saved = loads(text)
-                for name, array, place in _slot(self._env, self._axes, i):
-                    array[place] = saved[name]
+                for name, before in self._places:
+                    getattr(self._env, name)[(*before, i)] = saved[name]
         return []
 
     def _holders(self) -> Sequence[Any]:
@@ -125,22 +120,23 @@ class SlotGroup(EnvGroup):
         seed = self.seeds(i, episode)
         observation, info = self._one.reset(seed=seed, options=self._reset_options)
         self._layout.check(observation, info, self.names[i], 1)
-        _copy(self._axes, self._one, 0, self._env, i)
+        _copy(self._places, self._one, 0, self._env, i)
         values = self._layout.values(observation, info)
         for leaf, value in zip(row.observation, values, strict=True):
             leaf[i] = value[0]
 
 
-def _slot(env: VectorEnv, axes: Axes, i: int) -> Iterator[tuple[str, Array, Any]]:
-    """The arrays of a state by name, and where in them a sub-environment is."""
-    for name, axis in axes.items():
-        yield name, getattr(env, name), (*(slice(None),) * axis, i)
+Places = list[tuple[str, tuple[slice, ...]]]
+"""By the name of an array of the state, what stands before the slot in an index."""
 
 
-def _copy(axes: Axes, source: VectorEnv, i: int, target: VectorEnv, j: int) -> None:
-    slots = zip(_slot(source, axes, i), _slot(target, axes, j), strict=True)
-    for (_, here, place), (_, there, other) in slots:
-        there[other] = here[place]
+def _places(axes: Axes) -> Places:
+    return [(name, (slice(None),) * axis) for name, axis in axes.items()]
+
+
+def _copy(places: Places, source: VectorEnv, i: int, target: VectorEnv, j: int) -> None:
+    for name, before in places:
+        getattr(target, name)[(*before, j)] = getattr(source, name)[(*before, i)]
 
 
 def slot_axes(make: Callable[[int], VectorEnv]) -> Axes | None:
@@ -197,7 +193,7 @@ def _independent(axes: Axes, build: Callable[[int, int], VectorEnv]) -> bool:
     warm_up = three.action_space.sample()
     three.step(warm_up)
     twin.step(warm_up)
-    _copy(axes, one, 0, three, 1)
+    _copy(_places(axes), one, 0, three, 1)
     random_state = three.np_random.bit_generator.state
     for _ in range(_STEPS):
         action = three.action_space.sample()

@@ -219,12 +219,13 @@ class ParallelEnvs:
         """Step the environments; returns the fields of an `Advance`, as arrays."""
         taken = {group.name: self._to_env(group, actions[group.name]) for group in self.groups}
         self._seen = self._blank()
-        rewards, ended = self._full(np.float32(0)), self._full(True)
-        cut, ends = self._full(False), np.zeros((2, self.num_envs), bool)
+        rewards, ends = self._full(np.float32(0)), np.zeros((2, self.num_envs), bool)
+        kinds = {"terminated": True, "truncated": False}
+        kinds |= dict.fromkeys(self._info_keys, np.float32(np.nan))
         said: Arrays = {
             (name, key): array
-            for key in self._info_keys
-            for name, array in self._full(np.float32(np.nan)).items()
+            for key, value in kinds.items()
+            for name, array in self._full(value).items()
         }
         for env, one in enumerate(self.envs):
             own = {name: array[env] for name, array in taken.items()}
@@ -234,14 +235,12 @@ class ParallelEnvs:
             for agent in acted:
                 group, place = self._places[agent]
                 rewards[group.name][env, place] = reward_of(given, agent, where)
-                ended[group.name][env, place] = bool(terminated.get(agent, False))
-                cut[group.name][env, place] = bool(truncated.get(agent, False))
+                for flag, flags in (("terminated", terminated), ("truncated", truncated)):
+                    said[group.name, flag][env, place] = bool(flags.get(agent, False))
             self._write_infos(said, env, infos, where)
             if not one.agents:
                 is_cut = any(bool(truncated.get(agent, False)) for agent in acted)
                 ends[:, env] = (not is_cut, is_cut)
-        said |= {(name, "terminated"): array for name, array in ended.items()}
-        said |= {(name, "truncated"): array for name, array in cut.items()}
         return [self._seen, rewards, *ends, said]
 
     def state(self) -> tuple[list[dict[str, Array]], Arrays]:

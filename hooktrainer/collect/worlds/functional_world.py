@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 import numpy as np
 import torch
 from gymnasium import spaces
+from torch.utils._pytree import tree_map
 
 from ...errors import ConfigError, StateMismatchError
 from .tensor_world import Observations, Outcome
@@ -228,7 +229,11 @@ class FunctionalWorld(ABC):
         if self.carry is None:
             return {"episodes": list(self._begun)}
         state, _, episode, length = self.carry
-        return {"state": _copied(state), "episode": episode.clone(), "length": length.clone()}
+        return {
+            "state": _copied(state, self.device),
+            "episode": episode.clone(),
+            "length": length.clone(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
         """Restore a `state_dict`; returns whether running episodes continue."""
@@ -264,16 +269,13 @@ def _where(envs: torch.Tensor, new: State, old: State) -> State:
     return {key: cast(torch.Tensor, _where(envs, x, olds[key])) for key, x in new.items()}
 
 
-def _copied(state: State, device: torch.device | None = None) -> State:
-    if isinstance(state, torch.Tensor):
-        return state.to(device or state.device, copy=True)
-    return {key: value.to(device or value.device, copy=True) for key, value in state.items()}
+def _copied(state: State, device: torch.device) -> State:
+    copied: State = tree_map(lambda x: x.to(device, copy=True), state)
+    return copied
 
 
 def _shapes(state: State) -> Any:
-    if isinstance(state, torch.Tensor):
-        return list(state.shape)
-    return {key: list(value.shape) for key, value in state.items()}
+    return tree_map(lambda x: list(x.shape), state)
 
 
 # `uniforms` is SplitMix64 (Steele, Lea and Flood, 2014, Fast splittable pseudorandom number

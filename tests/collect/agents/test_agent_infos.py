@@ -49,14 +49,6 @@ def test_agents_of_vmas_by_hand():
     assert after["own"][0, :2, 0].tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("env", [Talking, Saying])
-def test_they_do_not_change_what_is_collected(env):
-    plain, asked = collector(env, seed=3), collector(env, seed=3, info_keys=("height",))
-    for _ in range(2):
-        batch, more = plain.collect(), asked.collect()
-        assert (more.select(*batch.keys(True, True)) == batch).all()
-
-
 @pytest.mark.parametrize(
     ("env", "keys", "message"),
     [

@@ -81,20 +81,6 @@ def test_any_share_of_the_environments_plays_the_same_episodes():
     assert torch.equal(alone["observation"][:, :100], whole["observation"][2:3])
 
 
-def test_added_environments_start_new_episodes():
-    collector = WorldCollector(CARTPOLE, num_envs=2, frames_per_batch=200)
-    first = collector.collect()["observation"][:, 0]
-    saved = collector.state_dict()
-    more = WorldCollector(CARTPOLE, num_envs=4, frames_per_batch=400)
-    state = more.fitting(saved)
-    more.load_state_dict(state)
-    batch = more.collect()
-    assert more.world.episodes[2] < more.world.episodes[0]
-    assert not torch.equal(batch["observation"][:2, 0], first)
-    with pytest.raises(Exception, match="num_envs is 4 here and 2 in the state"):
-        more.load_state_dict(saved)
-
-
 def test_continuous_actions_are_clipped_for_the_world_alone():
     def far(observation: torch.Tensor) -> torch.Tensor:
         return torch.full((2, 1), 5.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Any, Final, Literal, TypeAlias
 
 import torch
@@ -20,6 +21,13 @@ _MARKS: Final[tuple[tuple[Kind, tuple[str, ...]], ...]] = (
     ("brax", ("action_size", "observation_size", "reset", "step")),
 )
 """Attributes of each kind; the first kind with all of them is chosen."""
+
+
+_ADAPTERS: Final = {
+    "torchrl": (".torchrl_world", "TorchRLWorld"),
+    "rsl_rl": (".rsl_rl_world", "RslRlWorld"),
+    "gym": (".gym_world", "GymWorld"),
+}
 
 
 def kind_of(env: Any) -> Kind | None:
@@ -77,18 +85,10 @@ def adapt_world(
     if kind == "world":
         world: TensorWorld = env
         return world
-    if kind == "torchrl":
-        from .torchrl_world import TorchRLWorld
-
-        return TorchRLWorld(env, **options)
-    if kind == "rsl_rl":
-        from .rsl_rl_world import RslRlWorld
-
-        return RslRlWorld(env, **options)
-    if kind == "gym":
-        from .gym_world import GymWorld
-
-        return GymWorld(env, **options)
+    if kind in _ADAPTERS:
+        module, name = _ADAPTERS[kind]
+        adapted: TensorWorld = getattr(import_module(module, __package__), name)(env, **options)
+        return adapted
     if kind is None:
         raise ConfigError(
             f"{type(env).__name__} is no tensor world: a TensorWorld would have "

@@ -26,7 +26,6 @@ from torchrl.envs import (
 )
 
 from hooktrainer import ConfigError
-from hooktrainer.algorithms import DQN, PPO
 from hooktrainer.collect.worlds import TorchRLWorld, WorldCollector, adapt_world
 from hooktrainer.testing import check_collector
 
@@ -144,19 +143,6 @@ def test_a_scenario_of_vmas_with_one_agent_is_taken_and_several_are_refused():
 
 def test_the_contract_of_collectors_is_kept():
     check_collector(lambda: WorldCollector(Climb(), frames_per_batch=12, total_frames=60))
-
-
-def test_algorithms_train_on_it():
-    for make in (PPO, DQN):
-        run = make(
-            env=Climb(),
-            num_envs=2,
-            steps_per_batch=8,
-            total_frames=64,
-            eval_episodes=0,
-            progress_bar=False,
-        )
-        run.trainer().train()
 
 
 def test_a_vector_environment_of_gymnasium_s_is_not_taken_through_torchrl():
