@@ -85,7 +85,7 @@ class SlotGroup(EnvGroup):
     def snapshots(self) -> list[str | None]:
         """The state of each sub-environment."""
         return [
-            dumps({name: getattr(self._env, name)[(*x, i)].copy() for name, x in self._places})
+            dumps({name: part.copy() for name, part in _part(self._env, self._places, i)})
             if restore.method == "state"
             else None
             for i, restore in enumerate(self.restores)
@@ -103,8 +103,8 @@ class SlotGroup(EnvGroup):
         for i, text in enumerate(snapshots):
             if text is not None:
                 saved = loads(text)
-                for name, before in self._places:
-                    getattr(self._env, name)[(*before, i)] = saved[name]
+                for name, part in _part(self._env, self._places, i):
+                    part[...] = saved[name]
         return []
 
     def _holders(self) -> Sequence[Any]:
@@ -134,9 +134,17 @@ def _places(axes: Axes) -> Places:
     return [(name, (slice(None),) * axis) for name, axis in axes.items()]
 
 
+def _part(env: VectorEnv, places: Places, i: int) -> Iterator[tuple[str, Array]]:
+    """By name what belongs to a sub-environment, as views of one element at least."""
+    for name, before in places:
+        place = (*before, slice(i, i + 1))
+        yield name, getattr(env, name)[place]
+
+
 def _copy(places: Places, source: VectorEnv, i: int, target: VectorEnv, j: int) -> None:
     for name, before in places:
-        getattr(target, name)[(*before, j)] = getattr(source, name)[(*before, i)]
+        there, here = (*before, j), (*before, i)
+        getattr(target, name)[there] = getattr(source, name)[here]
 
 
 def slot_axes(make: Callable[[int], VectorEnv]) -> Axes | None:
