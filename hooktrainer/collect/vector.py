@@ -55,9 +55,9 @@ class VectorCollector(EpisodesCollector):
     Every episode is seeded from the run's seed, the environment's index and the episode's index
     alone. The data do not depend on how environments are grouped, nor on whether CartPole is
     stepped by its own vectorised implementation. An environment with a vector entry point is used
-    so if its sub-environments turn out to be independent of each other: an episode then begins in a
-    second instance with one sub-environment, and its state is copied. A vector environment that
-    seeds itself is seeded once and cannot be restored.
+    so if its sub-environments turn out to be independent of each other and actions are not
+    repeated: an episode then begins in a second instance with one sub-environment, and its state is
+    copied. A vector environment that seeds itself is seeded once and cannot be restored.
 
     A running episode is part of the state: as the environment's state where all of that is plain
     Python and NumPy data, else as the actions that lead there from the episode's seed.
