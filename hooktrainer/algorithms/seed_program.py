@@ -1,4 +1,4 @@
-"""The program that trains a share of the seeds of a run; see `ray_seeds`."""
+"""The program that trains a share of the seeds of a run; see `seed_runs.train_on_ray`."""
 
 from __future__ import annotations
 

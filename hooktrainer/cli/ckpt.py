@@ -217,7 +217,7 @@ def export(checkpoint: SavedSpec, out: NewFile, /, *, to: Literal["torchrl"] = "
         to: the trainer to write for
     """
     from ..store import load_file  # imports PyTorch
-    from ..torchrl.export import export as write
+    from ..torchrl.checkpoint import export as write
 
     file = Path(checkpoint).is_file()
     state = load_file(checkpoint) if file else output.open_checkpoint(checkpoint).load()

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from ..base.words import listed, plural
-from ..errors import ConfigError
+from ..base.child_program import ChildProgram
+from ..base.endings import ENDED, GRACE
+from ..base.words import listed, plural, printable, ranges
+from ..errors import ConfigError, NotFoundError
+from ..run.programs import run_programs
+from ..run.seeds import OWN, words_of_seeds
+from ..show.report import RunSummary, group_runs, summarize
+from ..show.report.study import Study
+from ..statistics import Decision, decide, interval, score_function
+from ..statistics.sequential import looks
 from ..store.run_dir import RunDir, read_config
 from . import output
 from .arguments import Count, Flag, OptionalCount, OptionalOutFile, Places, shown_as
 from .runs import check_metrics
+from .scripts import check_own, command_of, place_of
 
 if TYPE_CHECKING:
-    from ..show.report import RunSummary
     from ..show.report.analysis import Section
-    from ..show.report.study import Study
     from ..statistics import Reference
+
 
 Name = Annotated[str, shown_as("NAME")]
 Group = Annotated[str | None, shown_as("GROUP")]
@@ -99,8 +111,6 @@ def report(
                 f"--until-decided adds seeds to groups of other options, all of which it compares: "
                 f"leave out {listed(refused)}."
             )
-        from .until_decided import add_seeds_until_decided
-
         decision = add_seeds_until_decided(
             read, until_decided, score=score, workers=workers, trust=trust
         )
@@ -196,3 +206,197 @@ def print_section(section: Section, score: str, metric: str) -> None:
         )
         if (hidden := len(section.comparisons) - _MOST_COMPARISONS) > 0:
             output.line(f"{plural(hidden, 'more comparison')}: all are in --json, and in -o FILE.")
+
+
+# -- `hooktrainer report --until-decided`: add seeds until it is decided which group is the best.
+
+
+_STDERR = 2  # stdout is for the report
+Command = tuple[Sequence[str], Path]
+"""A command that trains seeds, Python first, and its working directory."""
+Read = Callable[[], tuple[Sequence[RunSummary], Study]]
+"""Reads the current runs."""
+
+
+def add_seeds_until_decided(
+    read: Read, budget: int, *, score: str, workers: int, trust: bool
+) -> Decision | None:
+    """Train seeds for the groups of a report, look by look, until the best group is decided.
+
+    Seeds count in the order of their numbers, whatever their scores, and killed runs are resumed,
+    so the decision is the same after an interruption. ``budget`` is the most seeds of a group.
+    Returns ``None`` if seeds have failed, which has been printed.
+    """
+    try:
+        sizes = looks(budget)
+    except ValueError:
+        raise ConfigError(
+            f"--until-decided {budget}: it takes 5 seeds a group to decide anything."
+        ) from None
+    tried = 0
+    while True:
+        runs, study = read()
+        groups = candidates(runs, study, score)
+        scores = {one.label: one.scores for one in groups}
+        decision = decide(scores, budget, minimize=study.minimize)
+        number = decision.next_look
+        if decision.seeds:
+            _print_look(groups, decision)
+        if number is None:
+            return decision
+        lacking = [one for one in groups if len(one.scores) < number]
+        if number == tried:
+            for one in lacking:
+                output.note(f"not decided: {_why(one)}")
+            return None
+        if not tried:
+            output.note(f"the seeds of each group are looked at when there are {listed(sizes)}")
+        tried = number
+        _train(lacking, number, workers=workers, trust=trust)
+
+
+def _train(groups: Sequence[Candidate], number: int, *, workers: int, trust: bool) -> None:
+    shares = -(-workers // len(groups))
+    whole = [each for one in groups for each in commands(one, number, shares=shares, trust=trust)]
+    for one in groups:
+        unfinished = [run.seed for run in one.unfinished(number) if run.seed is not None]
+        seeds = {"going on with": unfinished, "adding": one.new_seeds(number)}
+        parts = [f"{word} {ranges(own)}" for word, own in seeds.items() if own]
+        output.note(f"{one.label}: {' and '.join(parts)}")
+    quiet = ["--no-progress-bar"] if workers > 1 else []
+    graces = [run.options.get("grace", GRACE) for one in groups for run in one.runs]
+    starts = [
+        partial(ChildProgram.of_command, [*words[1:], *quiet], directory, stdout=_STDERR)
+        for words, directory in whole
+    ]
+    run_programs(starts, at_once=workers, grace=max(graces))
+
+
+def _print_look(groups: Sequence[Candidate], decision: Decision) -> None:
+    means = listed(
+        f"{one.label} {output.number(interval(one.scores[: decision.seeds]).value)}"
+        for one in groups
+    )
+    said = "; ".join(f"{better} is better than {other}" for better, other in decision.better)
+    after = f"; the next look is at {decision.next_look}" if decision.next_look else ""
+    output.note(
+        f"at {decision.seeds} seeds each: {said or 'not decided'} (interquartile means: {means})"
+        f"{after}"
+    )
+
+
+def _why(one: Candidate) -> str:
+    """Explain why a group lacks seeds."""
+    if len(one.scores) == len(one.runs):
+        return f"no further seed of {one.label} has come to its end; its output says why"
+    run = one.runs[len(one.scores)]
+    reason = run.reason or ("it has no evaluations" if run.status in ENDED else "see above")
+    return (
+        f"{run.path} {run.status}: {reason}. Without the seeds that fail, {one.label} would look "
+        "better than it is"
+    )
+
+
+# -- Which seeds the groups of a report lack, and the commands that train them.
+
+PATIENCE = 10.0
+"""Seconds to wait for a run to end by itself."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A group to which seeds can be added.
+
+    Attributes:
+        runs: Its runs by seed, unfinished ones included. Seeds are added after the last.
+        scores: Scores of the first of them, up to the first unfinished one.
+    """
+
+    label: str
+    runs: Sequence[RunSummary]
+    scores: Sequence[float]
+
+    def unfinished(self, number: int) -> list[RunSummary]:
+        """Return the unfinished ones among the first ``number`` runs."""
+        return [run for run in self.runs[:number] if run.status not in ENDED]
+
+    def new_seeds(self, number: int) -> list[int]:
+        """Return the seeds to add until there are ``number``."""
+        following = _seed(self.runs[-1]) + 1
+        return list(range(following, following + number - len(self.runs)))
+
+
+def candidates(runs: Sequence[RunSummary], study: Study, score: str) -> list[Candidate]:
+    """Return the groups of a report, with their unfinished runs; at least two, of one task."""
+    if len(study.tasks) != 1:
+        names = ", ".join(task.task or "unnamed" for task in study.tasks)
+        raise ConfigError(f"until it is decided in which task? Name runs of one of {names}.")
+    (task,) = study.tasks
+    if len(task.groups) < 2:
+        raise ConfigError(
+            f"there is nothing to decide: all finished runs are of {next(iter(task.groups))}. Name "
+            "runs of two groups; one seed of each will do."
+        )
+    all_groups = group_runs([run for run in runs if str(run.options.get("env") or "") == task.task])
+    found, score_of = [], score_function(score, minimize=study.minimize)
+    for label, seeds in task.groups.items():
+        curves = {one.path: one.curve for one in seeds.values()}
+        members = next(g.runs for g in all_groups if any(run.path in curves for run in g.runs))
+        ordered = sorted(members, key=_seed)
+        count = next((n for n, run in enumerate(ordered) if run.path not in curves), len(ordered))
+        scores = [score_of(curves[run.path], task.frames) for run in ordered[:count]]
+        found.append(Candidate(label, ordered, scores))
+    return found
+
+
+def commands(one: Candidate, number: int, *, shares: int, trust: bool) -> list[Command]:
+    """Return the commands that train the seeds that a group lacks, ``shares`` seeds at a time.
+
+    They are the command of the group's first run, with directories next to that run's.
+    """
+    first, unfinished, new = one.runs[0], one.unfinished(number), one.new_seeds(number)
+    if new and first.forked_from is not None:
+        raise ConfigError(f"{first.path} is a branch of another run: no seed can be added to it.")
+    for run in unfinished:
+        _await_end(run)
+    place = first.path.absolute().parent
+    again = ["--resume", "latest"]
+    lacking = [(run, [*place_of(run.path, run.options, run.seed), *again]) for run in unfinished]
+    if first.options.get("seeds") != OWN:
+        lacking += [
+            (first, ["--seed", str(seed), "--run-dir", str(place / f"seed{seed}")]) for seed in new
+        ]
+    elif new:
+        words = ["--seeds", words_of_seeds(new), "--run-dir", str(place), *again]
+        lacking.append((first, [*words, "--workers", str(shares)]))
+    return [_command(run, words, trust) for run, words in lacking]
+
+
+def _await_end(run: RunSummary) -> None:
+    """Refuse a run that another process trains; one whose parent was killed ends in a moment."""
+    deadline = monotonic() + PATIENCE
+    while run.status == "running":
+        if monotonic() > deadline:
+            raise ConfigError(f"{run.path} is still running: wait for its end, then ask again.")
+        sleep(0.2)
+        run = summarize(RunDir(run.path), metric=None)
+
+
+def _command(run: RunSummary, words: Sequence[str], trust: bool) -> Command:
+    """Return the command that began a run, with further words."""
+    state = RunDir(run.path).read()
+    command = [*command_of(run.path, state), *words]
+    check_own(run.path, state, command, trust=trust)
+    directory = Path(str(state.get("cwd")).replace("\0", ""))
+    if not directory.is_dir():
+        raise NotFoundError(
+            f"{run.path} was begun in {directory}, which does not exist: run this elsewhere, "
+            f"then repeat the report: {printable(shlex.join(command))}"
+        )
+    return command, directory
+
+
+def _seed(run: RunSummary) -> int:
+    if run.seed is None:
+        raise ConfigError(f"{run.path} does not say its seed, so none can be added to its group.")
+    return run.seed

@@ -19,8 +19,7 @@ from ..errors import ConfigError, StateMismatchError
 from ..loop.timing import Timing
 from .action_format import AnyActionFormat, RandomActions
 from .actors import Actor, PartActor, Policy, RandomActor, Sampler, WarmUp, as_array, learn_outputs
-from .buffers import as_batch, env_first_array, place_outputs
-from .device_rows import DeviceRows, crosses_once, to_device
+from .buffers import DeviceRows, as_batch, crosses_once, env_first_array, place_outputs, to_device
 from .group import EnvGroup, random_action_seed
 from .module_actor import actor_of
 from .spaces import Array, ObservationLayout

@@ -15,9 +15,8 @@ from torch import nn
 from torch._dynamo.backends.registry import lookup_backend
 from torch._dynamo.exc import FailOnRecompileLimitHit
 
-from .inductor import keep_between_runs, with_inductor
+from .inductor import Structure, keep_between_runs, with_inductor
 from .shortcut import Compiled, Shortcut
-from .structure import Structure
 
 BACKEND: str | None = "inductor"
 """The backend of ``torch.compile``; ``None`` computes what would be compiled, to look into it."""

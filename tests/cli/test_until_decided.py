@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from finished_runs import write_run
 
-from hooktrainer.cli import until_decided as more_seeds
+from hooktrainer.cli import report as more_seeds
 from hooktrainer.statistics import decide
 from hooktrainer.store.run_dir import RunDir
 

@@ -142,6 +142,13 @@ class Missized(Walks):
         self.frames_per_batch = 7
 
 
+class Miscounted(Walks):
+    def collect(self):
+        batch = super().collect()
+        self.frames += 1
+        return batch
+
+
 class Reused(Walks):
     kept: Any = None
 
@@ -155,6 +162,12 @@ class Flat(Walks):
     def collect(self):
         batch = super().collect()
         return batch.set(("next", "reward"), batch["next", "reward"].squeeze(-1))
+
+
+class Undone(Walks):
+    def collect(self):
+        batch = super().collect()
+        return batch.set(("next", "done"), ~batch["next", "done"])
 
 
 class NotFinal(Walks):
@@ -183,9 +196,22 @@ class Endless(Walks):
             yield self.collect()
 
 
+class Short(Walks):
+    def __init__(self):
+        super().__init__(total_frames=48)
+
+    def __iter__(self):
+        yield self.collect()
+
+
 class Unseeded(Walks):
     def set_seed(self, seed, static_seed=False):
         super().set_seed(torch.seed() % 2**31)
+
+
+class Forgetful(Walks):
+    def state_dict(self):
+        return super().state_dict() | {"place": self.place * 0}
 
 
 class Disturbed(Walks):
@@ -199,6 +225,11 @@ class Whole(Walks):
 
     def shard(self, rank, world_size):
         super().shard(0, world_size)
+
+
+class Greedy(Walks):
+    def shard(self, rank, world_size):
+        pass
 
 
 class Copied(Walks):
@@ -215,14 +246,19 @@ class Unclosed(Walks):
     ("broken", "problem"),
     [
         (Missized, "frames_per_batch is 7, but a batch has 24"),
+        (Miscounted, "frames is 25 after 24 frames"),
         (Reused, "a batch changes when others are collected"),
         (Flat, r"\('next', 'reward'\) is torch.float32 \[4, 6\], not torch.float32 \[4, 6, 1\]"),
+        (Undone, "done is not terminated or truncated"),
         (NotFinal, "is the first of the next episode, not the true final one"),
         (Disordered, "is not the 'observation' that the following transition begins with"),
         (Endless, "total_frames is 48, but it goes on"),
+        (Short, "total_frames is 48, but it ends after 24"),
         (Unseeded, r"set_seed\(7\) does not give the same batches twice"),
+        (Forgetful, "resumes 'exactly', but goes on with other batches"),
         (Disturbed, r"state_dict\(\) changes what follows"),
         (Whole, "'observation' of the shares together is not that of the whole"),
+        (Greedy, "num_envs is 4 in one of two shares of 4"),
         (Copied, "a pickled copy collects other batches"),
         (Unclosed, r"collect\(\) after shutdown\(\) raises no RuntimeError"),
     ],

@@ -15,7 +15,7 @@ from toy_envs import Counter, Masked, Nested
 
 from hooktrainer import VectorCollector
 from hooktrainer.collect import rollout
-from hooktrainer.collect.device_rows import DeviceRows, to_device
+from hooktrainer.collect.buffers import DeviceRows, to_device
 from hooktrainer.networks import CategoricalPolicy, mlp
 
 

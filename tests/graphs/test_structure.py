@@ -13,7 +13,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from hooktrainer.graphs import compiling
 from hooktrainer.graphs.compiling import Graph, quiet
 from hooktrainer.graphs.functional_loss import FunctionalLoss
-from hooktrainer.graphs.structure import Structure
+from hooktrainer.graphs.inductor import Structure
 from hooktrainer.networks import QNetwork, mlp
 from hooktrainer.objectives import DQNLoss, SoftUpdate
 from hooktrainer.objectives.common import Term

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from .exhibits import Exhibit, Picture, make_exhibits
 from .film import Film, decode, encode, film_policies, side_by_side
-from .gallery_page import gallery_page
-from .make import Gallery, make_gallery, write_board
+from .make import Gallery, gallery_page, make_gallery, write_board
 from .recording import Recording, View, record_episodes
 
 __all__ = [

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import io
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ...base.plain import flatten_config
 from ...base.text_file import write_atomically
+from ...base.words import duration
 from ...errors import CheckpointError, NotFoundError
 from ...log.media import gif
+from ...loop.time_table import TimeRow, concurrent_rows, serial_rows
 from ...policies.saved import EPISODES, SEED, policy_directory
 from ...store.run_dir import RunDir
-from ..report import read_curves, summarize
+from ..chart import Marker, chart, figure
+from ..html import document, table
+from ..report import Band, Curve, RunSummary, read_curves, summarize
 from .exhibits import Exhibit, make_exhibits
-from .film import decode, frames_text, return_text
-from .gallery_page import gallery_page
+from .film import columns_of, decode, frames_text, number_text, return_text
 from .recording import View
 
 
@@ -156,3 +163,268 @@ def _events(exhibit: Exhibit) -> bytes:
     ):
         RecordWriter(records).write(event.SerializeToString())
     return records.getvalue()
+
+
+# -- The gallery page: what a run has learned, from the first snapshot to the last.
+
+
+_MOST_HOOKS = 6
+
+
+def gallery_page(
+    run: RunSummary,
+    exhibits: Sequence[Exhibit],
+    curves: Mapping[str, Curve],
+    facts: Mapping[str, Any] | None = None,
+) -> str:
+    """Return the gallery as HTML, of at least one exhibit, by frames.
+
+    ``facts`` is the content of the run's `run.json`: versions, commit and command are shown.
+    """
+    env = exhibits[0].saved.environment.name
+    title = run.experiment or run.path.name
+    drawn = "" if all(exhibit.picture.film for exhibit in exhibits) else " traced"
+    body = [
+        "<header>",
+        f"<h1>{escape(title)}</h1>",
+        f"<p>{_facts_line(run, env)}</p>",
+        "</header><main>",
+        _figure(exhibits, curves),
+        *(f'<p class="small">No film: {escape(reason)}.</p>' for reason in _reasons(exhibits)),
+        f'<section class="cards n{columns_of(len(exhibits))}{drawn}" aria-label="Snapshots">',
+        *(_card(exhibit, env) for exhibit in exhibits),
+        "</section>",
+        "<h2>Snapshots</h2>",
+        _snapshots(exhibits),
+        '<div class="columns">',
+        _times(curves),
+        _configuration(run),
+        "</div>",
+        _origin(run, facts or {}),
+        "</main>",
+    ]
+    return document(title, body, _STYLE)
+
+
+def _facts_line(run: RunSummary, env: str) -> str:
+    parts = [
+        env,
+        "" if run.seed is None else f"seed {run.seed}",
+        frames_text(run.frames),
+        f"{duration(run.seconds)} of training" if run.seconds else "",
+        run.reason or run.status,
+    ]
+    return " · ".join(escape(str(part)) for part in parts if part)
+
+
+def _figure(exhibits: Sequence[Exhibit], curves: Mapping[str, Curve]) -> str:
+    """Draw the return over frames, with a linked point at each snapshot."""
+    named = ("eval/return", "train/return")
+    name = next((n for n in named if n in curves and len(curves[n].frames) > 1), None)
+    marks = [
+        Marker(
+            exhibit.frames,
+            exhibit.evaluation.mean,
+            f"{frames_text(exhibit.frames)}: return {return_text(exhibit.evaluation)}",
+            f"#{exhibit.saved.path.name}",
+        )
+        for exhibit in exhibits
+    ]
+    if name is None:
+        curve = Curve.of((exhibit.frames, exhibit.evaluation.mean) for exhibit in exhibits)
+        title = "return"
+    else:
+        curve, title = curves[name], name
+    band = _band(curve, curves.get(f"{name}_std"))
+    seen = [*curve.values, *(value for one in exhibits for value in one.evaluation.returns)]
+    band = band.within(min(seen), max(seen))  # the band must not exceed the returns
+    is_shaded = len(band.frames) > 1 and (band.high > band.low).any()
+    shaded = "; shaded is its standard deviation over episodes" if is_shaded else ""
+    return figure(
+        [(title, [])],
+        [band],
+        f"<b>{escape(title)}</b> over environment frames{shaded}. Each ring is a snapshot, played "
+        "again below.",
+        marks,
+        wide=(1100, 320),
+        kind="curve",
+    )
+
+
+def _band(curve: Curve, std: Curve | None) -> Band:
+    if std is None or not np.isin(curve.frames, std.frames).all() or not len(curve.frames):
+        return Band.around(curve.frames, curve.values)
+    spread = std.values[np.searchsorted(std.frames, curve.frames)]
+    return Band.around(curve.frames, curve.values, spread, 2)
+
+
+def _card(exhibit: Exhibit, env: str) -> str:
+    picture = exhibit.picture
+    episode = f"This episode: return {number_text(picture.total)} in {picture.length:,} steps"
+    if picture.film is not None and picture.seconds_shown < picture.seconds - 0.5:
+        episode += f"; shown are {duration(picture.seconds_shown)} of {duration(picture.seconds)}"
+    return (
+        f'<article class="card" id="{exhibit.saved.path.name}">{_shown(exhibit, env)}'
+        f'<h3>{frames_text(exhibit.frames)}</h3><p class="return">return '
+        f"<b>{escape(return_text(exhibit.evaluation))}</b></p>"
+        f'<p class="small">{escape(episode)}.</p></article>'
+    )
+
+
+def _reasons(exhibits: Sequence[Exhibit]) -> list[str]:
+    """Return the reasons for curves instead of films, each once."""
+    reasons = dict.fromkeys(exhibit.picture.reason for exhibit in exhibits)
+    return [reason for reason in reasons if reason is not None]
+
+
+def _shown(exhibit: Exhibit, env: str) -> str:
+    picture = exhibit.picture
+    if picture.film is not None:
+        data = base64.b64encode(picture.film).decode()
+        width, height = picture.size
+        alt = f"{env} played by the policy after {frames_text(exhibit.frames)}"
+        return (
+            f'<img src="data:image/webp;base64,{data}" width="{width}" height="{height}" '
+            f'alt="{escape(alt)}">'
+        )
+    lines = [("observation", picture.observations, picture.left_out[0])]
+    lines.append(("action", picture.actions, picture.left_out[1]))
+    drawn = "".join(
+        f"<figcaption>{name}{f' (the first {len(values)})' if hidden else ''}</figcaption>"
+        + _traces(name, values, picture.steps)
+        for name, values, hidden in lines
+        if values
+    )
+    return f'<div class="traces">{drawn}</div>'
+
+
+def _traces(name: str, lines: Sequence[Sequence[float]], steps: Sequence[int]) -> str:
+    curves = [Curve.of(zip(steps, line, strict=True)) for line in lines]
+    named = [(f"{name}[{n}]", curve) for n, curve in enumerate(curves) if len(curve.frames)]
+    if not named:
+        return '<p class="small">Nothing finite.</p>'
+    bands = [Band.around(c.frames, c.values) for _, c in named]
+    return chart([(label, []) for label, _ in named], bands, width=360, height=130)
+
+
+def _snapshots(exhibits: Sequence[Exhibit]) -> str:
+    heads = ["frames", "trained", "return", "length", "least", "most", "episodes"]
+    rows = []
+    for exhibit in exhibits:
+        played = exhibit.evaluation
+        rows.append(
+            [
+                f"{exhibit.frames:,}",
+                duration(exhibit.saved.seconds),
+                return_text(played),
+                f"{played.mean_length:,.1f}",
+                number_text(min(played.returns)),
+                number_text(max(played.returns)),
+                f"{played.episodes:,}",
+            ]
+        )
+    seeds = {exhibit.evaluation.seed for exhibit in exhibits}
+    note = "Mean ± standard deviation over the episodes; the picture shows the first of them."
+    if len(seeds) == 1:
+        note += f" Every snapshot played the same ones, with seed {seeds.pop()}."
+    return table(heads, rows, numbers=heads) + f'<p class="small">{note}</p>'
+
+
+def _times(curves: Mapping[str, Curve]) -> str:
+    """Return a table of the time of each phase of a batch, averaged over the run."""
+    steps = curves.get("time/step")
+    if steps is None or not len(steps.values):
+        return ""
+    weights = np.diff(steps.frames, prepend=0)
+    means = {
+        name.removeprefix("time/"): _mean(curve, steps, weights)
+        for name, curve in curves.items()
+        if name.startswith("time/") and name != "time/fps"
+    }
+    phases = serial_rows(means, {})
+    hooks = [row for row in concurrent_rows(means, "hook") if not _is_phase(row, phases)]
+    hooks = hooks[:_MOST_HOOKS]
+    rows = [*phases, *hooks]
+    cells = [
+        [
+            f"{'hook ' * (row in hooks)}{'· ' * bool(row.depth)}{row.label}",
+            f"{1000 * row.seconds:,.2f}",
+            f"{row.seconds / whole:.1%}" if (whole := means["step"]) else "",
+        ]
+        for row in rows
+    ]
+    heads = ["phase", "ms a batch", "share"]
+    return f"<section><h2>Time</h2>{table(heads, cells, numbers=heads[1:])}</section>"
+
+
+def _is_phase(hook: TimeRow, phases: Sequence[TimeRow]) -> bool:
+    """Return whether a hook takes all the time of a phase."""
+    return any(abs(hook.seconds - phase.seconds) <= 0.02 * phase.seconds for phase in phases)
+
+
+def _mean(curve: Curve, steps: Curve, weights: NDArray[np.int64]) -> float:
+    """Average the means of log windows over the run; a missing one is 0."""
+    at = {int(frame): value for frame, value in zip(curve.frames, curve.values, strict=True)}
+    values = [at.get(int(frame), 0.0) for frame in steps.frames]
+    return float(np.average(values, weights=weights.clip(1)))
+
+
+def _configuration(run: RunSummary) -> str:
+    options = flatten_config(run.options)
+    if not options:
+        return ""
+    rows = [[name, str(value)] for name, value in options.items() if value is not None]
+    made = table(["option", "value"], rows)
+    return f'<section class="options"><h2>Configuration</h2>{made}</section>'
+
+
+def _origin(run: RunSummary, facts: Mapping[str, Any]) -> str:
+    known = facts.get("versions")
+    known = known if isinstance(known, Mapping) else {}
+    versions = ", ".join(f"{name} {version}" for name, version in known.items() if version)
+    commit = str(facts.get("git_commit") or "")[:12]
+    changed = ", with local changes" if facts.get("git_dirty") else ""
+    parts = [
+        f"<code>{escape(str(facts['command']))}</code>" if facts.get("command") else "",
+        escape(f"commit {commit}{changed}") if commit else "",
+        escape(versions),
+        f"made by <code>hooktrainer gallery {escape(str(run.path))}</code>",
+    ]
+    return f"<footer>{'<br>'.join(filter(None, parts))}</footer>"
+
+
+_STYLE = """
+body{padding:2.5rem 1.25rem 4rem}
+header{margin-bottom:1.5rem}h1{font-size:1.75rem;letter-spacing:-.01em}
+h2{margin-top:2.5rem}h3{font-size:1rem;margin:.6rem 0 0;font-weight:600}
+.small,footer{color:var(--dim);font-size:.85rem}
+figcaption b{color:var(--ink);font-weight:600}
+.curve .mean{stroke-width:1.75}
+.mark{fill:var(--page);stroke:var(--c0);stroke-width:2.25;cursor:pointer;transition:r .15s}
+a:hover .mark,a:focus .mark{fill:var(--c0);r:7px}a:focus{outline:none}
+.cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(17rem,100%),1fr));
+gap:1.25rem;margin-top:1.5rem}
+@media (min-width:60rem){.n1{grid-template-columns:minmax(0,32rem)}
+.n2{grid-template-columns:1fr 1fr}
+.n3{grid-template-columns:repeat(3,1fr)}.n4{grid-template-columns:repeat(4,1fr)}}
+.card{background:var(--card);border:1px solid var(--line);border-radius:.5rem;
+padding:0 0 .85rem;overflow:hidden;scroll-margin:1rem}
+.card:target{outline:2px solid var(--c0)}
+.card img{display:block;width:100%;height:auto;background:#fff}
+.card>h3,.card>p{margin-left:1rem;margin-right:1rem}
+.return{color:var(--ink);margin:0}.return b{font-variant-numeric:tabular-nums;font-weight:600}
+.traces{padding:.6rem .75rem 0}.curve+.small{margin-top:1.25rem}
+.columns{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(26rem,100%),1fr));
+gap:0 3rem}
+.columns section{min-width:0}
+.options td{white-space:normal;overflow-wrap:anywhere}.options td:first-child{color:var(--dim)}
+footer{margin-top:3rem;padding-top:1rem;border-top:1px solid var(--line);overflow-wrap:anywhere}
+code{font:.95em ui-monospace,monospace}
+html{scroll-behavior:smooth}
+@media (prefers-reduced-motion:reduce){html{scroll-behavior:auto}}
+@media (max-width:40rem){body{padding:1.5rem 1rem 3rem}.curve{padding:.5rem}
+.cards{grid-template-columns:1fr 1fr;gap:.75rem}.n1,.traced{grid-template-columns:1fr}
+.card>h3,.card>p{margin-left:.7rem;margin-right:.7rem}.return{font-size:.9rem}}
+@media (prefers-color-scheme:dark){.card img{filter:brightness(.88)}}
+@media print{.card{break-inside:avoid}}
+"""

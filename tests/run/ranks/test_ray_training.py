@@ -15,7 +15,7 @@ from ray_toy import local, policy
 from tensordict.nn import InteractionType
 
 from hooktrainer import Evaluate, Every, Trainer, ValueEstimatorHook
-from hooktrainer.algorithms import A2C, ray_seeds
+from hooktrainer.algorithms import A2C, seed_runs
 from hooktrainer.errors import ConfigError
 from hooktrainer.loop.hook_points import HOOK_POINTS
 from hooktrainer.networks import ValueNetwork, mlp
@@ -165,6 +165,6 @@ def test_seeds_are_shared_out_among_machines_and_change_nothing(cluster, tmp_pat
         assert rows[0] == rows[1]
     with pytest.raises(ConfigError, match="collectors=2 with seeds"):
         train("nowhere", workers=2, engine="ray", collectors=2)
-    monkeypatch.setattr(ray_seeds, "run_programs", lambda starts, grace: [0, 0])  # elsewhere
+    monkeypatch.setattr(seed_runs, "run_programs", lambda starts, grace: [0, 0])  # elsewhere
     with pytest.raises(RuntimeError, match=r"seeds 1-3 have left nothing in .*nowhere"):
         train("nowhere", workers=2, engine="ray")
