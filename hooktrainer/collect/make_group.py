@@ -18,11 +18,10 @@ from ..base.words import did_you_mean
 from ..errors import ConfigError, MissingPackageError
 from .env_errors import EnvPoolEnv, check_made, explain_env_errors, is_envpool
 from .group import EnvFactory, EnvGroup, GroupOptions
-from .ready_group import ReadyGroup
 from .restore import random_episode
 from .scalar_group import ScalarGroup
-from .slot_group import SlotGroup, slot_axes
 from .spaces import late_mask, plain_mask
+from .vector_groups import ReadyGroup, SlotGroup, slot_axes
 from .worlds.world_ids import is_built, is_world, make_tensor_world, world_name
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]

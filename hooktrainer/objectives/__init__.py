@@ -5,7 +5,7 @@ accepts as well.
 """
 
 from .actor_critic import DDPGLoss
-from .by_group import LossByGroup, keys_of
+from .agents import LossByGroup, QMixLoss, keys_of
 from .common import Loss, Term
 from .cql import CQLLoss
 from .dqn import DQNLoss
@@ -13,7 +13,6 @@ from .gae import GAE, generalized_advantage_estimate
 from .imitation import ImitationLoss
 from .iql import IQLLoss
 from .ppo import ClipPPOLoss
-from .qmix import QMixLoss
 from .sac import SACLoss
 from .targets import HardUpdate, SoftUpdate, target_copy
 from .td3 import TD3Loss

@@ -12,7 +12,7 @@ from toy_envs import Counter, NoisyVectorCounter, VectorCounter
 
 from hooktrainer import VectorCollector
 from hooktrainer.collect.group import EpisodeSeeds
-from hooktrainer.collect.slot_group import slot_axes
+from hooktrainer.collect.vector_groups import slot_axes
 
 
 def greedy(observation: torch.Tensor) -> torch.Tensor:
