@@ -132,3 +132,16 @@ def test_a_resumed_run_continues_until_it_is_solved(first_frames, stop_at, frame
 
 def example(trainer):
     return Evaluate("CartPole-v1", None, every=Every(frames=20), episodes=2)
+
+
+def test_a_solved_run_is_saved_only_when_its_last_window_is_written(tmp_path, logger):
+    """Killed in between, it would never write it: resumed, it has nothing left to do."""
+    file = tmp_path / "state.pt"
+    trainer = tiny_trainer(save_trainer_file=file, logger=logger)
+    corridor(always(1), stop_at=1.0).register(trainer)
+    logger.flush = lambda: written.append((logger.steps[-1], file.exists()))
+    written = []
+    trainer.train()
+    assert (20, False) in written  # flushed before there is a checkpoint
+    assert (20, True) not in written[: written.index((20, False))]
+    assert file.exists()

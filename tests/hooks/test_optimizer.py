@@ -256,3 +256,17 @@ def example_trainer():
 
 def example(trainer):
     return OptimizerHook(torch.optim.Adam(trainer.loss_module.parameters(), lr=0.1))
+
+
+def test_restored_moments_have_the_strides_of_their_parameter():
+    """Checkpoints keep values alone."""
+    w = torch.nn.Parameter(torch.randn(3, 4).t())
+    hook = OptimizerHook(torch.optim.Adam([w], fused=True))
+    hook(losses(loss=(w * torch.randn(4, 3)).sum()), True, None, 0)
+    state = hook.state_dict()
+    expected = state["state"][0]["exp_avg"]
+    state["state"] = {0: {key: x.contiguous() for key, x in state["state"][0].items()}}
+    hook.load_state_dict(state)
+    restored = hook.optimizer.state[w]["exp_avg"]
+    assert torch.equal(restored, expected)
+    assert restored.stride() == w.stride()

@@ -461,3 +461,13 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path):
     CheckpointManager(tmp_path).close()
     os.close(write), os.close(read)
     os.waitpid(child, 0)
+
+
+def test_a_newer_schema_is_refused_and_not_taken_for_damage(tmp_path, monkeypatch):
+    monkeypatch.setattr("hooktrainer.store.manifest.SCHEMA", 99)
+    with CheckpointManager(tmp_path) as manager:
+        manager.save({}, frames=1)
+    monkeypatch.undo()
+    with CheckpointManager(tmp_path) as manager, pytest.raises(CheckpointError, match="schema 99"):
+        manager.load()
+    assert names(tmp_path) == ["step_000000000001"]
