@@ -71,12 +71,14 @@ class MiniBatches(TrainerHookBase):
         number = self.trainer.progress.batches
         epoch = (number, self.trainer.epoch)
         if epoch != self._epoch:
-            if self.gathers or self._epoch is None or self._epoch[0] != number:
+            if self.rows is None or self._epoch is None or self._epoch[0] != number:
                 self.rows = self._rows_of(batch)
             self._epoch = epoch
             order = torch.randperm(self.rows.shape[0], device=device_of(self.rows))
             pieces = self.rows[order] if self.gathers else TensorDict({INDEX: order}, order.shape)
             self._pieces = deque(pieces.split(self._sizes(len(order))))
+            if self.gathers:
+                self.rows = None  # the pieces are copies
         if not self._pieces:
             raise StopIteration
         return self._pieces.popleft()

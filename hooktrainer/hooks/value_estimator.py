@@ -89,5 +89,10 @@ class ValueEstimatorHook(TrainerHookBase):
                 metrics[f"{metric}_mean"] = values.mean()
         return metrics
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned; a state without an estimator changes nothing."""
+        if state_dict:
+            super().load_state_dict(state_dict)
+
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_renewed": None}

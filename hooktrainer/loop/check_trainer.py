@@ -56,7 +56,10 @@ def check_loss_module(loss_module: Any) -> None:
         )
 
 
-_MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "sum", "step")
+_MOMENTS = (
+    *("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "sum", "step"),
+    *("square_avg", "grad_avg", "acc_delta", "prev", "step_size", "ax"),
+)
 
 
 def check_moments(optimizer: torch.optim.Optimizer) -> None:

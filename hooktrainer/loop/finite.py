@@ -88,9 +88,9 @@ class FiniteChecks:
         seen = torch.stack([value.detach() for value in values])
         before = self.on(seen.device)
         assert self._step is not None
-        last, error = self._looks.get(name, (seen, error))
+        last, known = self._looks.get(name, (seen, error))
         if last.shape == seen.shape:
-            self._looks[name] = torch.where(before, seen, last), error
+            self._looks[name] = torch.where(before, seen, last), known
         else:
             self._looks[name] = seen.clone(), error
         steps, frames = self._progress.optim_steps, self._progress.frames

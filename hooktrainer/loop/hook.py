@@ -9,6 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from tensordict import is_tensor_collection
+from torch import nn
 
 from ..base.words import snake_case
 from ..errors import HookError
@@ -107,7 +109,7 @@ class TrainerHookBase:
         tuples of them.
         """
         return {
-            name.lstrip("_"): value.state_dict() if has_state(value) else value
+            name.lstrip("_"): value.state_dict() if _is_stateful(value) else value
             for name in self.saved_attributes
             for value in [getattr(self, name)]
         }
@@ -116,7 +118,7 @@ class TrainerHookBase:
         """Restore what `state_dict` returned."""
         for name in self.saved_attributes:
             own, value = getattr(self, name), state_dict[name.lstrip("_")]
-            if has_state(own):
+            if _is_stateful(own):
                 own.load_state_dict(value)
             elif isinstance(own, torch.Tensor) and isinstance(value, torch.Tensor):
                 setattr(self, name, value.to(own.device, copy=True))
@@ -172,3 +174,8 @@ PRIORITIES: Final = {
     "LAST": (LAST, "around all others, such as what records or meets at the end"),
 }
 """Name to number and use, in run order."""
+
+
+def _is_stateful(value: Any) -> bool:
+    """Whether a saved attribute is an object with a state; a plain TensorDict is a value."""
+    return has_state(value) and (isinstance(value, nn.Module) or not is_tensor_collection(value))

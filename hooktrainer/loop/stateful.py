@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from tensordict import is_tensor_collection
 from torch import nn
 
 
@@ -33,9 +32,7 @@ class Stateful(Protocol):
 
 
 def has_state(thing: Any) -> bool:
-    """Return whether ``thing`` has both methods, neither abstract, and is no TensorDict."""
-    if is_tensor_collection(thing):  # a value, although it has them
-        return False
+    """Return whether ``thing`` has both methods, neither abstract."""
     methods = [getattr(thing, name, None) for name in ("state_dict", "load_state_dict")]
     return all(callable(m) and not getattr(m, "__isabstractmethod__", False) for m in methods)
 

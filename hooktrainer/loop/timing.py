@@ -267,7 +267,7 @@ class Trace:
 
     def cut(self, at: float) -> None:
         """Remove spans that begin at ``at`` or later."""
-        for spans in self._threads.values():
+        for spans in list(self._threads.values()):  # another thread may add its own
             spans[:] = [span for span in spans if span.start < at]
 
     def named(self, name: str) -> list[Span]:
@@ -280,9 +280,10 @@ class Trace:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all spans in Chrome's trace event format, in microseconds from the first one."""
-        zero = min((span.start for spans in self._threads.values() for span in spans), default=0.0)
+        threads = list(self._threads.items())  # another thread may add its own
+        zero = min((span.start for _, spans in threads for span in spans), default=0.0)
         events: list[dict[str, Any]] = []
-        for tid, ((pid, process, thread, _), spans) in enumerate(self._threads.items(), start=1):
+        for tid, ((pid, process, thread, _), spans) in enumerate(threads, start=1):
             place = {"pid": pid, "tid": tid}
             for name, args in (
                 ("process_name", {"name": process}),

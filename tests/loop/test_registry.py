@@ -4,6 +4,9 @@ import functools
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictParams
 
 from hooktrainer import (
     HOOK_POINTS,
@@ -181,3 +184,14 @@ def test_remove_hook_removes_all_its_ops() -> None:
     assert recorder.calls == []
     with pytest.raises(ConfigError, match=r"no hook 'optimiser'. Did you mean 'optimizer'"):
         trainer.remove_hook("optimiser")
+
+
+def test_registered_parameters_of_a_tensordict_are_saved_and_loaded_in_place():
+    trainer, other = tiny_trainer(total_frames=10), tiny_trainer(total_frames=10)
+    params = [TensorDictParams(TensorDict({"w": torch.full((2,), float(i))})) for i in (1, 2)]
+    for each, own in zip((trainer, other), params, strict=True):
+        each.register_module("target", own)
+    weight = params[1]["w"]
+    other.load_state_dict(trainer.state_dict())
+    assert params[1]["w"] is weight
+    assert weight.tolist() == [1.0, 1.0]
