@@ -453,10 +453,11 @@ def answer(channel):
         channel.send(b"here")
 
 if __name__ == "__main__":
-    child = Worker("the process", answer, timeout=2.0)
+    child = Worker("the process", answer, timeout=60.0)
     both = f"{os.getpid()} {child.pid}"
     child.send(b"")
-    child.receive()
+    child.receive()  # the process has been started
+    child.timeout = 2.0
     child.send(b"")
     subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -STOP {both}; sleep 2; kill -CONT {both}"])
     print(child.receive())
