@@ -145,15 +145,18 @@ def _make_collector(
     is_built = _is_built(make_env)
     env = make_env if is_built else make_env(**kwargs)  # to look at
     try:
-        if isinstance(env, gym.Env):
+        is_gymnasium = isinstance(env, gym.Env)
+        if is_gymnasium:
             # A function repeats actions itself, as one that builds a TorchRL environment does.
-            limit = _lower_limit(read, env.spec.max_episode_steps if env.spec else None, 1)
-            made = partial(_build_limited, make_env, kwargs, limit)
-            return _gymnasium_collector(made, read, in_each, options)
-        counts_steps = "step_count" in env.observation_spec.keys(True, True)
+            own = env.spec.max_episode_steps if env.spec else None
+        else:
+            counts_steps = "step_count" in env.observation_spec.keys(True, True)
     finally:
         if not is_built:
             env.close()
+    if is_gymnasium:
+        made = partial(_build_limited, make_env, kwargs, _lower_limit(read, own, 1))
+        return _gymnasium_collector(made, read, in_each, options)
     # An environment that counts its steps, as the builders make it, has its limit itself.
     limit = 0 if counts_steps else read("max_frames_per_traj", 0)
     options["max_frames_per_traj"] = limit if limit > 0 else None

@@ -174,7 +174,7 @@ class _OwnRun(LoggedRun):
             except OSError as error:
                 self._report(error)
                 break
-            path = wished.with_name(f"{self._name}_{number}")
+            path = self._root / f"{self._name}_{number}"
         self._settle(path)
         if path != wished:
             log.warning("%s holds another run: this one is %s.", wished, path)

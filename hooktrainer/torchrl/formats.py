@@ -92,7 +92,13 @@ class Folder:
 
     def __init__(self, path: Path, archive: zipfile.ZipFile | None = None) -> None:
         self._path, self._archive = path, archive
-        self._entries = {entry.filename: entry for entry in archive.infolist()} if archive else {}
+        entries = archive.infolist() if archive else []
+        self._entries = {entry.filename: entry for entry in entries}
+        if len(self._entries) != len(entries):
+            raise MalformedError("it has two files of one name")
+        for entry in entries:  # zipfile bounds what it unpacks of these only
+            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise MalformedError(f"{shown(entry.filename)} is packed as TorchRL never does")
         if sum(e.file_size for e in self._entries.values()) > _DENSEST * path.stat().st_size:
             raise MalformedError("its files are to be larger than they can be")
 
@@ -182,12 +188,16 @@ def _dtype(name: object, is_plain: bool) -> torch.dtype:
     return dtype
 
 
+def _nbytes(shape: Any, dtype: torch.dtype) -> int:
+    check_shape(shape, dtype.itemsize)
+    return prod(shape) * dtype.itemsize
+
+
 def _read_tensor(
     folder: Folder, name: str, shape: Any, dtype: torch.dtype, span: Any = None
 ) -> torch.Tensor:
     """Read a tensor from a file, or from the bytes ``span[0]`` to ``span[1]`` of it."""
-    check_shape(shape, dtype.itemsize)
-    size = prod(shape) * dtype.itemsize
+    size = _nbytes(shape, dtype)
     start, stop = (None, size) if span is None else span
     if start is not None and (type(start) is not int or start < 0 or stop != start + size):
         raise MalformedError(f"a tensor of {size} bytes is to lie at {start} to {stop}")
@@ -212,13 +222,14 @@ def _read_unified(folder: Folder, manifest: Mapping[str, Any]) -> Content:
         if place in places:
             raise MalformedError(f"two components are at {place}")
         places.add(place)
+        if name == "policy":  # its parameters are the loss module's as well
+            continue
         adapter = record["adapter"]
         content[_RENAMED.get(name, name.removeprefix(_MODULE))] = (
             _ADAPTERS[adapter](folder, place)
             if adapter in _ADAPTERS
             else NotRead(f"it was written by {shown(adapter)}")
         )
-    content.pop("policy", None)  # its parameters are the loss module's as well
     return content
 
 
@@ -334,8 +345,19 @@ def _read_snapshot(folder: Folder, snapshot: Mapping[str, Any]) -> Content:
     if snapshot["world_size"] != 1:
         raise MalformedError(f"it is of {shown(snapshot['world_size'])} processes")
     entries = snapshot["manifest"]
+    check_room(sum(map(_snapshot_nbytes, entries.values())), "its tensors")
+    objects = [entry["location"] for entry in entries.values() if entry["type"] == "object"]
+    if len(set(objects)) != len(objects):
+        raise MalformedError("two objects are at one place")
     paths = [path for path in entries if path.count("/") == 1]
     return Content((unquote(path[2:]), _snapshot_node(folder, entries, path)) for path in paths)
+
+
+def _snapshot_nbytes(entry: Mapping[str, Any]) -> int:
+    """Return the bytes of an entry's tensors, which may lie at one place."""
+    if entry["type"] == "ChunkedTensor":
+        return sum(_snapshot_nbytes(chunk["tensor"]) for chunk in entry["chunks"])
+    return _nbytes(entry["shape"], _snapshot_dtype(entry)) if entry["type"] == "Tensor" else 0
 
 
 def _snapshot_node(folder: Folder, entries: Mapping[str, Any], path: str) -> Any:
@@ -367,5 +389,9 @@ def _snapshot_node(folder: Folder, entries: Mapping[str, Any], path: str) -> Any
 
 
 def _snapshot_tensor(folder: Folder, entry: Mapping[str, Any]) -> torch.Tensor:
-    dtype = _dtype(entry["dtype"], entry["serializer"] == "buffer_protocol")
-    return _read_tensor(folder, entry["location"], entry["shape"], dtype, entry["byte_range"])
+    dtype, span = _snapshot_dtype(entry), entry["byte_range"]
+    return _read_tensor(folder, entry["location"], entry["shape"], dtype, span)
+
+
+def _snapshot_dtype(entry: Mapping[str, Any]) -> torch.dtype:
+    return _dtype(entry["dtype"], entry["serializer"] == "buffer_protocol")

@@ -333,8 +333,9 @@ State = Mapping[str, Any]
 
 def to_ours(hook: Any, state: State, progress: Progress) -> dict[str, Any]:
     """Convert the state of TorchRL's hook to that of ours of the same name."""
-    keys = set(hook.state_dict())
-    if keys == _REWARD_NORMALIZER:
+    from ..hooks import EarlyStopping, LogValidationReward, RewardNormalizer, UpdateWeights
+
+    if isinstance(hook, RewardNormalizer):
         stats = state["_reward_stats"]
         return {
             "decay": stats["decay"],
@@ -342,16 +343,16 @@ def to_ours(hook: Any, state: State, progress: Progress) -> dict[str, Any]:
             "sum_of_squares": torch.as_tensor(stats.get("ssq", 0.0)).double(),
             "count": float(stats.get("count", 0.0)),
         }
-    if keys == _EARLY_STOPPING:
+    if isinstance(hook, EarlyStopping):
         return {
             "best_score": state["best_score"],
             "stop_reason": state["stop_reason"],
             "improved_at": state["_last_improvement_frame"] or 0,
         }
-    if keys == _VALIDATION:
+    if isinstance(hook, LogValidationReward):
         return {"count": state["_count"], "environment": state["recorder_state_dict"]}
-    if keys == _UPDATE_WEIGHTS:
-        if getattr(hook, "interval_unit", None) == "optim_steps":
+    if isinstance(hook, UpdateWeights):
+        if hook.interval_unit == "optim_steps":
             return {"counter": progress.optim_steps - state.get("last_update_count", 0)}
         return {"counter": state["counter"]}
     return dict(state)

@@ -187,11 +187,45 @@ def test_an_archive_whose_member_is_larger_than_it_says_is_refused(directory, tm
     refuse(archive, "has 1,048,576 bytes in place of 32")
 
 
-def test_an_archive_that_stands_for_more_than_it_can_hold_is_refused(tmp_path):
-    with zipfile.ZipFile(tmp_path / "bomb", "w", zipfile.ZIP_DEFLATED) as file:
+@pytest.mark.parametrize(
+    ("spoil", "match"),
+    [
+        ("bzip2", "'manifest.json' is packed as TorchRL never does"),
+        ("names", "two files of one name"),
+        ("sizes", "to be larger than they can be"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_archive_that_stands_for_more_than_it_holds_is_refused(spoil, match, tmp_path):
+    kind = zipfile.ZIP_BZIP2 if spoil == "bzip2" else zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(tmp_path / "bomb", "w", kind) as file:
         file.writestr("manifest.json", "0" * 100_000)
-        file.infolist()[0].file_size = 1 << 30
-    refuse(tmp_path / "bomb", "to be larger than they can be")
+        if spoil == "names":
+            file.writestr("manifest.json", "{}")
+        if spoil == "sizes":
+            file.infolist()[0].file_size = 1 << 30
+    refuse(tmp_path / "bomb", match)
+
+
+def test_a_snapshot_of_many_tensors_at_one_place_is_refused(snapshot, monkeypatch):
+    monkeypatch.setattr("hooktrainer.base.untrusted.files._available", lambda: (1 << 25) - 1)
+    (snapshot / "file").write_bytes(bytes(1 << 22))
+    file = snapshot / ".snapshot_metadata"
+    metadata = json.loads(file.read_text())
+    big = {"location": "file", "byte_range": [0, 1 << 22], "shape": [1 << 20]}
+    entry = metadata["manifest"][WEIGHT] | big
+    chunks = {"type": "ChunkedTensor", "shape": [1 << 21], "chunks": [{"tensor": entry}] * 2}
+    metadata["manifest"] |= {"0/chunks": chunks} | {f"0/{i}": entry for i in range(6)}
+    file.write_text(json.dumps(metadata))
+    refuse(snapshot, r"its tensors take 33,\d{3},\d{3} bytes; 33,554,431 bytes of memory")
+
+
+def test_a_snapshot_of_two_objects_at_one_place_is_refused(snapshot):
+    file = snapshot / ".snapshot_metadata"
+    metadata = json.loads(file.read_text())
+    metadata["manifest"]["0/again"] = metadata["manifest"]["0/early_stopping/stop_reason"]
+    file.write_text(json.dumps(metadata))
+    refuse(snapshot, "two objects are at one place")
 
 
 def test_a_cut_archive_is_refused(saved, tmp_path):

@@ -354,14 +354,25 @@ def _bytearray(data: bytes | str = b"", codec: str = "latin-1") -> bytearray:
     return bytearray(data if type(data) is bytes else _bytes(data, codec))  # type: ignore[arg-type]
 
 
+def _counter(counts: dict[Any, int]) -> Counter[Any]:
+    if type(counts) is not dict or not all(type(n) is int for n in counts.values()):
+        raise MalformedError("it holds a Counter of what is not numbers")
+    return Counter(counts)
+
+
+def _size(sizes: tuple[int, ...]) -> torch.Size:
+    check_shape(sizes)
+    return torch.Size(sizes)
+
+
 # None of these takes more memory than its arguments have, or calls them.
 _BUILDERS: dict[Any, Callable[..., Any]] = {
     _Global("torch._utils", "_rebuild_tensor_v2"): _tensor_v2,
     _Global("torch._utils", "_rebuild_tensor_v3"): _tensor,
     _Global("torch._utils", "_rebuild_parameter"): _parameter,
     _Global("collections", "OrderedDict"): OrderedDict,
-    _Global("collections", "Counter"): Counter,
-    _Global("torch", "Size"): torch.Size,
+    _Global("collections", "Counter"): _counter,
+    _Global("torch", "Size"): _size,
     _Global("torch", "device"): torch.device,
     _Global("_codecs", "encode"): _bytes,
     **{
