@@ -79,6 +79,17 @@ def write_file(path: Path, data: Buffer) -> None:
         file.write(data)
 
 
+def check_space(directory: Path, size: int) -> None:
+    """Raise the error of a full disk if ``size`` bytes do not fit now.
+
+    Until a write that fills the disk is undone, the writes of others fail too.
+    """
+    disk = os.statvfs(directory)
+    free = disk.f_frsize * (disk.f_bavail if os.geteuid() else disk.f_bfree)
+    if disk.f_blocks and size > free:  # without blocks, it is not known
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
+
+
 def flush_to_disk(*paths: Path) -> None:
     """Make the contents of files, and the names in directories, durable."""
     for path in paths:

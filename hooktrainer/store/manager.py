@@ -165,10 +165,13 @@ class CheckpointManager:
         specs = {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
         state = encode_state(skeleton, specs)
         if self._background:
-            tensors = self._copy(tensors, specs)
-        self._job = self._pool.submit(self._commit, manifest, state, tensors)
-        if not self._background:
-            self.wait()
+            copies = self._copy(tensors, specs)
+            self._job = self._pool.submit(self._commit, manifest, state, copies)
+            return
+        try:
+            self._commit(manifest, state, tensors)
+        except Exception as error:
+            self._failed(error)
 
     def check(self) -> None:
         """Raise (or log) what a write in the background failed with; call it at every boundary.
@@ -183,12 +186,14 @@ class CheckpointManager:
 
     def wait(self) -> None:
         """Wait until the state given to the last `save` is on the disk; then as `check`."""
-        job, self._job = self._job, None
-        error = None if job is None else job.exception()
-        if error is None:
-            return
-        if not isinstance(error, Exception):
+        error = None if self._job is None else self._job.exception()
+        self._job = None  # not before: if the wait is interrupted, the write still goes on
+        if isinstance(error, Exception):
+            self._failed(error)
+        elif error is not None:
             raise error
+
+    def _failed(self, error: Exception) -> None:
         message = f"A checkpoint could not be written ({error}). Earlier ones are as they were"
         if self._on_failure == "stop":
             raise WriteFailedError(f"{message}.") from error
@@ -416,7 +421,9 @@ class CheckpointManager:
         try:
             self.wait()
         finally:
-            self._lock.release()
+            if self._job is None:  # else the wait was interrupted, and the write still goes on
+                self._pool.shutdown(wait=False)
+                self._lock.release()
 
     def __enter__(self) -> CheckpointManager:
         return self

@@ -29,7 +29,12 @@ from ..errors import CheckpointError, DamagedCheckpointError
 from . import fs
 
 FILE = "manifest.json"
-SCHEMA = 3
+SCHEMA = 4
+# What keeps a process from reading a file that may be intact: rights, limits, a file server.
+_NOT_THE_FILE = {
+    *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR),
+    *(errno.ESTALE, errno.ETIMEDOUT),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +168,7 @@ def _damage_in(name: str) -> Iterator[None]:
     except MalformedError as error:
         raise DamagedCheckpointError(f"{name}: {error}") from None
     except OSError as error:
-        if error.errno == errno.EIO:
+        if error.errno not in _NOT_THE_FILE:
             raise DamagedCheckpointError(f"{name} cannot be read ({error.strerror})") from None
         raise CheckpointError(
             f"{error.filename or name} cannot be read ({error.strerror}), so that it is not known "

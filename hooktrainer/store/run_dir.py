@@ -388,9 +388,12 @@ class HookEntry:
 def _parsed(file: Path, root: Path) -> Any:
     """The content of a JSON file in ``root``; ``None`` if there is no such file."""
     try:
-        return parse_json(read_file(file, root))
+        content = parse_json(read_file(file, root))
     except (FileNotFoundError, NotADirectoryError):
         return None
+    if content is None:
+        raise MalformedError("it holds nothing")
+    return content
 
 
 def read_config(file: Path, root: Path | None = None) -> dict[str, Any]:

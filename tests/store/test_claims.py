@@ -161,6 +161,23 @@ def test_native_index_of_other_chunks(tmp_path, edit):
     assert_refused(checkpoint)
 
 
+@pytest.mark.parametrize("content", ["null", "[]", "7", '"chunks"'])
+def test_native_index_that_is_none(tmp_path, content):
+    checkpoint = native_index(tmp_path)
+    (checkpoint / "tensors/index.json").write_text(content)
+    forge(checkpoint)
+    assert_refused(checkpoint, "is no index of chunks")
+
+
+def test_native_chunk_that_is_not_what_it_is_named_by(tmp_path):
+    """Else the next save of what the name says would link to it."""
+    checkpoint = native_index(tmp_path)
+    (chunk,) = (checkpoint / "tensors").glob("*.chunk")
+    chunk.write_bytes(bytes(1200))
+    forge(checkpoint)
+    assert_refused(checkpoint, "does not have the hash that it is named by")
+
+
 def test_native_chunks_of_another_size(tmp_path):
     checkpoint = native_index(tmp_path)
     (chunk,) = (checkpoint / "tensors").glob("*.chunk")

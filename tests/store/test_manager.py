@@ -8,6 +8,8 @@ import pathlib
 import shutil
 import signal
 import threading
+from concurrent.futures import Future
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +17,12 @@ import torch
 from fault_injection import BACKENDS
 from tensordict import TensorDict
 
-from hooktrainer.errors import CheckpointError, ConfigError, DamagedCheckpointError
+from hooktrainer.errors import (
+    CheckpointError,
+    ConfigError,
+    DamagedCheckpointError,
+    WriteFailedError,
+)
 from hooktrainer.store import (
     Best,
     Checkpoint,
@@ -204,6 +211,45 @@ def test_check_does_not_wait(tmp_path, monkeypatch):
         assert len(manager.checkpoints()) == 1
 
 
+def test_an_interrupted_wait_does_not_forget_the_write_under_way(tmp_path, monkeypatch):
+    gate = threading.Event()
+    original = NativeBackend.write
+
+    def slow(self, *args):
+        gate.wait(10)
+        return original(self, *args)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(NativeBackend, "write", slow)
+    manager = CheckpointManager(tmp_path, backend="native")
+    manager.save(state(1), frames=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Future, "exception", interrupt)
+        for wait in (manager.wait, manager.close):
+            with pytest.raises(KeyboardInterrupt):
+                wait()
+    with pytest.raises(CheckpointError, match="in use by another run"):
+        CheckpointManager(tmp_path)
+    gate.set()
+    manager.close()
+    assert frames_of(tmp_path) == [1]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_does_not_fit_is_refused_before_the_disk_is_full(backend, tmp_path, monkeypatch):
+    disk = SimpleNamespace(f_frsize=512, f_blocks=200, f_bavail=20, f_bfree=20)
+    with CheckpointManager(tmp_path, backend=backend, background=False) as manager:
+        manager.save(state(1), frames=1)
+        monkeypatch.setattr(fs.os, "statvfs", lambda _: disk)
+        if backend == "native":
+            manager.save(state(1), frames=2)  # it is there already
+        with pytest.raises(WriteFailedError, match="No space left on device"):
+            manager.rollback("1", discard=True), manager.save(state(2), frames=3)
+    assert names(tmp_path) == ["step_000000000001"]
+
+
 def test_constructor_arguments_are_checked(tmp_path):
     with pytest.raises(ConfigError, match="on_failure='ignore'"):
         CheckpointManager(tmp_path, on_failure="ignore")
@@ -267,22 +313,25 @@ def test_nothing_intact_is_an_error_that_lists_all_and_changes_nothing(tmp_path)
     assert frames_of(tmp_path) == [1, 2]
 
 
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EBADMSG, errno.ENOTDIR])
 @pytest.mark.parametrize("file", ["manifest.json", "state.json"])
-def test_what_is_out_of_reach_is_not_taken_for_damage(file, tmp_path, monkeypatch):
+def test_what_is_out_of_reach_is_not_taken_for_damage(file, code, tmp_path, monkeypatch):
     with CheckpointManager(tmp_path, background=False) as manager:
         for frames in (1, 2):
             manager.save({"x": frames}, frames=frames)
 
         def refuse(path, *arguments):
             if pathlib.Path(path).name == file:
-                raise OSError(errno.EMFILE, "Too many open files", str(path))
+                raise OSError(code, os.strerror(code), str(path))
             return read(path, *arguments)
 
         read = os.open
         monkeypatch.setattr(os, "open", refuse)
-        with pytest.raises(CheckpointError, match=rf"{file} cannot be read \(Too many") as caught:
-            manager.load("latest")
-        assert not isinstance(caught.value, DamagedCheckpointError)
+        with pytest.raises(
+            CheckpointError, match=rf"{file} cannot be read \({os.strerror(code)}"
+        ) as caught:
+            manager.load("2")
+        assert isinstance(caught.value, DamagedCheckpointError) == (code != errno.EMFILE)
         monkeypatch.undo()
         assert manager.load("latest")[1] == {"x": 2}
     assert names(tmp_path) == ["step_000000000001", "step_000000000002"]

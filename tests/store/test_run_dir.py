@@ -171,9 +171,12 @@ def test_runs_are_found_in_the_order_they_were_started(tmp_path):
     assert find_runs(tmp_path / "nowhere") == []
 
 
-def test_a_broken_run_json_is_named(tmp_path):
-    (tmp_path / "run.json").write_text("{")
-    with pytest.raises(ValueError, match=r"run\.json: it is not valid JSON"):
+@pytest.mark.parametrize(
+    ("text", "why"), [("{", "it is not valid JSON"), ("null", "it holds nothing")]
+)
+def test_a_broken_run_json_is_named(tmp_path, text, why):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(ValueError, match=rf"run\.json: {why}"):
         RunDir(tmp_path).read()
 
 

@@ -20,6 +20,7 @@ import xxhash
 
 from ...base.untrusted import MalformedError, check_room, open_file, parse_json, read_file
 from .. import fs
+from ..manifest import read_manifest
 from ..tensor_spec import TensorSpec, byte_view, memory
 
 CHUNK_BYTES = 4 << 20
@@ -75,6 +76,8 @@ class NativeBackend:
         """Write the chunks that ``previous`` lacks; see `Backend.write`."""
         digests: list[str] = []
         sizes = {name: tensor.nbytes for name, tensor in tensors.items()}
+        if previous is None:  # else it is not known how much is to be written
+            fs.check_space(directory, sum(sizes.values()))
         for names, group in groupby(layout(sizes, self.chunk_bytes), attrgetter("names")):
             views = [byte_view(tensors[name]) for name in names]
             data = memory(views[0] if len(views) == 1 else torch.cat(views))
@@ -95,6 +98,11 @@ class NativeBackend:
             size, wanted = file.stat().st_size, chunk.stop - chunk.start
             if size != wanted:
                 raise MalformedError(f"{file.name} has {size} bytes for {wanted} of tensors")
+        # All, whether they are used or not: the next save links to what a name says.
+        for name, record in read_manifest(directory.parent).files.items():
+            file = Path(name)
+            if file.suffix == ".chunk" and file.stem != record.xxh3_128:
+                raise MalformedError(f"{file.name} does not have the hash that it is named by")
         # Equal chunks are stored once, so there may be more than the files hold.
         check_room(sum(spec.nbytes for spec in specs.values()), "its tensors")
 
@@ -130,6 +138,8 @@ def _plan(directory: Path, specs: Mapping[str, TensorSpec]) -> Iterator[tuple[Ch
         MalformedError: If the index is not of these chunks.
     """
     index = parse_json(read_file(directory / _INDEX, directory))
+    if type(index) is not dict:
+        raise MalformedError(f"{_INDEX} is no index of chunks")
     chunk_bytes, digests = index["chunk_bytes"], index["chunks"]
     if type(chunk_bytes) is not int or chunk_bytes < 1 or type(digests) is not list:
         raise MalformedError(f"{_INDEX} is no index of chunks")

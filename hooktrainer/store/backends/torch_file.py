@@ -27,6 +27,7 @@ class TorchBackend:
     ) -> Mapping[str, str]:
         """Write all tensors to one file; see `Backend.write`."""
         content = compact(tensors)
+        fs.check_space(directory, sum(tensor.nbytes for tensor in content.values()))
         with fs.NewFile(directory / FILE) as file:
             torch_save(content, file)
         return {FILE: file.digest}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from ...base.untrusted import MalformedError, open_file
+from ...base.untrusted import MalformedError, check_room, open_file
 from ...errors import CheckpointError
 from .. import fs
 from ..tensor_spec import TensorSpec, byte_view, memory
@@ -57,6 +57,7 @@ class TorchSnapshotBackend:
                 "group. Set CKPT_BACKEND to torch or native."
             )
         views = {str(i): byte_view(x) for i, x in enumerate(tensors.values()) if x.numel()}
+        fs.check_space(directory, sum(view.numel() for view in views.values()))
         with ThreadPoolExecutor(1, "torchsnapshot") as pool:
             pool.submit(self._take, directory, views).result()
         return {}
@@ -87,6 +88,7 @@ class TorchSnapshotBackend:
                 size = os.fstat(opened.fileno()).st_size
             if size != spec.nbytes:
                 raise MalformedError(f"{file.name} has {size} bytes for {spec.nbytes} of a tensor")
+        check_room(sum(spec.nbytes for spec in specs.values()), "its tensors")
 
     def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
         """Read all tensors; see `Backend.read`."""
