@@ -13,13 +13,14 @@ class AppendFile:
 
     Args:
         path: The file. It and its directory are created at the first write.
-        exclusive: Refuse an existing file.
+        exclusive: Refuse an existing file at the first write.
     """
 
     def __init__(self, path: Path, *, exclusive: bool = False) -> None:
         self.path = path
         self._flags = os.O_APPEND | os.O_CREAT | (os.O_EXCL if exclusive else 0)
         self._fd: int | None = None
+        self._entry_synced = False
 
     @property
     def size(self) -> int:
@@ -31,6 +32,8 @@ class AppendFile:
         if self._fd is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = _open(self.path, self._flags)
+            self._flags &= ~os.O_EXCL
+            self._entry_synced = False
         view, before = memoryview(data), os.fstat(self._fd).st_size
         try:
             while view:
@@ -42,9 +45,17 @@ class AppendFile:
             raise
 
     def sync(self) -> None:
-        """Flush the file to the disk."""
-        if self._fd is not None:
-            os.fsync(self._fd)
+        """Flush the file, and once its directory entry, to the disk."""
+        if self._fd is None:
+            return
+        os.fsync(self._fd)
+        if not self._entry_synced:
+            directory = os.open(self.path.parent, os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+            self._entry_synced = True
 
     def close(self) -> None:
         """Close the file; the next write opens it again."""

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswerError
+from contextlib import suppress
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -35,8 +36,8 @@ class BackgroundSink(Sink):
         capacity: Records in a full queue.
         max_bytes: Bytes of images in a full queue.
         linger: Seconds the writer waits for more records.
-        patience: Seconds a caller waits for space and for an answer.
-        closing: Maximum seconds of closing a sink that answers, in addition to `Sink.closing`.
+        patience: Seconds a caller waits for space, for an answer, and for each record when closing.
+        closing: Maximum seconds of closing, in addition to `Sink.closing`.
     """
 
     def __init__(
@@ -86,8 +87,8 @@ class BackgroundSink(Sink):
         """Write the queue, close the sink and end the thread, within time limits."""
         writer = self._live()
         self._writer = None
-        own = self._patience if writer.is_late else self._closing
-        writer.close(status, self._bound(own + self.guarded.closing))
+        patience, seconds = self._closing_times()
+        writer.close(status, patience, self._bound(seconds))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after everything queued is written."""
@@ -124,9 +125,13 @@ class BackgroundSink(Sink):
         if self._writer is None:
             self._writer = _Writer(self.guarded, *self._limits)
             # The finalizer must not refer to this object, or it would never be collected.
-            seconds = self._closing + self.guarded.closing
-            weakref.finalize(self, _Writer.close, self._writer, "finished", seconds)
+            weakref.finalize(self, _Writer.close, self._writer, "finished", *self._closing_times())
         return self._writer
+
+    def _closing_times(self) -> tuple[float, float]:
+        """Return the seconds to wait without progress and altogether."""
+        own = self.guarded.closing
+        return max(self._patience, own), self._closing + own
 
     def _ask(self, method: str, *args: Any) -> Any:
         """Call a method in the writer and return its result, or `None` if it does not answer."""
@@ -181,6 +186,7 @@ class _Writer:
         self._bytes = 0
         self._urgent = False
         self._stopping = False
+        self._done = 0  # items
         self._thread = threading.Thread(
             target=self._run, name=f"hooktrainer-{sink.name}", daemon=True
         )
@@ -206,17 +212,24 @@ class _Writer:
                 self._changed.notify_all()
         return True
 
-    def close(self, status: str, seconds: float) -> None:
-        """Write the queue, close the sink and end the thread; disable the sink on a timeout."""
+    def close(self, status: str, patience: float, seconds: float) -> None:
+        """Write the queue, close the sink and end the thread; disable the sink on a timeout.
+
+        Wait `patience` for each item, and `seconds` altogether.
+        """
         if self._stopping or self.pid != os.getpid():
             return
         request = _Request("close", (status,), Future())
         self.put(request, urgent=True)
         # A collection of garbage can bring the finalizer, and so this call, to the thread itself.
         if threading.current_thread() is not self._thread:
-            try:
-                request.answer.result(seconds)
-            except NoAnswerError:
+            done, until = -1, monotonic() + seconds
+            while done != self._done and (left := until - monotonic()) > 0:
+                done = self._done
+                with suppress(NoAnswerError):
+                    request.answer.result(min(patience, left))
+                    break
+            else:
                 self._abandon()
         with self._changed:
             self._stopping = True
@@ -249,6 +262,7 @@ class _Writer:
                     self._sink.disable(error)
                     if isinstance(item, _Request) and not item.answer.done():
                         item.answer.set_exception(error)
+                self._done += 1
             self._sink.flush()
             self.is_late = self._stopping and self.is_late
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +25,7 @@ from .sink import HParams, Image, LogPlace, Scalars, Sink, Text, Video, log, set
 
 HEADER: Final = "step,name,value\n"
 _BUFFER_ROWS = 4096
+_LONGEST_ROW = 1 << 16
 
 
 class CSVSink(Sink):
@@ -124,8 +126,8 @@ class CSVSink(Sink):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Truncate the file to the saved length.
 
-        If no row ends there, as after a power loss or an edit, the whole rows up to the saved step
-        are kept, with a warning.
+        If no row of the saved step ends there, as after a power loss or an edit, the whole rows up
+        to that step are kept, with a warning.
         """
         self._rows.clear()
         self._file.close()
@@ -133,11 +135,11 @@ class CSVSink(Sink):
         size = state_dict["bytes"]
         if size == 0 and not self.path.exists():
             return
-        if size is not None and _ends_a_row(self.path, size):
+        if size is not None and _ends_a_row(self.path, size, self._step):
             cut(self.path, size)
             return
         rows = _rows(self.path) if self.path.exists() else []
-        kept = [row for row in rows if int(row.split(",", 1)[0]) <= self._step]
+        kept = [row for row in rows if _step_of(row) <= self._step]
         self._write_beside(self.path.name, "".join([HEADER, *kept]).encode())
         log.warning(
             "%s is not the file that the checkpoint knew: continuing after its %d rows up to "
@@ -167,13 +169,22 @@ class CSVSink(Sink):
         return f"csv: {self.path}"
 
 
-def _ends_a_row(path: Path, size: int) -> bool:
-    """Whether the first ``size`` bytes of a file are there, and are whole rows."""
-    if not path.exists() or path.is_symlink():
+def _ends_a_row(path: Path, size: int, step: int) -> bool:
+    """Whether the first ``size`` bytes of a file are there and end with a row of this step."""
+    if not path.exists() or path.is_symlink() or path.stat().st_size < size:
         return False
     with path.open("rb") as file:
-        file.seek(max(size - 1, 0))
-        return size == 0 or file.read(1) == b"\n"
+        file.seek(max(size - _LONGEST_ROW, 0))
+        tail = file.read(min(size, _LONGEST_ROW)).decode(errors="replace")
+    row = tail[tail[:-1].rfind("\n") + 1 :]
+    return size == 0 or row == HEADER or (row.endswith("\n") and _step_of(row) == step)
+
+
+def _step_of(row: str) -> float:
+    try:
+        return parse_row(row)[0]
+    except ValueError:
+        return math.inf
 
 
 def read_csv(

@@ -94,11 +94,12 @@ class MLflowSink(Sink):
         if not tracking_uri and not environment:
             artifact_location = artifact_location or (place / "mlflow_artifacts").as_uri()
         self.directory = directory.absolute()
-        metrics = self.directory / "metrics.csv"
+        metrics, earlier = self.directory / "metrics.csv", read_note(self.directory)
         # Rows of an earlier run: the CSV sink moves them away before it writes.
         others = metrics.stat() if metrics.exists() else None
         if others is not None and others.st_size <= len(HEADER):
             others = None
+        repeats = others is None and "key" in earlier  # a start whose logs were deleted
         self._note = {
             "uri": public(_absolute(uri)),
             "follows_environment": not tracking_uri,
@@ -107,7 +108,7 @@ class MLflowSink(Sink):
             "artifact_location": artifact_location and _absolute(artifact_location),
             "tags": dict(tags or {}),
             "run_id": run_id,
-            "key": uuid.uuid4().hex,
+            "key": earlier["key"] if repeats else uuid.uuid4().hex,
             "others": others and [others.st_ino, others.st_mtime_ns],
             "started": int(time.time() * 1000),
             "hparams": {},
@@ -207,6 +208,8 @@ class _Sender:
 
     def __init__(self, name: str, run: Path, uri: str) -> None:
         self._name = name
+        self._run = run
+        self._is_asked_to_end = False
         self._program = ChildProgram(
             "hooktrainer.log.mlflow_sender",
             str(run),
@@ -219,6 +222,7 @@ class _Sender:
 
     def finish(self, seconds: float) -> bool:
         """Let it send the rest; return whether it did in time. It is killed otherwise."""
+        self._is_asked_to_end = True
         self._program.send_line(b"finish")
         code = self._program.wait(seconds)
         self.kill()
@@ -226,12 +230,20 @@ class _Sender:
 
     def kill(self) -> None:
         """End it at once."""
+        self._is_asked_to_end = True
         self._program.kill()
 
     def _listen(self) -> None:
         with self._program.output as lines:
             for line in lines:
                 log.warning("Logger %r: %s", self._name, line.decode().rstrip())
+        if not self._is_asked_to_end:
+            log.warning(
+                "Logger %r: the process that sends has died. What is logged is kept; to send it: "
+                "hooktrainer sync %s",
+                self._name,
+                shell_word(self._run),
+            )
 
 
 def read_note(run: Path) -> dict[str, Any]:

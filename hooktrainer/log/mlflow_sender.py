@@ -153,9 +153,12 @@ class Sender:
         name, place = self._note["experiment"], self._note["artifact_location"]
         found = self._client.get_experiment_by_name(name)
         if found is None:
-            with contextlib.suppress(MlflowException):  # another process was first
+            try:
                 return self._client.create_experiment(name, artifact_location=place)
-            found = self._client.get_experiment_by_name(name)
+            except MlflowException:
+                found = self._client.get_experiment_by_name(name)
+                if found is None:  # else another process was first
+                    raise
         return found.experiment_id
 
     # -- Sending ---------------------------------------------------------------------------------

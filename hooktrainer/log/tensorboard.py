@@ -20,7 +20,7 @@ from ..base.untrusted import open_file
 from ..base.words import shell_word
 from . import media
 from .append_file import AppendFile, cut
-from .sink import Histogram, HParams, Image, LogPlace, Scalars, Sink, Text, Video, set_aside
+from .sink import Histogram, HParams, Image, LogPlace, Scalars, Sink, Text, Video, log, set_aside
 
 _PREFIX: Final = "events.out.tfevents."
 _MARK: Final = ".hooktrainer"
@@ -55,6 +55,8 @@ class TensorBoardSink(Sink):
         self.directory = directory
         self.run_name = run_name
         self._file: AppendFile | None = None
+        self._name = ""  # of the file, or of the one that a state has named
+        self._bytes: int | None = 0  # of the latter
         self._pending = io.BytesIO()
         self._started = False
         self._purge_from: int | None = None
@@ -116,6 +118,7 @@ class TensorBoardSink(Sink):
         self._pending = io.BytesIO()
         if self._file is None:
             self._file = self._begin_file()
+            self._name = self._file.path.name
         self._file.write(data)
 
     def sync(self) -> None:
@@ -135,33 +138,47 @@ class TensorBoardSink(Sink):
     def state_dict(self) -> dict[str, Any]:
         """Return the name and the length of the current file, the last step and configuration."""
         self.flush()
-        size = 0 if self._file is None else self._file.size
+        size = self._bytes if self._file is None else self._file.size
         return {**self.state_at(self._step), "bytes": size}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Rewind the files to the saved position."""
+        """Rewind the files to the saved position.
+
+        If the file is not that long, as after a power loss, its whole events are kept, with a
+        warning.
+        """
         if self._file is not None:
             self._file.close()
         self._file, self._pending, self._started = None, io.BytesIO(), True
         self._step, self._config = state_dict["step"], state_dict["config"]
-        name, size = state_dict["file"], state_dict["bytes"]
+        name, size = self._name, self._bytes = state_dict["file"], state_dict["bytes"]
         self._purge_from = self._step + 1 if name else 0
+        is_there = not name
         for path in self._files():
             if path.name > name:
                 # Not removed, since TensorBoard's slow loader stops at a file that vanishes.
                 cut(path, 0)
-            elif path.name == name and size is not None:
-                cut(path, min(size, path.stat().st_size))
+            elif path.name == name:
+                is_there = size is not None and size <= path.stat().st_size
+                self._bytes = size if is_there else read_events(path)[1]
+                cut(path, self._bytes)
+        if not is_there:
+            log.warning(
+                "%s does not hold what the checkpoint knew: continuing after the events up to "
+                "step %d that are there.",
+                self.directory,
+                self._step,
+            )
 
     def state_at(self, step: int) -> dict[str, Any]:
         """Return a position by file and step."""
-        name = "" if self._file is None else self._file.path.name
-        return {"file": name, "bytes": None, "step": step, "config": self._config}
+        return {"file": self._name, "bytes": None, "step": step, "config": self._config}
 
     def after_fork(self) -> None:
         """Drop the parent's events and file."""
         self._pending = io.BytesIO()
-        self._file = None
+        if self._file is not None:
+            self._file, self._bytes = None, None
 
     def how_to_view(self) -> str:
         """Return the command that starts TensorBoard."""
@@ -212,8 +229,8 @@ class TensorBoardSink(Sink):
         return sorted(self.directory.glob(f"{_PREFIX}*{_MARK}"))
 
     def __getstate__(self) -> dict[str, Any]:
-        self.flush()
-        return {**self.__dict__, "_pending": io.BytesIO(), "_file": None}
+        position = self.state_dict()["bytes"]
+        return {**self.__dict__, "_pending": io.BytesIO(), "_file": None, "_bytes": position}
 
     def __repr__(self) -> str:
         return f"tensorboard: {self.directory}"
@@ -243,8 +260,8 @@ def read_scalars(directory: str | Path) -> dict[str, list[tuple[int, float]]]:
     return series
 
 
-def read_events(path: Path) -> tuple[list[Any], bool]:
-    """Return the events of one file, and whether the file ends after the last one."""
+def read_events(path: Path) -> tuple[list[Any], int]:
+    """Return the whole events of one file, and their length in bytes."""
     from google.protobuf.message import DecodeError
     from tensorboard.compat.proto.event_pb2 import Event
 
@@ -257,7 +274,7 @@ def read_events(path: Path) -> tuple[list[Any], bool]:
         except DecodeError:
             break
         read += len(record)
-    return events, read == len(data)
+    return events, read
 
 
 def _records(data: bytes) -> Iterator[bytes]:

@@ -122,7 +122,7 @@ def test_state_is_that_of_everything_logged_before(sink):
 
 def hanging(sink: RecordingSink, **options: Any) -> Logger:
     """A logger whose sink is held up in the write of a first record."""
-    options = {"linger": 0, "patience": 0.05, "closing": 0.1, **options}
+    options = {"linger": 0, "patience": 0.05, "closing": 600, **options}
     logger = Logger({"r": BackgroundSink(sink, **options)})
     sink.gate.clear()
     logger.log_scalar("x", 0.0, 0)
@@ -166,11 +166,11 @@ def test_a_sink_that_recovers_is_written_to_again(sink):
 def test_a_slow_sink_is_closed_after_its_last_record(sink):
     class Slow(RecordingSink):
         def write_scalars(self, event: Scalars) -> None:
-            time.sleep(0.02)
+            time.sleep(0.05)
             super().write_scalars(event)
 
     slow = Slow()
-    logger = Logger({"r": BackgroundSink(slow, patience=5, closing=60)})
+    logger = Logger({"r": BackgroundSink(slow, patience=0.5, closing=60)})
     for step in range(20):
         logger.log_scalar("x", step, step)
     logger.close()
@@ -195,7 +195,7 @@ def test_a_process_whose_sink_hangs_ends(tmp_path, how):
         "from hooktrainer.log.csv import CSVSink\n"
         "class Hanging(CSVSink):\n"
         "    def write_scalars(self, event): threading.Event().wait()\n"
-        "sink = BackgroundSink(Hanging('none'), patience=0.1, closing=0.2)\n"
+        "sink = BackgroundSink(Hanging('none'), patience=0.1, closing=600)\n"
         "logger = Logger({'csv': sink})\n"
         "logger.log_scalar('x', 1.0, 5)\n"
         "if sys.argv[1] == 'close': logger.close()\n"

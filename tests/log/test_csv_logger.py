@@ -63,16 +63,24 @@ def test_resume_takes_back_what_came_after_the_checkpoint(tmp_path):
     assert read_csv(tmp_path) == {"x": [(1, 1.0), (2, 2.0)]}
 
 
-def test_an_edited_file_keeps_its_rows_up_to_the_checkpoint(tmp_path, caplog):
+@pytest.mark.parametrize(
+    ("rows", "kept"),
+    [
+        ("10,long,5.0\n20,x,6.0\n", {"long": [(10, 5.0)]}),
+        ("20,x,6.0\n", {}),  # another row ends where one did
+        ("torn\n10,x,5.0\n20,x,6.0\n", {"x": [(10, 5.0)]}),
+    ],
+)
+def test_an_edited_file_keeps_its_rows_up_to_the_checkpoint(tmp_path, caplog, rows, kept):
     first = logger_at(tmp_path)
     first.log_scalar("x", 1.0, 10)
     state = first.state_dict()
     path = tmp_path / "metrics.csv"
-    path.write_text("step,name,value\n10,long,5.0\n20,x,6.0\n")
+    path.write_text(f"step,name,value\n{rows}")
     second = logger_at(tmp_path)
     second.load_state_dict(state)
     second.close()
-    assert read_csv(tmp_path) == {"long": [(10, 5.0)]}
+    assert read_csv(tmp_path) == kept
     assert "metrics.csv" in caplog.text
 
 

@@ -158,6 +158,19 @@ def test_resume_is_the_same_run_with_every_step_once(make, store):
     assert MlflowClient(store).get_run(run).info.status == "FINISHED"
 
 
+def test_a_start_that_is_repeated_is_the_same_run(make, store, tmp_path):
+    logger = make()
+    logger.log_scalar("x", 1.0, 1)
+    deliver(logger)
+    (tmp_path / "metrics.csv").unlink()
+    again = make()
+    for step in (1, 2):
+        again.log_scalar("x", float(step), step)
+    again.close()
+    assert run_id(again) == run_id(logger)
+    assert history(store, run_id(again), "x") == [(1, 1.0), (2, 2.0)]
+
+
 def test_parameters_that_changed_become_tags(make, store):
     logger = make()
     logger.log_hparams({"total": 100, "lr": 0.1})

@@ -11,7 +11,7 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from hooktrainer.log import Logger, read_scalars
-from hooktrainer.log.tensorboard import TensorBoardSink
+from hooktrainer.log.tensorboard import TensorBoardSink, read_events
 
 
 def logger_at(path: Path) -> Logger:
@@ -101,6 +101,26 @@ def test_resume_shows_every_step_once(tmp_path, times):
     expected = [(step, float(step)) for step in range(20)]
     assert points(tmp_path, "x") == expected
     assert read_scalars(tmp_path) == {"x": expected}
+
+
+@pytest.mark.parametrize("left", [0.5, 0.0])
+def test_a_file_that_is_torn_or_missing_is_reported_and_ends_with_a_whole_event(
+    tmp_path, caplog, left
+):
+    logger = logger_at(tmp_path)
+    for step in range(4):
+        logger.log_scalar("x", float(step), step)
+    state = logger.state_dict()
+    logger.close()
+    (path,) = tmp_path.iterdir()
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * left)])
+    if not left:
+        path.unlink()
+    logger_at(tmp_path).load_state_dict(state)
+    assert "does not hold what the checkpoint knew" in caplog.text
+    if left:
+        assert 0 < read_events(path)[1] == path.stat().st_size
 
 
 def test_tensorboard_drops_events_removed_by_a_resume(tmp_path):

@@ -22,8 +22,8 @@ def images(run):
     """Step, tag and picture of each image, in the order written."""
     found = []
     for path in sorted((run.logs / "gallery").iterdir()):
-        events, whole = read_events(path)
-        assert whole
+        events, size = read_events(path)
+        assert size == path.stat().st_size
         for event in events:
             for value in event.summary.value:
                 picture = Image.open(io.BytesIO(value.image.encoded_image_string))
