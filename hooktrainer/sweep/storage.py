@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,9 +69,8 @@ def _open_journal(path: Path, run_dir: Path) -> BaseStorage:
     path.parent.mkdir(parents=True, exist_ok=True)
     storages = import_optuna().storages
     try:
-        storage: BaseStorage = storages.JournalStorage(
-            storages.journal.JournalFileBackend(str(path))
-        )
+        backend = storages.journal.JournalFileBackend(str(path), lock_obj=_Lock(path))
+        storage: BaseStorage = storages.JournalStorage(backend)
     except OSError:
         raise
     except Exception as error:  # whatever a line makes Optuna raise
@@ -94,6 +93,30 @@ def in_turn(file: Path) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+class _Lock:
+    """Lock of a journal for Optuna; the system releases it when the process that writes ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._held = ExitStack()
+
+    def acquire(self) -> bool:
+        self._held.enter_context(in_turn(self._path.with_name(f"{self._path.name}.lock")))
+        _cut_half_line(self._path)
+        return True
+
+    def release(self) -> None:
+        self._held.close()
+
+
+def _cut_half_line(path: Path) -> None:
+    """Remove an incomplete last line, as of a full disk: the next line would be added to it."""
+    with path.open("rb+") as file:
+        if file.seek(0, os.SEEK_END) and file.seek(-1, os.SEEK_END) and file.read() != b"\n":
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def _without_snapshots(backend: Any) -> Any:

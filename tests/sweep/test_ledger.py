@@ -113,6 +113,16 @@ def test_those_that_ask_at_the_same_time_get_no_more_than_there_are(opened, monk
     assert [t.number for t in ledgers[0].counted] == numbers
 
 
+def test_a_line_that_was_cut_off_in_the_journal_spoils_nothing(opened, tmp_path):
+    opened().take()
+    journal = tmp_path / "study.journal"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole + b'{"op_code": 5, "worker')
+    assert opened().take().trial.number == 1
+    assert journal.read_bytes().startswith(whole)
+    assert b'"worker{' not in journal.read_bytes()
+
+
 def test_what_cannot_be_opened_is_said_in_a_line(tmp_path):
     with pytest.raises(ConfigError, match=r"storage='nosuch://x' cannot be opened: .*Give a file"):
         open_storage("nosuch://x", tmp_path)
