@@ -6,6 +6,7 @@ Arguments of other types (a storage, a generator, another layout) cannot be give
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, Final, cast
 
 import torch
@@ -67,14 +68,12 @@ class Call:
             schema = cast(Any, self._function)._schema.arguments
         self._places = [one.name for one in schema if not one.kwarg_only]
         self._defaults = {one.name: one.default_value for one in schema}
-        lists = [
-            one.name for one in schema if "List[" in str(one.type) and "Tensor" in str(one.type)
-        ]
-        arguments = [self._parse(value) for value in args]
-        for name, value in zip(self._places, arguments, strict=False):
-            if name in lists and not isinstance(value, list):  # a tensor would be taken apart
-                raise TypeError(f"{target} takes a list of tensors")
-        self._kwargs = {n: self._parse(v) for n, v in kwargs.items() if n not in _MADE_HERE}
+        kinds = {one.name: str(one.type) for one in schema}
+        named = zip_longest(self._places[: len(args)], args)
+        arguments = [self._parse(value, kinds.get(name, "")) for name, value in named]
+        self._kwargs = {
+            n: self._parse(v, kinds.get(n, "")) for n, v in kwargs.items() if n not in _MADE_HERE
+        }
         if any(map(_varies, self._kwargs.values())):
             raise TypeError(f"a keyword argument of {target} is no constant")
         if "device" in self._defaults:
@@ -107,14 +106,16 @@ class Call:
             args[place] = _fill(value, values, batch)
         return args
 
-    def _parse(self, value: Any) -> Any:
+    def _parse(self, value: Any, kind: str) -> Any:
         if not isinstance(value, list):
-            return self._one(value)
+            if "List[" in kind and "Tensor" in kind:  # a tensor would be taken apart
+                raise TypeError(f"{self.target} takes a list of tensors")
+            return self._one(value, kind)
         if len(value) > MOST_ITEMS:
             raise ValueError(f"{self.target} does not take a list of {len(value)}")
-        return [self._one(item) for item in value]
+        return [self._one(item, kind) for item in value]
 
-    def _one(self, value: Any) -> Any:
+    def _one(self, value: Any, kind: str) -> Any:
         match value:
             case str():
                 found = Value(self._index[value.removeprefix("%")])
@@ -126,7 +127,9 @@ class Call:
                 return text
             case dict() if len(value) == 1 and (word := next(iter(value))) in _WORDS:
                 return _WORDS[word][value[word]]
-            case None | float() | bool():
+            case None if "Optional[" in kind:
+                return value
+            case float() | bool():
                 return value
             case int() if value.bit_length() < 64:
                 return value

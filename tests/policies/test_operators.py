@@ -286,6 +286,12 @@ def test_arguments_are_checked_by_type(name):
     assert "\n" not in str(caught.value)
 
 
+def test_none_is_refused_before_pytorch_gets_it():
+    """Called on the CPU, this operator would end the process."""
+    with pytest.raises(CheckpointError, match=r"aten\.copy\.default does not take None"):
+        program(["y", "aten.copy.default", [None, "%x"], {}])
+
+
 UNSAFE = {
     "integers divided towards zero": [
         ["i", "aten._to_copy.default", ["%x"], {"dtype": {"dtype": "int64"}}],
