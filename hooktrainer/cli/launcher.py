@@ -106,6 +106,7 @@ class Job:
         begins: Further words at the first start, which ``--resume latest`` replaces after a
             requeue; ``None`` if the command is repeated unchanged.
         begun: A file that exists once the command can be resumed.
+        runs: For each task the directories of its runs; empty if all are in `place`.
     """
 
     name: str
@@ -115,6 +116,7 @@ class Job:
     tasks: Sequence[str] = ()
     begins: Sequence[str] | None = None
     begun: Path = Path()
+    runs: Sequence[Sequence[Path]] = ()
 
 
 def _job(given: Launch) -> Job:
@@ -162,7 +164,8 @@ def _training(given: Launch, words: Sequence[str]) -> Job:
             )
     kept = without(own, (*RUN_OPTIONS, *(["--seeds"] if seeds else [])))
     ends = [len(seeds) * part // given.jobs for part in range(given.jobs + 1)]
-    tasks = [words_of_seeds(seeds[a:b]) for a, b in itertools.pairwise(ends) if a < b]
+    shares = [seeds[a:b] for a, b in itertools.pairwise(ends) if a < b]
+    tasks = [words_of_seeds(share) for share in shares]
     command = [sys.executable, "-m", "hooktrainer", "train", str(found.script or name), *kept]
     if len(tasks) == 1:
         command, tasks = [*command, "--seeds", tasks[0]], []
@@ -174,6 +177,7 @@ def _training(given: Launch, words: Sequence[str]) -> Job:
         tasks,
         begins,
         begun=place if seeds else RunDir(place).run_file,
+        runs=[[place / f"seed{seed}" for seed in share] for share in shares],
     )
 
 
@@ -214,9 +218,13 @@ def _script(job: Job, given: Launch) -> str:
         again = f'[ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ] && [ -e {shlex.quote(str(job.begun))} ]'
         lines += [f"how=({shlex.join(job.begins)})", f"{again} && how=(--resume latest)"]
         command.append('"${how[@]}"')
+    each = [f"runs=({shlex.join(map(str, runs))})" for runs in job.runs or [[job.place]]]
+    if job.tasks:
+        cases = [f"    {number}) {runs} ;;" for number, runs in enumerate(each)]
+        each = ['case "$SLURM_ARRAY_TASK_ID" in', *cases, "esac"]
+    lines += each
     body = _BODY.format(
         command=" ".join(command),
-        place=shlex.quote(str(job.place)),
         trains="false" if job.begins is None else "true",
         lost=f"{job.grace + MARGIN:g}",
     )
@@ -225,7 +233,7 @@ def _script(job: Job, given: Launch) -> str:
 
 def _header(job: Job, given: Launch) -> list[str]:
     """Return the ``#SBATCH`` lines; refuse control characters, and options that the script sets."""
-    count = len(job.tasks) or given.jobs
+    count = given.jobs if job.begins is None else len(job.tasks)
     place = str(job.place).replace("%", "%%")
     own = {
         "job-name": job.name,
@@ -259,9 +267,10 @@ _EXPLANATION = """\
 # scancel, ends it for good; where it is a preemption, Slurm itself queues the job again.
 """
 _BODY = """\
-# Frames at which there are checkpoints, however often.
+# Frames at which the task has checkpoints, however often.
 made() {{
-    find {place} -path '*/checkpoints/step_*' -prune 2>/dev/null | sed 's/-[0-9]*$//' | sort -u
+    find "${{runs[@]}}" -path '*/checkpoints/step_*' -prune 2>/dev/null |
+        sed 's/-[0-9]*$//' | sort -u
 }}
 before=$(made)
 set -m  # the run has its own process group and gets signals from this script only

@@ -36,7 +36,8 @@ place = pathlib.Path(sys.argv[0]).parent
 while not (told or (place / "over").exists()):
     time.sleep(0.01)
 time.sleep(0.3 * bool(told))
-run = pathlib.Path(sys.argv[sys.argv.index("--run-dir") + 1])
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+run = pathlib.Path(options["--run-dir"], "seed" + options.get("--seeds", "0").split("-")[-1])
 if told and not (place / "idle").exists():
     (run / "checkpoints/step_000000000064").mkdir(parents=True)
 (place / "told").write_text(str(len(told)))
@@ -153,16 +154,26 @@ def test_an_unfinished_task_gets_one_signal_and_is_requeued(slurm, signals, code
     assert Path("words").read_text() == f"--run-dir {Path('many').absolute()} --seeds 5-6"
 
 
-def test_a_job_without_a_new_checkpoint_is_not_requeued(slurm):
-    start = slurm("train", "program.py", "--run-dir", "run")
-    Path("run/checkpoints/step_000000000064").mkdir(parents=True)
+@pytest.mark.parametrize(
+    ("made", "again"),
+    [
+        ("seed3/checkpoints/step_000000000064", []),  # another task's
+        ("seed6/checkpoints/step_000000000032-2", []),  # not a frame more
+        ("seed6/checkpoints/step_000000000064", ["requeue 7_1"]),
+    ],
+)
+def test_a_task_without_a_new_checkpoint_of_its_own_is_not_requeued(slurm, made, again):
+    start = slurm("train", "program.py", "--seeds", "3-6", "--run-dir", "many", "--jobs", 2)
+    Path("many/seed6/checkpoints/step_000000000032").mkdir(parents=True)
     Path("idle").touch()
-    Path("run/checkpoints/step_000000000064-2").mkdir()  # not a frame more
-    job = start()
+    job = start(task=1)
     wait_for(job, Path("started").exists)
+    Path("many", made).mkdir(parents=True)
     job.send_signal(signal.SIGUSR1)
-    assert job.wait() == 1
-    assert requeued() == []
+    assert job.wait() == (143 if again else 1)
+    assert requeued() == again
+    if again:
+        return
     said = Path("printed").read_text()
     assert "error: the time of this job was over before a new checkpoint was made" in said
     assert "to end 60 s before that" in said
@@ -260,6 +271,12 @@ def test_line_breaks_in_options_are_refused(words, cluster, capsys):
     assert not said.out
     assert len(said.err.splitlines()) == 1
     assert not list(cluster.glob("**/*.sh"))
+
+
+def test_one_share_of_the_seeds_is_no_array(call, cluster):
+    done = call(*TRAIN, "--seeds=3-3", "--launcher=slurm", "--jobs=4", "--dry-run")
+    assert "--seeds 3-3" in done.out
+    assert "--array" not in done.out
 
 
 def test_jobs_of_a_sweep_run_the_same_command(call, cluster):
