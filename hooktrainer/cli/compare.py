@@ -132,7 +132,20 @@ def _count(tree: Any) -> int:
 def _read_logs(run: Path, name: str, read: Callable[[Path], Series]) -> Series:
     """Read a run's logs from its directory or, of a logger that the script made, from below it."""
     joined: dict[str, list[tuple[int, float]]] = {}
-    for path in [run / name] if (run / name).exists() else sorted(run.glob(f"*/{name}")):
+    for path in _logs(run, name):
         for metric, rows in read(path).items():
             joined.setdefault(metric, []).extend(rows)
     return joined
+
+
+def _logs(run: Path, name: str) -> list[Path]:
+    if (run / name).exists():
+        return [run / name]
+    last: dict[str, tuple[str, int, Path]] = {}
+    for log in sorted(run.glob(f"*/{name}")):
+        state = RunDir(log.parent).read()
+        # A logger that restarts after a kill has a new directory each time.
+        experiment = str(state.get("experiment", log))
+        key = str(state.get("started")), len(log.parent.name), log
+        last[experiment] = max(last.get(experiment, key), key)
+    return [log for *_, log in last.values()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -84,12 +85,14 @@ def prune_checkpoints(
     best = recorded_best(checkpoints[::-1])
     gone = surplus(checkpoints, keep, best)
 
-    def delete_them() -> list[Path]:
-        with CheckpointManager(directory, keep=keep | best if best else keep) as manager:
-            return [checkpoint.path for checkpoint in manager.prune()]
+    def opened() -> CheckpointManager:
+        return CheckpointManager(directory, keep=keep | best if best else keep)
+
+    def delete_them(manager: CheckpointManager) -> list[Path]:
+        return [checkpoint.path for checkpoint in manager.prune()]
 
     fates = _fates(checkpoints, gone, "deleted")
-    return _carry_out(fates, delete_them, dry_run=dry_run, yes=yes, json=json)
+    return _carry_out(fates, opened, delete_them, dry_run=dry_run, yes=yes, json=json)
 
 
 def prune_policies(
@@ -138,10 +141,10 @@ def prune_policies(
         for saved in policies
     ]
 
-    def delete_them() -> list[Path]:
+    def delete_them(_: None) -> list[Path]:
         return [saved.path for saved in gone if not delete(saved.path)]
 
-    return _carry_out(fates, delete_them, dry_run=dry_run, yes=yes, json=json)
+    return _carry_out(fates, nullcontext, delete_them, dry_run=dry_run, yes=yes, json=json)
 
 
 def rollback(
@@ -178,39 +181,47 @@ def rollback(
         output.line(f"{target.path} is the latest already; name one with RUN@FRAMES: {frames}.")
         return 0
 
-    def go_back() -> list[Path]:
-        with CheckpointManager(directory) as manager:
-            manager.rollback(target.path, discard=discard)
+    def opened() -> CheckpointManager:
+        return CheckpointManager(directory)
+
+    def go_back(manager: CheckpointManager) -> list[Path]:
+        manager.rollback(target.path, discard=discard)
         return []
 
     fates = _fates(checkpoints, later, "deleted" if discard else "set aside")
-    return _carry_out(fates, go_back, dry_run=dry_run, yes=yes, json=json)
+    return _carry_out(fates, opened, go_back, dry_run=dry_run, yes=yes, json=json)
 
 
 def _carry_out(
     fates: Fates,
-    change: Callable[[], Collection[Path]],
+    opened: Callable[[], AbstractContextManager[Any]],
+    change: Callable[[Any], Collection[Path]],
     *,
     dry_run: bool,
     yes: bool,
     json: bool,
 ) -> int:
-    """Show the fates, ask, and change the files; ``change`` returns the paths that were left."""
+    """Show the fates, ask, and change the files; ``change`` returns the paths that were left.
+
+    What ``opened`` locks stays locked while it asks.
+    """
     changed = [row["fate"] for row in fates if row["fate"] != "kept"]
     if not changed and not json:
         output.line(f"nothing to delete: all {len(fates)} stay.")
         return 0
-    if dry_run or not changed or not json:
-        _print(fates, json)
     if dry_run or not changed:
+        _print(fates, json)
         return 0
-    if not yes and not sys.stdin.isatty():
-        raise ConfigError("this is not a terminal: add --yes, or --dry-run to only look.")
-    question = f"{len(changed)} of {len(fates)} will be {changed[0]}. Continue?"
-    if not yes and not output.confirm(question):
-        output.note("nothing was changed")
-        return 1
-    left = change()
+    with opened() as manager:
+        if not json:
+            _print(fates, json)
+        if not yes and not sys.stdin.isatty():
+            raise ConfigError("this is not a terminal: add --yes, or --dry-run to only look.")
+        question = f"{len(changed)} of {len(fates)} will be {changed[0]}. Continue?"
+        if not yes and not output.confirm(question):
+            output.note("nothing was changed")
+            return 1
+        left = change(manager)
     for path in left:
         output.note(f"could not be deleted, or is being read: {path}")
     if json:

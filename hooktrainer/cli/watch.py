@@ -62,7 +62,7 @@ def watch(
     def look() -> tuple[RunSummary, RenderableType]:
         summary = summarize(place, metric=None)
         size = place.metrics.stat().st_size if place.metrics.is_file() else 0
-        if size not in known:
+        if size and size not in known:  # without a file the summary has the latest values
             known.clear()
             with suppress(ConfigError, ValueError):
                 known[size] = read_curves(place)

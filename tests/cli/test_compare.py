@@ -54,6 +54,15 @@ def test_two_runs_of_a_trainer_are_identical_but_for_the_clock(run, tmp_path):
     assert {"hook/optimizer", "collector", "progress", "random state"} <= set(leaves)
 
 
+def test_of_the_logs_below_a_run_the_last_ones_count(run, tmp_path):
+    again = tmp_path / "again"
+    killed = RunDir.create(again / "toy", experiment="toy")
+    killed.metrics.write_text("step,name,value\n20,loss/loss,9\n")
+    compared = compare_runs(run, train(again, logs=again))
+    assert (again / "toy_2" / "metrics.csv").exists()
+    assert [difference for part in compared for difference in part.found] == []
+
+
 def test_only_times_are_left_out():
     left, right = without_clock(state(100, seconds=1.0), state(100, seconds=2.0))
     gone = {"logger/0", "cadence/post_steps/recorder"}

@@ -106,9 +106,10 @@ def test_json_has_the_fate_of_each(call, run):
 
 
 @pytest.mark.parametrize("words", [["prune", "{}", "--keep-last", 1], ["rollback", "{}@100"]])
-def test_a_run_that_is_being_trained_is_refused(call, run, words):
+def test_a_run_that_is_being_trained_is_refused_before_it_asks(call, run, words, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
     with CheckpointManager(run / "checkpoints"):
-        done = call("ckpt", *(str(word).format(run) for word in words), "--yes")
-    assert (done.code, len(frames(run))) == (2, 5)
+        done = call("ckpt", *(str(word).format(run) for word in words))
+    assert (done.code, done.out, len(frames(run))) == (2, "", 5)
     assert f"is in use by another run (process {os.getpid()} on " in done.err
     assert done.err.count("\n") == 1

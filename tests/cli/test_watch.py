@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import closing
 
 import pytest
 from finished_runs import orphan, write_run
+
+from hooktrainer import get_logger
 
 
 def test_watch_once_shows_progress_metrics_and_phases(call, tmp_path):
@@ -37,14 +40,21 @@ def test_watching_a_failed_run_exits_with_1(call, tmp_path, status):
     assert wanted in done.out
 
 
-def test_watching_ends_with_the_run(call, tmp_path):
+@pytest.mark.parametrize("logger", ["csv", "tensorboard"])
+def test_watching_ends_with_the_run(call, tmp_path, logger):
     run = write_run(tmp_path / "a", status="running")
+    if logger == "tensorboard":
+        run.metrics.unlink()
+        with closing(get_logger(logger, run, "toy")) as events:
+            events.log_scalar("eval/return", 10.0, step=100)
+        run.update(status="running")
 
     def end() -> None:
         time.sleep(0.1)
-        with run.metrics.open("a") as file:
-            file.write("400,eval/return,77.5\n")
-        run.update(status="finished", frames=400)
+        if logger == "csv":
+            with run.metrics.open("a") as file:
+                file.write("400,eval/return,77.5\n")
+        run.update(status="finished", frames=400, metrics={"eval/return": 77.5})
 
     thread = threading.Thread(target=end)
     thread.start()
