@@ -68,6 +68,13 @@ def test_a_checkpoint_of_another_run_is_refused(run, tmp_path, way, options):
         assert ids(run) == ours
 
 
+def test_a_directory_without_an_id_is_refused_in_one_line(run):
+    (run / "run.json").write_text('{"status": "finished"}')
+    with pytest.raises(ConfigError, match=r"run\.json holds no id of a run\.$") as caught:
+        train(run, "latest")
+    assert "\n" not in str(caught.value)
+
+
 # --- branches ------------------------------------------------------------------------------------
 
 

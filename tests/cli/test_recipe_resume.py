@@ -219,3 +219,11 @@ def test_a_damaged_latest_checkpoint_is_set_aside(run, tmp_path, capsys, caplog)
     assert "step_000000000040 is taken instead" in caplog.text
     assert weights(resumed) == weights(train(tmp_path / "whole"))
     assert len(list((run / "checkpoints").glob("damaged-*"))) == 1
+
+
+def test_a_run_killed_before_its_first_checkpoint_restarts(tmp_path):
+    RunDir.create(tmp_path / "run")
+    (tmp_path / "run" / "metrics.csv").write_text("step,name,value\n10,old,1\n")
+    train(tmp_path / "run", "latest")
+    assert frames(tmp_path / "run") == [20, 40, 60]
+    assert "old" not in (tmp_path / "run" / "metrics.csv").read_text()

@@ -128,6 +128,17 @@ def test_a_failed_seed_is_named_and_stops_the_decision(call, begun, monkeypatch)
 
 
 @pytest.mark.usefixtures("warm_python")
+def test_commands_of_another_user_are_printed_and_not_run(call, begun):
+    place = begun(100, 10)
+    RunDir(place / "10" / "seed0").update(argv=["--level=7"])
+    done, _ = asked(call, place, 30)
+    assert done.code == 2
+    assert "was not begun by you" in done.err
+    assert "quick_run.py --level=7 --seed 1" in done.err
+    assert seeds_in(place / "100") == [0]
+
+
+@pytest.mark.usefixtures("warm_python")
 def test_undecidable_reports_are_refused(call, begun, monkeypatch):
     monkeypatch.setattr(more_seeds, "PATIENCE", 0.0)
 
