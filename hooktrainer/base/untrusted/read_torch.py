@@ -246,6 +246,7 @@ class _Machine(pickle._Unpickler):
     def __init__(self, data: bytes, records: Mapping[str, int]) -> None:
         super().__init__(io.BytesIO(data), encoding="utf-8")
         self._records = records
+        self._left = 1000 + 10 * len(data)
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and name in DTYPES:
@@ -271,6 +272,9 @@ class _Machine(pickle._Unpickler):
         if build is None or type(args) is not tuple:
             called = ".".join(function) if type(function) is _Global else "a call"
             raise MalformedError(f"it holds more than plain data and tensors: {one_line(called)}")
+        self._left -= sum(len(arg) for arg in args if hasattr(arg, "__len__"))
+        if self._left < 0:  # each call copies its arguments, which it may share with others
+            raise MalformedError("it refers to its parts over and over")
         self.stack.append(build(*args))
 
     def load_build(self) -> None:

@@ -131,6 +131,18 @@ def test_a_tree_that_refers_to_itself_over_and_over():
         read_torch(saved(node))
 
 
+@pytest.mark.parametrize("kind", ["set", "bytearray"])
+def test_a_value_that_is_copied_over_and_over(kind):
+    value = b"]q\x00(" + bytes([75, 1] * 1000) + b"e"
+    if kind == "bytearray":
+        value = b"X\xe8\x03\0\0" + b"a" * 1000 + b"q\x00"
+    begin = b"\x80\x02(" + value + f"cbuiltins\n{kind}\nq\x01".encode()
+    data = saved(None)
+    assert read_torch(rewritten(data, lambda _: begin + b"h\x01h\x00\x85Rt."))
+    with pytest.raises(MalformedError, match="over and over"):
+        read_torch(rewritten(data, lambda _: begin + b"h\x01h\x00\x85R" * 100 + b"t."))
+
+
 class Planted:
     ran: list[int] = []  # noqa: RUF012
 
