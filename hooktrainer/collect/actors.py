@@ -418,7 +418,12 @@ def _copy(value: Any) -> Any:
 
 def _same(a: Any, b: Any) -> bool:
     pairs = zip(tree_leaves(a), tree_leaves(b), strict=True)
-    return all(np.array_equal(as_array(x), as_array(y)) for x, y in pairs)
+    return all(
+        torch.equal(x, y)  # NumPy has no bfloat16
+        if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor)
+        else np.array_equal(as_array(x), as_array(y))
+        for x, y in pairs
+    )
 
 
 class Sampler(Protocol):

@@ -237,8 +237,8 @@ def as_batch(
     """Build a batch; ``given`` is what environments gave beside observations."""
     if taken := sorted(map(str, following.keys() & given.keys())):
         raise ConfigError(
-            f"info_keys: the policy writes ('next', {taken[0]!r}) already. Let the environment, or "
-            "a wrapper around it, call it otherwise in its info."
+            f"The policy writes ('next', {taken[0]!r}), and the environments give it: let the "
+            "policy, or, for info_keys, the environment or a wrapper around it, call it otherwise."
         )
     following |= given
     done = following["done"]

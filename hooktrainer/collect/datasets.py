@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 _FORMAT: Final = "hooktrainer-dataset"
-_VERSION: Final = 1
+_VERSION: Final = 2
 _ABOUT: Final = "dataset.json"
 _MINARI: Final = "minari:"
 
@@ -75,7 +75,7 @@ class Dataset:
           next/terminated.npy
           next/truncated.npy
 
-    ``dataset.json`` holds ``format`` (``"hooktrainer-dataset"``), ``version`` (1), ``env``,
+    ``dataset.json`` holds ``format`` (``"hooktrainer-dataset"``), ``version`` (2), ``env``,
     ``description``, ``transitions`` (their number), ``entries`` (key to ``dtype`` and ``shape``)
     and ``returns`` (of each whole episode).
 

@@ -44,7 +44,8 @@ def explain_env_errors(
         fit = "" if is_import else ". Do the versions of its packages fit? This is known to work"
         install = f": pip install '{package.install}'" if package else ""
         raise MissingPackageError(
-            f"{source.id} cannot be made: {error}{fit}{install}", name=error.name
+            f"{source.id} cannot be made: {error}{fit}{install}",
+            name=error.name if is_import else None,
         ) from error
     except TypeError as error:
         refused = re.search(r"unexpected keyword argument '(\w+)'", str(error))

@@ -140,7 +140,8 @@ def _same(a: Any, b: Any) -> bool:
     )
 
 
-_TRIAL_STEPS = 500
+TRIAL_STEPS = 500
+"""Of an episode that is played to see what its infos say."""
 
 
 def random_episode(env: Any, seed: int, steps: int) -> Iterator[tuple[Any, tuple[Any, ...]]]:
@@ -208,7 +209,7 @@ def _returned(value: Any) -> str:
 
 def infos_of(env: Any, seed: int) -> Iterator[tuple[Mapping[str, Any], bool]]:
     """What an environment says in an episode, and whether it ended with it."""
-    for action, outcome in random_episode(env, seed, _TRIAL_STEPS):
+    for action, outcome in random_episode(env, seed, TRIAL_STEPS):
         yield outcome[-1], action is not None and bool(outcome[2] or outcome[3])
     env.reset(seed=seed)  # an episode may go on in the one before; what follows is to begin anew
 
@@ -431,21 +432,30 @@ class _Decoder:
             return tuple(map(self.value, content))
         number = len(self._objects)
         self._objects.append(None)
-        self._objects[number] = found = self._object(kind, content, current)
+        self._objects[number] = found = self._object(kind, content, current, number)
         return found
 
-    def _object(self, kind: str, content: Any, current: Any) -> Any:
+    def _object(self, kind: str, content: Any, current: Any, number: int) -> Any:
+        found: Any  # containers are known before they are filled: they may hold themselves
         if kind == "array":
             return self._array(*content)
         if kind == "list":
             known = current if isinstance(current, list) else []
-            pairs = itertools.zip_longest(content, known[: len(content)])
-            return [self.value(item, old) for item, old in pairs]
+            self._objects[number] = found = []
+            for item, old in itertools.zip_longest(content, known[: len(content)]):
+                found.append(self.value(item, old))
+            return found
         if kind == "deque":
-            return deque(map(self.value, content[1:]), content[0])
+            self._objects[number] = found = deque(maxlen=content[0])
+            found.extend(map(self.value, content[1:]))
+            return found
         if kind == "dict":
-            old = current if isinstance(current, dict) else {}
-            return {(k := self.value(key)): self.value(item, old.get(k)) for key, item in content}
+            before = current if isinstance(current, dict) else {}
+            self._objects[number] = found = {}
+            for key_code, item in content:
+                key = self.value(key_code)
+                found[key] = self.value(item, before.get(key))
+            return found
         if kind == "generator":
             state = check_bit_generator(_Decoder().value(content))
             if not isinstance(current, np.random.Generator):
@@ -464,10 +474,16 @@ class _Decoder:
 
     def _array(self, dtype: str, shape: Any, offset: int, strides: Any, memory: Any) -> Array:
         check_shape(shape)
-        if isinstance(memory, str):
-            self._memories.append(_memory(memory))
-            memory = -1
-        return np.ndarray(shape, plain_dtype(dtype), self._memories[memory], offset, strides)
+        if not isinstance(memory, str):
+            return np.ndarray(shape, plain_dtype(dtype), self._memories[memory], offset, strides)
+        whole = _memory(memory)
+        window = np.ndarray(shape, plain_dtype(dtype), whole, offset, strides)
+        if 0 < window.nbytes == len(whole) and not offset:  # maybe the owner: resize() needs one
+            owner = window.copy("K")
+            if owner.strides == window.strides:
+                window, whole = owner, owner.ravel("K").view(np.uint8)
+        self._memories.append(whole)
+        return window
 
 
 def _text(array: Array) -> str:

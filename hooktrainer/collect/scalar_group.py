@@ -75,6 +75,7 @@ class ScalarGroup(EnvGroup):
         i = -1
         try:
             for i, action in enumerate(self._format.each(actions)):
+                outcome = _UNSTEPPED
                 outcome = steps[i](action)
                 observation, reward, terminated, truncated, info = outcome
                 if reward is None or terminated is None or truncated is None:
@@ -86,6 +87,7 @@ class ScalarGroup(EnvGroup):
                 truncations[i] = truncated
                 if terminated or truncated:
                     finished.append((i, layout.copies(observation, info)))
+                    outcome = _UNSTEPPED  # what fails now is the reset
                     observation, info = self._begin(i, self.episodes[i] + 1)
                 if single and observation.__class__ is ndarray:
                     first[i] = observation

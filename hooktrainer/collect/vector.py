@@ -83,11 +83,12 @@ class VectorCollector(EpisodesCollector):
             no end. The last batch is a whole one.
         seed: The run's seed, 0 or more.
         init_random_frames: So many transitions are collected with random actions first.
-        frame_skip: How many times each action is repeated; rewards are added up.
+        frame_skip: How many times each action is repeated; rewards are added up. Only 1 goes
+            with a vector entry point, or a vector environment that is no ``SyncVectorEnv``.
         env_kwargs: Keyword arguments of the environment, with an id.
         vectorization_mode: With an id: ``None`` prefers its own vector entry point for several
             environments; ``"sync"`` steps scalar ones, which can be quicker for up to about 5;
-            ``"vector_entry_point"``.
+            ``"vector_entry_point"`` insists on it, and is refused with a ``frame_skip`` above 1.
         categorical_actions: Whether discrete actions are indices; one-hot vectors otherwise.
         traj_ids: Whether batches hold ``("collector", "traj_ids")``.
         info_keys: What the environments say in ``info`` and batches hold in ``"next"``: a number, a

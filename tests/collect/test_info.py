@@ -211,5 +211,5 @@ def test_a_policy_that_writes_the_same_entry() -> None:
 
     policy = type("Policy", (), {"act": staticmethod(act)})()
     collector = Collector(goals(2), policy, frames_per_batch=2, info_keys=["late"])
-    with pytest.raises(ConfigError, match="the policy writes \\('next', 'late'\\) already"):
+    with pytest.raises(ConfigError, match="The policy writes \\('next', 'late'\\), and"):
         collector.collect()

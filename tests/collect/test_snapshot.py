@@ -75,6 +75,23 @@ def test_generators_go_on_where_they_were(bits: Any) -> None:
     assert generator.random(5).tolist() == expected
 
 
+def test_what_holds_itself_comes_back_so() -> None:
+    root: dict[str, Any] = {"children": [], "recent": deque(maxlen=3)}
+    root["children"].append({"parent": root, "siblings": root["children"]})
+    root["recent"].append(root["recent"])
+    found = loads(dumps(root))
+    (child,) = found["children"]
+    assert child["parent"] is found
+    assert child["siblings"] is found["children"]
+    assert found["recent"][0] is found["recent"]
+
+
+def test_an_array_of_its_own_memory_may_grow() -> None:
+    found = loads(dumps([np.arange(3)]))
+    found[0].resize(5)
+    assert found[0].tolist() == [0, 1, 2, 0, 0]
+
+
 def test_running_moments_are_changed_in_place() -> None:
     moments = RunningMeanStd(shape=(2,))
     moments.update(np.array([[1.0, 2.0], [3.0, 5.0]]))

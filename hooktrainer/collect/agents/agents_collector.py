@@ -13,9 +13,10 @@ from ...base.checks import check_count, share_equally
 from ...base.space_parts import MASK, Leaf
 from ...errors import ConfigError
 from ..buffers import ObservationRows
-from ..episodes_collector import Workers, check_workers
+from ..episodes_collector import EpisodesCollector, Workers, check_workers
 from ..group import random_action_seed
 from ..info import check_info_keys
+from ..restore import TRIAL_STEPS
 from ..worlds.world_actions import WorldActions
 from ..worlds.world_collector import WorldCollector
 from .world import AgentGroup, AgentsWorld, Entries, Grouping
@@ -122,6 +123,8 @@ class AgentsCollector(WorldCollector):
             exploration_type=exploration_type,
             device=device,
         )
+        if keys:
+            self._try_infos()
         if workers:
             self.use_workers(workers)
 
@@ -140,8 +143,24 @@ class AgentsCollector(WorldCollector):
         )
         self._actions: Any = AgentsActions(self.world.groups)
 
+    def _try_infos(self) -> None:
+        """Play an episode, or its beginning, to refuse a missing info key at once."""
+        world, generator = make_world(self._env, 1, **self._made), torch.Generator()
+        try:
+            seen = world.reset()
+            for _ in range(TRIAL_STEPS):
+                outcome = world.step(self._actions.find(self._actions.draw(seen, generator)))
+                if bool((outcome.terminated | outcome.truncated).any()):
+                    break
+                seen = outcome.observation
+        finally:
+            world.close()
+
     def _leaves(self) -> Sequence[Leaf]:
         return self.world.leaves
+
+    def _set_in_envs(self, name: str, value: Any) -> None:
+        EpisodesCollector._set_in_envs(self, name, value)  # which refuses
 
     def _check_workers(self, num_envs: int, workers: int, stages: int) -> None:
         check_workers(workers, stages)

@@ -47,7 +47,8 @@ class WorldBuffers:
         )
         self.infos = tuple(infos)
         self.entries = OutputBuffers(num_envs, horizon)
-        self.entries.allocate(dict.fromkeys(infos, self.reward[0]))
+        self.entries.allocate(dict.fromkeys(infos, self.reward[0]))  # compiled steps write none
+        self._has_entries = False  # whether those of `Outcome.entries` have their buffers
         self._starts = {
             key: torch.as_tensor(leaf.start).to(device)
             for key, leaf in zip(self.keys, leaves, strict=True)
@@ -82,9 +83,11 @@ class WorldBuffers:
                 ended = done.view(-1, *[1] * (afters[t].ndim - 1))
                 torch.where(ended, rows[t], rows[t + 1], out=afters[t])
         entries = {name: _info(name, reward, outcome.log) for name in self.infos}
-        entries.update(outcome.entries or {})
-        if entries and not self.entries:
-            self.entries.allocate(entries)
+        if given := outcome.entries:
+            if not self._has_entries:
+                self.entries.allocate({key: x for key, x in given.items() if key not in entries})
+                self._has_entries = True
+            entries.update(given)
         self.entries.write(t, entries)
         return done
 

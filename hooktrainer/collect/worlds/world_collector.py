@@ -335,8 +335,10 @@ class WorldRollout(AnyRollout):
 
     def check(self, state_dict: dict[str, Any]) -> None:
         """Raises StateMismatchError if the state is of another environment or policy."""
-        if "world" not in state_dict:
-            raise StateMismatchError("The saved collector stepped no environments of tensors.")
+        if not {"policy", "random", "world"} <= state_dict.keys():
+            raise StateMismatchError(
+                "The saved collector stepped no environments of tensors, or is of another version."
+            )
         super().check(state_dict)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Sequence[int]:

@@ -61,9 +61,9 @@ def test_agents_of_vmas_by_hand():
         (Talking, "height", r"info_keys='height' is one string"),
     ],
 )
-def test_a_key_that_cannot_work_is_named_in_the_first_batch(env, keys, message):
+def test_a_key_that_cannot_work_is_named_before_the_first_batch(env, keys, message):
     with pytest.raises(ConfigError, match=message):
-        collector(env, info_keys=keys).collect()
+        collector(env, info_keys=keys)
 
 
 def test_an_info_that_is_not_a_number_names_its_agent():

@@ -118,6 +118,12 @@ def test_a_replay_that_differs_is_refused():
         collector(Drawn).load_state_dict(made.state_dict())
 
 
+def test_attributes_of_environments_are_not_set():
+    collector = AgentsCollector(Leaving, num_envs=2, frames_per_batch=8)
+    with pytest.raises(ConfigError, match="AgentsCollector sets no attributes of its environments"):
+        collector.set_attribute("name", "other")
+
+
 def test_environments_are_closed_once():
     made = collector()
     made.shutdown()
