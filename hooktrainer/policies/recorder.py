@@ -104,8 +104,9 @@ class PolicyRecorder:
 
     def wait(self) -> None:
         """Wait for the save in progress."""
-        job, self._job = self._job, None
-        if job is not None and (error := job.exception()) is not None:
+        error = None if self._job is None else self._job.exception()
+        self._job = None  # not before: an interrupted wait forgets no write
+        if error is not None:
             _log.warning("a policy could not be saved; training goes on: %s", error)
 
     def thin(self, keep: Retention) -> None:
