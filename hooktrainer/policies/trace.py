@@ -380,9 +380,9 @@ class _Copy:
         try:
             program = Program(description, {**weights, **traced.constants}, random=random)
             for batch in [self.given, *([] if random else [[value[:1] for value in self.given]])]:
-                torch.manual_seed(0)
+                torch.default_generator.manual_seed(0)
                 ours = program(*batch)
-                torch.manual_seed(0)
+                torch.default_generator.manual_seed(0)
                 theirs = self(batch, random)
                 if differing := [pair for pair in zip(ours, theirs, strict=True) if _differ(*pair)]:
                     a, b = differing[0]

@@ -132,7 +132,7 @@ def _size(value: Any) -> float:
         value = list(value.values())
     if isinstance(value, (list, tuple)):
         return math.prod(map(_size, value))
-    return max(1.0, abs(value)) if isinstance(value, (int, float)) else 1.0
+    return max(1.0, float(abs(value))) if isinstance(value, (int, float)) else 1.0
 
 
 # -- Code that a saved policy names: imported or run only if the user trusts it.
