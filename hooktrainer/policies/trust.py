@@ -123,7 +123,9 @@ def _is_plain(name: str, value: Any, depth: int) -> bool:
         return abs(value) <= _LENGTHS.get(name, _LARGEST)
     else:
         return value is None
-    return depth > 0 and all(_is_plain(key, item, depth - 1) for key, item in value)
+    if depth == 0 or len(value) > _LARGEST:
+        return False
+    return all(_is_plain(key, item, depth - 1) for key, item in value)
 
 
 def _size(value: Any) -> float:

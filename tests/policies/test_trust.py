@@ -144,6 +144,8 @@ def test_every_command_that_plays_takes_trust(option, save, capsys, tmp_path):
         ({"a b": 1}, False),
         ({"max_episode_steps": 50_000, "max_steps": 50_000, "size": 1_000}, True),
         ({"size": 1_001}, False),
+        ({"desc": ["F"] * 1_001}, False),
+        ({"sizes": [1_000] * 200}, False),  # the product is no float
         ({"shape": [1_000, 1_000, 11]}, False),  # together
         ({"max_episode_steps": 10**12}, False),
         ({"sizes": [1, -1e9]}, False),
