@@ -14,7 +14,6 @@ from ..base.child_program import ChildProgram
 from ..base.endings import ENDED, GRACE
 from ..base.words import listed, plural, printable, ranges
 from ..errors import ConfigError, NotFoundError
-from ..run.programs import run_programs
 from ..run.seeds import OWN, words_of_seeds
 from ..show.report import RunSummary, group_runs, summarize
 from ..show.report.study import Study
@@ -256,6 +255,8 @@ def add_seeds_until_decided(
 
 
 def _train(groups: Sequence[Candidate], number: int, *, workers: int, trust: bool) -> None:
+    from ..run.programs import run_programs
+
     shares = -(-workers // len(groups))
     whole = [each for one in groups for each in commands(one, number, shares=shares, trust=trust)]
     for one in groups:
