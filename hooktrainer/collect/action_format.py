@@ -14,8 +14,8 @@ from gymnasium.utils import RecordConstructorArgs
 from tensordict import NestedKey
 
 from ..base.space_parts import DTYPES, Path, parts_of
+from ..base.untrusted.array_file import check_bit_generator
 from ..errors import ConfigError
-from .restore import dumps, loads
 from .spaces import Array
 
 
@@ -260,12 +260,12 @@ class RandomActions:
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the generators."""
-        return {"generators": [dumps(each) for each in self._generators]}
+        return {"generators": [each.bit_generator.state for each in self._generators]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the state of the generators."""
         for saved, own in zip(state_dict["generators"], self._generators, strict=True):
-            loads(saved, own)
+            own.bit_generator.state = check_bit_generator(saved)
 
     def _draw(self, mask: Array | None) -> Array:
         if mask is None:

@@ -36,7 +36,6 @@ class GroupOptions:
         restore_episodes: Whether running episodes have to be restored.
         info_keys: What of the environments' ``info`` is written to ``row.info``.
         reset_options: What every ``reset`` is given as ``options``, if anything.
-        probe: Whether environments may be stepped to find out what they can.
     """
 
     seeds: EpisodeSeeds
@@ -44,7 +43,6 @@ class GroupOptions:
     restore_episodes: bool = True
     info_keys: InfoKeys = ()
     reset_options: Mapping[str, Any] | None = None
-    probe: bool = True
 
 
 class EnvGroup(ABC):
@@ -155,13 +153,13 @@ class EnvGroup(ABC):
         """
 
     @abstractmethod
-    def snapshots(self) -> list[str | None]:
-        """The state of each environment whose method is ``state``; ``None`` for the others."""
+    def snapshots(self) -> list[Any]:
+        """For each environment what is saved beside actions, a state tree; ``None`` for nothing."""
 
     def restore(
         self,
         episodes: Sequence[int],
-        snapshots: Sequence[str | None],
+        snapshots: Sequence[Any],
         actions: Sequence[Array | None],
         row: Row,
     ) -> list[int]:
@@ -191,7 +189,7 @@ class EnvGroup(ABC):
     def _restore(
         self,
         episodes: Sequence[int],
-        snapshots: Sequence[str | None],
+        snapshots: Sequence[Any],
         actions: Sequence[Array | None],
         row: Row,
     ) -> list[int]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 from gymnasium import spaces
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import SyncVectorEnv
 
@@ -21,13 +22,14 @@ from .group import EnvFactory, EnvGroup, GroupOptions
 from .restore import random_episode
 from .scalar_group import ScalarGroup
 from .spaces import late_mask, plain_mask
-from .vector_groups import ReadyGroup, SlotGroup, slot_axes
+from .vector_group import SeededCartPole, VectorGroup
 from .worlds.world_ids import is_built, is_world, make_tensor_world, world_name
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 Source = EnvSpec | VectorEnv | EnvFactory | Sequence[EnvFactory]
 Envs = str | Source
 VectorizationMode = Literal["sync", "vector_entry_point"]
+_CARTPOLE = gym.spec("CartPole-v1").vector_entry_point
 
 
 def make_group(
@@ -99,12 +101,11 @@ def _from_spec(
     of: int,
 ) -> EnvGroup:
     alone = of == 1 and mode is None and spec.entry_point is not None
+    is_seeded = spec.vector_entry_point == _CARTPOLE and options.frame_skip == 1
+    asked = mode is not None or spec.entry_point is None
     if mode != "sync" and spec.vector_entry_point is not None and not alone:
-        make = _own_vectorization(spec, kwargs)
-        if options.probe and options.frame_skip == 1 and (axes := slot_axes(make)):
-            return SlotGroup(make(num_envs), make(1), axes, options)
-        if mode is not None or spec.entry_point is None:
-            return ReadyGroup(make(num_envs), options)
+        if is_seeded or asked:
+            return VectorGroup(_vectorised(spec, num_envs, kwargs, is_seeded), options)
     elif mode == "vector_entry_point":
         raise ConfigError(f"{spec.id} has no vector entry point: leave vectorization_mode out.")
     plain = copy.deepcopy(spec)
@@ -122,26 +123,19 @@ def _from_spec(
 def _from_vector_env(env: VectorEnv, options: GroupOptions) -> EnvGroup:
     if type(env) is SyncVectorEnv:
         return ScalarGroup(env.envs, options)
-    spec = env.spec
-    mode = spec.kwargs.get("vectorization_mode") if spec is not None else None
-    if spec is not None and mode == "vector_entry_point" and env.unwrapped is env:
-        make = _own_vectorization(spec, {})
-        if options.probe and options.frame_skip == 1 and (axes := slot_axes(make)):
-            return SlotGroup(env, make(1), axes, options)
-    return ReadyGroup(env, options)
+    if type(env) is CartPoleVectorEnv and env.spec is not None:
+        return VectorGroup(_vectorised(env.spec, env.num_envs, {}, True), options)
+    return VectorGroup(env, options)
 
 
-def _own_vectorization(spec: EnvSpec, kwargs: dict[str, Any]) -> Callable[[int], VectorEnv]:
-    plain = copy.deepcopy(spec)
+def _vectorised(spec: EnvSpec, num_envs: int, kwargs: dict[str, Any], is_seeded: bool) -> VectorEnv:
+    plain: Any = copy.deepcopy(spec)
     plain.kwargs = {**spec.kwargs, **kwargs}
-    for name in ("num_envs", "vectorization_mode"):  # in the specification of a built one
-        plain.kwargs.pop(name, None)
-
-    def make(count: int) -> VectorEnv:
-        with explain_env_errors(spec, kwargs):
-            return gym.make_vec(plain, num_envs=count, vectorization_mode="vector_entry_point")
-
-    return make
+    plain.kwargs.pop("num_envs", None)  # in the specification of a built one
+    if is_seeded:
+        plain.vector_entry_point = SeededCartPole
+    with explain_env_errors(spec, kwargs):
+        return gym.make_vec(plain, num_envs=num_envs, vectorization_mode="vector_entry_point")
 
 
 def _scalar(factories: Sequence[EnvFactory], options: GroupOptions) -> EnvGroup:

@@ -208,19 +208,13 @@ class Rollout(AnyRollout):
 
     def check(self, state_dict: dict[str, Any]) -> None:
         """Raise a `StateMismatchError` if the state comes from other environments or policies."""
-        if (saved := state_dict["running"]) is not None:
-            self._check_kind(saved)
         super().check(state_dict)
-
-    def _check_kind(self, saved: dict[str, Any]) -> None:
-        if saved["kind"] != self._group.kind:
-            raise StateMismatchError(
-                f"The saved collector stepped {one_line(saved['kind'])}, this one steps "
-                f"{self._group.kind}: build it from the same env and vectorization_mode."
-            )
+        saved = state_dict["running"]
         methods = [restore.method for restore in self._group.restores]
-        pairs = zip(methods, saved["methods"], strict=True)
-        if any(method not in (before, "none") for method, before in pairs):
+        if saved is not None and any(
+            method not in (before, "none")
+            for method, before in zip(methods, saved["methods"], strict=True)
+        ):
             before = one_line(listed(sorted({*saved["methods"]})), 80)
             raise StateMismatchError(
                 f"The saved environments are restored by {before}, these by "
@@ -245,7 +239,6 @@ class Rollout(AnyRollout):
 
     def _running(self) -> dict[str, Any]:
         return {
-            "kind": self._group.kind,
             "methods": [restore.method for restore in self._group.restores],
             "episode_rewards": torch.from_numpy(self._rewards.copy()),
             "step_counts": torch.from_numpy(self._counts.copy()),

@@ -9,11 +9,18 @@ import gymnasium as gym
 import numpy as np
 
 from ..errors import ConfigError, add_note
-from . import restore as snapshot
 from .buffers import Row
 from .group import EnvGroup, Finished, GroupOptions
 from .info import write_infos
-from .restore import NOT_ASKED, Restore, begun, choose_restore, infos_of, whole_step
+from .restore import (
+    NOT_ASKED,
+    begun,
+    choose_restore,
+    infos_of,
+    put_back,
+    snapshot,
+    whole_step,
+)
 from .spaces import Array, refuse_missing, refuse_several
 
 _UNSTEPPED = object()  # takes the place of the outcome of a step
@@ -28,7 +35,7 @@ class ScalarGroup(EnvGroup):
         _check_alike(envs)
         first = envs[0]
         names = [str(env) for env in envs]
-        restores = _restores(envs) if options.restore_episodes else [NOT_ASKED] * len(envs)
+        restores = [choose_restore(env) if options.restore_episodes else NOT_ASKED for env in envs]
         super().__init__(names, restores, options, first.observation_space, first.action_space)
         self._envs = list(envs)
         self._steps = [_repeated(env.step, options.frame_skip) for env in envs]
@@ -127,37 +134,37 @@ class ScalarGroup(EnvGroup):
         begun = f"in episode {episode}, begun by reset(seed={self.seeds(i, max(episode, 0))})"
         add_note(error, f"raised while {doing} environment {place}, {self.names[i]},{when} {begun}")
 
-    def snapshots(self) -> list[str | None]:
-        """The state of each environment whose method is ``state``."""
+    def snapshots(self) -> list[Any]:
+        """What has to be saved of each environment beside the actions of its episode."""
         return [
-            snapshot.snapshot(env) if restore.method == "state" else None
+            None if restore.method == "none" else snapshot(env)
             for env, restore in zip(self._envs, self.restores, strict=True)
         ]
 
     def _restore(
         self,
         episodes: Sequence[int],
-        snapshots: Sequence[str | None],
+        snapshots: Sequence[Any],
         actions: Sequence[Array | None],
         row: Row,
     ) -> list[int]:
         lost = []
-        for i, env in enumerate(self._envs):
+        for i, (env, restore) in enumerate(zip(self._envs, self.restores, strict=True)):
+            if restore.method == "none":
+                lost.append(i)
+                self._layout.write(row.observation, i, *self._begin(i, episodes[i] + 1))
+                continue
             observation, info = self._begin(i, episodes[i])
-            state, played = snapshots[i], actions[i]
-            if state is not None:
-                snapshot.restore(env, state)
-            elif played is not None:
+            if (played := actions[i]) is not None:
                 for action in self._format.each(played):
                     observation, _, _, _, info = self._steps[i](action)
+            if snapshots[i] is not None:
+                put_back(env, snapshots[i])
+            else:
                 values = self._layout.copies(observation, info)
                 saved = [leaf[i] for leaf in row.observation]
                 name = f"Environment {self.seeds.first_env + i}, {self.names[i]}"
                 self._hold_against(values, saved, name, f"its episode {episodes[i]}")
-            else:
-                lost.append(i)
-                observation, info = self._begin(i, episodes[i] + 1)
-                self._layout.write(row.observation, i, observation, info)
         return lost
 
     def _holders(self) -> Sequence[Any]:
@@ -211,12 +218,3 @@ def _check_alike(envs: Sequence[gym.Env[Any, Any]]) -> None:
                     f"Environment {i} has the {name} {getattr(env, name)}, environment 0 has "
                     f"{getattr(first, name)}. All have to be the same."
                 )
-
-
-def _restores(envs: Sequence[gym.Env[Any, Any]]) -> tuple[Restore, ...]:
-    """How each is restored; those built alike are tried out once."""
-    known: dict[str, Restore] = {}
-    for env in envs:
-        if (kind := repr(env)) not in known:
-            known[kind] = choose_restore(env)
-    return tuple(known[repr(env)] for env in envs)

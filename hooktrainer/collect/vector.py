@@ -54,16 +54,14 @@ class VectorCollector(EpisodesCollector):
 
     Every episode is seeded from the run's seed, the environment's index and the episode's index
     alone. The data do not depend on how environments are grouped, nor on whether CartPole is
-    stepped by its own vectorised implementation. An environment with a vector entry point is used
-    so if its sub-environments turn out to be independent of each other and actions are not
-    repeated: an episode then begins in a second instance with one sub-environment, and its state is
-    copied. A vector environment that seeds itself is seeded once and cannot be restored.
+    stepped by its own vectorised implementation. A vector environment that seeds itself is seeded
+    once and cannot be restored.
 
-    A running episode is part of the state: as the environment's state where all of that is plain
-    Python and NumPy data, else as the actions that lead there from the episode's seed.
-    `describe_restore` says which, and a warning names at once those for which neither is known to
-    work. What outlasts episodes out of Python's sight, as the Box2D world of BipedalWalker does,
-    shows when a state is loaded: that is refused unless ``restore_episodes=False``.
+    A running episode is part of the state, as the actions that lead there from its seed, or as what
+    a method ``episode_state`` of the environment returns, which ``set_episode_state`` takes back.
+    Running moments of wrappers are saved as well. Anything else that outlasts episodes, as the
+    Box2D world of BipedalWalker does, shows when a state is loaded: that is refused unless
+    ``restore_episodes=False``.
 
     All counts are of transitions; with ``frame_skip`` each is that many frames of the environment.
 
@@ -86,9 +84,9 @@ class VectorCollector(EpisodesCollector):
         frame_skip: How many times each action is repeated; rewards are added up. Only 1 goes
             with a vector entry point, or a vector environment that is no ``SyncVectorEnv``.
         env_kwargs: Keyword arguments of the environment, with an id.
-        vectorization_mode: With an id: ``None`` prefers its own vector entry point for several
-            environments; ``"sync"`` steps scalar ones, which can be quicker for up to about 5;
-            ``"vector_entry_point"`` insists on it, and is refused with a ``frame_skip`` above 1.
+        vectorization_mode: With an id: ``None`` prefers CartPole's own vector entry point for
+            several environments; ``"sync"`` steps scalar ones, which can be quicker for up to about
+            5; ``"vector_entry_point"`` takes any, and is refused with a ``frame_skip`` above 1.
         categorical_actions: Whether discrete actions are indices; one-hot vectors otherwise.
         traj_ids: Whether batches hold ``("collector", "traj_ids")``.
         info_keys: What the environments say in ``info`` and batches hold in ``"next"``: a number, a
@@ -96,10 +94,9 @@ class VectorCollector(EpisodesCollector):
             an episode's end, where it must; in other steps without it the entry is NaN.
         exploration_type: How the policy's distributions are sampled.
         reset_options: What every ``reset`` of the environments is given as ``options``.
-        probe: Whether environments are played before the first batch, up to some 50 steps each, to
-            find out how their episodes are restored and whether ``info_keys`` and a vector entry
-            point work. If not, they are only reset, running episodes are not restored, and an id is
-            stepped as scalar environments: for a robot, which would move.
+        probe: Whether an environment may be played before the first batch: to see whether
+            ``info_keys`` work, and to restore running episodes. If not, environments are only
+            reset: for a robot, which would move.
         first_env: Index of the first environment among all those of the run, on which the seeds of
             episodes depend. `shard` sets it.
         restore_episodes: Whether running episodes are part of the state and restored from it. If
@@ -170,7 +167,6 @@ class VectorCollector(EpisodesCollector):
         self._mode: VectorizationMode | None = vectorization_mode
         self._restore_episodes = restore_episodes and probe
         self._reset_options = reset_options
-        self._probe = probe
         self._categorical_actions = categorical_actions
         self._traj_ids = traj_ids
         self._info_keys = check_info_keys(info_keys)
@@ -197,7 +193,6 @@ class VectorCollector(EpisodesCollector):
             self._restore_episodes,
             self._info_keys,
             self._reset_options,
-            self._probe,
         )
         with explain_env_errors():
             if workers.number:

@@ -162,15 +162,15 @@ class WorkerGroup(EnvGroup):
                     self.episodes[start + i] += 1
         return finished
 
-    def snapshots(self) -> list[str | None]:
-        """The state of each environment whose method is ``state``; ``None`` for the others."""
+    def snapshots(self) -> list[Any]:
+        """See `EnvGroup.snapshots`."""
         answers = self._ask_all("each", lambda w: ("snapshots",))
         return [state for by_stage in zip(*answers, strict=True) for s in by_stage for state in s]
 
     def restore(
         self,
         episodes: Sequence[int],
-        snapshots: Sequence[str | None],
+        snapshots: Sequence[Any],
         actions: Sequence[Array | None],
         row: Row,
     ) -> list[int]:

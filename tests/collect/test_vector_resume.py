@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward, RecordEpisodeStatistics
 from gymnasium.wrappers.vector import RecordEpisodeStatistics as VectorStatistics
@@ -24,22 +25,38 @@ def normalized() -> gym.Env[Any, Any]:
     return RecordEpisodeStatistics(NormalizeReward(NormalizeObservation(env)))
 
 
+class Telling(Careless):
+    """Cannot be played again, and says the state of its episodes."""
+
+    def episode_state(self) -> Any:
+        generator = self.generator.bit_generator.state
+        return {"at": [self.box.value, self.start, self.count], "generator": generator}
+
+    def set_episode_state(self, state: Any) -> None:
+        self.box.value, self.start, self.count = state["at"]
+        self.generator.bit_generator.state = state["generator"]
+
+
+def told() -> gym.Env[Any, Any]:
+    limited = gym.wrappers.TimeLimit(Telling(), 17)
+    return gym.wrappers.FrameStackObservation(NormalizeObservation(limited), 3)
+
+
 SOURCES: dict[str, tuple[dict[str, Any], str]] = {
-    "cartpole": ({"env": "CartPole-v1", "num_envs": 5}, "state"),
+    "cartpole": ({"env": "CartPole-v1", "num_envs": 5}, "replay"),
     "cartpole, scalar": (
         {"env": "CartPole-v1", "num_envs": 5, "vectorization_mode": "sync"},
-        "state",
+        "replay",
     ),
-    "cartpole, frame skip": ({"env": "CartPole-v1", "num_envs": 5, "frame_skip": 2}, "state"),
-    "pendulum": ({"env": "Pendulum-v1", "num_envs": 5}, "state"),
-    "acrobot": ({"env": "Acrobot-v1", "num_envs": 5}, "state"),
-    "wrapped": ({"env": [normalized] * 5}, "state"),
-    "nested": ({"env": [Nested] * 5}, "state"),
-    "masked": ({"env": [Masked] * 5}, "state"),
-    "opaque": ({"env": [Opaque] * 5}, "replay"),
+    "cartpole, frame skip": ({"env": "CartPole-v1", "num_envs": 5, "frame_skip": 2}, "replay"),
+    "acrobot": ({"env": "Acrobot-v1", "num_envs": 5}, "replay"),
+    "wrapped": ({"env": [normalized] * 5}, "replay"),
+    "nested": ({"env": [Nested] * 5}, "replay"),
+    "masked": ({"env": [Masked] * 5}, "replay"),
     "opaque, frame skip": ({"env": [Opaque] * 5, "frame_skip": 3}, "replay"),
     "opaque, one-hot": ({"env": [Opaque] * 5, "categorical_actions": False}, "replay"),
     "taxi": ({"env": "Taxi-v4", "num_envs": 5}, "replay"),
+    "says its state": ({"env": [told] * 5}, "state"),
 }
 
 
@@ -177,12 +194,17 @@ def test_exploration_noise_goes_on() -> None:
 
 
 def test_what_cannot_be_restored_is_said_at_the_start_and_again() -> None:
+    def unseeded() -> gym.Env[Any, Any]:
+        env = Careless()
+        env.spec = EnvSpec("Careless-v0", nondeterministic=True)
+        return env
+
     def build() -> VectorCollector:
-        with pytest.warns(UserWarning, match=r"environments 1 \(.*Careless.* another course"):
-            return VectorCollector([Counter, Careless], frames_per_batch=6)
+        with pytest.warns(UserWarning, match=r"environments 1 \(.*Careless.*nondeterministic"):
+            return VectorCollector([Counter, unseeded], frames_per_batch=6)
 
     collector = build()
-    assert [restore.method for restore in collector.describe_restore()] == ["state", "none"]
+    assert [restore.method for restore in collector.describe_restore()] == ["replay", "none"]
     collector.collect()
     state = collector.state_dict()
     expected = collector.collect()
@@ -193,6 +215,15 @@ def test_what_cannot_be_restored_is_said_at_the_start_and_again() -> None:
     assert (batch[0] == expected[0]).all()
     assert batch["observation"][1, :, 1].tolist() == [0, 1, 2]
     assert batch["next", "step_count"][1, :, 0].tolist() == [1, 2, 3]
+
+
+def test_a_state_of_other_wrappers_is_refused() -> None:
+    collector = VectorCollector([told], frames_per_batch=6)
+    collector.collect()
+    with pytest.raises(StateMismatchError, match=r"has 3 wrappers, .* has 4"):
+        VectorCollector(
+            [lambda: gym.wrappers.RecordEpisodeStatistics(told())], frames_per_batch=6
+        ).load_state_dict(collector.state_dict())
 
 
 def test_a_replay_that_goes_astray_is_an_error() -> None:
@@ -239,8 +270,7 @@ def test_new_episodes_where_restoring_is_not_asked_for(
     ("arguments", "message"),
     [
         ({"env": [Counter] * 3}, "num_envs is 3 here and 2 in the state"),
-        ({"env": "CartPole-v1", "num_envs": 2}, "build it from the same env"),
-        ({"env": [Opaque] * 2}, r"restored by state, these by replay"),
+        ({"env": [Telling] * 2}, r"restored by replay, these by state"),
         ({"env": [Nested] * 2}, r"observations have the shapes \[\[2\]\]"),
     ],
 )

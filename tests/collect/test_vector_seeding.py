@@ -8,11 +8,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from toy_envs import Counter, NoisyVectorCounter, VectorCounter
+from toy_envs import Counter
 
 from hooktrainer import VectorCollector
 from hooktrainer.collect.group import EpisodeSeeds
-from hooktrainer.collect.vector_groups import slot_axes
 
 
 def greedy(observation: torch.Tensor) -> torch.Tensor:
@@ -61,8 +60,8 @@ def test_the_vectorised_environment_gives_the_same_data_as_scalar_ones() -> None
     factories = VectorCollector([lambda: gym.make(env_id)] * 7, **options)
     made = VectorCollector(gym.make_vec(env_id, 7), **options)
     sync = VectorCollector(gym.make_vec(env_id, 7, vectorization_mode="sync"), **options)
-    assert "slots" in repr(vectorised)
-    assert "slots" in repr(made)
+    assert "a vector environment" in repr(vectorised)
+    assert "a vector environment" in repr(made)
     assert "scalar" in repr(scalar)
     assert "scalar" in repr(sync)
     for _ in range(2):
@@ -94,40 +93,10 @@ def test_reset_begins_the_next_episodes() -> None:
     assert second["observation"][0, 0, 0] != first["observation"][0, 0, 0]
 
 
-def test_the_slots_of_an_independent_environment_are_found() -> None:
-    assert slot_axes(VectorCounter) == {"start": 0, "count": 0, "finished": 0}
-
-
-@pytest.mark.parametrize("kind", [NoisyVectorCounter])
-def test_an_environment_whose_slots_are_not_independent_is_not_taken_apart(kind: Any) -> None:
-    assert slot_axes(kind) is None
-
-
-def test_an_environment_that_keeps_objects_is_not_taken_apart() -> None:
-    class Env(VectorCounter):
-        def __init__(self, num_envs: int) -> None:
-            super().__init__(num_envs)
-            self.parts = [object() for _ in range(num_envs)]
-
-    assert slot_axes(Env) is None
-
-
-@pytest.fixture
-def registered() -> Any:
-    gym.register("NoisyCounter-v0", entry_point=Counter, vector_entry_point=NoisyVectorCounter)
-    yield "NoisyCounter-v0"
-    del gym.registry["NoisyCounter-v0"]
-
-
-def test_scalar_environments_stand_in_where_slots_depend_on_each_other(registered: str) -> None:
-    collector = VectorCollector(registered, num_envs=2, frames_per_batch=2)
-    assert "scalar" in repr(collector)
-
-
 def test_a_single_environment_is_not_vectorised_unless_asked_for() -> None:
     options: Any = {"num_envs": 1, "frames_per_batch": 100}
     scalar = VectorCollector("CartPole-v1", **options)
     vectorised = VectorCollector("CartPole-v1", vectorization_mode="vector_entry_point", **options)
     assert "scalar" in repr(scalar)
-    assert "slots" in repr(vectorised)
+    assert "a vector environment" in repr(vectorised)
     assert (scalar.collect() == vectorised.collect()).all()

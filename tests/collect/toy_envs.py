@@ -154,7 +154,6 @@ class VectorCounter(gym.vector.VectorEnv[Any, Any, Any]):
     """`Counter`, vectorised by hand: all draw their start from one generator."""
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
-    noisy = False
 
     def __init__(
         self, num_envs: int = 1, length: int = 5, max_episode_steps: int | None = None
@@ -180,8 +179,6 @@ class VectorCounter(gym.vector.VectorEnv[Any, Any, Any]):
         self._begin(self.finished)
         fresh = self.finished
         self.count[~fresh] += 1
-        if self.noisy:
-            self.start += self.np_random.random(self.num_envs)
         self.finished = (self.count >= self.length) & ~fresh
         reward = np.where(fresh, 0.0, self.count)
         return self._observe(), reward, self.finished, np.zeros_like(fresh), {}
@@ -193,12 +190,6 @@ class VectorCounter(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _observe(self) -> Any:
         return np.stack([self.start, self.count], -1)
-
-
-class NoisyVectorCounter(VectorCounter):
-    """All sub-environments draw from one generator at every step: they are not independent."""
-
-    noisy = True
 
 
 class SameStepCounter(VectorCounter):

@@ -102,29 +102,6 @@ def test_what_is_not_of_a_family_or_wrapped_already_is_left_alone() -> None:
     assert find_spec("MinAtar/Breakout-v1").additional_wrappers == ()
 
 
-def test_an_environment_that_says_its_state() -> None:
-    from toy_envs import Opaque
-
-    class Says(Opaque):
-        def episode_state(self) -> dict[str, Any]:
-            generator = self.np_random.bit_generator.state
-            return {"value": self.box.value, "count": self.count, "generator": dict(generator)}
-
-        def set_episode_state(self, state: dict[str, Any]) -> None:
-            self.box.value, self.count = state["value"], state["count"]
-            self.np_random.bit_generator.state = state["generator"]
-
-    def build() -> VectorCollector:
-        return VectorCollector([Says], frames_per_batch=30)
-
-    collector = build()
-    assert str(collector.describe_restore()[0]) == "state (Says says the state of its episodes)"
-    collector.collect()
-    resumed = build()
-    resumed.load_state_dict(collector.state_dict())
-    assert (resumed.collect() == collector.collect()).all()
-
-
 def test_dm_control() -> None:
     try:
         wrapped = usual_wrappers("dm_control/cartpole-swingup-v0")

@@ -1,0 +1,269 @@
+"""Vector environments of any kind as a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.envs.classic_control.utils import maybe_parse_reset_bounds
+from gymnasium.utils.seeding import np_random
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from ..errors import ConfigError, add_note
+from .buffers import Row
+from .group import EnvGroup, Finished, GroupOptions, said_autoreset_mode
+from .info import of_one, write_vector_info
+from .restore import NOT_ASKED, Restore, whole_step
+from .spaces import Array
+
+VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
+_SIGNALS = ("reward", "terminated", "truncated")
+
+
+class SeededCartPole(CartPoleVectorEnv):
+    """Gymnasium's vectorised CartPole, whose episodes begin one by one with seeds of their own."""
+
+    metadata = {**CartPoleVectorEnv.metadata, "autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
+    state: Any
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode where ``options["reset_mask"]`` says so, by default everywhere."""
+        low, high = maybe_parse_reset_bounds(options, -0.05, 0.05)
+        begins = np.ones(self.num_envs, bool)
+        begins = (options or {}).get("reset_mask", begins)
+        if self.state is None:
+            self.state = np.zeros((4, self.num_envs))
+        for i in np.flatnonzero(begins).tolist():
+            generator, _ = np_random(seed[i])
+            self.state[:, i] = generator.uniform(low, high, 4)
+        self.steps[begins] = 0
+        self.prev_done[begins] = False
+        return self.state.T.astype(np.float32), {}
+
+
+class VectorGroup(EnvGroup):
+    """An `EnvGroup` over a vector environment.
+
+    Gymnasium's synchronous and asynchronous vector environments take a seed for each
+    sub-environment that is reset: their episodes are seeded one by one and restored by replay. Any
+    other is seeded once, goes on with its own generators, and cannot be restored. In autoreset mode
+    ``DISABLED`` it is told which sub-environments to reset; in ``SAME_STEP`` it does so itself; in
+    ``NEXT_STEP`` it does so in a step that is no transition, and ``began`` says for whom.
+
+    An environment whose observations are tensors takes its actions as tensors, where these are.
+    """
+
+    kind = "a vector environment"
+
+    def __init__(self, env: VectorEnv, options: GroupOptions) -> None:
+        if options.frame_skip != 1:
+            raise ConfigError(
+                f"frame_skip={options.frame_skip} does not go with {env}: repeat actions in its "
+                "environments."
+            )
+        mode = _mode(env)
+        self._seeds_each = _seeds_each(env, mode)
+        self._resets_itself = mode is AutoresetMode.SAME_STEP
+        self.has_gaps = mode is AutoresetMode.NEXT_STEP and not self._seeds_each
+        restore = NOT_ASKED
+        if options.restore_episodes and self._seeds_each:
+            restore = Restore("replay", "it takes a seed for each episode")
+        elif options.restore_episodes:
+            restore = Restore("none", "it seeds its sub-environments itself")
+        super().__init__(
+            [str(env)] * env.num_envs,
+            [restore] * env.num_envs,
+            options,
+            env.single_observation_space,
+            env.single_action_space,
+        )
+        self._env = env
+        self._everyone = np.ones(env.num_envs, bool)
+        self.began = ~self._everyone
+        self._ended = ~self._everyone  # in the last step
+        self._device: torch.device | None = None  # of its tensors
+
+    def first_info(self) -> dict[str, Any]:
+        """The ``info`` of the first sub-environment's first reset."""
+        _, info = self._begin([0] * self.num_envs)
+        return of_one(info)
+
+    def reset(self, row: Row) -> None:
+        """Begin the next episode of every sub-environment."""
+        self.episodes = [episode + 1 for episode in self.episodes]
+        self._ended = ~self._everyone
+        observation, info = self._begin(self.episodes)
+        self._layout.check(observation, info, self.names[0], self.num_envs)
+        self._layout.write(row.observation, ..., observation, info)
+
+    def step(self, actions: Array, row: Row) -> list[Finished]:
+        """Step all sub-environments and begin the next episode of those that finished."""
+        try:
+            observation, reward, terminated, truncated, info = self._outcome(
+                actions, row.index == 0
+            )
+        except Exception as error:
+            add_note(
+                error, f"raised while stepping {self._env}, at step {row.index + 1} of a batch"
+            )
+            raise
+        row.reward[...] = reward
+        row.terminated[...] = terminated
+        row.truncated[...] = truncated
+        if self.has_gaps:
+            self.began = self._ended
+            for array in (row.reward, row.terminated, row.truncated):
+                array[self.began] = 0
+            self._ended = row.terminated | row.truncated
+        self._layout.write(row.observation, ..., observation, info)
+        if self.info_keys:
+            final = info.get("final_info", {}) if self._resets_itself else None
+            write_vector_info(self.info_keys, row, info, self.names[0], final=final)
+        done = row.terminated | row.truncated
+        if not np.count_nonzero(done):
+            return []
+        finished = [(i, self._final(i, observation, info)) for i in np.flatnonzero(done).tolist()]
+        for i, _ in finished:
+            self.episodes[i] += 1
+        if self._seeds_each or not (self._resets_itself or self.has_gaps):
+            observation, info = self._begin(self.episodes, done)
+            self._layout.check(observation, info, self.names[0], self.num_envs)
+            values = self._layout.values(observation, info)
+            for leaf, value in zip(row.observation, values, strict=True):
+                leaf[done] = np.asarray(value)[done]
+        return finished
+
+    def snapshots(self) -> list[Any]:
+        """Nothing: the states of the sub-environments are out of reach."""
+        return [None] * self.num_envs
+
+    def _restore(
+        self,
+        episodes: Sequence[int],
+        snapshots: Sequence[Any],
+        actions: Sequence[Array | None],
+        row: Row,
+    ) -> list[int]:
+        # Side by side, so that all end in the same step.
+        self.episodes = list(episodes)
+        played = [array for array in actions if array is not None]
+        lengths = np.array([len(array) for array in played])
+        starts = lengths.max() - lengths
+        filler = played[int(lengths.argmax())]
+        observation, _ = self._begin(self.episodes)
+        for t in range(len(filler)):
+            taken = [
+                array[t - start] if t >= start else filler[t]
+                for array, start in zip(played, starts, strict=True)
+            ]
+            observation, _, terminated, truncated, _ = self._outcome(np.stack(taken))
+            # Those whose turn has not come take any action, and begin when it comes.
+            begin = (t + 1 == starts) | ((t + 1 < starts) & (terminated | truncated))
+            if begin.any():
+                observation, _ = self._begin(self.episodes, begin)
+        values = self._layout.observation_values(observation)
+        self._hold_against(values, row.observation, str(self._env), "a running episode")
+        return []
+
+    def _holders(self) -> Sequence[Any]:
+        return [self._env]
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+
+    def _begin(self, episodes: Sequence[int], which: Array | None = None) -> Any:
+        """Begin episodes in all sub-environments, or in some; what all of them show then."""
+        options, numbers = self._reset_options, range(self.num_envs)
+        if which is not None:
+            options = {**(options or {}), "reset_mask": which}
+            numbers = np.flatnonzero(which).tolist()
+        seed: Any = None
+        if self._seeds_each:
+            seed = [None] * self.num_envs
+            for i in numbers:
+                seed[i] = self.seeds(i, episodes[i])
+        elif which is None:
+            seed = self.seeds(0, max(episodes))
+        begun = self._env.reset(seed=seed, options=options)
+        if which is None:
+            self._device = device_of_tensors(begun[0])
+        return begun if self._device is None else as_arrays(begun)
+
+    def _trial(self) -> Iterator[tuple[Mapping[str, Any], bool]]:
+        yield self.first_info(), isinstance(self._env, SeededCartPole)  # which never says anything
+
+    def _outcome(self, actions: Array, checks: bool = False) -> Any:
+        """What the environment returns for the policy's actions."""
+        taken: Any = self._format.to_env(actions)
+        if self._device is not None:
+            taken = torch.from_numpy(taken).to(self._device)
+        outcome = self._env.step(taken)
+        if self._device is not None:
+            outcome = as_arrays(outcome)
+        if checks:
+            signals = zip(_SIGNALS, whole_step(outcome, self._env)[1:4], strict=True)
+            for name, values in signals:
+                if np.shape(values) != (self.num_envs,):
+                    raise ConfigError(
+                        f"{self._env}: step() returned {name} of shape {list(np.shape(values))}; "
+                        f"let it return one for each of its environments, [{self.num_envs}]."
+                    )
+        return outcome
+
+    def _final(self, i: int, observation: Any, info: dict[str, Any]) -> list[Array]:
+        if not self._resets_itself:
+            return self._layout.copies(observation, info, i)
+        try:
+            final = info["final_obs"]
+        except KeyError:
+            raise KeyError(
+                f"{self._env} is in mode SAME_STEP but gives no info['final_obs'], the true final "
+                "observation of the episodes that ended."
+            ) from None
+        final_info = info.get("final_info", {})
+        if isinstance(final, np.ndarray) and final.dtype == object:
+            one = {key: value[i] for key, value in final_info.items()}
+            return self._layout.copies(final[i], one)
+        return self._layout.copies(final, final_info, i)
+
+
+def _mode(env: VectorEnv) -> AutoresetMode:
+    said = said_autoreset_mode(env)
+    try:
+        return AutoresetMode(said)
+    except ValueError:
+        raise ConfigError(
+            f"{env} says autoreset_mode={said!r}, so nobody knows where its episodes begin: let "
+            "its metadata have one of gymnasium.vector.AutoresetMode.NEXT_STEP, SAME_STEP and "
+            "DISABLED."
+        ) from None
+
+
+def _seeds_each(env: VectorEnv, mode: AutoresetMode) -> bool:
+    base = env.unwrapped
+    if isinstance(base, AsyncVectorEnv):
+        # Without shared memory a worker in this mode does not notice that it was reset.
+        return base.shared_memory or mode is not AutoresetMode.NEXT_STEP
+    return isinstance(base, (SyncVectorEnv, SeededCartPole))
+
+
+def device_of_tensors(tree: Any) -> torch.device | None:
+    """Where the first tensor of an observation is; ``None`` if there is none."""
+    if isinstance(tree, torch.Tensor):
+        return tree.device
+    parts = tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, tuple) else ()
+    return next((found for part in parts if (found := device_of_tensors(part)) is not None), None)
+
+
+def as_arrays(tree: Any) -> Any:
+    """The same with arrays in place of tensors; those of the CPU share their memory."""
+    if isinstance(tree, torch.Tensor):
+        return tree.detach().cpu().numpy()
+    if isinstance(tree, Mapping):
+        return {key: as_arrays(value) for key, value in tree.items()}
+    return tuple(map(as_arrays, tree)) if isinstance(tree, tuple) else tree
