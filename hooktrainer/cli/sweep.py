@@ -14,24 +14,21 @@ from tyro.conf import Positional
 
 from ..base.text_file import write_atomically
 from ..base.words import did_you_mean, listed
-from ..errors import ConfigError, TakenError
+from ..errors import ConfigError
 from . import output
 from .arguments import Count, Directory, Flag, OptionalCount, Patterns, shown_as
 
 if TYPE_CHECKING:
-    from optuna.trial import FrozenTrial
-
     from ..algorithms import Algorithm
     from ..sweep import Sweep
     from ..sweep.confirm import Confirmation
+    from ..sweep.ledger import Trial
 
 Words = Annotated[tuple[str, ...], Positional, shown_as("NAME [ARGS ...]")]
 Objective = Annotated[Literal["area", "last", "tail", "best"], shown_as("SCORE")]
 Sampler = Annotated[Literal["tpe", "gp", "random"], shown_as("SAMPLER")]
 Pruner = Annotated[Literal["median", "hyperband", "none"], shown_as("PRUNER")]
 File = Annotated[Path | None, shown_as("FILE")]
-Word = Annotated[str | None, shown_as("NAME")]
-Url = Annotated[str | None, shown_as("URL")]
 Return = Annotated[float, shown_as("RETURN")]
 
 
@@ -52,8 +49,6 @@ def sweep(
     seed: Count = 0,
     finalists: OptionalCount = None,
     confirm: Count = 10,
-    storage: Url = None,
-    study: Word = None,
     json: Flag = False,
 ) -> int:
     """Search for better options of an algorithm, with Optuna.
@@ -84,15 +79,13 @@ def sweep(
         seed: of the sampler, and of the choice of tuning seeds
         finalists: best trials that get further seeds before one wins; by default up to three
         confirm: from how many fresh seeds winner and default settings are trained; 0 for none
-        storage: sqlite:///FILE, a server's URL, or a file; by default study.journal in run_dir
-        study: the sweep's name in the storage; by default the algorithm and the environment
         json: print JSON: the trials, the winner, the importances, the confirmation
     """
     from ..loop.signals import ending_cleanly
 
     with ending_cleanly():
         from ..sweep import Sweep, SweepOptions
-        from ..sweep.storage import import_optuna
+        from ..sweep.space import import_optuna
 
         import_optuna()  # fail before anything is created
         algorithm, fixed = _algorithm(words)
@@ -108,8 +101,6 @@ def sweep(
             sampler=sampler,
             pruner=pruner,
             seed=seed,
-            storage=storage,
-            study=study,
         )
         made = Sweep(algorithm, options, fixed=fixed, space=_space(space, search))
         try:
@@ -197,11 +188,11 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
     from ..sweep.page import importances, sweep_page, training_command, trial_rows, write_best
     from .report import print_section
 
-    done, names = sum(one.state.is_finished() for one in made.trials), listed(made.space.candidates)
+    done, names = sum(one.state != "running" for one in made.trials), listed(made.space.candidates)
     page = made.place / "sweep.html"
     output.note(f"{made.place}: {done} of {made.options.trials} trials are done; searched: {names}")
 
-    def tell(trial: FrozenTrial) -> None:
+    def tell(trial: Trial) -> None:
         output.note(_line(made, trial))
         write_atomically(page, sweep_page(made, "the sweep is not done"), durable=False)
 
@@ -209,7 +200,7 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
         made.run(tell)
     best, found, verdict = _decided(made, fresh)
     section = None if found is None else found.section
-    code = int(best is None and not made.elsewhere)
+    code = int(best is None and not made.ledger.elsewhere)
     if best is not None:
         write_best(made, best)
     write_atomically(page, sweep_page(made, verdict, found), durable=False)
@@ -248,47 +239,46 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
     return code
 
 
-def _decided(made: Sweep, fresh: int) -> tuple[FrozenTrial | None, Confirmation | None, str]:
+def _decided(made: Sweep, fresh: int) -> tuple[Trial | None, Confirmation | None, str]:
     """Run finals and confirmation; return the winner, the confirmation and the verdict."""
-    from ..sweep.confirm import alone, confirm, play_finals, words_of
+    from ..sweep.confirm import confirm, play_finals, words_of
+    from ..sweep.ledger import in_turn
 
-    if others := made.elsewhere:
+    if others := made.ledger.elsewhere:
         numbers = listed(one.number for one in others)
         return made.best, None, f"the sweep is not done: another process works on trial {numbers}"
     if made.best is None:
         return None, None, "no trial has come to its end"
     found = None
-    try:
-        with contextlib.redirect_stdout(sys.stderr), alone(made.place):
-            if len(made.finalists) > 1:
-                numbers = listed(one.number for one in made.finalists)
-                output.note(f"finals: trials {numbers} on further seeds")
-                play_finals(made)
-            if fresh and made.winner is not None:
-                output.note(f"confirming trial {made.winner.number} on {fresh} fresh seeds")
-                found = confirm(made, fresh)
-    except TakenError as error:
-        return made.best, None, str(error).rstrip(".")
+    # Another process that does the same is waited for.
+    with contextlib.redirect_stdout(sys.stderr), in_turn(made.place / ".finals"):
+        if len(made.finalists) > 1:
+            numbers = listed(one.number for one in made.finalists)
+            output.note(f"finals: trials {numbers} on further seeds")
+            play_finals(made)
+        if fresh and made.winner is not None:
+            output.note(f"confirming trial {made.winner.number} on {fresh} fresh seeds")
+            found = confirm(made, fresh)
     return made.winner, found, words_of(found, fresh)
 
 
-def _line(made: Sweep, trial: FrozenTrial) -> str:
+def _line(made: Sweep, trial: Trial) -> str:
     """Return one line about the end of a trial."""
     settings = made.space.settings(trial.params).items()
     said = ", ".join(f"{n}={v:.3g}" if isinstance(v, float) else f"{n}={v}" for n, v in settings)
     value = "failed" if trial.value is None else f"{trial.value:,.5g}"
-    how = {"PRUNED": ", ended early", "FAIL": f": {trial.user_attrs.get('failure', '')}"}
-    return f"trial {trial.number}: {value}{how.get(trial.state.name, '')} ({said})"
+    how = {"pruned": ", ended early", "fail": f": {trial.failure}"}.get(trial.state, "")
+    return f"trial {trial.number}: {value}{how} ({said})"
 
 
-def _trial_json(made: Sweep, trial: FrozenTrial) -> dict[str, Any]:
+def _trial_json(made: Sweep, trial: Trial) -> dict[str, Any]:
     return {
         "trial": trial.number,
-        "state": trial.state.name.lower(),
+        "state": trial.state,
         "value": trial.value,
-        "finals": made.finals.get(trial.number),
+        "finals": made.ledger.finals.get(trial.number),
         "settings": made.space.settings(trial.params),
-        "evaluations": trial.intermediate_values,
-        "frames": trial.user_attrs.get("frames"),
-        "cpu_seconds": trial.user_attrs.get("cpu_seconds"),
+        "evaluations": trial.reports,
+        "frames": trial.frames,
+        "cpu_seconds": trial.cpu_seconds,
     }

@@ -83,7 +83,7 @@ class Between:
     log: bool = False
 
     def __post_init__(self) -> None:
-        if not self.low < self.high:
+        if not -math.inf < self.low < self.high < math.inf:
             raise ConfigError(f"low={self.low} is not below high={self.high}")
         if self.log and self.low <= 0:
             raise ConfigError(f"low={self.low} has no logarithm: leave log out, or begin above 0")
@@ -376,7 +376,7 @@ def from_plain(kind: type[Any], plain: Mapping[str, Any], subject: str) -> dict[
             raise ConfigError(f"{subject}: there is no option {one_line(name, 80)}.{hint}")
         try:
             made[name] = _value(value, hints[name])
-        except (TypeError, ValueError, RecursionError):
+        except (TypeError, ValueError, OverflowError, RecursionError):
             raise ConfigError(f"{subject}: {name}: {shown(value)} is no value of it.") from None
     return made
 

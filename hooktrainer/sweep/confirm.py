@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..algorithms import Algorithm
 from ..algorithms.seed_runs import run_of, train_runs
 from ..base.endings import ENDED
 from ..base.words import plural
-from ..errors import CheckpointError, TakenError
 from ..show.curves import read_curves
 from ..show.report import summarize
 from ..show.report.analysis import Comparison, Section, analyze
 from ..show.report.study import Study, read_study
 from ..statistics import SCORES
-from ..store.lock import RunLock
 from ..store.run_dir import RunDir
 from .ledger import refuse_links
 from .sweep import Sweep
 from .trial_runs import METRIC
-
-if TYPE_CHECKING:
-    from optuna.trial import FrozenTrial
 
 DEFAULTS: Final = "default settings"
 KEEP: Final = "keep the defaults"
@@ -154,46 +148,27 @@ def play_finals(sweep: Sweep) -> None:
         return
     count = sweep.options.seeds
     seeds = range(sweep.seeds.stop, sweep.seeds.stop + MORE * count)
-    places = {one.number: sweep.place / f"trial{one.number}" for one in finalists}
-    settings = [(sweep.algorithm_of(one), places[one.number]) for one in finalists]
-    failures = train_from(seeds, settings)
+    places = {one.number: sweep.ledger.place_of(one.number) for one in finalists}
+    failures = train_from(
+        seeds, [(sweep.algorithm_of(one), places[one.number]) for one in finalists]
+    )
     score, frames = SCORES[sweep.options.objective], sweep.algorithm.total_frames
     values: dict[int, float | None] = {}
     for one in finalists:
         if places[one.number] in failures:
             values[one.number] = None
             continue
-        scores = [
-            score(read_curves(RunDir(places[one.number] / f"seed{seed}"), [METRIC])[METRIC], frames)
-            for seed in seeds
+        curves = [
+            read_curves(RunDir(places[one.number] / f"seed{seed}"), [METRIC]) for seed in seeds
         ]
-        cost = _cost(sweep, one)
-        before = count * (float(one.value or 0.0) + cost)
-        values[one.number] = (before + sum(scores)) / (count + len(scores)) - cost
-    sweep.note_finals(values)
-
-
-def _cost(sweep: Sweep, one: FrozenTrial) -> float:
-    """Return what a trial's CPU seconds subtract from its value."""
-    seconds = float(one.user_attrs.get("cpu_seconds", 0.0))
-    return sweep.options.cpu_second * seconds / sweep.options.seeds
+        cost = sweep.options.cpu_second * one.cpu_seconds / count
+        total = count * (float(one.value or 0.0) + cost)
+        total += sum(score(curve[METRIC], frames) for curve in curves)
+        values[one.number] = total / (count + len(curves)) - cost
+    sweep.ledger.note_finals(values)
 
 
 # -- Training from further seeds.
-
-
-@contextmanager
-def alone(place: Path) -> Iterator[None]:
-    """Lock a directory in the block, or raise TakenError if another process has it."""
-    place.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = RunLock(place)
-    except CheckpointError:
-        raise TakenError("another process is choosing and confirming the winner") from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def train_from(

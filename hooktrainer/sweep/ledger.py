@@ -1,23 +1,24 @@
 """`Ledger`: the trials of a sweep, shared by all processes that work on it.
 
-Optuna's storage holds all lasting state. A process that works on a trial locks the trial's
-directory; the system releases the lock when the process ends. It also writes a heartbeat to the
-storage, for machines that cannot access the directory.
+All state is in the directory of the sweep: the settings in `sweep.json`, each trial in
+`trial<k>/trial.json`. A process locks the directory of a trial that it works on; the system
+releases the lock when the process ends. Optuna chooses settings from a study in memory, made of
+these files.
 """
 
 from __future__ import annotations
 
+import fcntl
+import json
 import math
 import os
 import re
 import socket
-import threading
-import time
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from optuna.pruners import BasePruner
@@ -25,41 +26,46 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from ..base.checks import TUNING_SEEDS, check_count, check_rate
-from ..base.untrusted import MalformedError, one_line, refusing, shown
+from ..base.text_file import open_to_lock, write_atomically
+from ..base.untrusted import MalformedError, one_line, parse_json, read_file, refusing, shown
 from ..base.untrusted.text import check_fields
 from ..base.words import listed, printable
 from ..errors import CheckpointError, ConfigError, TakenError
-from ..store.lock import RunLock, is_locked
+from ..store.lock import RunLock
+from ..store.lookup import SWEEP_FILE
 from ..store.run_dir import RunDir
-from .space import SearchSpace
-from .storage import import_optuna, open_storage
+from .space import SearchSpace, import_optuna
 
 if TYPE_CHECKING:
-    from optuna.trial import Trial
+    from optuna.samplers import BaseSampler
 
-BEAT: Final = 30.0
-"""Seconds between two heartbeats."""
-SILENCE: Final = 300.0
-"""Seconds without a heartbeat after which a trial of another machine is lost."""
-_CLAIMING = 10.0  # seconds, at most, from a trial's start to its first heartbeat
-_SETTINGS, _BEAT, _UNCOUNTED = "settings", "beat", "uncounted"
-PRUNED: Final = "pruned"
-"""Attribute of a pruned trial, and the first word of its runs' reasons."""
+_NOTES, _FILE = "sweep.json", "trial.json"
+_NAME = re.compile(r"trial(0|[1-9]\d{0,8})")
 
 
-@dataclass
-class Claim:
-    """A trial that this process works on.
+@dataclass(kw_only=True)
+class Trial:
+    """A trial of a sweep.
 
     Attributes:
-        trial: Optuna's trial.
-        place: Its directory.
-        lock: The lock on the directory.
+        params: Optuna's parameters; `SearchSpace.settings` makes them values of fields.
+        value: The mean score of its seeds; of a pruned trial, up to its end; else ``None``.
+        reports: By frames, the mean score up to them.
+        frames: Collected by all of its seeds.
+        worker: Host and process that trained it last.
+        rungs: Attributes of Optuna's Hyperband pruner.
     """
 
-    trial: Trial
-    place: Path
-    lock: RunLock
+    number: int
+    params: dict[str, Any]
+    state: Literal["running", "complete", "pruned", "fail"] = "running"
+    value: float | None = None
+    reports: dict[int, float] = field(default_factory=dict)
+    frames: int = 0
+    cpu_seconds: float = 0.0
+    failure: str | None = None
+    worker: str = ""
+    rungs: dict[str, float] = field(default_factory=dict)
 
 
 class Ledger:
@@ -67,223 +73,200 @@ class Ledger:
 
     Args:
         options: The sweep's options.
-        name: The study's name, unless the options have one.
         settings: Plain values that must be equal in all processes of the sweep.
         space: The search space.
         steps: Frames of the first and of the last evaluation, for the pruner.
 
     Raises:
-        ConfigError: If the study has other settings.
+        ConfigError: If the sweep was begun with other settings, or a file of it is damaged.
     """
 
     def __init__(
         self,
         options: SweepOptions,
-        name: str,
         settings: Mapping[str, Any],
         space: SearchSpace,
         steps: tuple[int, int],
     ) -> None:
         self._optuna = import_optuna()
         self._options, self._space = options, space
+        self._pruner = self._make_pruner(*steps)
         self._place = Path(options.run_dir)
-        name = options.study or name
-        storage = open_storage(options.storage, self._place)
-        with refusing(f"the study {name!r} cannot be gone on with", ConfigError):
-            self.study = self._optuna.create_study(
-                study_name=name,
-                storage=storage,
-                direction="maximize",
-                load_if_exists=True,
-                sampler=self._optuna.samplers.RandomSampler(options.seed),
-                pruner=self._pruner(*steps),
-            )
-            check_fields(self.study.user_attrs, _StudyNotes)
-            known = self.study.user_attrs.get(_SETTINGS)
+        self._held: dict[int, tuple[Trial, RunLock]] = {}
+        self._place.mkdir(parents=True, exist_ok=True)
+        with in_turn(self._place / SWEEP_FILE):
+            known = self._notes
             if known is None:
-                if self.study.get_trials(deepcopy=False):
-                    raise MalformedError("no sweep of hooktrainer made it")
-                known = dict(settings)
-                self.study.set_user_attr(_SETTINGS, known)
-            if known == settings:
-                self._check()
-        if known != settings:
-            self._refuse(name, known, settings)
-        if not self.study.get_trials(deepcopy=False):
-            self._recover(settings)
-            if not self.study.get_trials(deepcopy=False) and (first := space.defaults()):
-                self.study.enqueue_trial(first)
-        self._held: dict[int, Claim] = {}
-        self._ended = threading.Event()
-        self._beats = threading.Thread(target=self._beat, daemon=True, name="sweep-beat")
-        self._beats.start()
+                self._save(settings, {})
+        if known is not None and known.settings != settings:
+            self._refuse(known.settings, settings)
+        _ = self.trials  # refuses damaged ones
 
     def close(self) -> None:
         """Release all locks; other processes continue trials that are not done."""
-        self._ended.set()
-        self._beats.join()
-        for claim in self._held.values():
-            claim.lock.release()
-        self._held.clear()
-
-    @property
-    def counted(self) -> list[FrozenTrial]:
-        """The trials that count, by number, without lost ones."""
-        return [one for one in self.study.get_trials(deepcopy=False) if _counts(one)]
-
-    @property
-    def elsewhere(self) -> list[FrozenTrial]:
-        """The running trials of other processes."""
-        return [t for t in self.counted if self._is_running(t) and t.number not in self._held]
-
-    def take(self) -> Claim | None:
-        """Claim a trial whose process is gone, else a new one; ``None`` at the end."""
-        for one in self.elsewhere:
-            if claim := self._adopted(one):
-                return claim
-        while self._begun() < self._options.trials:
-            trial = self.study.ask()
-            if sum(one.number < trial.number for one in self.counted) >= self._options.trials:
-                # Another process got the last one at the same time.
-                self._drop(trial.number, "surplus")
-                return None
-            if claim := self._claimed(trial.number, trial):
-                return claim
-        return None
-
-    def finish(self, claim: Claim, value: float | None, *, pruned: bool = False) -> None:
-        """Record a trial's value, ``None`` if it failed; a pruned one keeps its last report."""
-        state = self._optuna.trial.TrialState
-        if pruned:
-            self.study.tell(claim.trial, state=state.PRUNED)
-        elif value is None:
-            self.study.tell(claim.trial, state=state.FAIL)
-        else:
-            self.study.tell(claim.trial, value)
-        self._held.pop(claim.trial.number).lock.release()
-
-    def give_up(self, why: str) -> None:
-        """Exclude the trials of this process: something other than their settings failed."""
         for number in list(self._held):
-            self._drop(number, why)
-            self._held.pop(number).lock.release()
+            self._release(number)
 
-    def read(self, number: int) -> FrozenTrial:
-        """Return a trial by its number."""
-        found = self.study.get_trials(deepcopy=False)
-        return next(one for one in found if one.number == number)
+    @property
+    def trials(self) -> list[Trial]:
+        """The trials, by number."""
+        names = (_NAME.fullmatch(path.name) for path in self._place.glob("trial*"))
+        numbers = sorted(int(name[1]) for name in names if name)
+        return [one for number in numbers if (one := self._read(number)) is not None]
 
-    def _begun(self) -> int:
-        waiting = self._optuna.trial.TrialState.WAITING
-        return sum(one.state != waiting for one in self.counted)
+    @property
+    def elsewhere(self) -> list[Trial]:
+        """The running trials of other processes."""
+        return [t for t in self.trials if t.state == "running" and t.number not in self._held]
 
-    def _is_running(self, one: FrozenTrial) -> bool:
-        return one.state == self._optuna.trial.TrialState.RUNNING
+    @property
+    def finals(self) -> dict[int, float | None]:
+        """Values of finalists over all seeds, by number; ``None`` for a failed one."""
+        known = self._notes
+        return {} if known is None else {int(n): value for n, value in known.finals.items()}
 
-    def _adopted(self, one: FrozenTrial) -> Claim | None:
-        """Claim a trial whose process is gone, if it can be continued here."""
-        place = self._place / f"trial{one.number}"
-        held = is_locked(place)
-        if held or (held is None and not _is_silent(one)):
-            return None
-        if not place.is_dir() and _BEAT in one.user_attrs:
-            # Its runs are on another machine, which is gone.
-            if self._drop(one.number, "lost"):
-                self.study.enqueue_trial(one.params)
-            return None
-        return self._claimed(one.number)
+    def note_finals(self, values: Mapping[int, float | None]) -> None:
+        """Record the values of finalists."""
+        known = self._notes
+        assert known is not None
+        self._save(known.settings, {**self.finals, **values})
 
-    def _claimed(self, number: int, trial: Trial | None = None) -> Claim | None:
-        place = self._place / f"trial{number}"
-        refuse_links(place, *place.glob("seed*"))
-        place.mkdir(parents=True, exist_ok=True)
-        try:
-            lock = RunLock(place)
-        except CheckpointError:  # another process was first
-            return None
-        one = self.read(number)
-        if not self._is_running(one):  # it was finished in the meantime
-            lock.release()
-            return None
-        if trial is None:
-            trial = self._optuna.trial.Trial(self.study, one._trial_id)
-        # A trial's settings depend on its number and the known trials, not on the process.
-        self.study.sampler = self._make_sampler(number)
-        self._space.suggest(trial)
-        trial.set_user_attr("worker", f"{socket.gethostname()}:{os.getpid()}")
-        trial.set_user_attr(_BEAT, time.time())
-        claim = self._held[number] = Claim(trial, place, lock)
-        return claim
+    @property
+    def study(self) -> Study:
+        """The trials as a study of Optuna, in memory."""
+        return self._study(self.trials)
 
-    def _drop(self, number: int, why: str) -> bool:
-        """Exclude a trial; return whether this process did it."""
-        one = self.read(number)
-        try:
-            self.study._storage.set_trial_user_attr(one._trial_id, _UNCOUNTED, why)
-            self.study.tell(number, state=self._optuna.trial.TrialState.FAIL)
-        except (ValueError, RuntimeError):  # it has ended by now
-            return False
-        return True
-
-    def _beat(self) -> None:
-        while not self._ended.wait(BEAT):
-            for claim in list(self._held.values()):
-                with suppress(Exception):  # the next one may get through
-                    claim.trial.set_user_attr(_BEAT, time.time())
-
-    def _check(self) -> None:
-        """Raise MalformedError if the study is damaged or was not written by this sweep."""
-        if [one.name for one in self.study.directions] != ["MAXIMIZE"]:
-            raise MalformedError("it does not maximize one value")
-        ranges = self._space.distributions()
-        for one in self.study.get_trials(deepcopy=False):
-            check_fields(one.user_attrs, _TrialNotes)
-            waiting = one.system_attrs.get("fixed_params", {})
-            known = all(ranges.get(name) == own for name, own in one.distributions.items())
-            if not (known and self._space.holds(one.params) and self._space.holds(waiting)):
-                raise MalformedError(f"trial {one.number} has settings that are not searched")
-            done = one.state.name == "COMPLETE" or one.value is not None
-            if done and not (_is_number(one.value) and math.isfinite(one.value)):
-                raise MalformedError(f"trial {one.number} has the value {shown(one.value)}")
-            if done and len(one.params) < len(ranges):
-                raise MalformedError(f"trial {one.number} lacks settings")
-            for step, value in one.intermediate_values.items():
-                if not (_is_number(value) and 0 <= step < 2**63):
-                    raise MalformedError(f"trial {one.number} has {shown(value)} at {shown(step)}")
-            _is_silent(one)  # raises for invalid times
-
-    def _recover(self, settings: Mapping[str, Any]) -> None:
-        """Restore a lost study's trials from the directory; mark other numbers as failed."""
-        most = 2 * self._options.trials + 100
-        names = (re.fullmatch(r"trial(\d{1,9})", path.name) for path in self._place.glob("trial*"))
-        last = max((n for name in names if name and (n := int(name[1])) < most), default=-1)
-        for number in range(last + 1):
-            found = self._on_disk(self._place / f"trial{number}", settings)
-            if found is None:
-                lost = self._optuna.trial.create_trial(
-                    state=self._optuna.trial.TrialState.FAIL, user_attrs={_UNCOUNTED: "lost"}
-                )
-                self.study.add_trial(lost)
-            else:
-                params, pruned = found
-                notes = {PRUNED: True} if pruned else None
-                self.study.enqueue_trial(params, user_attrs=notes)
-
-    def _on_disk(
-        self, place: Path, settings: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], bool] | None:
-        """Return a trial's parameters from its runs, and whether it was pruned."""
-        for path in sorted(place.glob("seed*")):
-            with suppress(ConfigError, OSError):
-                config, state = RunDir(path).read_config(), RunDir(path).read()
-                own = {**config, "seed": settings.get("seed"), "seeds": settings.get("seeds")}
-                alike = all(own[n] == v for n, v in settings.items() if n in own)
-                params = self._space.params(config) if alike else None
-                if params is not None:
-                    return params, str(state.get("reason")).startswith(PRUNED)
+    def take(self) -> Trial | None:
+        """Claim a trial whose process is gone, else a new one; ``None`` if none is left."""
+        with in_turn(self._place / SWEEP_FILE):
+            known = {one.number: one for one in self.trials}
+            for number in sorted({*known, *range(self._options.trials)}):
+                trial = known.get(number)
+                if number in self._held or (trial is not None and trial.state != "running"):
+                    continue
+                place = self.place_of(number)
+                refuse_links(place, *place.glob("seed*"))
+                place.mkdir(exist_ok=True)
+                try:
+                    lock = RunLock(place)
+                except CheckpointError:  # another process works on it
+                    continue
+                trial = trial or self._new(number, known.values())
+                trial.worker = f"{socket.gethostname()}:{os.getpid()}"
+                self._held[number] = trial, lock
+                self.save(trial)
+                return trial
         return None
 
-    def _make_sampler(self, number: int) -> Any:
+    def save(self, trial: Trial) -> None:
+        """Write a trial's file."""
+        fields = asdict(trial)
+        text = json.dumps({name: fields[name] for name in fields if name != "number"})
+        write_atomically(self.place_of(trial.number) / _FILE, text, durable=False)
+
+    def finish(self, trial: Trial, value: float | None) -> None:
+        """Record a trial's value, ``None`` if it failed, unless it was pruned."""
+        if trial.state == "running":
+            trial.state, trial.value = "fail" if value is None else "complete", value
+        self.save(trial)
+        self._release(trial.number)
+
+    def give_up(self) -> None:
+        """Forget the trials of this process: something other than their settings failed."""
+        for number in list(self._held):
+            (self.place_of(number) / _FILE).unlink()
+            self._release(number)
+
+    def prune(self, trial: Trial) -> None:
+        """Prune a trial if it is behind by its latest report."""
+        known = self.trials
+        study, index = self._study(known), [one.number for one in known].index(trial.number)
+        if self._pruner.prune(study, study.get_trials(deepcopy=False)[index]):
+            trial.state, trial.value = "pruned", trial.reports[max(trial.reports)]
+        trial.rungs = dict(study.get_trials(deepcopy=False)[index].system_attrs)
+        self.save(trial)
+
+    def place_of(self, number: int) -> Path:
+        """Return the directory of a trial's runs."""
+        return self._place / f"trial{number}"
+
+    @property
+    def _notes(self) -> _Notes | None:
+        file = self._place / _NOTES
+        if (found := _load(file)) is None:
+            return None
+        with refusing(file, ConfigError):
+            check_fields(found, _Notes)
+            notes = _Notes(**found)
+            if not all(name.isdecimal() for name in notes.finals):
+                raise MalformedError("it has finals of no trial")
+        return notes
+
+    def _save(self, settings: Mapping[str, Any], finals: Mapping[int, float | None]) -> None:
+        text = json.dumps({"settings": settings, "finals": finals})
+        write_atomically(self._place / _NOTES, text)
+
+    def _release(self, number: int) -> None:
+        self._held.pop(number)[1].release()
+
+    def _read(self, number: int) -> Trial | None:
+        """Read a trial; raise ConfigError if its file is damaged or not of this sweep."""
+        if number in self._held:
+            return self._held[number][0]
+        file = self.place_of(number) / _FILE
+        if (found := _load(file)) is None:
+            return None
+        with refusing(file, ConfigError):
+            reports = {int(step): value for step, value in found["reports"].items()}
+            fields = {**found, "number": number, "reports": reports}
+            check_fields(fields, Trial)
+            one = Trial(**fields)
+            whole = self._space.holds(one.params) and len(one.params) == len(self._space.candidates)
+            if not whole:
+                raise MalformedError("it has settings that are not searched, or lacks some")
+            if (one.state in ("complete", "pruned")) != (one.value is not None):
+                raise MalformedError(f"it is {one.state} and has the value {shown(one.value)}")
+            if one.value is not None and not math.isfinite(one.value):
+                raise MalformedError(f"it has the value {shown(one.value)}")
+            if not all(0 <= step < 2**63 for step in one.reports):
+                raise MalformedError("it has reports at impossible frames")
+        return one
+
+    def _study(self, trials: Iterable[Trial]) -> Study:
+        study = self._optuna.create_study(
+            study_name="sweep", direction="maximize", pruner=self._pruner
+        )
+        ranges = self._space.distributions()
+        for one in trials:
+            study.add_trial(
+                self._optuna.trial.create_trial(
+                    state=self._optuna.trial.TrialState[one.state.upper()],
+                    value=one.value,
+                    params=one.params,
+                    distributions=ranges,
+                    intermediate_values=one.reports,
+                    system_attrs=one.rungs,
+                )
+            )
+        return study
+
+    def _new(self, number: int, known: Iterable[Trial]) -> Trial:
+        """Make a trial; its settings depend on its number and the known trials.
+
+        A trial whose file was lost has those of its runs.
+        """
+        for path in sorted(self.place_of(number).glob("seed*")):
+            with suppress(ConfigError, OSError):
+                if params := self._space.params(RunDir(path).read_config()):
+                    return Trial(number=number, params=params)
+        study = self._study(known)
+        study.sampler = self._sampler(number)
+        first = self._space.defaults()
+        if number == 0 and first is not None:
+            study.enqueue_trial(first)
+        return Trial(number=number, params=study.ask(self._space.distributions()).params)
+
+    def _sampler(self, number: int) -> BaseSampler:
         samplers, options = self._optuna.samplers, self._options
         seed = (options.seed * 1_000_003 + number) % 2**32
         known = min(10, max(4, options.trials // 4))  # random trials at the start
@@ -292,7 +275,7 @@ class Ledger:
         kind = samplers.GPSampler if options.sampler == "gp" else samplers.TPESampler
         return kind(seed=seed, n_startup_trials=known)
 
-    def _pruner(self, first: int, last: int) -> Any:
+    def _make_pruner(self, first: int, last: int) -> Any:
         pruners = self._optuna.pruners
         if self._options.pruner == "none":
             return pruners.NopPruner()
@@ -300,7 +283,7 @@ class Ledger:
             return pruners.HyperbandPruner(min_resource=first, max_resource=max(last, first + 1))
         return MedianPruner(last // 4)
 
-    def _refuse(self, name: str, known: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    def _refuse(self, known: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         names = sorted(n for n in {*known, *now} if known.get(n) != now.get(n))
         said = [
             f"{printable(n)}: {one_line(repr(known.get(n)), 80)} before, "
@@ -308,29 +291,39 @@ class Ledger:
             for n in names
         ]
         raise ConfigError(
-            f"the sweep {name!r} was begun with other settings ({listed(said)}). Its trials "
-            "could not be compared: give the old values, or begin another sweep with another "
-            "--run-dir or --study."
+            f"the sweep in {printable(self._place)} was begun with other settings "
+            f"({listed(said)}). Its trials could not be compared: give the old values, or begin "
+            "another sweep with another --run-dir."
         )
 
 
-class _StudyNotes(TypedDict, total=False):
-    """User attributes of a study."""
+@dataclass(frozen=True)
+class _Notes:
+    """Content of ``sweep.json``."""
 
     settings: Mapping[str, Any]
     finals: Mapping[str, float | None]
 
 
-class _TrialNotes(TypedDict, total=False):
-    """User attributes of a trial."""
+def _load(file: Path) -> Any:
+    """Read a file of a sweep; ``None`` if there is none, ConfigError if it is damaged."""
+    refuse_links(file)
+    if not file.exists():
+        return None
+    with refusing(file, ConfigError):
+        return parse_json(read_file(file, file.parent), nan=True)
 
-    worker: str
-    beat: float
-    uncounted: str
-    pruned: bool
-    frames: int
-    cpu_seconds: float
-    failure: str
+
+@contextmanager
+def in_turn(file: Path) -> Iterator[None]:
+    """Hold a lock on a file in the block; the file is created if it is missing."""
+    fd = open_to_lock(file)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def refuse_links(*paths: Path) -> None:
@@ -338,22 +331,6 @@ def refuse_links(*paths: Path) -> None:
     for path in paths:
         if path.is_symlink():
             raise TakenError(f"{path} is a link: remove it, or choose another --run-dir.")
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _counts(one: FrozenTrial) -> bool:
-    return not (one.state.name == "FAIL" and _UNCOUNTED in one.user_attrs)
-
-
-def _is_silent(one: FrozenTrial) -> bool:
-    """Whether a trial's last heartbeat is too old."""
-    if _BEAT in one.user_attrs:
-        return time.time() - float(one.user_attrs[_BEAT]) > SILENCE
-    begun = one.datetime_start.timestamp() if one.datetime_start else 0.0
-    return time.time() - begun > _CLAIMING
 
 
 # -- Pruning.
@@ -424,10 +401,6 @@ class SweepOptions:
     """the pruner that ends trials early"""
     seed: int = 0
     """seed of the sampler, and of the choice of tuning seeds"""
-    storage: str | None = None
-    """a URL or a file; by default study.journal in run_dir"""
-    study: str | None = None
-    """the study's name in the storage; by default the algorithm and the environment"""
 
     def __post_init__(self) -> None:
         for name in ("trials", "seeds", "parallel"):

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -22,11 +22,9 @@ from ..show.report.analysis import SCORE_TEXTS, comparison_texts
 from ..show.report.grouping import short
 from ..statistics import Curve
 from .confirm import KEEP, Confirmation
-from .storage import import_optuna
+from .ledger import Trial
+from .space import import_optuna
 from .sweep import Sweep
-
-if TYPE_CHECKING:
-    from optuna.trial import FrozenTrial
 
 _COMPARED: Final = ("IQM difference", "P(improvement)", "p")
 _BAR = """
@@ -49,12 +47,12 @@ def sweep_page(sweep: Sweep, verdict: str, found: Confirmation | None = None) ->
     options, algorithm = sweep.options, sweep.algorithm
     title = f"Sweep: {algorithm.name()} on {algorithm.as_dict()['env']}"
     trials, best = sweep.trials, sweep.winner
-    kinds = [one.state.name for one in trials]
+    kinds = [one.state for one in trials]
     keep = verdict.startswith(KEEP)
     body = [
         f"<h1>{escape(title)}</h1>",
-        f"<p>{plural(len(trials), 'trial')}: {kinds.count('COMPLETE')} came to their end, "
-        f"{kinds.count('PRUNED')} were ended early, {kinds.count('FAIL')} failed. A trial's value "
+        f"<p>{plural(len(trials), 'trial')}: {kinds.count('complete')} came to their end, "
+        f"{kinds.count('pruned')} were ended early, {kinds.count('fail')} failed. A trial's value "
         f"is the mean over {plural(options.seeds, 'seed')} of their evaluations: "
         f"{SCORE_TEXTS[options.objective]}.</p>",
     ]
@@ -99,14 +97,14 @@ def _importances(sweep: Sweep) -> str:
 def _options(sweep: Sweep) -> str:
     """Plot the values of trials over each searched option."""
     best, names = sweep.winner, sweep.space.candidates
-    done = [one for one in sweep.trials if one.state.is_finished() and one.value is not None]
+    done = [one for one in sweep.trials if one.value is not None]
     figures = []
     for name, candidates in names.items() if done else ():
         words = isinstance(candidates, OneOf)
         points: list[tuple[float | str, float, str, str]] = []
         for one in done:
             given = sweep.space.settings(one.params)[name]
-            kind = "ended" if one.state.name == "PRUNED" else "done"
+            kind = "ended" if one.state == "pruned" else "done"
             if best is not None and one.number == best.number:
                 kind = "best"
             title = f"trial {one.number}: {one.value:,.5g} with {name} {short(given)}"
@@ -127,7 +125,7 @@ def _options(sweep: Sweep) -> str:
 
 def _curves(sweep: Sweep) -> str:
     best = sweep.winner
-    curves = {one.number: Curve.of(one.intermediate_values.items()) for one in sweep.trials}
+    curves = {one.number: Curve.of(one.reports.items()) for one in sweep.trials}
     drawn = {number: curve for number, curve in curves.items() if len(curve.frames)}
     if not drawn:
         return ""
@@ -156,7 +154,7 @@ def _curves(sweep: Sweep) -> str:
 BEST_FILE: Final = "best.yaml"
 
 
-def write_best(sweep: Sweep, trial: FrozenTrial) -> None:
+def write_best(sweep: Sweep, trial: Trial) -> None:
     """Write ``best.yaml`` for ``hooktrainer train --config``."""
     algorithm = sweep.algorithm_of(trial)
     own = _belongs_to_one_run(algorithm)
@@ -165,7 +163,7 @@ def write_best(sweep: Sweep, trial: FrozenTrial) -> None:
     write_atomically(sweep.place / BEST_FILE, text)
 
 
-def training_command(sweep: Sweep, trial: FrozenTrial | None) -> str:
+def training_command(sweep: Sweep, trial: Trial | None) -> str:
     """Return the shell command that trains with the settings of a trial, or the defaults."""
     algorithm = sweep.algorithm if trial is None else sweep.algorithm_of(trial)
     plain, own = algorithm.as_dict(), _belongs_to_one_run(algorithm)
@@ -186,14 +184,12 @@ def importances(sweep: Sweep) -> Mapping[str, float]:
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
     from optuna.trial import create_trial
 
-    done = [one for one in sweep.trials if one.state.is_finished() and one.value is not None]
+    done = [one for one in sweep.trials if one.value is not None]
     if len({(one.state, one.value) for one in done}) < 2:
         return {}
-    ranked = import_optuna().create_study(direction="maximize")
+    ranked, ranges = import_optuna().create_study(direction="maximize"), sweep.space.distributions()
     for rank, one in enumerate(sorted(done, key=_rank)):
-        ranked.add_trial(
-            create_trial(value=-rank, params=one.params, distributions=one.distributions)
-        )
+        ranked.add_trial(create_trial(value=-rank, params=one.params, distributions=ranges))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -208,27 +204,24 @@ def trial_rows(sweep: Sweep) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows of the trials, the best first."""
     names = list(sweep.space.candidates)
     heads = ["trial", sweep.options.objective, "how it ended", "frames", "CPU s", *names]
-    best, finals = sweep.winner, sweep.finals
+    best, finals = sweep.winner, sweep.ledger.finals
     heads[2:2] = ["finals"] if finals else []
     rows = []
     for one in sorted(sweep.trials, key=_rank):
-        known = one.user_attrs
         settings = sweep.space.settings(one.params)
-        how = {"COMPLETE": "", "FAIL": "failed"}.get(one.state.name, one.state.name.lower())
+        how = {"complete": "", "fail": f"failed: {one.failure}"}.get(one.state, one.state)
         if best is not None and one.number == best.number:
             how = "winner"
+        values = (settings[name] for name in names)
         rows.append(
             [
                 str(one.number),
                 _number(one.value),
                 *([_number(finals.get(one.number))] if finals else []),
-                f"{how}: {known['failure']}" if "failure" in known else how,
-                f"{known['frames']:,}" if "frames" in known else "",
-                f"{known['cpu_seconds']:,.1f}" if "cpu_seconds" in known else "",
-                *(
-                    short(settings[name]) if settings.get(name) is not None else ""
-                    for name in names
-                ),
+                how,
+                f"{one.frames:,}",
+                f"{one.cpu_seconds:,.1f}",
+                *("" if value is None else short(value) for value in values),
             ]
         )
     return heads, rows
@@ -238,8 +231,8 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:,.5g}"
 
 
-def _rank(one: FrozenTrial) -> tuple[int, float, int]:
-    order = {"COMPLETE": 0, "PRUNED": 1}.get(one.state.name, 2)
+def _rank(one: Trial) -> tuple[int, float, int]:
+    order = {"complete": 0, "pruned": 1}.get(one.state, 2)
     return order, -(one.value or 0.0), one.number
 
 

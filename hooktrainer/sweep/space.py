@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_origin
 
 from ..algorithms import Algorithm
 from ..base.plain import without_omegaconf
 from ..base.words import did_you_mean, listed
-from ..errors import ConfigError
+from ..errors import ConfigError, MissingPackageError
 from ..run.config import (
     Between,
     Candidates,
@@ -26,10 +26,22 @@ from ..run.config import (
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
-    from optuna.trial import Trial
 
 _MEASURE: Final = ("env", "env_kwargs", "total_frames", "eval_interval", "eval_episodes", "stop_at")
 """Fields that must be equal in all trials, because trials are compared by them."""
+
+
+def import_optuna() -> Any:
+    """Import Optuna and silence its log, or raise MissingPackageError."""
+    try:
+        import optuna
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(
+            "a sweep needs Optuna, which is not installed: pip install 'hooktrainer[sweep]'",
+            name=error.name,
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
 
 
 class SearchSpace:
@@ -97,11 +109,6 @@ class SearchSpace:
                 found[name] = of.FloatDistribution(float(one.low), float(one.high), log=one.log)
         return found
 
-    def suggest(self, trial: Trial) -> None:
-        """Let Optuna choose a trial's missing settings."""
-        for name, one in self.distributions().items():
-            trial._suggest(name, one)
-
     def settings(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return field values from Optuna's parameters."""
         found = {}
@@ -145,39 +152,21 @@ def _read(kind: type[Algorithm], name: str, entry: Any) -> Candidates | None:
     entry = without_omegaconf(entry)
     if entry is None:
         return None
-    try:
-        if isinstance(entry, list):
-            return OneOf(tuple(_plain(kind, name, value) for value in entry))
-        low, high = _number(entry["low"]), _number(entry["high"])
-        log = entry.get("log", False)
-        if set(entry) - {"low", "high", "log"} or not isinstance(log, bool):
-            raise TypeError
-        return Between(low, high, log)
-    except ConfigError as error:
-        raise ConfigError(f"space: {name}: {error}.") from None
-    except (AttributeError, KeyError, TypeError, ValueError):
+    made: Callable[..., Candidates] = Between
+    if isinstance(entry, list):
+        values = tuple(from_plain(kind, {name: value}, "space")[name] for value in entry)
+        made, given = OneOf, {"values": values}
+    elif isinstance(entry, Mapping) and {"low", "high"} <= entry.keys():
+        given = from_plain(Between, entry, f"space: {name}")
+    else:
         raise ConfigError(
             f"space: {name}: {entry!r:.80} is neither {{low: ..., high: ..., log: true}} nor a "
             "list of values: give one of these, or null to leave the field as it is."
-        ) from None
-
-
-def _plain(kind: type[Algorithm], name: str, value: Any) -> Any:
-    """Convert a value from a file to the field's type."""
-    if isinstance(value, (bool, int, float, list)):
-        try:
-            return from_plain(kind, {name: value}, name)[name]
-        except ConfigError:
-            raise ConfigError(f"{value!r:.80} is no value of it") from None
-    return value
-
-
-def _number(value: Any) -> float:
-    """Return a number, also from a text such as 1e-4."""
-    number = value if isinstance(value, int) and not isinstance(value, bool) else float(value)
-    if not abs(number) < 1e300:
-        raise ValueError
-    return number
+        )
+    try:
+        return made(**given)
+    except ConfigError as error:
+        raise ConfigError(f"space: {name}: {error}.") from None
 
 
 def _check_name(algorithm: Algorithm, name: str) -> None:
@@ -195,22 +184,21 @@ def _check_name(algorithm: Algorithm, name: str) -> None:
 
 
 def _check_values(algorithm: Algorithm, name: str, one: Candidates, hint: Any) -> None:
-    values = one.values if isinstance(one, OneOf) else (one.low, one.high)
-    words = [
-        word for part in _parts(hint) if get_origin(part) is Literal for word in get_args(part)
-    ]
-    only_words = all(get_origin(part) is Literal for part in _parts(hint))
+    if isinstance(one, OneOf):
+        values = one.values
+    elif not {int, float} & set(_parts(hint)):
+        raise ConfigError(f"space: {name} is no number: give a list of the values to try.")
+    else:
+        values = (one.low, one.high)
+        if _is_integer(hint):
+            if not all(float(end).is_integer() for end in values):
+                raise ConfigError(f"space: {name}: low={one.low} or high={one.high} is no integer.")
+            values = tuple(map(int, values))
     for value in values:
         try:
-            if only_words and value not in words:
-                raise ConfigError(f"{name}={value!r} is not one of {', '.join(map(str, words))}.")
-            if isinstance(one, Between) and _is_integer(hint) and value != int(value):
-                raise ConfigError(f"{name}={value!r} is no integer.")
             check_ranges(algorithm.name(), replace(algorithm, **{name: value}))
         except (TypeError, ValueError) as error:
             raise ConfigError(f"space: {error}") from None
-    if isinstance(one, Between) and not {int, float} & set(_parts(hint)):
-        raise ConfigError(f"space: {name} is no number: give a list of the values to try.")
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:

@@ -14,23 +14,20 @@ from ..algorithms.seed_runs import SeedResult, train_runs
 from ..base.plain import to_plain
 from ..errors import ConfigError
 from ..run.config import Mark, marked
-from ..store.lookup import SWEEP_FILE
-from .ledger import Claim, Ledger, SweepOptions
+from .ledger import Ledger, SweepOptions, Trial
 from .space import SearchSpace
-from .storage import in_turn
-from .trial_runs import Evaluations, TrialRuns, watched
+from .trial_runs import Evaluations, TrialRuns, prune, watched
 
 if TYPE_CHECKING:
-    from optuna.trial import FrozenTrial
+    from optuna.study import Study
 
-_FINALS = "finals"
 _FAILURES = 3  # of the first trials, after which a sweep ends
 
 
 class Sweep:
     """A search for the settings of an algorithm.
 
-    Any number of processes and machines may work on it: they share its storage. The trials of a
+    Any number of processes and machines may work on it: they share its directory. The trials of a
     killed process are continued by another.
 
     Args:
@@ -42,6 +39,7 @@ class Sweep:
     Attributes:
         space: The search space.
         seeds: The seeds of every trial, which reports do not count.
+        ledger: The trials.
 
     Raises:
         ConfigError: If an option is invalid, or the sweep was begun with other settings.
@@ -67,68 +65,48 @@ class Sweep:
         self.place = Path(options.run_dir)
         self.space = SearchSpace.of(algorithm, fixed, space)
         self.seeds = options.tuning_seeds()
-        self.place.mkdir(parents=True, exist_ok=True)
-        with in_turn(self.place / SWEEP_FILE):  # one process at a time
-            name = f"{algorithm.name()} {algorithm.as_dict()['env']}"
-            steps = algorithm.eval_interval, algorithm.total_frames
-            self._ledger = Ledger(options, name, self._settings(), self.space, steps)
+        steps = algorithm.eval_interval, algorithm.total_frames
+        self.ledger = Ledger(options, self._settings(), self.space, steps)
 
     @property
-    def trials(self) -> list[FrozenTrial]:
-        """Optuna's trials that count, by number."""
-        return self._ledger.counted
+    def trials(self) -> list[Trial]:
+        """The trials, by number."""
+        return self.ledger.trials
 
     @property
-    def elsewhere(self) -> list[FrozenTrial]:
-        """The running trials of other processes."""
-        return self._ledger.elsewhere
-
-    @property
-    def best(self) -> FrozenTrial | None:
+    def best(self) -> Trial | None:
         """The completed trial with the highest value."""
-        return max(self._done(), key=lambda one: one.value or 0.0, default=None)
+        return next(iter(self._done()), None)
 
     @property
-    def finalists(self) -> list[FrozenTrial]:
+    def finalists(self) -> list[Trial]:
         """The best completed trials, the best first."""
-        done = self._done()
-        done.sort(key=lambda one: (-(one.value or 0.0), one.number))
-        return done[: self.options.most_finalists]
+        return self._done()[: self.options.most_finalists]
 
     @property
-    def finals(self) -> Mapping[int, float | None]:
-        """Values of the finalists over all seeds by number, ``None`` for a failed one."""
-        known = self.study.user_attrs.get(_FINALS, {})
-        return {int(number): value for number, value in known.items() if number.isdecimal()}
-
-    @property
-    def winner(self) -> FrozenTrial | None:
+    def winner(self) -> Trial | None:
         """The finalist with the highest value; without finals, the best trial."""
-        known, finalists = self.finals, self.finalists
+        known, finalists = self.ledger.finals, self.finalists
         if len(finalists) < 2 or not all(one.number in known for one in finalists):
             return self.best
         reached = {n: v for n, v in known.items() if v is not None and math.isfinite(v)}
         return max(finalists, key=lambda one: reached.get(one.number, -math.inf))
 
-    def _done(self) -> list[FrozenTrial]:
-        """The completed trials."""
-        return [one for one in self.trials if one.state.name == "COMPLETE"]
-
-    def note_finals(self, values: Mapping[int, float | None]) -> None:
-        """Record the values of finalists."""
-        kept = {str(number): value for number, value in {**self.finals, **values}.items()}
-        self.study.set_user_attr(_FINALS, kept)
+    def _done(self) -> list[Trial]:
+        """The completed trials, the best first."""
+        done = [one for one in self.trials if one.state == "complete"]
+        return sorted(done, key=lambda one: (-(one.value or 0.0), one.number))
 
     @property
-    def study(self) -> Any:
-        """The `optuna.study.Study`."""
-        return self._ledger.study
+    def study(self) -> Study:
+        """The trials as an `optuna.study.Study`, in memory."""
+        return self.ledger.study
 
-    def algorithm_of(self, trial: FrozenTrial) -> Algorithm:
+    def algorithm_of(self, trial: Trial) -> Algorithm:
         """The run with the settings of a trial."""
         return replace(self.algorithm, **self.space.settings(trial.params))
 
-    def run(self, watch: Callable[[FrozenTrial], object] = lambda trial: None) -> None:
+    def run(self, watch: Callable[[Trial], object] = lambda trial: None) -> None:
         """Train trials until the sweep is complete.
 
         Args:
@@ -143,33 +121,29 @@ class Sweep:
             self._train(batch)
             for runs in sorted(batch, key=lambda one: one.failure is not None):
                 self._finish(runs)
-                watch(self._ledger.read(runs.claim.trial.number))
+                watch(runs.trial)
 
     def close(self) -> None:
         """Release trials that are not done."""
-        self._ledger.close()
+        self.ledger.close()
 
     def _batch(self, parallel: int) -> list[TrialRuns]:
-        claims: list[Claim] = []
-        while len(claims) < parallel and (claim := self._ledger.take()):
-            claims.append(claim)
-        options = self.options
+        trials: list[Trial] = []
+        while len(trials) < parallel and (trial := self.ledger.take()):
+            trials.append(trial)
         return [
             TrialRuns(
-                claim,
-                replace(self.algorithm, **self.space.settings(claim.trial.params), resume="latest"),
-                self.seeds,
-                score=options.objective,
-                cpu_second=options.cpu_second,
+                one,
+                replace(self.algorithm_of(one), resume="latest"),
+                self.options,
+                self.ledger.place_of(one.number),
             )
-            for claim in claims
+            for one in trials
         ]
 
     def _train(self, trials: Sequence[TrialRuns]) -> None:
         """Train trials, each seed in its own process."""
         places = [(runs, seed) for runs in trials for seed in self.seeds]
-        for runs in trials:
-            runs.group = trials
 
         def end(results: Mapping[int, SeedResult]) -> None:
             for place in sorted(results):
@@ -180,47 +154,42 @@ class Sweep:
         ) -> dict[int, str | None]:
             end(results)
             for place, report in reports.items():
-                places[place][0].is_training |= report.is_new
-            for place in sorted(reports):
                 runs, seed = places[place]
-                runs.note(seed, reports[place])
+                runs.note(seed, report)
+            for runs in trials:
+                runs.report()
+            prune(trials, self.ledger)
+            for runs in trials:
+                self.ledger.save(runs.trial)
             return {place: places[place][0].stops for place in reports}
 
-        numbers = ", ".join(str(runs.claim.trial.number) for runs in trials)
-        try:
-            results = train_runs(
-                [run for runs in trials for run in runs.runs],
-                keep=True,
-                progress_bar=self.algorithm.progress_bar,
-                desc=f"trial {numbers}",
-                prepare=watched,
-                meet=meet,
-            )
-            end(dict(enumerate(results)))
-        finally:
-            for runs in trials:
-                runs.spend()
+        numbers = ", ".join(str(runs.trial.number) for runs in trials)
+        results = train_runs(
+            [run for runs in trials for run in runs.runs],
+            keep=True,
+            progress_bar=self.algorithm.progress_bar,
+            desc=f"trial {numbers}",
+            prepare=watched,
+            meet=meet,
+        )
+        end(dict(enumerate(results)))
 
     def _finish(self, runs: TrialRuns) -> None:
-        claim, value, frames = runs.claim, runs.value(), runs.frames
-        claim.trial.set_user_attr("frames", frames)
-        if runs.failure is None:
-            self._ledger.finish(claim, value, pruned=runs.pruned)
-            return
-        why = f"{type(runs.failure).__name__}: {runs.failure}"
-        if isinstance(runs.failure, ConfigError) and not frames and self._is_hopeless(claim):
-            self._ledger.give_up(why)
-            raise runs.failure
-        claim.trial.set_user_attr("failure", why[:500])
-        self._ledger.finish(claim, None)
+        trial, failure = runs.trial, runs.failure
+        if failure is not None:
+            if isinstance(failure, ConfigError) and not trial.frames and self._is_hopeless(trial):
+                self.ledger.give_up()
+                raise failure
+            trial.failure = f"{type(failure).__name__}: {failure}"[:500]
+        self.ledger.finish(trial, runs.value())
 
-    def _is_hopeless(self, claim: Claim) -> bool:
+    def _is_hopeless(self, trial: Trial) -> bool:
         """Whether the fixed settings fail, not those of a trial."""
         trials = self.trials
-        if any(one.intermediate_values for one in trials):
+        if any(one.reports for one in trials):
             return False
-        failed = sum(one.state.name == "FAIL" for one in trials)
-        return claim.trial.params == self.space.defaults() or failed >= _FAILURES
+        failed = sum(one.state == "fail" for one in trials)
+        return trial.params == self.space.defaults() or failed >= _FAILURES
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings that must be equal in all processes."""

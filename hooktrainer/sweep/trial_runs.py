@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..show.curves import read_curves
 from ..statistics import SCORES, Curve
 from ..store.run_dir import RunDir
 from ..trainer import Trainer
-from .ledger import PRUNED, Claim
+from .ledger import Ledger, SweepOptions, Trial
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
@@ -35,56 +36,41 @@ class Evaluations:
     Attributes:
         by_frames: Mean returns by frames of the evaluation.
         ends: Whether the run ends here.
-        is_new: Whether this process has evaluated them, not an earlier one.
         cpu_seconds: CPU seconds of the process.
     """
 
     by_frames: Mapping[int, float]
     ends: bool
-    is_new: bool
     cpu_seconds: float
 
 
-@dataclass(eq=False)
 class TrialRuns:
-    """The runs of a trial.
+    """The runs of a trial, one per seed.
 
     Once all seeds have an evaluation, the mean of their scores up to its frames is reported. A seed
     that has ended keeps its last value.
 
+    Args:
+        trial: The trial.
+        algorithm: Its settings.
+        options: The options of the sweep.
+
     Attributes:
-        score: The score of a seed's curve, a name of `SCORES`.
-        cpu_second: What a CPU second of a seed subtracts from its score.
         runs: One a seed.
-        pruned: Whether the trial was ended early.
-        group: The trials that train at the same time, itself included.
-        is_training: Whether a seed has collected anything in this process.
     """
 
-    claim: Claim
-    algorithm: Algorithm
-    seeds: Sequence[int]
-    score: str
-    cpu_second: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.runs = [run_of(self.algorithm, seed, self.claim.place) for seed in self.seeds]
-        self.group: Sequence[TrialRuns] = (self,)
-        self.is_training = False
+    def __init__(
+        self, trial: Trial, algorithm: Algorithm, options: SweepOptions, place: Path
+    ) -> None:
+        self.trial, self.algorithm, self._options = trial, algorithm, options
+        self.seeds = options.tuning_seeds()
+        self.runs = [run_of(algorithm, seed, place) for seed in self.seeds]
         self._curves: dict[int, dict[int, float]] = {seed: {} for seed in self.seeds}
-        self._over: set[int] = set()  # seeds whose runs have ended before their last frame
+        self._over: set[int] = set()  # seeds whose runs have ended
         self._results: dict[int, SeedResult] = {}
-        self._cpu: dict[int, float] = {}  # seconds by seed
-        trial = self.claim.trial
-        known = trial.storage.get_trial(trial._trial_id)
-        self._reported = set(known.intermediate_values)  # by the frames at which they were due
-        self.pruned = PRUNED in known.user_attrs
-        self._cpu_before = float(known.user_attrs.get("cpu_seconds", 0.0))
-
-    @property
-    def frames(self) -> int:
-        """Frames collected by all seeds that have ended, those before a resume included."""
-        return sum(result.frames for result in self._results.values())
+        self._cpu_before, self._cpu = trial.cpu_seconds, dict.fromkeys(self.seeds, 0.0)
+        interval, total = algorithm.eval_interval, algorithm.total_frames
+        self._steps = (*range(interval, total, interval), total)
 
     @property
     def failure(self) -> Exception | None:
@@ -97,39 +83,54 @@ class TrialRuns:
         """Why its runs must stop; ``None`` if they continue."""
         if self.failure is not None:
             return "another seed of the trial has failed"
-        if not self.pruned:
+        if self.trial.state != "pruned":
             return None
-        at = max(self._reported, default=0)
-        return f"{PRUNED}: other trials had scored more by {at:,} frames"
+        return f"pruned: other trials had scored more by {self.latest:,} frames"
+
+    @property
+    def latest(self) -> int:
+        """Frames of the latest report; 0 if there is none."""
+        return max(self.trial.reports, default=0)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is not to be pruned any more."""
+        return self.stops is not None or len(self._over) == len(self.seeds)
 
     def end(self, result: SeedResult) -> None:
         """Record the end of a seed's run."""
-        if result.seed not in self._results:
-            self._results[result.seed] = result
-            self._cpu[result.seed] = result.cpu_seconds or self._cpu.get(result.seed, 0.0)
-            self._over.add(result.seed)
+        self._results[result.seed] = result
+        self._over.add(result.seed)
+        self.trial.frames = sum(one.frames for one in self._results.values())
+        self._spend(result.seed, result.cpu_seconds)
 
-    def spend(self) -> None:
-        """Record the CPU seconds of its runs."""
-        self._cpu_before += sum(self._cpu.values())
-        self._cpu.clear()
-        self.claim.trial.set_user_attr("cpu_seconds", self._cpu_before)
-
-    def note(self, seed: int, report: Evaluations) -> None:
-        """Record a seed's report, and prune the trial if it is behind."""
-        self._curves[seed] |= report.by_frames
-        self._cpu[seed] = report.cpu_seconds
-        if report.ends:
+    def note(self, seed: int, found: Evaluations) -> None:
+        """Record a seed's evaluations."""
+        self._curves[seed] |= found.by_frames
+        self._spend(seed, found.cpu_seconds)
+        if found.ends:
             self._over.add(seed)
-        if self.pruned or self.failure is not None or not report.is_new:
-            return
-        for at in sorted(set().union(*self._curves.values())):
-            if all(self._knows(seed, at) for seed in self.seeds):
-                self._report(at)
-        if len(self._over) == len(self.seeds):
-            self._report_the_rest()
 
-    def _knows(self, seed: int, frames: int) -> bool:
+    def _spend(self, seed: int, seconds: float) -> None:
+        self._cpu[seed] = seconds or self._cpu[seed]
+        self.trial.cpu_seconds = self._cpu_before + sum(self._cpu.values())
+
+    def report(self) -> None:
+        """Report every evaluation that all seeds have, at the frames at which it was due."""
+        if self.stops is not None:
+            return
+        interval, total = self.algorithm.eval_interval, self.algorithm.total_frames
+        for frames in sorted(set().union(*self._curves.values())):
+            if all(self._has(seed, frames) for seed in self.seeds):
+                step = total if frames >= total else frames // interval * interval
+                self.trial.reports.setdefault(step, self._mean_up_to(frames))
+        if self.trial.reports and len(self._over) == len(self.seeds):
+            # The kept value is what other trials are compared with.
+            for step in self._steps:
+                if step > self.latest:
+                    self.trial.reports[step] = self._mean_up_to(step)
+
+    def _has(self, seed: int, frames: int) -> bool:
         """Return whether a seed has a score up to some frames."""
         own = self._curves[seed]
         return bool(own) and (seed in self._over or max(own) >= frames)
@@ -138,53 +139,25 @@ class TrialRuns:
         """Return the trial's value; ``None`` if a seed failed or was never evaluated."""
         if self.failure is not None or not all(self._curves.values()):
             return None
-        self._report_the_rest()
+        self.report()
         value = self._mean_up_to(self.algorithm.total_frames)
-        value -= self.cpu_second * self._cpu_before / len(self.seeds)
+        value -= self._options.cpu_second * self.trial.cpu_seconds / len(self.seeds)
         return value if math.isfinite(value) else None
 
-    def _report(self, frames: int) -> None:
-        """Report an evaluation at the frames at which it was due."""
-        trial, step = self.claim.trial, self._due(frames)
-        if step in self._reported:
-            return
-        self._reported.add(step)
-        trial.report(self._mean_up_to(frames), step)
-        # Prune only when all concurrent trials have reached this point.
-        if all(one._has_passed(step) for one in self.group):
-            for one in self.group:
-                one._end_if_behind(step)
-
-    def _has_passed(self, step: int) -> bool:
-        """Return whether it has reported that evaluation, or never will."""
-        silent = self.pruned or self.failure is not None or not self.is_training
-        return silent or max(self._reported, default=0) >= step
-
-    def _end_if_behind(self, step: int) -> None:
-        """Prune the trial if that is its latest evaluation and it is behind."""
-        over = len(self._over) == len(self.seeds) or step >= self.algorithm.total_frames
-        if self.pruned or over or step != max(self._reported, default=None):
-            return
-        if self.claim.trial.should_prune():
-            self.pruned = True
-            self.claim.trial.set_user_attr(PRUNED, True)  # the others may go on for long
-
-    def _due(self, frames: int) -> int:
-        interval, total = self.algorithm.eval_interval, self.algorithm.total_frames
-        return total if frames >= total else frames // interval * interval
-
-    def _report_the_rest(self) -> None:
-        """Report the kept value at the remaining steps, for comparison with other trials."""
-        interval, total = self.algorithm.eval_interval, self.algorithm.total_frames
-        for step in (*range(interval, total, interval), total):
-            if not self.pruned and step > max(self._reported, default=total):
-                self._reported.add(step)
-                self.claim.trial.report(self._mean_up_to(step), step)
-
     def _mean_up_to(self, frames: int) -> float:
-        score = SCORES[self.score]
+        score = SCORES[self._options.objective]
         scores = [score(Curve.of(own.items()), frames) for own in self._curves.values()]
         return float(np.mean(scores))
+
+
+def prune(trials: Sequence[TrialRuns], ledger: Ledger) -> None:
+    """Prune those that are behind, of trials that train at once, when all have come as far."""
+    for runs in trials:
+        step = runs.latest
+        if runs.is_done or not 0 < step < runs.algorithm.total_frames:
+            continue
+        if all(other.is_done or other.latest >= step for other in trials):
+            ledger.prune(runs.trial)
 
 
 def watched(run: Algorithm, ask: Callable[[Any], Any]) -> Trainer:
@@ -198,7 +171,7 @@ def watched(run: Algorithm, ask: Callable[[Any], Any]) -> Trainer:
         if saved is not None:
             pairs = zip(saved.frames.tolist(), saved.values.tolist(), strict=True)
             known = {frames: value for frames, value in pairs if frames <= last}
-    why = ask(Evaluations(known, trainer.has_ended, False, time.process_time()))
+    why = ask(Evaluations(known, trainer.has_ended, time.process_time()))
     if why is not None and not trainer.has_ended:
         trainer.request_stop(why, status="pruned")
     return trainer
@@ -243,7 +216,7 @@ class WatchEvaluations(TrainerHookBase):
         fresh = any(hook.evaluated_at == frames for hook in _evaluations(self.trainer))
         if fresh and value is not None and (self._noted < frames or ends):
             self._noted = frames
-            why = self._ask(Evaluations({frames: value}, ends, True, time.process_time()))
+            why = self._ask(Evaluations({frames: value}, ends, time.process_time()))
             if why is not None and self.trainer.control.status == "running":
                 self.trainer.request_stop(why, status="pruned")
 

@@ -60,7 +60,6 @@ def test_a_sweep_is_continued_by_the_same_command(call, tmp_path):
         ((*SMALL, "--trials", 0), "trials=0"),
         ((*SMALL, "--search", "lr"), "--search 'lr': give OPTION=VALUES"),
         ((*SMALL, "--search", "clip_epsilon={low: 2}"), "space: clip_epsilon: {'low': 2} is"),
-        ((*SMALL, "--storage", "nosuch://x"), "storage='nosuch://x' cannot be opened"),
         ((*SMALL, "--workers", 2), "workers=2 is not for a sweep"),
     ],
 )

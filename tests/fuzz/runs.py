@@ -208,36 +208,26 @@ def _sweep_in(place: Path) -> Sweep:
     return Sweep(run, SweepOptions(run_dir=place, trials=6, sampler="random"), fixed=fixed)
 
 
+_STUDY = ("sweep.json", *(f"trial{number}/trial.json" for number in range(5)))
+
+
 def _study() -> Files:
     with tempfile.TemporaryDirectory() as place:
         sweep = _sweep_in(Path(place))
         for value in (1.0, None, 3.0, 2.0, 5.0):
-            claim = sweep._ledger.take()
-            for step in (32, 64):
-                claim.trial.report(float(step), step)
-            claim.trial.set_user_attr("frames", 128)
-            claim.trial.set_user_attr("cpu_seconds", 0.5)
-            sweep._ledger.finish(claim, value, pruned=value == 2.0)
-        sweep.note_finals({0: 1.0, 4: None})
-        sweep._ledger.take()
+            trial = sweep.ledger.take()
+            trial.reports, trial.frames = {32: 32.0, 64: 64.0}, 128
+            if value == 2.0:
+                trial.state, trial.value = "pruned", value
+            sweep.ledger.finish(trial, value)
+        sweep.ledger.note_finals({0: 1.0, 4: None})
         sweep.close()
-        return {"study.journal": (Path(place) / "study.journal").read_bytes()}
+        return {name: (Path(place) / name).read_bytes() for name in _STUDY}
 
 
-def _spoil_study(data: Any, rng: random.Random) -> bytes:
-    lines = data.splitlines(keepends=True)
-    for _ in range(rng.choice((1, 1, 2))):
-        number = rng.randrange(len(lines))
-        kind = rng.randrange(8)
-        if kind == 0:
-            lines[number] = mutate_bytes(lines[number], rng)
-        elif kind == 1:
-            lines.insert(number, rng.choice(lines))
-        elif kind == 2:
-            del lines[number]
-        else:
-            lines[number] = mutate_json(lines[number], rng).replace(b"\n", b"") + b"\n"
-    return b"".join(lines)
+def _spoil_study(files: Files, rng: random.Random) -> None:
+    name = rng.choice(_STUDY)
+    files[name] = mutate_json(files[name], rng)
 
 
 def _open_study(place: Path) -> Any:
@@ -245,7 +235,7 @@ def _open_study(place: Path) -> Any:
     sweep = _sweep_in(place)
     try:
         best, winner = sweep.best, sweep.winner
-        found = [trial_rows(sweep), importances(sweep), dict(sweep.finals), len(sweep.elsewhere)]
+        found = [trial_rows(sweep), importances(sweep), sweep.ledger.finals]
         sweep_page(sweep, "a verdict")
         return [*found, *(None if one is None else one.number for one in (best, winner))]
     finally:
@@ -269,6 +259,6 @@ def targets() -> list[Target]:
             _open_configuration,
             _OR_NONE,
         ),
-        Target("study", _study, _only("study.journal", _spoil_study), _open_study),
+        Target("study", _study, _spoil_study, _open_study),
         Target("event files", _events, _spoil_events, read_scalars),
     ]

@@ -47,7 +47,4 @@ def swept(place, **options):
 
 
 def results(sweep):
-    return [
-        (one.number, one.state.name, one.value, one.params, one.intermediate_values)
-        for one in sweep.trials
-    ]
+    return [(one.number, one.state, one.value, one.params, one.reports) for one in sweep.trials]

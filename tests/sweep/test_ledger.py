@@ -1,19 +1,20 @@
-"""The trials of a sweep among processes, some of which are gone."""
+"""The trials of a sweep among processes, some of which are gone; files that are damaged."""
 
 from __future__ import annotations
 
+import json
+import math
 import multiprocessing
 import os
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from small_sweep import small
+from small_sweep import make, results, small, swept
 
 from hooktrainer import ConfigError
-from hooktrainer.sweep import SearchSpace, SweepOptions, ledger
+from hooktrainer.store.lookup import SWEEP_FILE
+from hooktrainer.sweep import SearchSpace, SweepOptions
 from hooktrainer.sweep.ledger import Ledger
-from hooktrainer.sweep.storage import open_storage
 
 FORK = multiprocessing.get_context("fork")
 
@@ -23,15 +24,9 @@ def opened(tmp_path):
     """Opens ledgers of one sweep, as processes of their own would."""
     made = []
 
-    def open_one(trials=3, place=tmp_path):
-        options = SweepOptions(
-            run_dir=place,
-            trials=trials,
-            sampler="random",
-            storage=str(tmp_path / "study.journal"),
-        )
-        space = SearchSpace.of(small())
-        made.append(Ledger(options, "a sweep", {"seeds": 2}, space, (32, 128)))
+    def open_one(trials=3):
+        options = SweepOptions(run_dir=tmp_path, trials=trials, sampler="random")
+        made.append(Ledger(options, {"seeds": 2}, SearchSpace.of(small()), (32, 128)))
         return made[-1]
 
     yield open_one
@@ -41,88 +36,117 @@ def opened(tmp_path):
 
 def test_there_are_as_many_as_asked_for_and_the_first_has_the_defaults(opened):
     one = opened()
-    claims = [one.take() for _ in range(4)]
-    assert claims.pop() is None
-    assert [claim.trial.number for claim in claims] == [0, 1, 2]
-    assert claims[0].trial.params == SearchSpace.of(small()).defaults()
-    one.finish(claims[0], 1.0)
-    one.finish(claims[1], None)
-    claims[2].trial.report(0.5, 32)
-    one.finish(claims[2], None, pruned=True)
-    assert [(t.state.name, t.value) for t in one.counted] == [
-        ("COMPLETE", 1.0),
-        ("FAIL", None),
-        ("PRUNED", 0.5),
-    ]
+    trials = [one.take() for _ in range(4)]
+    assert trials.pop() is None
+    assert [trial.number for trial in trials] == [0, 1, 2]
+    assert trials[0].params == SearchSpace.of(small()).defaults()
+    one.finish(trials[0], 1.0)
+    one.finish(trials[1], None)
+    trials[2].reports[32] = 0.5
+    one._pruner.prune = lambda study, trial: trial.last_step == 32
+    one.prune(trials[2])
+    one.finish(trials[2], None)
+    found = [(t.state, t.value) for t in opened().trials]
+    assert found == [("complete", 1.0), ("fail", None), ("pruned", 0.5)]
     assert one.take() is None
 
 
 def test_what_another_is_working_on_is_left_to_it_until_it_lets_go(opened):
     one, other = opened(), opened()
     mine, theirs = one.take(), other.take()
-    assert (mine.trial.number, theirs.trial.number) == (0, 1)
+    assert (mine.number, theirs.number) == (0, 1)
     assert [t.number for t in one.elsewhere] == [1]
-    assert one.take().trial.number == 2
+    assert one.take().number == 2
     assert one.take() is None
-    params = theirs.trial.params
     other.close()
     taken = one.take()
-    assert (taken.trial.number, taken.trial.params) == (1, params)
+    assert (taken.number, taken.params) == (1, theirs.params)
     assert one.elsewhere == []
 
 
 def test_a_process_that_dies_leaves_its_trial_to_the_next(opened):
     def die():
-        claim = opened().take()
-        claim.trial.report(1.0, 32)
+        one = opened()
+        trial = one.take()
+        trial.reports[32] = 1.0
+        one.save(trial)
         os._exit(9)
 
     process = FORK.Process(target=die)
     process.start()
     process.join()
     taken = opened().take()
-    assert taken.trial.number == 0
-    assert taken.trial.storage.get_trial(taken.trial._trial_id).intermediate_values == {32: 1.0}
+    assert (taken.number, taken.reports) == (0, {32: 1.0})
 
 
-def test_a_trial_of_a_machine_that_is_gone_is_tried_again_and_counted_once(
-    opened, tmp_path, monkeypatch
-):
-    away = opened(place=tmp_path / "on another machine").take()
-    here = opened(trials=2)
-    assert here.take().trial.number == 1
-    assert here.take() is None
-    monkeypatch.setattr(ledger, "SILENCE", 0.0)
-    time.sleep(0.01)
-    again = here.take()
-    assert again.trial.number == 2
-    assert again.trial.params == away.trial.params
-    assert [(t.number, t.state.name) for t in here.counted] == [(1, "RUNNING"), (2, "RUNNING")]
-    assert here.take() is None
-
-
-def test_those_that_ask_at_the_same_time_get_no_more_than_there_are(opened, monkeypatch):
+def test_those_that_ask_at_the_same_time_get_no_more_than_there_are(opened):
     ledgers = [opened(trials=5) for _ in range(4)]
-    begun = type(ledgers[0])._begun
-    # What a process knows may be old by the time at which it asks.
-    monkeypatch.setattr(Ledger, "_begun", lambda self: min(begun(self), 4))
     with ThreadPoolExecutor(4) as threads:
         taken = list(threads.map(lambda one: [one.take() for _ in range(2)], ledgers))
-    numbers = sorted(c.trial.number for own in taken for c in own if c is not None)
-    assert numbers == list(range(5))
-    assert [t.number for t in ledgers[0].counted] == numbers
+    assert sorted(t.number for own in taken for t in own if t is not None) == list(range(5))
 
 
-def test_a_line_that_was_cut_off_in_the_journal_spoils_nothing(opened, tmp_path):
-    opened().take()
-    journal = tmp_path / "study.journal"
-    whole = journal.read_bytes()
-    journal.write_bytes(whole + b'{"op_code": 5, "worker')
-    assert opened().take().trial.number == 1
-    assert journal.read_bytes().startswith(whole)
-    assert b'"worker{' not in journal.read_bytes()
+@pytest.fixture
+def place(tmp_path):
+    """A sweep of three trials that trained nothing."""
+    sweep = make(tmp_path / "sweep")
+    for value in (1.0, None, 3.0):
+        trial = sweep.ledger.take()
+        trial.reports[32] = 0.5
+        sweep.ledger.finish(trial, value)
+    sweep.close()
+    return tmp_path / "sweep"
 
 
-def test_what_cannot_be_opened_is_said_in_a_line(tmp_path):
-    with pytest.raises(ConfigError, match=r"storage='nosuch://x' cannot be opened: .*Give a file"):
-        open_storage("nosuch://x", tmp_path)
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        *(("sweep.json", {"settings": one}) for one in (["x"], {"\x1b[2J": "x\ny"})),
+        *(("sweep.json", {"finals": one}) for one in ([1], {"0": "x"}, {"x": 1.0})),
+        *(("trial0/trial.json", change) for change in (
+            {"params": {}}, {"params": {"../x": 1.0}}, {"params": {"lr": 9.0}}, {"params": None},
+            {"state": "done"}, {"state": "running"}, {"value": None}, {"value": "x"},
+            {"value": math.nan}, {"value": math.inf}, {"reports": {"x": 1.0}},
+            {"reports": {"-1": 1.0}}, {"reports": {"32": "x"}}, {"frames": "many"},
+            {"other": 1}, {"failure": 1},
+        )),
+    ],
+)  # fmt: skip
+def test_a_study_that_no_sweep_wrote_is_refused_in_a_line(name, change, place):
+    file = place / name
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(ConfigError) as caught:
+        make(place)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "\0\0", "name: ppo", "[" * 9999, "{}"])
+@pytest.mark.parametrize("name", ["sweep.json", "trial2/trial.json"])
+def test_a_damaged_file_is_named(name, text, place):
+    (place / name).write_text(text)
+    with pytest.raises(ConfigError, match=name) as caught:
+        make(place)
+    assert str(caught.value).isprintable()
+    assert (place / name).read_text() == text
+
+
+@pytest.mark.slow
+def test_trials_whose_study_is_lost_are_taken_up(tmp_path):
+    first = results(swept(tmp_path, trials=3, seeds=1))
+    runs = {path: path.read_bytes() for path in tmp_path.glob("trial*/seed*/metrics.csv")}
+    for file in (*tmp_path.glob("trial*/trial.json"), tmp_path / "sweep.json"):
+        file.unlink()
+    (tmp_path / "trial7").mkdir()  # of which nothing is known
+    assert results(swept(tmp_path, trials=3, seeds=1)) == first
+    assert {path: path.read_bytes() for path in runs} == runs
+
+
+@pytest.mark.parametrize("name", ["sweep.json", SWEEP_FILE, "trial0", "trial0/seed1"])
+def test_nothing_is_written_through_a_link(name, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "sweep" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match=f"{link.name} is a link"):
+        swept(tmp_path / "sweep")
+    assert not list((tmp_path / "elsewhere").iterdir())

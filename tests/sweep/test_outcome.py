@@ -29,10 +29,11 @@ def swept(tmp_path_factory):
         space={"num_cells": [[8], [4, 4]], "lr": {"low": 1e-4, "high": 1e-2, "log": True}},
     )
     for value in (1.0, 2.0, 9.0, 4.0, None, 5.0):
-        claim = sweep._ledger.take()
-        for step in (32, 64):
-            claim.trial.report(float(step), step)
-        sweep._ledger.finish(claim, value, pruned=value == 5.0)
+        trial = sweep.ledger.take()
+        trial.reports = {32: 32.0, 64: 64.0}
+        if value == 5.0:
+            trial.state, trial.value = "pruned", value
+        sweep.ledger.finish(trial, value)
     yield sweep
     sweep.close()
 
@@ -41,7 +42,7 @@ def test_the_winner_is_the_best_that_came_to_its_end(swept):
     assert swept.best.number == 2
     heads, rows = trial_rows(swept)
     assert [row[0] for row in rows] == ["2", "3", "1", "0", "5", "4"]
-    assert [row[2] for row in rows] == ["winner", "", "", "", "pruned", "failed"]
+    assert [row[2] for row in rows] == ["winner", "", "", "", "pruned", "failed: None"]
     assert heads[5:] == ["num_cells", "lr", "gamma", "entropy_coeff", "clip_epsilon"]
 
 
@@ -80,7 +81,7 @@ def test_the_page_has_trials_curves_and_what_mattered_and_needs_nothing_else(swe
 
 def test_a_sweep_in_which_every_trial_failed_has_exit_code_1(tmp_path, capsys):
     sweep = make(tmp_path, trials=1)
-    sweep._ledger.finish(sweep._ledger.take(), None)
+    sweep.ledger.finish(sweep.ledger.take(), None)
     assert print_outcome(sweep, 0, as_json=False) == 1
     assert "no trial has come to its end" in capsys.readouterr().out
     sweep.close()
@@ -90,7 +91,7 @@ def test_a_sweep_in_which_every_trial_failed_has_exit_code_1(tmp_path, capsys):
 def test_it_is_confirmed_from_fresh_seeds_and_only_if_it_is_better(tmp_path, monkeypatch):
     sweep = make(tmp_path, trials=2, seeds=1)
     for value in (0.0, 1.0):
-        sweep._ledger.finish(sweep._ledger.take(), value)
+        sweep.ledger.finish(sweep.ledger.take(), value)
     found = confirm(sweep, 5)
     sweep.close()
     assert found.winner == "trial 1"
@@ -111,7 +112,7 @@ def test_it_is_confirmed_from_fresh_seeds_and_only_if_it_is_better(tmp_path, mon
 def test_better_is_what_is_told_apart_and_on_the_right_side(tmp_path, gain):
     sweep = make(tmp_path, trials=2, seeds=1)
     for value in (0.0, 1.0):
-        sweep._ledger.finish(sweep._ledger.take(), value)
+        sweep.ledger.finish(sweep.ledger.take(), value)
     for place, high in (("trial1", gain), ("default", 0.0)):
         for seed in range(6):
             run = tmp_path / "confirm" / place / f"seed{seed}"
@@ -150,7 +151,7 @@ def test_the_best_play_finals_from_further_seeds_and_luck_does_not_win(tmp_path)
         (run / "run.json").write_text(json.dumps({"status": "finished"}))
         (run / "metrics.csv").write_text(f"step,name,value\n128,eval/return,{value}\n")
     play_finals(sweep)
-    assert sweep.finals == {
+    assert sweep.ledger.finals == {
         lucky.number: (lucky.value + 1.0) / 2,
         honest.number: (honest.value + 100.0) / 2,
     }

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import optuna
 import pytest
-from small_sweep import make, small
+from small_sweep import make
 
 from hooktrainer.sweep.ledger import MedianPruner
-from hooktrainer.sweep.trial_runs import Evaluations, TrialRuns
+from hooktrainer.sweep.trial_runs import Evaluations, prune
 
 STATES = optuna.trial.TrialState
 
@@ -40,44 +40,44 @@ def test_it_is_compared_with_the_median_of_all_that_have_come_as_far(state):
     assert not is_ended(study, 2.0, 0.0)  # it has scored as much before
 
 
-def evaluated(frames, value, *, ends):
-    return Evaluations({frames: value}, ends, is_new=True, cpu_seconds=0.0)
+@pytest.fixture
+def trials(tmp_path):
+    """Makes trials that train at once; returns how each reports evaluations at some frames."""
+    sweep = make(tmp_path, pruner="median", trials=7, seeds=1)
+    (seed,) = sweep.seeds
+    made = []
 
+    def begin(count):
+        made.extend(sweep._batch(count))
+        return made
 
-def at_once(sweep, count, begun=None):
-    """Trials that train at once, of which some have begun."""
-    found = []
-    for number in range(count):
-        runs = TrialRuns(sweep._ledger.take(), small(), sweep.seeds, score="area")
-        runs.is_training = begun is None or number in begun
-        found.append(runs)
-    for runs in found:
-        runs.group = found
-    return found
+    def meet(frames, values, ends=False):
+        for runs, value in zip(made, values, strict=True):
+            if runs.trial.state != "pruned":
+                runs.note(seed, Evaluations({frames: value}, ends, 0.0))
+                ends = False
+        for runs in made:
+            runs.report()
+        prune(made, sweep.ledger)
+
+    yield begin, meet
+    sweep.close()
 
 
 @pytest.mark.parametrize("values", [(5.0, 6.0, 7.0, 4.5, 1.0, 2.0, 3.0), range(7, 0, -1), range(7)])
-def test_those_that_train_at_once_wait_for_each_other(tmp_path, values):
-    sweep = make(tmp_path, pruner="median", trials=7, seeds=1)
-    trials = at_once(sweep, 7)
-    (seed,) = sweep.seeds
-    for runs, value in zip(trials, values, strict=True):
-        assert not any(one.pruned for one in trials)
-        runs.note(seed, evaluated(32, value, ends=False))
+def test_those_that_train_at_once_wait_for_each_other(trials, values):
+    begin, meet = trials
+    made = begin(7)
+    meet(32, values)
     # The lower half but for the middle one, which is no less than the median of the other six.
-    assert [one.pruned for one in trials] == [value < sorted(values)[3] for value in values]
-    sweep.close()
+    ended = [one.trial.state == "pruned" for one in made]
+    assert ended == [value < sorted(values)[3] for value in values]
 
 
-def test_one_that_has_solved_its_task_is_what_the_others_are_compared_with(tmp_path):
-    sweep = make(tmp_path, pruner="median", parallel=4, seeds=1)
-    trials = at_once(sweep, 4)
-    (seed,) = sweep.seeds
-    trials[0].note(seed, evaluated(32, 9.0, ends=True))
-    assert sorted(sweep.trials[0].intermediate_values) == [32, 64, 96, 128]
-    for frames in (32, 64):
-        for runs, value in zip(trials[1:], (3.0, 2.0, 1.0), strict=True):
-            if not runs.pruned:
-                runs.note(seed, evaluated(frames, value, ends=False))
-    assert [runs.pruned for runs in trials] == [False, False, True, True]
-    sweep.close()
+def test_one_that_has_solved_its_task_is_what_the_others_are_compared_with(trials):
+    begin, meet = trials
+    made = begin(4)
+    meet(32, (9.0, 3.0, 2.0, 1.0), ends=True)
+    assert sorted(made[0].trial.reports) == [32, 64, 96, 128]
+    meet(64, (9.0, 3.0, 2.0, 1.0))
+    assert [one.trial.state for one in made] == ["running", "running", "pruned", "pruned"]
