@@ -72,6 +72,7 @@ class ChildProgram:
         directory: Path | None = None,
         stdout: int | IO[Any] | None = None,
         stderr: int | IO[Any] | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> ChildProgram:
         """Start a Python command as a child program, as if it had been started alone.
 
@@ -81,8 +82,10 @@ class ChildProgram:
             directory: Working directory; by default this process's.
             stdout: As for `subprocess.Popen`; inherited by default.
             stderr: As for `subprocess.Popen`; inherited by default.
+            environ: Additional environment variables.
         """
-        return cls(__name__, str(directory or Path.cwd()), *command, stdout=stdout, stderr=stderr)
+        place = str(directory or Path.cwd())
+        return cls(__name__, place, *command, environ=environ, stdout=stdout, stderr=stderr)
 
     @property
     def code(self) -> int | None:

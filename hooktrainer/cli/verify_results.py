@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,10 +15,10 @@ from ..base.words import ranges
 from ..errors import ConfigError
 from . import output
 from .arguments import Directory, Flag, Seed, shown_as
-from .verify_resume import Script, ScriptFailedError, workplace
+from .verify_resume import ScriptFailedError, finish, running, workplace
 
 if TYPE_CHECKING:
-    from ..show.results.result_rows import ResultRow, RunDigest
+    from ..show.results.result_rows import ResultRow
 
 RowName = Annotated[str | None, Positional, shown_as("[ROW]")]
 
@@ -68,52 +66,12 @@ def verify_results(
     return _verify(found, seed, keep, json)
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The comparison of a run with a row's seed.
-
-    Attributes:
-        parts: The first difference from the row's run; ``None`` if there is none.
-        elsewhere: Differences of machine and packages, because of which bits cannot be expected.
-        was: Score of the row's seed.
-        expected: Lowest and highest score to expect.
-        why: What these are.
-        passed: Whether the bits are the same or, on another machine, the score is in range.
-    """
-
-    row: str
-    seed: int
-    parts: str | None
-    elsewhere: Sequence[str]
-    score: float
-    was: float
-    expected: tuple[float, float]
-    why: str
-    passed: bool
-
-
-def judge(row: ResultRow, seed: int, digest: RunDigest, here: Mapping[str, str]) -> Verdict:
-    """Compare the run of a seed, ``digest``, with that of the row; ``here`` is the machine."""
-    from ..show.results.result_rows import changed
+def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
+    from ..show.results.result_rows import changed, read_digest, surroundings
     from ..statistics import prediction_interval
 
-    found, was = prediction_interval(row.scores), row.digests[seed]
-    low, high, why = found.low, found.high, "where 95 of 100 further seeds would be"
-    if low is None or high is None:
-        low, high = min(row.scores), max(row.scores)
-        why = f"from the worst to the best of its seeds ({found.method})"
-    parts, elsewhere = was.first_difference(digest), changed(row.surroundings, here)
-    passed = parts is None or (bool(elsewhere) and low <= digest.score <= high)
-    return Verdict(
-        row.name, seed, parts, elsewhere, digest.score, was.score, (low, high), why, passed
-    )
-
-
-def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
-    from ..show.results.result_rows import read_digest, surroundings
-
     recipe, was = row.recipe, row.digests[seed]
-    with workplace("verify-results", keep and keep.absolute(), _check_empty) as place:
+    with workplace("verify-results", keep and keep.absolute()) as place:
         cost = output.duration(row.cpu_seconds / len(row.digests))
         output.note(f"training {was.frames:,} frames, which took {cost} of a core in the row")
         try:
@@ -125,16 +83,52 @@ def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
             output.note(f"error: {error}\nWhat there is, is in {place}")
             return 1
         digest = read_digest(run, was.metrics)
-        verdict = judge(row, seed, digest, surroundings(recipe.packages))
-        if verdict.passed and keep is None:
+        difference = was.first_difference(digest)
+        elsewhere = changed(row.surroundings, surroundings(recipe.packages))
+        found = prediction_interval(row.scores)
+        low, high, why = found.low, found.high, "where 95 of 100 further seeds would be"
+        if low is None or high is None:
+            low, high = min(row.scores), max(row.scores)
+            why = f"from the worst to the best of its seeds ({found.method})"
+        in_range = low <= digest.score <= high
+        passed = difference is None or (bool(elsewhere) and in_range)
+        if passed and keep is None:
             shutil.rmtree(place)
         else:
             output.note(f"the run is in {run}")
     if json:
-        output.print_json({**vars(verdict), "identical": verdict.parts is None})
+        output.print_json(
+            {
+                "row": row.name,
+                "seed": seed,
+                "identical": difference is None,
+                "difference": difference,
+                "elsewhere": elsewhere,
+                "score": digest.score,
+                "was": was.score,
+                "expected": (low, high),
+                "why": why,
+                "passed": passed,
+            }
+        )
+    elif difference is None:
+        output.line(
+            f"identical: {len(digest.metrics)} metrics at {len(digest.moments)} frames, and the "
+            f"parameters, are bit for bit those of {row.name}, seed {seed}; it scores "
+            f"{output.number(digest.score)}"
+        )
+    elif not elsewhere:
+        output.line(f"different: {difference}")
+        output.line("processor, system and packages are those of the row: the bits should be too")
     else:
-        _print(verdict, digest)
-    return 0 if verdict.passed else 1
+        output.line(f"different: {difference}")
+        output.line(f"bits cannot be expected to be the same: {'; '.join(elsewhere)}")
+        score, own, least, most = map(output.number, (digest.score, was.score, low, high))
+        output.line(
+            f"so the score was compared: {score}, of the row's seed {own}; it should be between "
+            f"{least} and {most}, {why}: {'it is' if in_range else 'it is not'}"
+        )
+    return 0 if passed else 1
 
 
 def _train(words: Sequence[str], place: Path, run: Path) -> None:
@@ -144,28 +138,9 @@ def _train(words: Sequence[str], place: Path, run: Path) -> None:
     run.parent.mkdir(parents=True, exist_ok=True)
     # Floating-point sums depend on the number of threads.
     threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    with Script(command, run, place / f"{run.name}.log", cwd=place, env=threads) as script:
-        script.wait()
-
-
-def _print(verdict: Verdict, digest: RunDigest) -> None:
-    score, was, low, high = map(output.number, (verdict.score, verdict.was, *verdict.expected))
-    if verdict.parts is None:
-        output.line(
-            f"identical: {len(digest.metrics)} metrics at {len(digest.moments)} frames, and the "
-            f"parameters, are bit for bit those of {verdict.row}, seed {verdict.seed}; it scores "
-            f"{score}"
-        )
-        return
-    output.line(f"different: {verdict.parts}")
-    if not verdict.elsewhere:
-        output.line("processor, system and packages are those of the row: the bits should be too")
-        return
-    output.line(f"bits cannot be expected to be the same: {'; '.join(verdict.elsewhere)}")
-    output.line(
-        f"so the score was compared: {score}, of the row's seed {was}; it should be between {low} "
-        f"and {high}, {verdict.why}: {'it is' if verdict.passed else 'it is not'}"
-    )
+    log = place / f"{run.name}.log"
+    with running(command, run, log, place, environ=threads) as script:
+        finish(script, log)
 
 
 def _list(json: bool) -> int:
@@ -189,8 +164,3 @@ def _list(json: bool) -> int:
     if not json:
         output.line("hooktrainer verify-results ROW trains a seed of one again, and compares it.")
     return 0
-
-
-def _check_empty(keep: Path) -> None:
-    if os.listdir(keep):
-        raise FileExistsError(f"{keep} is not empty; choose another --keep.")

@@ -132,8 +132,10 @@ class SearchSpace:
         """Return whether parameters lie in the space."""
         ranges = self.distributions()
         try:
+            inner = {name: ranges[name].to_internal_repr(value) for name, value in params.items()}
             return all(
-                ranges[n]._contains(ranges[n].to_internal_repr(v)) for n, v in params.items()
+                ranges[name]._contains(one) and ranges[name].to_external_repr(one) == params[name]
+                for name, one in inner.items()
             )
         except (KeyError, TypeError, ValueError):
             return False

