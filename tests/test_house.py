@@ -78,28 +78,15 @@ from .sink import Sink
 class LinesSink(Sink):
     name = "lines"
 
-    def __init__(self, file):
+    def __init__(self, directory):
         super().__init__()
-        self.file = file
-
-    @classmethod
-    def at(cls, place, **kwargs):
-        return cls(place.directory / "metrics.txt")
+        self.file = directory / "metrics.txt"
 
     def write_scalars(self, event):
         with self.file.open("a") as file:
             file.writelines(f"{event.step} {n} {v}\\n" for n, v in event.values.items())
 
     def flush(self):
-        pass
-
-    def close(self, status="finished"):
-        pass
-
-    def state_dict(self):
-        return {}
-
-    def load_state_dict(self, state_dict):
         pass
 """
 

@@ -87,55 +87,50 @@ def sync(run: RunPath, /, *, to: Address = None) -> int:
 
     Args:
         run: directory of a run, or of several
-        to: address of another server, which is sent everything; by default MLFLOW_TRACKING_URI, if
-            the run used it, or else the run's server
+        to: address of another MLflow server, which is sent everything; by default the run's server
     """
-    from ..log.mlflow import NOTE
-    from ..log.mlflow_sender import bound_requests
+    from ..log.sender import read_note
 
     if not run.is_dir():
         raise FileNotFoundError(no_run(run))
-    found = sorted(run.glob(f"**/{NOTE}"))
+    kinds = ("mlflow",) if to else ("mlflow", "wandb")
+    notes = sorted((path.parent, kind) for kind in kinds for path in run.glob(f"**/{kind}.json"))
+    found = [(place, kind) for place, kind in notes if read_note(place, kind)]
     if not found:
         raise FileNotFoundError(
             f"{run} has nothing to send: no logger that goes to a server was used."
         )
-    seconds = bound_requests()
-    codes = [_send(path.parent.absolute(), to, seconds) for path in found]
-    return max(codes)
+    return max([_send(place.absolute(), kind, to) for place, kind in found])
 
 
-def _send(run: Path, to: str | None, seconds: str) -> int:
+def _send(run: Path, kind: str, to: str | None) -> int:
     """Send one run and print the outcome."""
-    from ..log.mlflow_sender import Sender, reason, sending_lock
+    from ..log.factory import sink_class
+    from ..log.sender import read_note, reason
 
-    with sending_lock(run) as free:
-        if not free:
+    options = read_note(run, kind)["options"]
+    sender = sink_class(kind)(run, **options | ({"tracking_uri": to, "run_id": None} if to else {}))
+    if to:
+        sender.keeps_note, sender.note["sent"] = False, {}
+    output.note(f"{run}: sending to {sender.address}")
+    pauses = list(_PAUSES)
+    while True:
+        try:
+            number = sender.send()
+            sender.finish(sender.note.get("status", "interrupted"))
+            break
+        except BlockingIOError:
             output.note(f"{run}: the run is training and sends its logs itself.")
             return 1
-        sender, sent, pauses = Sender(run, to), 0, [*_PAUSES]
-        patience = f", which has {seconds} s for each answer" if "http" in sender.uri else ""
-        output.note(f"{run}: sending to {sender.uri}{patience}")
-        while True:
-            try:
-                number = sender.send_some()
-                if not number:
-                    sender.end()
-                    break
-            except Exception as error:
-                if not pauses:
-                    output.note(
-                        f"error: {run}: {sender.uri} cannot be written to ({reason(error)}); "
-                        f"{plural(sent, 'value')} were sent. The same command sends the rest."
-                    )
-                    return 1
-                pause = pauses.pop(0)
+        except Exception as error:
+            if not pauses:
                 output.note(
-                    f"{sender.uri} cannot be written to ({reason(error)}); "
-                    f"{plural(len(pauses) + 1, 'more attempt')}, the next in {pause:g} s"
+                    f"error: {run}: {sender.address} cannot be written to ({reason(error)}). The "
+                    "same command sends the rest."
                 )
-                time.sleep(pause)
-            else:
-                sent, pauses = sent + number, [*_PAUSES]
-    output.line(f"{run}: {plural(sent, 'value')} sent to {sender.uri}, which has all of it now.")
+                return 1
+            time.sleep(pauses.pop(0))
+        finally:
+            sender.disconnect()
+    output.line(f"{run}: {plural(number, 'value')} sent to {sender.address}, which has all of it.")
     return 0

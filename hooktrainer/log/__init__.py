@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from .csv import read_csv as read_csv
     from .factory import generate_exp_name as generate_exp_name
     from .logger import Logger as Logger
-    from .sink import GuardedSink as GuardedSink
     from .sink import Sink as Sink
     from .tensorboard import read_scalars as read_scalars
 else:

@@ -8,15 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..base.words import shell_word
-from .background import BackgroundSink
 from .logger import Logger
 from .sink import Event, Histogram, HParams, Image, Scalars, Sink, Text, Video
 
 
 def as_logger(logger: Any) -> Logger:
     """Convert an object to a `Logger`, which writes to it in a thread.
-
-    To call it in the logging thread instead, use `Logger({"mine": LoggerSink(mine)})`.
 
     Args:
         logger: A `Logger`, a `Sink`, or an object with TorchRL's `log_scalar(name, value, step)`;
@@ -28,7 +25,7 @@ def as_logger(logger: Any) -> Logger:
     if isinstance(logger, Logger):
         return logger
     if isinstance(logger, Sink):
-        return Logger({logger.name: BackgroundSink(logger)})
+        return Logger({logger.name: logger})
     if not callable(getattr(logger, "log_scalar", None)):
         raise TypeError(
             "a logger has a method log_scalar(name, value, step), as those of get_logger and of "
@@ -36,7 +33,7 @@ def as_logger(logger: Any) -> Logger:
         )
     sink = LoggerSink(logger)
     return Logger(
-        {sink.name: BackgroundSink(sink)},
+        {sink.name: sink},
         exp_name=str(getattr(logger, "exp_name", "")),
         log_dir=str(getattr(logger, "log_dir", "")),
     )
@@ -101,7 +98,7 @@ class LoggerSink(Sink):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Call `load_state_dict`."""
-        if method := self._method("load_state_dict"):
+        if state_dict and (method := self._method("load_state_dict")):
             method(state_dict)
 
     def how_to_view(self) -> str:

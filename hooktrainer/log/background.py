@@ -7,10 +7,10 @@ its turn, but no wait for a sink that makes no progress is long.
 
 from __future__ import annotations
 
-import math
+import atexit
+import functools
 import os
 import threading
-import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswerError
@@ -18,26 +18,32 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, NamedTuple
 
-from .sink import Event, GuardedSink, Scalars, Sink, log, payload_bytes
+import numpy as np
+
+from .sink import Event, Scalars, Sink, log
 
 
 class BackgroundSink(Sink):
     """Writes to `sink` in a thread, which starts at the first use.
 
-    All calls of `sink` run in that thread. Records still queued when the object or the interpreter
-    ends are written then. Pickling flushes; a copy, and a forked child, start their own thread.
+    All calls of `sink` run in that thread. Its first exception is reported and disables it; loading
+    a state enables it again. An unclosed sink is closed when the interpreter ends. Pickling
+    flushes; a copy, and a forked child, start their own thread.
 
     A caller waits at most `patience` seconds for a sink that does not answer. One warning reports
     it; nothing waits for it until it has caught up. Meanwhile records are dropped if the queue is
-    full, and a checkpoint stores the position of `Sink.state_at`.
+    full, and a checkpoint stores no position.
 
     Args:
-        sink: The sink. Its first failure is reported and disables it; see `GuardedSink`.
+        sink: The sink.
         capacity: Records in a full queue.
         max_bytes: Bytes of images in a full queue.
         linger: Seconds the writer waits for more records.
         patience: Seconds a caller waits for space, for an answer, and for each record when closing.
         closing: Maximum seconds of closing, in addition to `Sink.closing`.
+
+    Attributes:
+        failure: The exception that disabled the sink, or `None`.
     """
 
     def __init__(
@@ -51,25 +57,31 @@ class BackgroundSink(Sink):
         closing: float = 30.0,
     ) -> None:
         super().__init__()
+        self.sink = sink
         self.name = sink.name
-        self.guarded = GuardedSink(sink)
-        self._limits = (capacity, max_bytes, linger)
-        self._patience = patience
-        self._closing = closing
-        self._step = 0
-        self._writer: _Writer | None = None
-
-    @property
-    def failure(self) -> BaseException | None:
-        """The exception that disabled the sink, or `None`."""
-        return self.guarded.failure
+        self.failure: BaseException | None = None
+        self._limits: dict[str, Any] = {"capacity": capacity, "max_bytes": max_bytes}
+        self._limits |= {"linger": linger, "patience": patience, "closing": closing}
+        self._thread: threading.Thread | None = None
+        self._pid = 0
 
     def write(self, event: Event) -> None:
         """Queue one record; waits only if the queue is full."""
-        self._step = event.step
-        writer = self._live()
-        if not writer.put(event, patience=self._bound(self._patience)):
-            self._report_late(writer, "takes nothing more")
+        size = 0
+        if not isinstance(event, Scalars):
+            size = sum(value.nbytes for value in event if isinstance(value, np.ndarray))
+        self._start()
+        with self._changed:
+            if not self._has_room(size):
+                self._is_urgent = True
+                self._changed.notify_all()
+                if self._is_late or not self._changed.wait_for(
+                    lambda: self._has_room(size), self._bound(self._limits["patience"])
+                ):
+                    self._report_late("takes nothing more")
+                    return
+            self._bytes += size
+            self._put(_Call("write", (event,), None))
 
     def write_scalars(self, event: Scalars) -> None:
         """Queue the metric values of one step."""
@@ -79,73 +91,92 @@ class BackgroundSink(Sink):
         """Wait until everything queued is written and flushed."""
         self._ask("flush")
 
-    def sync(self) -> None:
-        """Request a sync, without waiting for the disk."""
-        self._live().put(_Request("sync", (), Future()))
-
     def close(self, status: str = "finished") -> None:
-        """Write the queue, close the sink and end the thread, within time limits."""
-        writer = self._live()
-        self._writer = None
-        patience, seconds = self._closing_times()
-        writer.close(status, patience, self._bound(seconds))
+        """Write the queue, close the sink and end the thread; disable the sink on a timeout."""
+        if self._thread is None or self._pid != os.getpid():
+            return
+        patience = max(self._limits["patience"], self.sink.closing)
+        until = monotonic() + self._bound(self._limits["closing"] + self.sink.closing)
+        self.sink.deadline = until - 0.25
+        answer, done = self._request("close", status), -1
+        while done != self._done and (left := until - monotonic()) > 0:
+            done = self._done
+            with suppress(NoAnswerError):
+                answer.result(min(patience, left))
+                break
+        thread, self._thread = self._thread, None
+        if answer.done():
+            thread.join(1.0)
+        else:
+            self._abandon()
+        atexit.unregister(self.close)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after everything queued is written."""
-        step = self._step
-        state: dict[str, Any] | None = self._ask("state_dict")
-        return self.guarded.state_at(step) if state is None else state
+        """Return the position after everything queued is written; empty without an answer."""
+        return self._ask("state_dict") or {}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue at a saved position."""
         self._ask("load_state_dict", state_dict)
 
-    def set_deadline(self, deadline: float) -> None:
-        """Do not wait for the sink beyond ``deadline``."""
-        super().set_deadline(deadline)
-        self.guarded.set_deadline(deadline)
-
     def how_to_view(self) -> str:
         """Return a command or path that shows what was logged."""
-        return self.guarded.how_to_view()
+        return self.sink.how_to_view()
 
-    def replace(self, sink: Sink) -> None:
-        """Replace the sink before anything was written."""
-        if self.deadline < math.inf:
-            sink.set_deadline(self.deadline)
-        self.guarded.sink = sink
+    # -- The training thread's end of the queue --------------------------------------------------
+
+    def _start(self) -> None:
+        """Start the thread; in a forked child, where the queue is the parent's, a new one."""
+        if self._thread is not None and self._pid == os.getpid():
+            return
+        self._pid = os.getpid()
+        self._changed = threading.Condition()
+        self._queue: list[_Call] = []
+        self._bytes = 0
+        self._is_urgent = False
+        self._is_late = False  # from a timeout until it has caught up
+        self._done = 0
+        self._step = 0
+        self._thread = threading.Thread(
+            target=self._run, name=f"hooktrainer-{self.name}", daemon=True
+        )
+        self._thread.start()
+        atexit.register(self.close)
+
+    def _has_room(self, size: int) -> bool:
+        fits = not self._queue or self._bytes + size <= self._limits["max_bytes"]
+        return len(self._queue) < self._limits["capacity"] and fits
 
     def _bound(self, seconds: float) -> float:
-        return max(0.0, min(seconds, self.deadline - monotonic()))
+        return max(0.0, min(seconds, self.deadline - monotonic(), threading.TIMEOUT_MAX))
 
-    def _live(self) -> _Writer:
-        if self._writer is not None and self._writer.pid != os.getpid():
-            self._writer = None  # a forked child: the queue and its thread are the parent's
-            self.guarded.after_fork()
-        if self._writer is None:
-            self._writer = _Writer(self.guarded, *self._limits)
-            # The finalizer must not refer to this object, or it would never be collected.
-            weakref.finalize(self, _Writer.close, self._writer, "finished", *self._closing_times())
-        return self._writer
+    def _put(self, call: _Call) -> None:
+        self._queue.append(call)
+        self._is_urgent = self._is_urgent or call.answer is not None
+        if self._is_urgent or len(self._queue) == 1:  # else the writer is awake, or gathering
+            self._changed.notify_all()
 
-    def _closing_times(self) -> tuple[float, float]:
-        """Return the seconds to wait without progress and altogether."""
-        own = self.guarded.closing
-        return max(self._patience, own), self._closing + own
+    def _request(self, method: str, *args: Any) -> Future[Any]:
+        answer: Future[Any] = Future()
+        with self._changed:
+            self._put(_Call(method, args, answer))
+        return answer
 
     def _ask(self, method: str, *args: Any) -> Any:
         """Call a method in the writer and return its result, or `None` if it does not answer."""
-        writer, request = self._live(), _Request(method, args, Future())
-        writer.put(request, urgent=True)
+        self._start()
+        answer = self._request(method, *args)
+        if not self.sink.is_awaited:
+            return None
         try:
-            return request.answer.result(0 if writer.is_late else self._bound(self._patience))
+            return answer.result(0 if self._is_late else self._bound(self._limits["patience"]))
         except NoAnswerError:
-            self._report_late(writer, "does not answer")
+            self._report_late("does not answer")
             return None
 
-    def _report_late(self, writer: _Writer, what: str) -> None:
-        if not writer.is_late:
-            writer.is_late = True
+    def _report_late(self, what: str) -> None:
+        if not self._is_late:
+            self._is_late = True
             log.warning(
                 "Logger %r %s: training goes on without waiting for it, and what is logged from "
                 "step %d on may be missing from it.",
@@ -154,124 +185,72 @@ class BackgroundSink(Sink):
                 self._step,
             )
 
-    def __getstate__(self) -> dict[str, Any]:
-        if self._writer is not None:
+    def _abandon(self) -> None:
+        with self._changed:
+            self._is_late = True
+            left = sum(call.answer is None for call in self._queue)
+            self._queue.clear()
+        why = f"it was not closed in time; {left} records or more were not written"
+        self._disable(TimeoutError(f"{why}. {self.sink.hint}".rstrip()))
+
+    # -- The writer ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        method = ""
+        while method != "close" and self._thread is threading.current_thread():
+            for method, args, answer in self._next_calls():
+                if method == "write":
+                    self._step = args[0].step
+                elif method == "load_state_dict":
+                    self.failure = None
+                result = self._attempt(method, *args, always=answer is not None)
+                self._done += 1
+                if answer is not None:
+                    answer.set_result(result)
+            self._attempt("flush")
+            self._is_late = False
+
+    def _next_calls(self) -> list[_Call]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue)
+            self._changed.wait_for(lambda: self._is_urgent, timeout=self._limits["linger"])
+            calls, self._queue = self._queue, []
+            self._bytes, self._is_urgent = 0, False
+            self._changed.notify_all()
+        return calls
+
+    def _attempt(self, method: str, *args: Any, always: bool = False) -> Any:
+        if self.failure is None or (always and method != "flush"):
+            try:
+                return getattr(self.sink, method)(*args)
+            except BaseException as error:  # a dead writer would leave its callers waiting
+                self._disable(error)
+        return None
+
+    def _disable(self, error: BaseException) -> None:
+        if self.failure is None:
+            self.failure = error
+            log.error(
+                "Logger %r failed and is switched off; training goes on, but what is logged from "
+                "step %d on may be missing from it. Reason: %s: %s",
+                self.sink,
+                self._step,
+                type(error).__name__,
+                error,
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._thread is not None:
             self.flush()
-        return {**self.__dict__, "_writer": None, "deadline": math.inf}
+        return functools.partial(BackgroundSink, **self._limits), (self.sink,)
 
     def __repr__(self) -> str:
-        return repr(self.guarded)
+        return repr(self.sink)
 
 
-class _Request(NamedTuple):
-    """A call in the queue; `answer` gets its result."""
+class _Call(NamedTuple):
+    """A call of the sink in the queue; `answer`, if any, gets its result."""
 
     method: str
     args: tuple[Any, ...]
-    answer: Future[Any]
-
-
-class _Writer:
-    """The queue and its thread; `is_late` from a timeout until it has caught up."""
-
-    def __init__(self, sink: GuardedSink, capacity: int, max_bytes: int, linger: float) -> None:
-        self.pid = os.getpid()
-        self.is_late = False
-        self._sink = sink
-        self._capacity = capacity
-        self._max_bytes = max_bytes
-        self._linger = linger
-        self._changed = threading.Condition()
-        self._queue: list[Event | _Request] = []
-        self._bytes = 0
-        self._urgent = False
-        self._stopping = False
-        self._done = 0  # items
-        self._thread = threading.Thread(
-            target=self._run, name=f"hooktrainer-{sink.name}", daemon=True
-        )
-        self._thread.start()
-
-    def put(
-        self, item: Event | _Request, *, urgent: bool = False, patience: float = math.inf
-    ) -> bool:
-        """Queue an item; return `False` if there was no space in time."""
-        size = 0 if isinstance(item, Scalars | _Request) else payload_bytes(item)
-        with self._changed:
-            if not isinstance(item, _Request) and not self._has_room(size):
-                self._urgent = True
-                self._changed.notify_all()
-                if self.is_late or not self._changed.wait_for(
-                    lambda: self._has_room(size), min(patience, threading.TIMEOUT_MAX)
-                ):
-                    return False
-            self._queue.append(item)
-            self._bytes += size
-            self._urgent = self._urgent or urgent
-            if urgent or len(self._queue) == 1:  # else the writer is awake, or gathering
-                self._changed.notify_all()
-        return True
-
-    def close(self, status: str, patience: float, seconds: float) -> None:
-        """Write the queue, close the sink and end the thread; disable the sink on a timeout.
-
-        Wait `patience` for each item, and `seconds` altogether.
-        """
-        if self._stopping or self.pid != os.getpid():
-            return
-        request = _Request("close", (status,), Future())
-        self.put(request, urgent=True)
-        # A collection of garbage can bring the finalizer, and so this call, to the thread itself.
-        if threading.current_thread() is not self._thread:
-            done, until = -1, monotonic() + seconds
-            while done != self._done and (left := until - monotonic()) > 0:
-                done = self._done
-                with suppress(NoAnswerError):
-                    request.answer.result(min(patience, left))
-                    break
-            else:
-                self._abandon()
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
-        if threading.current_thread() is not self._thread and self._sink.failure is None:
-            self._thread.join(seconds)
-
-    def _abandon(self) -> None:
-        with self._changed:
-            self.is_late = True
-            left = sum(not isinstance(item, _Request) for item in self._queue)
-            self._queue.clear()
-        self._sink.disable(
-            TimeoutError(f"it was not closed in time; {left} records or more were not written")
-        )
-
-    def _has_room(self, size: int) -> bool:
-        fits = not self._queue or self._bytes + size <= self._max_bytes
-        return len(self._queue) < self._capacity and fits
-
-    def _run(self) -> None:
-        while batch := self._next_batch():
-            for item in batch:
-                try:
-                    if isinstance(item, _Request):
-                        item.answer.set_result(getattr(self._sink, item.method)(*item.args))
-                    else:
-                        self._sink.write(item)
-                except BaseException as error:  # a dead writer would leave its callers waiting
-                    self._sink.disable(error)
-                    if isinstance(item, _Request) and not item.answer.done():
-                        item.answer.set_exception(error)
-                self._done += 1
-            self._sink.flush()
-            self.is_late = self._stopping and self.is_late
-
-    def _next_batch(self) -> list[Event | _Request]:
-        with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._stopping)
-            self._changed.wait_for(lambda: self._urgent or self._stopping, timeout=self._linger)
-            batch, self._queue = self._queue, []
-            self._bytes = 0
-            self._urgent = False
-            self._changed.notify_all()
-        return batch
+    answer: Future[Any] | None

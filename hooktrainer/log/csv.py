@@ -18,14 +18,11 @@ from ..base.plain import to_yaml
 from ..base.text_file import write_atomically
 from ..base.untrusted import one_line, open_file, refusing
 from ..base.words import shell_word
-from ..errors import ConfigError
+from ..errors import ConfigError, TakenError
 from . import media
-from .append_file import AppendFile, cut
-from .sink import HParams, Image, LogPlace, Scalars, Sink, Text, Video, log, set_aside
+from .sink import HParams, Image, Scalars, Sink, Text, Video, append, log
 
 HEADER: Final = "step,name,value\n"
-_BUFFER_ROWS = 4096
-_LONGEST_ROW = 1 << 16
 
 
 class CSVSink(Sink):
@@ -36,21 +33,15 @@ class CSVSink(Sink):
     configuration in `hparams.yaml`.
 
     Args:
-        path: The CSV file. If it has rows and no position is loaded before the first write, it is
-            moved to `previous_<n>/`.
+        path: The CSV file. One with rows is refused, unless a position is loaded before the first
+            write.
     """
 
     name = "csv"
 
-    @classmethod
-    def at(cls, place: LogPlace, **kwargs: Any) -> Sink:
-        """Create the sink for ``metrics.csv`` of a run."""
-        return cls(place.directory / "metrics.csv", **kwargs)
-
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.path = path
-        self._file = AppendFile(path)
         self._rows: list[str] = []
         self._quoted: dict[str, str] = {}
         self._step = 0
@@ -64,29 +55,27 @@ class CSVSink(Sink):
                 quoted[name] = _quote(name)
             self._rows.append(f"{event.step},{quoted[name]},{value!r}\n")
         self._step = event.step
-        if len(self._rows) >= _BUFFER_ROWS:
-            self.flush()
 
     def write_hparams(self, event: HParams) -> None:
         """Write `hparams.yaml`."""
-        self._write_beside("hparams.yaml", to_yaml(event.config).encode())
+        self._write_file("hparams.yaml", to_yaml(event.config).encode())
 
     def write_text(self, event: Text) -> None:
         """Write `texts/<name>_<step>.txt`."""
         name = media.file_name(event.name, event.step, ".txt")
-        self._write_beside(f"texts/{name}", event.text.encode())
+        self._write_file(f"texts/{name}", event.text.encode())
 
     def write_image(self, event: Image) -> None:
         """Write `images/<name>_<step>.png`."""
         name = media.file_name(event.name, event.step, ".png")
-        self._write_beside(f"images/{name}", media.png(event.pixels))
+        self._write_file(f"images/{name}", media.png(event.pixels))
 
     def write_video(self, event: Video) -> None:
         """Write `videos/<name>_<step>.gif`."""
         name = media.file_name(event.name, event.step, ".gif")
-        self._write_beside(f"videos/{name}", media.gif(event.frames, event.fps))
+        self._write_file(f"videos/{name}", media.gif(event.frames, event.fps))
 
-    def _write_beside(self, name: str, content: bytes) -> None:
+    def _write_file(self, name: str, content: bytes) -> None:
         path = self.path.parent / name
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content, durable=False)
@@ -95,89 +84,55 @@ class CSVSink(Sink):
         """Write the buffered rows."""
         if not self._rows:
             return
+        if not self._started and self._size() > len(HEADER):
+            raise TakenError(f"{self.path} holds the log of an earlier run: name another place.")
+        self._started = True
+        header = [] if self._size() else [HEADER]
         rows, self._rows = self._rows, []
-        if not self._started:
-            if self._file.size > len(HEADER):
-                set_aside([self.path])
-            else:
-                self.path.unlink(missing_ok=True)
-            self._started = True
-        if self._file.size == 0:
-            rows.insert(0, HEADER)
-        self._file.write("".join(rows).encode())
+        append(self.path, "".join([*header, *rows]).encode())
 
-    def sync(self) -> None:
-        """Flush to the disk."""
-        self.flush()
-        self._file.sync()
-
-    def close(self, status: str = "finished") -> None:
-        """Write the buffered rows and close the file."""
-        try:
-            self.flush()
-        finally:
-            self._file.close()
+    def _size(self) -> int:
+        return self.path.stat().st_size if self.path.exists() else 0
 
     def state_dict(self) -> dict[str, Any]:
         """Return the length and the last step of the file."""
         self.flush()
-        return {"bytes": self._file.size if self._started else 0, "step": self._step}
+        return {"bytes": self._size() if self._started else 0, "step": self._step}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Truncate the file to the saved length.
 
-        If no row of the saved step ends there, as after a power loss or an edit, the whole rows up
-        to that step are kept, with a warning.
+        If the file is shorter, as after a power loss, its whole rows are kept, with a warning.
         """
         self._rows.clear()
-        self._file.close()
-        self._step, self._started = state_dict["step"], True
-        size = state_dict["bytes"]
-        if size == 0 and not self.path.exists():
+        self._started = True
+        if not state_dict:
             return
-        if size is not None and _ends_a_row(self.path, size, self._step):
-            cut(self.path, size)
-            return
-        rows = _rows(self.path) if self.path.exists() else []
-        kept = [row for row in rows if _step_of(row) <= self._step]
-        self._write_beside(self.path.name, "".join([HEADER, *kept]).encode())
-        log.warning(
-            "%s is not the file that the checkpoint knew: continuing after its %d rows up to "
-            "step %d.",
-            self.path,
-            len(kept),
-            self._step,
-        )
-
-    def state_at(self, step: int) -> dict[str, Any]:
-        """Return a position by step only."""
-        return {"bytes": None, "step": step}
-
-    def after_fork(self) -> None:
-        """Drop the parent's rows."""
-        self._rows.clear()
+        size, self._step = state_dict["bytes"], state_dict["step"]
+        data = b""
+        if self.path.exists():
+            with open_file(self.path, self.path.parent) as file:
+                data = file.readall()
+        kept = data[:size]
+        if len(kept) < size or (kept and not kept.endswith(b"\n")):
+            rows = [row for row in _rows(self.path) if _step_of(row) <= self._step] if data else []
+            kept = "".join([HEADER, *rows]).encode()
+            log.warning(
+                "%s is not the file that the checkpoint knew: continuing after its %d rows up to "
+                "step %d.",
+                self.path,
+                len(rows),
+                self._step,
+            )
+        if kept != data:
+            self._write_file(self.path.name, kept)
 
     def how_to_view(self) -> str:
         """Return the path of the file."""
         return shell_word(self.path)
 
-    def __getstate__(self) -> dict[str, Any]:
-        self.flush()
-        return self.__dict__
-
     def __repr__(self) -> str:
         return f"csv: {self.path}"
-
-
-def _ends_a_row(path: Path, size: int, step: int) -> bool:
-    """Whether the first ``size`` bytes of a file are there and end with a row of this step."""
-    if not path.exists() or path.is_symlink() or path.stat().st_size < size:
-        return False
-    with path.open("rb") as file:
-        file.seek(max(size - _LONGEST_ROW, 0))
-        tail = file.read(min(size, _LONGEST_ROW)).decode(errors="replace")
-    row = tail[tail[:-1].rfind("\n") + 1 :]
-    return size == 0 or row == HEADER or (row.endswith("\n") and _step_of(row) == step)
 
 
 def _step_of(row: str) -> float:

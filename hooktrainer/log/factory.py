@@ -7,12 +7,24 @@ import importlib.util
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Final
 
-from ..base.words import did_you_mean
+from ..base.words import did_you_mean, printable
 from ..errors import ConfigError, MissingPackageError
-from .sink import LogPlace, Sink
+from .sink import Sink
+
+DEFAULT_LOGGERS: Final = ("csv", "tensorboard")
+"""Loggers of a run with a directory."""
+
+_SINKS: Final[Mapping[str, str]] = {
+    "csv": "csv:CSVSink",
+    "tensorboard": "tensorboard:TensorBoardSink",
+    "mlflow": "mlflow:MLflowSink",
+    "wandb": "wandb:WandbSink",
+}
+"""Module and class of each sink, imported on demand."""
 
 
 def check_kinds(kinds: Sequence[str]) -> None:
@@ -28,7 +40,7 @@ def check_kinds(kinds: Sequence[str]) -> None:
             raise ConfigError(f"unknown logger {kind!r}.{hint} There are: {', '.join(_SINKS)}.")
         if kind in kinds[:number]:
             raise ConfigError(f"logger {kind!r} is given twice")
-        package = _sink(kind).needs
+        package = sink_class(kind).needs
         if package is not None and importlib.util.find_spec(package) is None:
             raise MissingPackageError(
                 f"logger {kind!r} needs a package that is not installed: "
@@ -48,34 +60,50 @@ def generate_exp_name(model_name: str, experiment_name: str) -> str:
 
 
 def make_sinks(
-    kinds: Sequence[str], place: LogPlace, kwargs: Mapping[str, Mapping[str, Any]]
+    kinds: Sequence[str],
+    directory: Path,
+    *,
+    experiment: str,
+    store: Path,
+    run_id: str | None,
+    mlflow: Mapping[str, Any],
+    wandb: Mapping[str, Any],
 ) -> dict[str, Sink]:
-    """Create the sinks of a run; `csv` first, since MLflow and W&B send its files."""
-    if any(_sink(kind).needs for kind in kinds) or "csv" in kinds:
+    """Create the sinks of a run; `csv` first, since MLflow and W&B send its files.
+
+    Args:
+        kinds: Names of the sinks.
+        directory: The run's directory.
+        experiment: Name of the experiment.
+        store: Directory shared by the runs of a folder.
+        run_id: The run's id.
+        mlflow: Further arguments of `MLflowSink`.
+        wandb: Further arguments of `WandbSink`.
+    """
+    name, experiment = printable(directory.absolute().name), printable(experiment)
+    own = {} if run_id is None else {"hooktrainer.run_id": run_id}
+    arguments: dict[str, dict[str, Any]] = {
+        "csv": {"path": directory / "metrics.csv"},
+        "tensorboard": {"directory": directory / "tensorboard", "run_name": name},
+        "mlflow": {"directory": directory, "experiment": experiment, "run_name": name}
+        | {"store": store, **mlflow, "tags": own | dict(mlflow.get("tags") or {})},
+        "wandb": {"directory": directory, "project": experiment, "run_name": name}
+        | {**wandb, "config": own | dict(wandb.get("config") or {})},
+    }
+    others = {"directory": directory}
+    if "csv" in kinds or any(sink_class(kind).needs for kind in kinds):
         kinds = ["csv", *(kind for kind in kinds if kind != "csv")]
-    return {kind: _sink(kind).at(place, **kwargs.get(kind, {})) for kind in kinds}
-
-
-DEFAULT_LOGGERS: Final = ("csv", "tensorboard")
-"""Loggers of a run with a directory."""
+    return {kind: sink_class(kind)(**arguments.get(kind, others)) for kind in kinds}
 
 
 def import_sinks(kinds: Sequence[str]) -> None:
     """Import the modules that sinks of these names need at the start of a run."""
     for kind in kinds:
-        for module in _sink(kind).imports:
+        for module in sink_class(kind).imports:
             importlib.import_module(module)
 
 
-_SINKS: Final[Mapping[str, str]] = {
-    "csv": "csv:CSVSink",
-    "tensorboard": "tensorboard:TensorBoardSink",
-    "mlflow": "mlflow:MLflowSink",
-    "wandb": "wandb:WandbSink",
-}
-"""Module and class of each sink, imported on demand."""
-
-
-def _sink(kind: str) -> type[Sink]:
+def sink_class(kind: str) -> type[Any]:
+    """Return the class of a sink."""
     found: type[Sink] = resolve_name(f"{__package__}.{_SINKS[kind]}")
     return found

@@ -14,7 +14,7 @@ from ..base.plain import to_plain
 from ..base.words import as_name, encodable
 from . import media
 from .background import BackgroundSink
-from .sink import Event, GuardedSink, Histogram, HParams, Image, Scalars, Sink, Text, Video, log
+from .sink import Event, Histogram, HParams, Image, Scalars, Sink, Text, Video, log
 
 _DEFAULT_BINS: Final = 64
 
@@ -23,8 +23,8 @@ class Logger:
     """Checks records and passes them to every sink.
 
     It has the methods of TorchRL's `Logger`, and can replace it, for instance in `VideoRecorder`.
-    An invalid call raises immediately. A failing sink, as on a full disk, is reported once and
-    disabled; the run continues.
+    An invalid call raises immediately. Each sink is written by a thread of its own. A failing one,
+    as on a full disk, is reported once and disabled; the run continues.
 
     `step` counts environment frames; by default the values of a metric are numbered 0, 1, 2, … A
     closed logger continues at the next call. Loggers pickle; use one from one process only.
@@ -32,7 +32,7 @@ class Logger:
     warning.
 
     Args:
-        sinks: Destinations by name, each wrapped in a `GuardedSink`.
+        sinks: Destinations by name, each wrapped in a `BackgroundSink`.
         exp_name: Name of the experiment or run.
         log_dir: Directory of the logs.
     """
@@ -41,7 +41,7 @@ class Logger:
         self.exp_name = exp_name
         self.log_dir = log_dir
         self.sinks = {
-            name: sink if isinstance(sink, (GuardedSink, BackgroundSink)) else GuardedSink(sink)
+            name: sink if isinstance(sink, BackgroundSink) else BackgroundSink(sink)
             for name, sink in sinks.items()
         }
         self._counts: dict[str, int] = {}
@@ -158,17 +158,14 @@ class Logger:
     def set_deadline(self, deadline: float) -> None:
         """Do not wait for sinks beyond ``deadline``, a time of `time.monotonic`."""
         for sink in self.sinks.values():
-            sink.set_deadline(deadline)
+            sink.deadline = deadline
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of every sink after writing everything."""
-        state = {
+        return {
             "counts": dict(self._counts),
             "sinks": {name: sink.state_dict() for name, sink in self.sinks.items()},
         }
-        for sink in self.sinks.values():
-            sink.sync()
-        return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue from a checkpoint; records logged after it are removed.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlparse
@@ -17,14 +16,12 @@ class FakeMLflow:
     """Serves one experiment on a loopback port, from a thread, until it is closed.
 
     Attributes:
-        delay: Seconds before each answer.
         fail: Which requests are answered by an error, by their number: one in `fail`.
         lose: Likewise, of which the answer is lost: what was asked for is done all the same.
-        runs: Tags, status and metrics of each run. Metrics are a table whose key is all of a row.
+        runs: Tags, status, parameters and metrics of each run; metrics are (key, step, value).
     """
 
     def __init__(self, port: int = 0) -> None:
-        self.delay = 0.0
         self.fail = 0
         self.lose = 0
         self.requests = 0
@@ -42,21 +39,13 @@ class FakeMLflow:
         self._server.shutdown()
         self._server.server_close()
 
-    def history(self, name: str) -> list[tuple[int, float]]:
-        """Step and value of each row of a metric of the only run, in the order of time."""
-        (run,) = self.runs.values()
-        rows = sorted(
-            (time, step, value) for key, time, step, value in run["metrics"] if key == name
-        )
-        return [(step, value) for _, step, value in rows]
-
     def answer(self, what: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         if what == "experiments/get-by-name":
             return 200, {"experiment": {"experiment_id": "1", "name": "e"}}
         if what == "runs/create":
             run_id = f"{len(self.runs):032x}"
             tags = {tag["key"]: tag["value"] for tag in body["tags"]}
-            self.runs[run_id] = {"tags": tags, "status": "RUNNING", "metrics": set(), "params": {}}
+            self.runs[run_id] = {"tags": tags, "status": "RUNNING", "metrics": [], "params": {}}
             return 200, {"run": self._run(run_id)}
         if what == "runs/search":
             wanted = body["filter"].split("'")[1]
@@ -68,23 +57,19 @@ class FakeMLflow:
         if what == "runs/update":
             run["status"] = body["status"]
             return 200, {"run_info": self._run(body["run_id"])["info"]}
-        if what == "runs/set-tag":
-            run["tags"][body["key"]] = body["value"]
-            return 200, {}
         if what == "runs/log-batch":
             for metric in body.get("metrics", ()):
-                row = (metric["key"], int(metric["timestamp"]), int(metric["step"]))
-                run["metrics"].add((*row, float(metric["value"])))
+                row = (metric["key"], int(metric["step"]), float(metric["value"]))
+                run["metrics"].append(row)
             run["params"] |= {param["key"]: param["value"] for param in body.get("params", ())}
+            run["tags"] |= {tag["key"]: tag["value"] for tag in body.get("tags", ())}
             return 200, {}
-        if what == "metrics/get-history":
-            rows = [row for row in run["metrics"] if row[0] == body["metric_key"]]
-            return 200, {"metrics": [_metric(row) for row in rows]}
         return 404, {"error_code": "ENDPOINT_NOT_FOUND", "message": what}
 
     def _run(self, run_id: str) -> dict[str, Any]:
         run = self.runs[run_id]
-        latest = {row[0]: row for row in sorted(run["metrics"], key=lambda row: row[2])}
+        latest = {row[0]: row for row in sorted(run["metrics"], key=lambda row: row[1])}
+        names = ("key", "step", "value")
         return {
             "info": {
                 "run_id": run_id,
@@ -94,7 +79,10 @@ class FakeMLflow:
                 "lifecycle_stage": "active",
             },
             "data": {
-                "metrics": [_metric(row) for row in latest.values()],
+                "metrics": [
+                    {"timestamp": 0, **dict(zip(names, row, strict=True))}
+                    for row in latest.values()
+                ],
                 "params": [{"key": k, "value": v} for k, v in run["params"].items()],
                 "tags": [{"key": k, "value": v} for k, v in run["tags"].items()],
             },
@@ -116,12 +104,8 @@ class FakeMLflow:
                 with fake._lock:
                     fake.requests += 1
                     number = fake.requests
-                    time.sleep(fake.delay)
                     if fake.fail and number % fake.fail == 0:
-                        code, content = (
-                            500,
-                            {"error_code": "INTERNAL_ERROR", "message": "now and then"},
-                        )
+                        code, content = 500, {"error_code": "INTERNAL_ERROR", "message": "now"}
                     else:
                         code, content = fake.answer(urlparse(self.path).path.split(_API)[-1], body)
                 if fake.lose and number % fake.lose == 0:
@@ -151,10 +135,6 @@ class SilentServer:
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()
-
-
-def _metric(row: tuple[str, int, int, float]) -> dict[str, Any]:
-    return dict(zip(("key", "timestamp", "step", "value"), row, strict=True))
 
 
 def closed_port() -> int:

@@ -66,12 +66,13 @@ def test_resume_takes_back_what_came_after_the_checkpoint(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "kept"),
     [
-        ("10,long,5.0\n20,x,6.0\n", {"long": [(10, 5.0)]}),
-        ("20,x,6.0\n", {}),  # another row ends where one did
+        ("10,x,1.", {}),  # torn
         ("torn\n10,x,5.0\n20,x,6.0\n", {"x": [(10, 5.0)]}),
     ],
 )
-def test_an_edited_file_keeps_its_rows_up_to_the_checkpoint(tmp_path, caplog, rows, kept):
+def test_a_file_without_the_saved_position_keeps_its_rows_up_to_its_step(
+    tmp_path, caplog, rows, kept
+):
     first = logger_at(tmp_path)
     first.log_scalar("x", 1.0, 10)
     state = first.state_dict()
@@ -81,7 +82,15 @@ def test_an_edited_file_keeps_its_rows_up_to_the_checkpoint(tmp_path, caplog, ro
     second.load_state_dict(state)
     second.close()
     assert read_csv(tmp_path) == kept
-    assert "metrics.csv" in caplog.text
+    assert "the checkpoint knew" in caplog.text
+
+
+def test_an_earlier_runs_file_is_not_mixed_with(tmp_path, caplog):
+    for value in (1.0, 2.0):
+        with logger_at(tmp_path) as logger:
+            logger.log_scalar("x", value, 0)
+    assert read_csv(tmp_path) == {"x": [(0, 1.0)]}
+    assert "metrics.csv holds the log of an earlier run" in caplog.text
 
 
 def test_reading_leaves_out_a_torn_last_line(tmp_path):

@@ -38,22 +38,6 @@ def test_resume_from_before_the_first_value(kind, tmp_path):
     assert read(kind, tmp_path) == {"x": [(1, 1.0)]}
 
 
-def test_a_file_shorter_than_at_the_checkpoint_is_continued_by_steps(kind, tmp_path, caplog):
-    first = logger_at(kind, tmp_path)
-    for step in (1, 2, 3):
-        first.log_scalar("x", float(step), step)
-    state = first.state_dict()
-    first.close()
-    (file,) = tmp_path.iterdir()
-    file.write_bytes(file.read_bytes()[:-4])  # the last value is torn
-    second = logger_at(kind, tmp_path)
-    second.load_state_dict(state)
-    second.log_scalar("x", 4.0, 4)
-    second.close()
-    assert read(kind, tmp_path) == {"x": [(1, 1.0), (2, 2.0), (4, 4.0)]}
-    assert "the checkpoint knew" in caplog.text
-
-
 @pytest.mark.parametrize("copied", [False, True])
 def test_a_position_is_kept_until_the_first_write(kind, tmp_path, copied):
     logger = logger_at(kind, tmp_path)
@@ -74,15 +58,6 @@ def test_a_closed_logger_continues(kind, tmp_path):
         logger.log_scalar("x", float(step), step)
         logger.close()
     assert read(kind, tmp_path) == {"x": [(1, 1.0), (2, 2.0)]}
-
-
-def test_an_earlier_run_is_moved_aside(kind, tmp_path, caplog):
-    for value in (1.0, 2.0):
-        with logger_at(kind, tmp_path) as logger:
-            logger.log_scalar("x", value, 0)
-    assert read(kind, tmp_path) == {"x": [(0, 2.0)]}
-    assert read(kind, tmp_path / "previous_1") == {"x": [(0, 1.0)]}
-    assert "earlier run" in caplog.text
 
 
 def test_a_pickled_logger_continues(kind, tmp_path):

@@ -22,9 +22,7 @@ def images(run):
     """Step, tag and picture of each image, in the order written."""
     found = []
     for path in sorted((run.logs / "gallery").iterdir()):
-        events, size = read_events(path)
-        assert size == path.stat().st_size
-        for event in events:
+        for event in read_events(path):
             for value in event.summary.value:
                 picture = Image.open(io.BytesIO(value.image.encoded_image_string))
                 assert picture.size == (value.image.width, value.image.height)
