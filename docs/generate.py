@@ -1,7 +1,7 @@
 """Writes into the pages what must never disagree with the code, each time they are built.
 
 A page says where: ``<!-- hook-points: loop -->``, ``<!-- hook-points: table -->`` and
-``<!-- hook-points: priorities -->``, ``<!-- hooks -->``, ``<!-- benchmarks -->``,
+``<!-- hooks -->``, ``<!-- benchmarks -->``,
 ``<!-- benchmarks: short -->`` and ``<!-- benchmarks: pipeline -->``.
 MkDocs calls `on_page_markdown` for every page.
 """
@@ -18,7 +18,6 @@ from typing import Any
 
 import hooktrainer
 from hooktrainer.loop import hook_points
-from hooktrainer.loop.hook import PRIORITIES
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 BENCHMARKS = (
@@ -49,14 +48,6 @@ def table() -> str:
         rows.append(
             f"| `{point}` | {point.kind} | {receives} | {point.returns} | {passed} | {point.use} |"
         )
-    return "\n".join(rows)
-
-
-def priorities() -> str:
-    """One row a priority: its name, its number, and who has it."""
-    rows = ["| priority | number | what for |", "|---|---:|---|"]
-    for name, (number, use) in PRIORITIES.items():
-        rows.append(f"| `{name}` | {number:g} | {use} |")
     return "\n".join(rows)
 
 
@@ -141,7 +132,6 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     made = {
         "<!-- hook-points: loop -->": lambda: f"```python\n{loop()}\n```",
         "<!-- hook-points: table -->": table,
-        "<!-- hook-points: priorities -->": priorities,
         "<!-- hooks -->": hooks,
         "<!-- benchmarks -->": lambda: "\n\n".join(map(benchmark, results())),
         "<!-- benchmarks: short -->": short,

@@ -64,6 +64,7 @@ class BackgroundSink(Sink):
         self._limits |= {"linger": linger, "patience": patience, "closing": closing}
         self._thread: threading.Thread | None = None
         self._pid = 0
+        self._is_closed = False
 
     def write(self, event: Event) -> None:
         """Queue one record; waits only if the queue is full."""
@@ -93,8 +94,10 @@ class BackgroundSink(Sink):
 
     def close(self, status: str = "finished") -> None:
         """Write the queue, close the sink and end the thread; disable the sink on a timeout."""
-        if self._thread is None or self._pid != os.getpid():
+        if self._is_closed or (self._thread is not None and self._pid != os.getpid()):
             return
+        thread = self._start()
+        self._is_closed = True
         patience = max(self._limits["patience"], self.sink.closing)
         until = monotonic() + self._bound(self._limits["closing"] + self.sink.closing)
         self.sink.deadline = until - 0.25
@@ -104,7 +107,7 @@ class BackgroundSink(Sink):
             with suppress(NoAnswerError):
                 answer.result(min(patience, left))
                 break
-        thread, self._thread = self._thread, None
+        self._thread = None
         if answer.done():
             thread.join(1.0)
         else:
@@ -125,11 +128,11 @@ class BackgroundSink(Sink):
 
     # -- The training thread's end of the queue --------------------------------------------------
 
-    def _start(self) -> None:
+    def _start(self) -> threading.Thread:
         """Start the thread; in a forked child, where the queue is the parent's, a new one."""
         if self._thread is not None and self._pid == os.getpid():
-            return
-        self._pid = os.getpid()
+            return self._thread
+        self._pid, self._is_closed = os.getpid(), False
         self._changed = threading.Condition()
         self._queue: list[_Call] = []
         self._bytes = 0
@@ -142,6 +145,7 @@ class BackgroundSink(Sink):
         )
         self._thread.start()
         atexit.register(self.close)
+        return self._thread
 
     def _has_room(self, size: int) -> bool:
         fits = not self._queue or self._bytes + size <= self._limits["max_bytes"]

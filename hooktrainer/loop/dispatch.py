@@ -1,6 +1,6 @@
 """`Dispatcher`, which calls the hooks of a point.
 
-This is the hot path. A dispatcher holds a tuple of timed callables, rebuilt when hooks are added or
+This is the hot path. A dispatcher holds a tuple of callables, rebuilt when hooks are added or
 removed.
 """
 
@@ -10,6 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 from tensordict import TensorDict, is_tensor_collection
@@ -18,7 +19,7 @@ from ..errors import HookReturnError, add_note
 from .cadence import Every, Progress
 from .hook_points import HookPoint
 from .metrics import Metrics
-from .timing import HOOK_PREFIX, PhasedCall, TimedCall, Timing
+from .timing import HOOK_PREFIX, Timing
 
 
 class Dispatcher:
@@ -30,7 +31,7 @@ class Dispatcher:
         self.point = point
         self.entries: list[Entry] = []
         self.first = 0
-        self.calls: tuple[TimedCall, ...] = ()
+        self.calls: tuple[tuple[Callable[..., Any], str, str], ...] = ()  # with timer and phase
         self._progress = progress
         self._log = metrics.log
         self._timing = timing
@@ -41,11 +42,17 @@ class Dispatcher:
         Returns:
             The first argument; at a transform point, what the last hook made of it.
         """
-        call: Any = None
-        kind = self.point.kind
+        timing, name, kind, is_step = self._timing, "", self.point.kind, self.point.per_step
         try:
-            for call in self.calls:
-                out = call(*args)
+            for call, name, phase in self.calls:
+                start = perf_counter() if is_step else timing.begin(phase)
+                try:
+                    out = call(*args)
+                finally:
+                    if is_step:
+                        timing.end_hook(name, start)
+                    else:
+                        timing.end(phase, start, name)
                 if out is None or kind == "action":
                     continue
                 if kind == "log" and isinstance(out, dict):
@@ -56,13 +63,14 @@ class Dispatcher:
                     args = (out, *args[1:])
                 else:
                     raise HookReturnError(
-                        f"hook {call.hook!r} at hook point {self.point!s} returned {out!r:.80} of "
-                        f"type {type(out).__name__}; this {kind} point takes {self.point.returns}."
+                        f"hook {_bare(name)!r} at hook point {self.point!s} returned {out!r:.80} "
+                        f"of type {type(out).__name__}; this {kind} point takes "
+                        f"{self.point.returns}."
                     )
         except Exception as error:
             add_note(
                 error,
-                f"in hook {call.hook!r} at hook point {self.point!s} "
+                f"in hook {_bare(name)!r} at hook point {self.point!s} "
                 f"(frames {self._progress.frames}, optimizer step {self._progress.optim_steps})",
             )
             raise
@@ -78,14 +86,13 @@ class Dispatcher:
 
     def compile(self) -> None:
         """Build the tuple of callables from the entries."""
-        self.calls = tuple(map(self._timed, self.entries[self.first :]))
+        entries = self.entries[self.first :]
+        self.calls = tuple((e.call(self._progress), HOOK_PREFIX + e.name, e.phase) for e in entries)
+        self._timing.hooks.update({name: phase for _, name, phase in self.calls})
 
-    def _timed(self, entry: Entry) -> TimedCall:
-        call, name = entry.call(self._progress), f"{HOOK_PREFIX}{entry.name}"
-        self._timing.hooks[name] = entry.phase
-        if self.point.per_step:
-            return TimedCall(call, self._timing, name)
-        return PhasedCall(call, self._timing, name, entry.phase)
+
+def _bare(name: str) -> str:
+    return name.removeprefix(HOOK_PREFIX)
 
 
 # -- `Entry`: one op at one hook point, whose it is, and what the loop calls for it.

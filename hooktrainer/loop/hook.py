@@ -159,21 +159,12 @@ class TrainerHookBase:
 
 # -- The priorities of hooktrainer's own hooks: who goes first at a hook point.
 
-FIRST: Final = math.inf
-EARLY: Final = 1000.0
+FIRST: Final = math.inf  # around all others, such as what records or meets at the beginning
+EARLY: Final = 1000.0  # before what it protects or prepares: guards, scalers, schedules
 DEFAULT: Final = 0.0
-AFTER: Final = -1.0
-LATE: Final = -1000.0
-LAST: Final = -math.inf
-PRIORITIES: Final = {
-    "FIRST": (FIRST, "around all others, such as what records or meets at the beginning"),
-    "EARLY": (EARLY, "before what it protects or prepares: guards, scalers, schedules"),
-    "DEFAULT": (DEFAULT, "everything else: samplers, advantages, optimizers, evaluation"),
-    "AFTER": (AFTER, "completes what those did, such as steps when all gradients are there"),
-    "LATE": (LATE, "needs the result: what reads a sample or the metrics"),
-    "LAST": (LAST, "around all others, such as what records or meets at the end"),
-}
-"""Name to number and use, in run order."""
+AFTER: Final = -1.0  # completes what those did, such as steps when all gradients are there
+LATE: Final = -1000.0  # needs the result: what reads a sample or the metrics
+LAST: Final = -math.inf  # around all others, such as what records or meets at the end
 
 
 def _is_stateful(value: Any) -> bool:

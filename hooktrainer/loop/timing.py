@@ -8,7 +8,6 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from threading import get_ident
 from time import perf_counter
@@ -113,6 +112,13 @@ class Timing:
             for listener in self.listeners:
                 listener.end(phase)
 
+    def end_hook(self, hook: str, start: float) -> None:
+        """End a hook of the inner loop."""
+        end = perf_counter()
+        self.totals[hook] += end - start
+        if self.trace is not None:
+            self.trace.add(f"optimize/{hook.removeprefix(HOOK_PREFIX)}", start, end)
+
     # -- laps and windows ------------------------------------------------------------------------
 
     def start_lap(self) -> None:
@@ -164,46 +170,6 @@ class Timing:
     def __getstate__(self) -> dict[str, Any]:
         # What listens, what is recorded and what is under way belong to this process.
         return self.__dict__ | {"trace": None, "listeners": (), "_within": []}
-
-
-@dataclass(slots=True, eq=False)
-class TimedCall:
-    """Calls and times a hook of the inner loop."""
-
-    call: Any
-    timing: Timing
-    name: str
-
-    @property
-    def hook(self) -> str:
-        """The hook's name."""
-        return self.name.removeprefix(HOOK_PREFIX)
-
-    def __call__(self, *args: Any) -> Any:
-        """Call the hook."""
-        start = perf_counter()
-        try:
-            return self.call(*args)
-        finally:
-            end, timing = perf_counter(), self.timing
-            timing.totals[self.name] += end - start
-            if timing.trace is not None:
-                timing.trace.add(f"optimize/{self.hook}", start, end)
-
-
-@dataclass(slots=True, eq=False)
-class PhasedCall(TimedCall):
-    """Calls a hook outside the inner loop, as part of a serial phase."""
-
-    phase: str
-
-    def __call__(self, *args: Any) -> Any:
-        """Call the hook."""
-        start = self.timing.begin(self.phase)
-        try:
-            return self.call(*args)
-        finally:
-            self.timing.end(self.phase, start, self.name)
 
 
 # -- `Trace`: what happened when, in the format that chrome://tracing and Perfetto read.
