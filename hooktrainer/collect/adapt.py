@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from ..loop.check_trainer import not_a_tensordict
 from ..loop.closing import close_methods
 from ..loop.stateful import has_state
 from ..loop.timing import Timing
-from .collector import TIMEOUT, Collector, Resumes, lost_at_resume, no_shard
+from .collector import TIMEOUT, Collector, Resumes, lost_at_resume, no_shard, no_workers
 
 
 def adapt(collector: Any) -> Collector:
@@ -73,59 +74,41 @@ def weight_schemes(collector: Any) -> Mapping[str, Any]:
     return getattr(collector, "_weight_sync_schemes", None) or {}
 
 
-def _said(name: str) -> Any:
-    """An attribute as the adapted collector has it; if it says nothing, as in `Collector`."""
-
-    def read(self: AdaptedCollector) -> Any:
-        value = getattr(self.wrapped, name, None)
-        return getattr(Collector, name) if value is None else value
-
-    return property(read, doc=f"See `Collector.{name}`.")
+_FACTS = (
+    *("policy", "num_envs", "init_random_frames", "frame_skip", "seed", "processes"),
+    *("replay_buffer", "device", "frames_per_batch", "total_frames"),
+)
 
 
 class AdaptedCollector(Collector):
     """Something that yields batches, as a `Collector`; made by `adapt`."""
 
-    policy = _said("policy")
-    num_envs = _said("num_envs")
-    init_random_frames = _said("init_random_frames")
-    frame_skip = _said("frame_skip")
-    seed = _said("seed")
-    processes = _said("processes")
-    replay_buffer = _said("replay_buffer")
-
     def __init__(self, wrapped: Any) -> None:
         self.wrapped = wrapped
-        self.resumes = self._resumes()
+        self.resumes: Resumes = "anew"
+        if has_state(wrapped):
+            claim = "partly" if is_of_torchrl(wrapped) else "exactly"
+            self.resumes = getattr(wrapped, "resumes", claim)
         self._iterator: Iterator[Any] | None = None
         self._written = 0
+        self._describe()
 
-    def _resumes(self) -> Resumes:
-        return "anew"
+    def _describe(self) -> None:
+        """Copy the facts that it gives; the others are as in `Collector`."""
+        facts = {name: getattr(self.wrapped, name, None) for name in _FACTS}
+        if (requested := getattr(self.wrapped, "requested_frames_per_batch", None)) is not None:
+            facts["frames_per_batch"] = requested  # TorchRL's other one is of one environment
+        if facts["device"] is not None:
+            facts["device"] = torch.device(facts["device"])
+        if facts["total_frames"] == math.inf:
+            facts["total_frames"] = -1
+        vars(self).update({name: fact for name, fact in facts.items() if fact is not None})
 
     @property
     def unsaved(self) -> str | None:
         """What is lost at a resume, unless the collector speaks for itself."""
         default = lost_at_resume(type(self.wrapped), self.resumes)
         return getattr(self.wrapped, "unsaved", default)
-
-    @property
-    def device(self) -> Any:  # type: ignore[override]
-        """Where batches are, if it says so."""
-        device = getattr(self.wrapped, "device", None)
-        return None if device is None else torch.device(device)
-
-    @property
-    def frames_per_batch(self) -> int | None:  # type: ignore[override]
-        """Transitions of a batch; what TorchRL calls so are those of one environment."""
-        own = getattr(self.wrapped, "frames_per_batch", None)
-        return getattr(self.wrapped, "requested_frames_per_batch", own)
-
-    @property
-    def total_frames(self) -> int:  # type: ignore[override]
-        """Transitions after which it ends; TorchRL says infinity where there is no end."""
-        total = getattr(self.wrapped, "total_frames", None)
-        return -1 if total is None or total == math.inf else int(total)
 
     @property
     def timing(self) -> Timing:
@@ -195,9 +178,8 @@ class AdaptedCollector(Collector):
 
     def set_seed(self, seed: int, static_seed: bool = False) -> Any:
         """Seed it, if that can be done, and reset it: TorchRL's are reset when they are made."""
-        if callable(getattr(self.wrapped, "set_seed", None)):
-            self.wrapped.set_seed(seed)
-            self._call("reset")
+        self._call("set_seed", seed)
+        self._call("reset")
 
     def reset(self) -> None:
         """Abandon the running episodes, if that can be done."""
@@ -209,10 +191,8 @@ class AdaptedCollector(Collector):
 
     def update_policy_weights_(self, *args: Any, **kwargs: Any) -> None:
         """Hand over weights as it takes them; copy them if it has no way of its own."""
-        if callable(getattr(self.wrapped, "update_policy_weights_", None)):
-            self.wrapped.update_policy_weights_(*args, **kwargs)
-        else:
-            super().update_policy_weights_(*args, **kwargs)
+        method = getattr(self.wrapped, "update_policy_weights_", super().update_policy_weights_)
+        method(*args, **kwargs)
 
     # -- shared among processes ------------------------------------------------------------------
 
@@ -229,6 +209,7 @@ class AdaptedCollector(Collector):
         """Have it keep a share."""
         self.check_shares(world_size)
         self.wrapped.shard(rank, world_size)
+        self._describe()
 
     def position(self) -> dict[str, Any]:
         """Its position, else its state."""
@@ -244,12 +225,10 @@ class AdaptedCollector(Collector):
         self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
     ) -> None:
         """Have it step its environments in processes."""
-        if not callable(getattr(self.wrapped, "use_workers", None)):
-            raise ConfigError(
-                f"workers={workers}, stages={stages}: {type(self.wrapped).__name__} has no "
-                "environments to step in processes; leave these out."
-            )
-        self.wrapped.use_workers(workers, stages, at_once=at_once, timeout=timeout)
+        method = getattr(self.wrapped, "use_workers", None)
+        if method is None:
+            raise no_workers(type(self.wrapped).__name__, workers, stages)
+        method(workers, stages, at_once=at_once, timeout=timeout)
 
     def _call(self, name: str, *args: Any) -> Any:
         method = getattr(self.wrapped, name, None)
@@ -265,10 +244,6 @@ class AdaptedCollector(Collector):
 class _WithState(AdaptedCollector):
     """One that has a state."""
 
-    def _resumes(self) -> Resumes:
-        claim: Resumes = "partly" if is_of_torchrl(self.wrapped) else "exactly"
-        return getattr(self.wrapped, "resumes", claim)
-
     def state_dict(self) -> dict[str, Any]:
         """Return its state."""
         return dict(self.wrapped.state_dict())
@@ -280,26 +255,21 @@ class _WithState(AdaptedCollector):
 
 def _check_register(collector: Any) -> None:
     """Refuse a ``register`` that cannot be called with a trainer, as that of hooks."""
-    register = getattr(collector, "register", None)
-    if not callable(register):
-        return
-    try:
-        signature = inspect.signature(register)
-    except (TypeError, ValueError):  # not written in Python
-        return
-    try:
-        signature.bind(collector)
-    except TypeError:
-        raise ConfigError(
-            f"the collector, a {type(collector).__name__}, has a method register{signature}: let "
-            "it take a trainer, as that of hooks does, or give it another name."
-        ) from None
+    with suppress(ValueError, AttributeError):  # not written in Python; or there is none
+        signature = inspect.signature(collector.register)
+        try:
+            signature.bind(collector)
+        except TypeError:
+            raise ConfigError(
+                f"the collector, a {type(collector).__name__}, has a method register{signature}: "
+                "let it take a trainer, as that of hooks does, or give it another name."
+            ) from None
 
 
 class SequenceCollector(Collector):
     """Hands out batches one after another, once.
 
-    Its state is where it stands. A share of it is the rows of each batch that belong to the share.
+    Its state is where it stands.
     """
 
     def __init__(self, batches: Sequence[TensorDictBase]) -> None:
@@ -308,7 +278,6 @@ class SequenceCollector(Collector):
                 raise ConfigError(not_a_tensordict(f"collector[{index}] is", batch))
         self._batches = batches
         self._place = 0
-        self._share = (0, 1)
 
     def collect(self) -> TensorDictBase:
         """Return the next batch."""
@@ -316,27 +285,9 @@ class SequenceCollector(Collector):
         if self._place >= len(self._batches):
             raise StopIteration
         batch = self._batches[self._place]
-        index, number = self._share
-        if number > 1:
-            rows = share_equally(len(batch), number, "the rows of a batch,")
-            batch = batch[index * rows : (index + 1) * rows]
         self._place += 1
         self.frames += batch.numel()
         return batch
-
-    def check_shares(self, number: int) -> None:
-        """Refuse batches whose rows cannot be shared equally."""
-        for batch in self._batches:
-            share_equally(len(batch), number, "the rows of a batch,")
-
-    def shard(self, rank: int, world_size: int) -> None:
-        """Keep a share of the rows of every batch."""
-        self.check_shares(world_size)
-        self._share = (rank, world_size)
-
-    def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Go on where the shares stood, all at one place."""
-        return {"place": states[0]["place"], "length": states[0]["length"]}
 
     def state_dict(self) -> dict[str, Any]:
         """Return how many batches were handed out, and of how many."""
@@ -350,8 +301,7 @@ class SequenceCollector(Collector):
                 f"{len(self._batches)} here."
             )
         self._place = state_dict["place"]
-        _, number = self._share
-        self.frames = sum(batch.numel() for batch in self._batches[: self._place]) // number
+        self.frames = sum(batch.numel() for batch in self._batches[: self._place])
 
     def __repr__(self) -> str:
         return f"SequenceCollector({len(self._batches)} batches)"
@@ -365,22 +315,13 @@ def last(buffer: Any, number: int) -> TensorDictBase:
     """
     from torchrl.data import RoundRobinWriter
 
-    writer, length = buffer.writer, _length(buffer)
-    if not isinstance(writer, RoundRobinWriter):
+    writer, storage = buffer.writer, buffer.storage
+    length = len(storage) if storage.ndim == 1 else int(storage.shape[0])
+    if not isinstance(writer, RoundRobinWriter) or not 0 < number <= length:
         raise ConfigError(
-            f"the collector's replay buffer has a {type(writer).__name__}, which keeps no order: "
-            "let the collector yield its batches, and register a ReplayBufferTrainer."
-        )
-    if not 0 < number <= length:
-        raise ConfigError(
-            f"the collector wrote {number} entries into a replay buffer of {length} for one batch: "
-            "make the buffer larger than a batch, and write nothing else into it."
+            f"the collector wrote {number} entries into a replay buffer of {length} with a "
+            f"{type(writer).__name__}: let a RoundRobinWriter write them in order and nothing else "
+            "into it, and make it larger than a batch."
         )
     index = torch.arange(writer._cursor - number, writer._cursor) % length
     return buffer.storage[index].clone()
-
-
-def _length(buffer: Any) -> int:
-    """Number of entries in the buffer, along the first dimension."""
-    storage = buffer.storage
-    return len(storage) if storage.ndim == 1 else int(storage.shape[0])

@@ -85,14 +85,14 @@ def _layout(check: _Check) -> None:
         for batch in _take(collector, check.batches):
             check.require(is_tensor_collection(batch), f"collect() returned a {type(batch)}")
             frames += batch.numel()
-            said = collector.frames_per_batch
-            check.require(said in (None, batch.numel()), f"frames_per_batch is {said}, but a batch "
-                          f"has {batch.numel()} transitions")  # fmt: skip
-            rows, said = batch.batch_size[0], collector.num_envs
-            check.require(batch.ndim < 2 or said in (None, rows), f"num_envs is {said}, but the "
-                          f"first dimension of a batch is {rows}")  # fmt: skip
-            said_frames = collector.frames
-            check.require(said_frames == frames, f"frames is {said_frames} after {frames} frames")
+            for name, said, found in (
+                ("frames_per_batch", collector.frames_per_batch, batch.numel()),
+                ("num_envs", collector.num_envs if batch.ndim > 1 else None, len(batch)),
+                ("frames", collector.frames, frames),
+            ):
+                check.require(
+                    said in (None, found), f"{name} is {said}, but {found} were collected"
+                )
             for key, value in batch.items(True, True):
                 at = value.device
                 check.require(collector.device in (None, at), f"{key!r} is on {at}, and device is "
@@ -121,11 +121,8 @@ def _transitions(check: _Check, batch: TensorDictBase) -> None:
         check.require(torch.equal(ends, following["done"]), "done is not terminated or truncated")
     for key in _observations(batch):
         one, other = batch[key], following[key]
-        check.require(
-            (one.dtype, one.shape) == (other.dtype, other.shape),
-            f"{key!r} is {one.dtype} {list(one.shape)}, and {other.dtype} {list(other.shape)} in "
-            "'next'",
-        )
+        same = (one.dtype, one.shape) == (other.dtype, other.shape)
+        check.require(same, f"{key!r} has another type or shape in 'next'")
 
 
 def _episodes(check: _Check) -> None:
@@ -139,17 +136,15 @@ def _episodes(check: _Check) -> None:
     for key in _observations(whole):
         after, first = whole["next", key][:, :-1], whole[key][:, 1:]
         same = (after == first).reshape(*ends.shape, -1).all(-1)
-        check.require(
-            bool(same[~ends].all()),
-            f"('next', {key!r}) is not the {key!r} that the following transition begins with",
-        )
+        follows = f"('next', {key!r}) is not the {key!r} that the following transition begins with"
+        check.require(bool(same[~ends].all()), follows)
         moves = bool((first[:, 1:] != first[:, :-1]).any())
         if moves and int(ends.sum()) > 1:
-            check.require(
-                not bool(same[ends].all()),
+            final = (
                 f"where an episode ends, ('next', {key!r}) is the first of the next episode, not "
-                "the true final one",
+                "the true final one"
             )
+            check.require(not bool(same[ends].all()), final)
 
 
 def _end(check: _Check) -> None:
@@ -232,23 +227,16 @@ def _shares(check: _Check) -> None:
     for rank in range(2):
         with check.fresh() as share:
             share.shard(rank, 2)
-            said = share.num_envs
-            check.require(
-                num_envs is None or said == num_envs // 2,
-                f"num_envs is {said} in one of two shares of {num_envs}",
-            )
+            said, half = share.num_envs, num_envs and num_envs // 2
+            check.require(said == half, f"num_envs is {said} in one of two shares of {num_envs}")
             batches += _take(share, 1)
             states.append(share.state_dict())
-    for batch in batches:
-        check.require(
-            2 * batch.numel() == whole.numel(), "a batch of a share is not a share of one"
-        )
+    halves = all(2 * batch.numel() == whole.numel() for batch in batches)
+    check.require(halves, "a batch of a share is not a share of one")
     for key in _observations(whole) or list(whole.keys(True, True)):
         begun = torch.cat([_beginning(batch, key) for batch in batches])
-        check.require(
-            torch.equal(begun, _beginning(whole, key)),
-            f"{key!r} of the shares together is not that of the whole",
-        )
+        same = torch.equal(begun, _beginning(whole, key))
+        check.require(same, f"{key!r} of the shares together is not that of the whole")
     with check.fresh() as collector:
         collector.load_state_dict(collector.reshard(states))
         list(_take(collector, 1))

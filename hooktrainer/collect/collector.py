@@ -259,10 +259,15 @@ class Collector:
         Raises:
             ConfigError: If that cannot be done.
         """
-        raise ConfigError(
-            f"workers={workers}, stages={stages}: {type(self).__name__} has no environments to "
-            "step in processes; leave these out."
-        )
+        raise no_workers(type(self).__name__, workers, stages)
+
+
+def no_workers(name: str, workers: int, stages: int) -> ConfigError:
+    """The error of a collector that steps no environments."""
+    return ConfigError(
+        f"workers={workers}, stages={stages}: {name} has no environments to step in processes; "
+        "leave these out."
+    )
 
 
 def no_shard(name: str, number: int) -> ConfigError:

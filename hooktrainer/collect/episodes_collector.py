@@ -57,6 +57,14 @@ class EpisodesCollector(Collector):
         policy_device: torch.device | str | None = None,
         first_env: int = 0,
     ) -> None:
+        check_count("frames_per_batch", frames_per_batch)
+        check_count("init_random_frames", init_random_frames, least=0)
+        if total_frames != -1:
+            check_count("total_frames", total_frames)
+        if policy is not None and not (callable(policy) or hasattr(policy, "act")):
+            raise ConfigError(
+                f"policy={policy!r} cannot act: give a function, a module, or an object with act()."
+            )
         self.policy = policy
         self.frames_per_batch = frames_per_batch
         self.total_frames = total_frames
@@ -90,7 +98,12 @@ class EpisodesCollector(Collector):
         """Make environments that have played nothing yet."""
         self._make(num_envs, workers)
         try:
-            self._horizon = steps_per_batch(self.frames_per_batch, self.num_envs)
+            self._horizon, rest = divmod(self.frames_per_batch, self.num_envs)
+            if rest:
+                raise ConfigError(
+                    f"frames_per_batch={self.frames_per_batch} is not a multiple of num_envs="
+                    f"{self.num_envs}: the next one is {(self._horizon + 1) * self.num_envs}."
+                )
             self._started = workers  # those that step the environments
             self._closed = False
             self.frames = 0
@@ -114,10 +127,6 @@ class EpisodesCollector(Collector):
         if self._rollout is None:
             self._rollout = self._make_rollout()
         return self._rollout
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise RuntimeError("The collector is shut down; build a new one.")
 
     @property
     def resumes(self) -> Resumes:  # type: ignore[override]
@@ -207,7 +216,21 @@ class EpisodesCollector(Collector):
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """A state to resume from when the environments are shared out otherwise than before."""
-        return resharded(states, self.num_envs, self._first_env, self._shares * self.num_envs)
+        states = [share for state in states for share in shares_of(state)]
+        episodes: list[int] = [episode for state in states for episode in state["episodes"]]
+        number = self._shares * self.num_envs
+        if len(episodes) != number:
+            raise StateMismatchError(
+                f"The saved collector has {len(episodes)} environments, this one {number}."
+            )
+        frames = sum(state["frames"] for state in states)
+        return {
+            "frames": frames // self._shares,
+            "seed": states[0]["seed"],
+            "episodes": episodes[self._first_env :][: self.num_envs],
+            "attributes": dict(states[0]["attributes"]),
+            "rollout": None,
+        }
 
     def position(self) -> dict[str, Any]:
         """Return what `reshard` needs: counters, seed, begun episodes, and what was set in envs."""
@@ -225,7 +248,11 @@ class EpisodesCollector(Collector):
                 "the saved collector had collected ahead: give --overlap as before, or --overlap 0 "
                 "and --allow-change overlap, which begins with the batches that it had in hand"
             ]
-        return differing_envs(saved, self.num_envs)
+        if "episodes" not in saved:
+            return ["the state is that of a collector of another kind"]
+        number = len(saved["episodes"])
+        here = self.num_envs
+        return [] if number == here else [f"num_envs is {here} here and {number} in the state"]
 
     def fitting(self, saved: Mapping[str, Any]) -> dict[str, Any] | None:
         """The state by which this many environments resume; each begins a new episode.
@@ -233,7 +260,11 @@ class EpisodesCollector(Collector):
         ``None`` for one share of several, which does not know what the others have played, and
         where episodes are not counted.
         """
-        return resized(saved, self.num_envs) if self._shares == 1 and self._envs.shares else None
+        own = collector_state(saved)
+        if "episodes" not in own or self._shares > 1 or not self._envs.shares:
+            return None
+        begun = [*own["episodes"], *[-1] * self.num_envs]
+        return {**own, "episodes": begun[: self.num_envs], "rollout": None}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs to continue with the same data, bit for bit.
@@ -319,43 +350,6 @@ def shares_of(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [collector_state(state)]
 
 
-def resharded(
-    states: Sequence[Mapping[str, Any]], num_envs: int, first_env: int, of: int
-) -> dict[str, Any]:
-    """A collector's state made of those of former shares; its episodes are all new ones."""
-    states = [share for state in states for share in shares_of(state)]
-    episodes: list[int] = [episode for state in states for episode in state["episodes"]]
-    if len(episodes) != of:
-        raise StateMismatchError(
-            f"The saved collector has {len(episodes)} environments, this one {of}."
-        )
-    frames = sum(state["frames"] for state in states)
-    return {
-        "frames": frames * num_envs // of,
-        "seed": states[0]["seed"],
-        "episodes": episodes[first_env : first_env + num_envs],
-        "attributes": dict(states[0]["attributes"]),
-        "rollout": None,
-    }
-
-
-def differing_envs(state: Mapping[str, Any], num_envs: int) -> list[str]:
-    """A line if a state is not that of a collector with so many environments; see `resized`."""
-    if "episodes" not in state:
-        return ["the state is that of a collector of another kind"]
-    number = len(state["episodes"])
-    return [] if number == num_envs else [f"num_envs is {num_envs} here and {number} in the state"]
-
-
-def resized(state: Mapping[str, Any], num_envs: int) -> dict[str, Any] | None:
-    """A collector's state for another number of environments; its episodes are all new ones."""
-    own = collector_state(state)
-    if "episodes" not in own:
-        return None
-    begun = [*own["episodes"], *[-1] * num_envs]
-    return {**own, "episodes": begun[:num_envs], "rollout": None}
-
-
 OVERLAP = "overlap"
 """Key of the state by which that of an `OverlappedCollector` is known."""
 
@@ -373,42 +367,10 @@ def collector_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
     return own
 
 
-def check_policy(policy: Any) -> None:
-    """Refuse what cannot act."""
-    if policy is not None and not (callable(policy) or hasattr(policy, "act")):
-        raise ConfigError(
-            f"policy={policy!r} cannot act: give a function, a module, or an object with act()."
-        )
-
-
-def check_counts(
-    frames_per_batch: int, total_frames: int, init_random_frames: int, frame_skip: int
-) -> None:
-    """Refuse counts that are out of range."""
-    check_count("frames_per_batch", frames_per_batch)
-    check_count("frame_skip", frame_skip)
-    if init_random_frames < 0:
-        raise ConfigError(f"init_random_frames={init_random_frames}: pass 0 or more.")
-    if total_frames < 1 and total_frames != -1:
-        raise ConfigError(f"total_frames={total_frames}: pass a positive number, or -1 for no end.")
-
-
 def check_workers(workers: int, stages: int) -> None:
     """Refuse numbers that make no sense."""
     check_count("stages", stages)
-    if workers < 0:
-        raise ConfigError(f"workers={workers}: pass 0 or more.")
-
-
-def steps_per_batch(frames_per_batch: int, num_envs: int) -> int:
-    """How many steps of each environment a batch has."""
-    steps, rest = divmod(frames_per_batch, num_envs)
-    if rest:
-        raise ConfigError(
-            f"frames_per_batch={frames_per_batch} is not a multiple of num_envs={num_envs}: the "
-            f"next one is {(steps + 1) * num_envs}, {steps + 1} steps of each environment."
-        )
-    return steps
+    check_count("workers", workers, least=0)
 
 
 def device_of(policy: Any) -> torch.device:

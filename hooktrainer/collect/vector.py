@@ -9,18 +9,12 @@ import gymnasium as gym
 import torch
 from tensordict.nn import InteractionType
 
-from ..base.checks import share_equally
+from ..base.checks import check_count, share_equally
 from ..errors import ConfigError
 from .action_format import action_format_of
 from .actors import Policy
 from .env_errors import explain_env_errors
-from .episodes_collector import (
-    EpisodesCollector,
-    Workers,
-    check_counts,
-    check_policy,
-    check_workers,
-)
+from .episodes_collector import EpisodesCollector, Workers, check_workers
 from .group import EnvGroup, EpisodeSeeds, GroupOptions
 from .info import check_info_keys
 from .make_group import Envs, VectorizationMode, make_group
@@ -147,9 +141,8 @@ class VectorCollector(EpisodesCollector):
         device: torch.device | str | None = None,
         policy_device: torch.device | str | None = None,
     ) -> None:
-        check_counts(frames_per_batch, total_frames, init_random_frames, frame_skip)
+        check_count("frame_skip", frame_skip)
         check_workers(workers, stages)
-        check_policy(policy)
         super().__init__(
             policy,
             frames_per_batch,

@@ -245,8 +245,8 @@ class Unclosed(Walks):
 @pytest.mark.parametrize(
     ("broken", "problem"),
     [
-        (Missized, "frames_per_batch is 7, but a batch has 24"),
-        (Miscounted, "frames is 25 after 24 frames"),
+        (Missized, "frames_per_batch is 7, but 24 were"),
+        (Miscounted, "frames is 25, but 24 were"),
         (Reused, "a batch changes when others are collected"),
         (Flat, r"\('next', 'reward'\) is torch.float32 \[4, 6\], not torch.float32 \[4, 6, 1\]"),
         (Undone, "done is not terminated or truncated"),

@@ -19,7 +19,7 @@ from hooktrainer.testing import tiny_trainer
 
 
 def overlapped(policy, depth=1, mode="thread", env=Counter, collector=None, **options):
-    names = ("weights", "max_age", "when_old", "timeout")
+    names = ("weights", "timeout")
     own = {name: options.pop(name) for name in names if name in options}
     return OverlappedCollector(collector or plain(policy, env, **options), depth, mode=mode, **own)
 
@@ -132,25 +132,6 @@ def test_the_newest_weights_if_asked_for():
         collector.update_policy_weights_()
     assert max(seen) == 1  # with fixed weights 2 from the third on
     assert collector.resumes == "partly"
-    collector.shutdown()
-
-
-def test_waiting_so_that_no_batch_is_too_old():
-    collector = overlapped(Stamp(), 3, max_age=1)
-    assert train_on(collector, 4) == [(0, 0), (0, 1), (1, 1), (2, 1)]
-    assert collector.ahead == 1
-    collector.shutdown()
-    collector = overlapped(Stamp(), 3, max_age=0)
-    assert train_on(collector, 3) == [(0, 0), (1, 0), (2, 0)]
-    collector.shutdown()
-
-
-def test_dropping_what_is_too_old():
-    collector = overlapped(Stamp(), 2, max_age=1, when_old="drop")
-    assert train_on(collector, 5) == [(0, 0), (0, 1), (1, 1), (2, 1), (3, 1)]
-    assert collector.dropped == 2  # of two that were asked for together, the second one
-    assert collector.metrics(None) == {"data/age": 1, "data/dropped": 2}
-    assert collector.frames == 40
     collector.shutdown()
 
 
@@ -316,11 +297,9 @@ def test_a_thread_has_environments_and_a_policy_of_its_own():
 def test_invalid_arguments_are_refused():
     inner = plain(Stamp())
     for options, message in [
-        ({"depth": -1}, r"depth=-1\): pass 0 or more"),
-        ({"max_age": -2}, "max_age=-2"),
+        ({"depth": -1}, "depth=-1: pass an integer of 0 or more"),
         ({"mode": "fork"}, "mode='fork'.*'process' or 'thread'"),
         ({"weights": "old"}, "weights='old'"),
-        ({"when_old": "keep"}, "when_old='keep'"),
     ]:
         with pytest.raises(ConfigError, match=message):
             OverlappedCollector(inner, **options)

@@ -101,10 +101,7 @@ class AgentsCollector(WorldCollector):
     ) -> None:
         check_count("num_envs", num_envs)
         if frame_skip != 1:
-            raise ConfigError(
-                f"AgentsCollector(frame_skip={frame_skip}): actions of several agents are not "
-                "repeated; leave it out."
-            )
+            raise ConfigError(f"frame_skip={frame_skip}: agents' actions are not repeated.")
         if policy is not None and not hasattr(policy, "in_keys"):
             raise ConfigError(
                 f"policy={policy!r:.80} cannot act for several agents: give it in_keys, such as "
@@ -164,18 +161,11 @@ class AgentsCollector(WorldCollector):
 
     def _check_workers(self, num_envs: int, workers: int, stages: int) -> None:
         check_workers(workers, stages)
-        if stages != 1:
+        if stages != 1 or workers > num_envs or (workers and not self.world.shares):
             raise ConfigError(
-                f"stages={stages}: all environments of several agents step at once; leave it out."
-            )
-        if workers and not self.world.shares:
-            raise ConfigError(
-                f"workers={workers}: {self.world.name} is one batch of tensors with one stream of "
-                "random numbers, so processes cannot share it: leave it out."
-            )
-        if workers > num_envs:
-            raise ConfigError(
-                f"num_envs={num_envs} with workers={workers}: each process needs an environment."
+                f"workers={workers}, stages={stages}: {self.world.name} with num_envs={num_envs} "
+                "has one stage, and as many processes as environments at most, or none if it is "
+                "one batch of tensors."
             )
 
     @property
@@ -193,12 +183,7 @@ class AgentsCollector(WorldCollector):
 
     def check_shares(self, number: int) -> None:
         """Raises ConfigError if the environments cannot be divided among ``number`` processes."""
-        if not self.world.shares:
-            raise ConfigError(
-                f"{self.world.name} draws the random numbers of all its environments from one "
-                f"stream, so {number} processes cannot share them: train in one process, with more "
-                "environments."
-            )
+        self._check_independent(number)
         share = share_equally(self.num_envs, number, "num_envs")
         self._check_workers(share, self._workers.number, 1)
 

@@ -183,22 +183,18 @@ class ParallelEnvs:
             for group in self.groups
             for place, agent in enumerate(group.agents)
         }
-        self._layouts = {
-            group.name: ObservationLayout(
-                agents[group.agents[0]][0],
-                next(infos[a][MASK] for a in group.agents if MASK in (infos.get(a) or {}))
-                if group.mask_path == ()
-                else None,
-                group.action_format.mask_size,
-            )
-            for group in self.groups
-        }
+        self._layouts: dict[str, ObservationLayout] = {}
         # In the order of the layouts' leaves, of which a mask may be the first.
         self._keys: dict[str, list[NestedKey]] = {}
         for group in self.groups:
-            keys, leaves = iter(group.keys), self._layouts[group.name].leaves
+            mask = None
+            if group.mask_path == ():
+                mask = next(infos[a][MASK] for a in group.agents if MASK in infos.get(a, ()))
+            space, size = agents[group.agents[0]][0], group.action_format.mask_size
+            layout = self._layouts[group.name] = ObservationLayout(space, mask, size)
+            keys = iter(group.keys)
             self._keys[group.name] = [
-                (group.name, MASK) if leaf.key == (MASK,) else next(keys) for leaf in leaves
+                (group.name, MASK) if leaf.key == (MASK,) else next(keys) for leaf in layout.leaves
             ]
         self._actions: list[list[dict[str, Array]]] = [[] for _ in range(num_envs)]
         self._seen = self._blank()
@@ -286,34 +282,17 @@ class ParallelEnvs:
         self._clear(env)
         self._actions[env] = []
         seen, infos = self.envs[env].reset(seed=seed)
-        if not self.envs[env].agents:
-            raise ConfigError(f"{self._name} has no agents after reset().")
-        self._check_first(self.envs[env].agents, seen, infos)
-        self._write(env, seen, infos)
-
-    def _check_first(
-        self, there: Sequence[str], seen: Mapping[str, Any], infos: Mapping[str, Any]
-    ) -> None:
-        """Raises ConfigError for unknown agents, and observations or masks that do not fit."""
+        there = self.envs[env].agents
+        if not there or not set(there) <= self._places.keys() & seen.keys():
+            raise ConfigError(
+                f"reset() of {self._name} has the agents {listed(there) or 'none'}, of "
+                f"possible_agents {listed(self._places)}, and observations of "
+                f"{listed(seen) or 'none'}: name every agent, and give each that acts one."
+            )
         for agent in there:
-            if agent not in self._places:
-                raise ConfigError(
-                    f"{self._name} has the agent {agent!r:.80} after reset(), and possible_agents "
-                    f"are {listed(self._places)}: name every agent there may be."
-                )
-            if agent not in seen:
-                raise ConfigError(
-                    f"reset() of {self._name} gave no observation of {agent}, which acts: give one "
-                    f"of each agent in agents; it gave those of {listed(seen) or 'none'}."
-                )
-            group, info = self._places[agent][0], infos.get(agent) or {}
-            whose = f"{self._name} ({agent})"
-            if group.mask_path == () and MASK not in info:
-                raise ConfigError(
-                    f"info[{MASK!r}] of {whose} is missing, and others of {group.name!r} have one: "
-                    "let every agent of a group have a mask, at every step, or none."
-                )
-            self._layouts[group.name].check(seen[agent], info, whose)
+            layout = self._layouts[self._places[agent][0].name]
+            layout.check(seen[agent], infos.get(agent) or {}, f"{self._name} ({agent})")
+        self._write(env, seen, infos)
 
     def _step(self, env: int, actions: Mapping[str, Array]) -> tuple[list[str], Any]:
         """Step one environment; returns the agents that acted and the result."""
@@ -360,34 +339,25 @@ class ParallelEnvs:
     def _write(self, env: int, seen: Mapping[str, Any], infos: Mapping[str, Any]) -> None:
         """Write the agents' observations, including the last of those that have just left."""
         there = set(self.envs[env].agents)
-        for agent, (group, place) in self._places.items():
-            if agent not in seen:
-                continue
-            layout, info = self._layouts[group.name], infos.get(agent) or {}
-            acts = agent in there
-            if acts and MASK not in info and group.mask_path == ():
-                raise self._unfit_mask(agent, env, "none")
-            values = (
-                layout.values(seen[agent], info) if acts else layout.observation_values(seen[agent])
-            )
+        for agent, observed in seen.items():
+            group, place = self._places[agent]
+            layout, acts = self._layouts[group.name], agent in there
+            values = layout.observation_values(observed)
+            if acts:
+                values = layout.values(observed, infos.get(agent) or {})
             for key, value in zip(self._keys[group.name], values, strict=False):
                 if key[-1] != MASK:
                     self._seen[key][env, place] = value
                 elif acts:
-                    allowed = plain_mask(value).astype(bool)
+                    allowed = self._seen[key][env, place] = plain_mask(value).astype(bool)
                     if group.action_format.leaves_nothing(allowed):
-                        what = "an action_mask that forbids every action"
-                        raise self._unfit_mask(agent, env, what)
-                    self._seen[key][env, place] = allowed
+                        raise ConfigError(
+                            f"{self._name}: {agent} got an action_mask that forbids every action "
+                            f"in environment {self._first_env + env}: let it allow one."
+                        )
             self._seen[group.name, "mask"][env, place] = acts
         if self.state_space is not None:
             self._seen["state"][env] = self.envs[env].state()
-
-    def _unfit_mask(self, agent: str, env: int, what: str) -> ConfigError:
-        return ConfigError(
-            f"{self._name}: {agent} got {what} in environment {self._first_env + env}: every agent "
-            "that acts needs one that allows an action, at every step."
-        )
 
     def _write_infos(
         self, said: Mapping[Any, Array], env: int, infos: Mapping[str, Any], where: str
@@ -413,21 +383,16 @@ class ParallelEnvs:
 def pettingzoo_factory(name: str, kwargs: Mapping[str, Any]) -> Callable[[], Any]:
     """The factory of an environment called ``<family>/<name>``, as ``mpe/simple_spread_v3``."""
     family, _, own = name.partition("/")
-    if not own:
-        raise ConfigError(
-            f"env='pettingzoo/{name}': give the family too, such as pettingzoo/mpe/simple_spread_v3"
-            "."
-        )
     # Families that are now separate packages.
     home = {"mpe": "mpe2"}.get(family, f"pettingzoo.{family}")
     try:
         with warnings.catch_warnings():  # deprecation notices of other registries
             warnings.simplefilter("ignore")
-            importlib.import_module(home)
             # Do not import to look a module up: the name may come from an untrusted file.
-            if "." in own or importlib.util.find_spec(f"{home}.{own}") is None:
+            if not own.isidentifier() or importlib.util.find_spec(f"{home}.{own}") is None:
                 raise ConfigError(
-                    f"there is no environment 'pettingzoo/{name}': {home} has no {own!r}."
+                    f"there is no environment 'pettingzoo/{name}': {home} has no {own!r}. Give "
+                    "family and name, such as pettingzoo/mpe/simple_spread_v3."
                 )
             module = importlib.import_module(f"{home}.{own}")
     except ModuleNotFoundError as error:
@@ -439,29 +404,20 @@ def pettingzoo_factory(name: str, kwargs: Mapping[str, Any]) -> Callable[[], Any
             name=missing,
         ) from error
     if not hasattr(module, "parallel_env"):
-        raise ConfigError(
-            f"pettingzoo/{name} has no parallel_env: its agents act in turns, which no algorithm "
-            "here is for."
-        )
+        raise ConfigError(f"pettingzoo/{name} has no parallel_env: its agents act in turns.")
     return partial(module.parallel_env, **kwargs)
 
 
 def checked_env(env: Any, name: str) -> Any:
     """Return the environment; raises ConfigError if it is not a PettingZoo parallel one."""
-    if hasattr(env, "agent_iter"):
-        raise ConfigError(
-            f"env={name}: made a {type(env).__name__}, whose agents act in turns (PettingZoo's "
-            "AEC), which no algorithm here is for: give the function parallel_env of its module, "
-            "or lambda: pettingzoo.utils.aec_to_parallel(...)."
-        )
     needed = ("reset", "step", "observation_space", "action_space", "possible_agents")
-    if missing := [one for one in needed if not hasattr(env, one)]:
+    missing = [one for one in needed if not getattr(env, one, None)]
+    if missing or hasattr(env, "agent_iter"):
+        problem = f"has no {', '.join(missing)}" if missing else "has agents that act in turns"
         raise ConfigError(
-            f"env={name}: made a {type(env).__name__}, which has no {', '.join(missing)}: give a "
-            "function that makes a parallel environment of PettingZoo (ParallelEnv)."
+            f"env={name}: made a {type(env).__name__}, which {problem}: give a function that makes "
+            "a parallel environment of PettingZoo, such as parallel_env of its module."
         )
-    if not env.possible_agents:
-        raise ConfigError(f"env={name}: possible_agents is empty; name every agent there may be.")
     return env
 
 

@@ -179,7 +179,7 @@ class VmasWorld(AgentsWorld):
         return entries
 
     def _infos(self) -> Entries:
-        """The requested info keys; raises ConfigError if a shape differs or a key is missing."""
+        """The requested info keys by group, float32 ``[num_envs, agents]``."""
         if not self._info_keys:
             return {}
         infos = {agent.name: self._env.scenario.info(agent) for agent in self._env.agents}
@@ -194,18 +194,17 @@ class VmasWorld(AgentsWorld):
         return entries
 
     def _column(self, key: str, info: Mapping[str, Any], agent: str) -> torch.Tensor:
-        """One agent's value in all environments, float32 ``[num_envs]``; NaN if there is none."""
-        if key not in info:
-            return torch.full((self.num_envs,), torch.nan, device=self.device)
-        value = info[key]
-        shape = list(value.shape) if isinstance(value, torch.Tensor) else None
-        if not shape or shape[0] != self.num_envs or value.numel() != self.num_envs:
-            found = repr(value) if shape is None else f"a tensor {shape}"
+        """One agent's value in all environments; NaN if there is none."""
+        value = info.get(key, torch.full((self.num_envs,), torch.nan, device=self.device))
+        try:
+            column: torch.Tensor = value.reshape(self.num_envs).float()
+        except (AttributeError, RuntimeError) as error:
+            shape = list(getattr(value, "shape", ()))
             raise ConfigError(
-                f"info_keys: info[{key!r}] of {self.name} ({agent}) is {found:.60}, and not one "
+                f"info_keys: info[{key!r}] of {self.name} ({agent}) has the shape {shape}, not one "
                 f"number for each of the {self.num_envs} environments."
-            )
-        return value.reshape(self.num_envs).float()
+            ) from error
+        return column
 
     def _try_out(self) -> str | None:
         """Step once and restore the state; returns why that fails, or ``None``."""
@@ -213,10 +212,10 @@ class VmasWorld(AgentsWorld):
             self.begin()
             state = self.save()
             with self._random_numbers():
-                actions = self._env.get_random_actions()
-            place = {agent.name: number for number, agent in enumerate(self._env.agents)}
+                drawn = self._env.get_random_actions()
+            by_name = dict(zip(self._agents, drawn, strict=True))
             self.advance(
-                {g.name: torch.stack([actions[place[a]] for a in g.agents], 1) for g in self.groups}
+                {g.name: torch.stack([by_name[a] for a in g.agents], 1) for g in self.groups}
             )
             self._state.read()
             self.restore(state)
@@ -269,7 +268,13 @@ def _make(
     if taken := sorted(own & kwargs.keys()):
         raise ConfigError(f"env_kwargs: {', '.join(taken)} cannot be given; hooktrainer sets it.")
     try:
-        with _seeded_make(vmas), warnings.catch_warnings(record=True) as caught:
+        # VMAS makes its simulators with random numbers that they all share.
+        vmas.simulator.environment.Environment.vmas_random_state[:] = [
+            torch.Generator().manual_seed(0).get_state(),
+            np.random.RandomState(0).get_state(),
+            random.Random(0).getstate(),
+        ]
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             env = vmas.make_env(made, num_envs=num_envs, device=device, seed=0, **options)
     except (TypeError, AssertionError, ValueError) as error:
@@ -279,23 +284,6 @@ def _make(
     if unused := next((str(one.message) for one in caught if "not used" in str(one.message)), None):
         raise ConfigError(f"{name}: {unused.split(' This will')[0]} Take it out of env_kwargs.")
     return env
-
-
-@contextmanager
-def _seeded_make(vmas: Any) -> Iterator[None]:
-    """Make the same simulator each time: VMAS draws from shared generators."""
-    shared = vmas.simulator.environment.Environment.vmas_random_state
-    before = list(shared)
-    torch_numbers = torch.Generator().manual_seed(0).get_state()
-    shared[:] = [
-        torch_numbers,
-        np.random.RandomState(0).get_state(),
-        random.Random(0).getstate(),
-    ]
-    try:
-        yield
-    finally:
-        shared[:] = before
 
 
 def _space(space: Any) -> spaces.Space[Any]:
@@ -393,21 +381,13 @@ class VmasParallel:
         return seen, {agent: {} for agent in self.possible_agents}
 
 
-State = list[dict[str, Any]]
-"""The attributes of each object. References are ``{"object": index}``, dicts ``{"items": items}``,
-and constants such as functions ``{"constant": True}``."""
+State = list[dict[str, list[Any]]]
+"""For each object, by attribute, the leaves of its containers. A leaf that is no plain value is
+``{"object": index}``, or ``{"object": None}`` for a constant such as a function."""
 _PLAIN = (type(None), bool, int, float, str, torch.Tensor, np.ndarray, np.generic)
 _CONSTANTS = (
-    type,
-    enum.Enum,
-    types.ModuleType,
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodType,
-    spaces.Space,
-    torch.device,
-    torch.dtype,
-    frozenset,
+    *(type, enum.Enum, types.ModuleType, types.FunctionType, types.BuiltinFunctionType),
+    *(types.MethodType, spaces.Space, torch.device, torch.dtype, frozenset),
 )
 _CONSTANT_MODULES = ("gym", "gymnasium", "pyglet", "matplotlib")
 
@@ -421,12 +401,15 @@ class ObjectState:
     def __init__(self, root: Any) -> None:
         self._objects: list[Any] = []
         self._index: dict[int, int] = {}
+        # By object, attribute and number of leaves, the leaves and containers last read.
+        self._forms: dict[tuple[int, str, int], tuple[list[Any], pytree.TreeSpec]] = {}
         self._find(root)
 
     def read(self) -> State:
         """The attributes of every object, not copied. Raises StateMismatchError for new objects."""
         return [
-            {name: self._code(value) for name, value in vars(one).items()} for one in self._objects
+            {name: self._code(place, name, value) for name, value in vars(one).items()}
+            for place, one in enumerate(self._objects)
         ]
 
     def write(self, state: State) -> None:
@@ -436,99 +419,75 @@ class ObjectState:
                 f"The saved simulator consists of {len(state)} objects, this one of "
                 f"{len(self._objects)}: it was made with other arguments."
             )
-        for one, saved in zip(self._objects, state, strict=True):
+        for place, (one, saved) in enumerate(zip(self._objects, state, strict=True)):
             attributes = vars(one)
             for name in attributes.keys() - saved.keys():
                 del attributes[name]
-            for name, code in saved.items():
-                attributes[name] = self._decode(code, attributes.get(name))
+            for name, codes in saved.items():
+                if (key := (place, name, len(codes))) not in self._forms:
+                    raise StateMismatchError(
+                        f"{type(one).__name__}.{name} of the saved simulator has {len(codes)} "
+                        "values, and another number here"
+                    )
+                leaves, form = self._forms[key]
+                pairs = zip(codes, leaves, strict=True)
+                attributes[name] = pytree.tree_unflatten([self._decode(*p) for p in pairs], form)
 
     def keep_rows(self, before: State, rows: torch.Tensor) -> bool:
         """Restore rows, bool ``[rows]``, of all tensors from a copy of an earlier `read`.
 
         Returns whether only rows of tensors changed; if not, nothing is restored.
         """
-        found = self._changed_rows(before, rows)
-        if found and any(0 in tensor.stride() for _, tensor in found):  # expanded: its rows are one
-            self.write(copied(self.read()))
-            found = self._changed_rows(before, rows)
-        for old_tensor, tensor in found or ():
-            kept = rows.view(-1, *[1] * (tensor.ndim - 1))
-            tensor.copy_(torch.where(kept, old_tensor, tensor))
-        return found is not None
-
-    def _changed_rows(
-        self, before: State, rows: torch.Tensor
-    ) -> list[tuple[torch.Tensor, torch.Tensor]] | None:
-        """The tensors with rows, old and new; ``None`` if anything else changed."""
-        now = self.read()
-        if any(old.keys() - new.keys() for old, new in zip(before, now, strict=True)):
-            return None
-        # A new attribute has no rows to keep.
-        now = [{name: new[name] for name in old} for old, new in zip(before, now, strict=True)]
-        (olds, of_old), (news, of_new) = pytree.tree_flatten(before), pytree.tree_flatten(now)
-        if of_old != of_new:
-            return None
-        found = []
-        for old, new in zip(olds, news, strict=True):
-            if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
-                if old.shape != new.shape or old.dtype != new.dtype:
-                    return None
-                if old.ndim and len(old) == len(rows):
-                    found.append((old, new))
-                elif not torch.equal(old, new):
-                    return None
-            elif type(old) is not type(new) or (old is not new and not np.array_equal(old, new)):
-                return None
-        return found
+        tensors = []
+        for olds, news in zip(before, self.read(), strict=True):
+            for name, leaves in olds.items():  # a new attribute has no rows to keep
+                if len(news.get(name, ())) != len(leaves):
+                    return False
+                for old, new in zip(leaves, news[name], strict=True):
+                    if _has_rows(new, len(rows)) and _has_rows(old, len(rows)):
+                        if old.shape != new.shape or old.dtype != new.dtype:
+                            return False
+                        tensors.append((old, new))
+                    elif not _equal(old, new):
+                        return False
+        for old, new in tensors:
+            new.copy_(torch.where(rows.view(-1, *[1] * (new.ndim - 1)), old, new))
+        return True
 
     def _find(self, value: Any) -> None:
-        if isinstance(value, (list, tuple)):
-            for item in value:
-                self._find(item)
-        elif isinstance(value, dict):
-            for key, item in value.items():
-                self._find(key)
-                self._find(item)
-        elif _is_object(value) and id(value) not in self._index:
-            self._index[id(value)] = len(self._objects)
-            self._objects.append(value)
-            for item in list(vars(value).values()):
-                self._find(item)
+        for leaf in pytree.tree_leaves(value):
+            if _is_object(leaf) and id(leaf) not in self._index:
+                self._index[id(leaf)] = len(self._objects)
+                self._objects.append(leaf)
+                self._find(vars(leaf))
 
-    def _code(self, value: Any) -> Any:
-        if isinstance(value, _PLAIN):
-            return value
-        if isinstance(value, (list, tuple)):
-            return type(value)(map(self._code, value))
-        if isinstance(value, dict):
-            return {"items": [[self._code(k), self._code(v)] for k, v in value.items()]}
-        if not _is_object(value):
-            return {"constant": True}
-        if id(value) not in self._index:
+    def _code(self, place: int, name: str, value: Any) -> list[Any]:
+        leaves, form = pytree.tree_flatten(value)
+        self._forms[place, name, len(leaves)] = leaves, form
+        return [leaf if isinstance(leaf, _PLAIN) else self._reference(leaf) for leaf in leaves]
+
+    def _reference(self, value: Any) -> dict[str, int | None]:
+        if _is_object(value) and id(value) not in self._index:
             raise StateMismatchError(
                 f"it makes a new {type(value).__name__} in the course of an episode"
             )
-        return {"object": self._index[id(value)]}
+        return {"object": self._index.get(id(value))}
 
     def _decode(self, code: Any, there: Any) -> Any:
-        """Decode a value; ``there`` is the attribute's present value."""
-        if isinstance(code, (list, tuple)):
-            old = list(there) if isinstance(there, (list, tuple)) else []
-            old += [None] * (len(code) - len(old))
-            return type(code)(self._decode(c, o) for c, o in zip(code, old, strict=False))
+        """Decode a leaf; ``there`` is the one last read at its place."""
         if not isinstance(code, dict):
             return code
-        if "object" in code:
-            return self._objects[code["object"]]
-        if "constant" in code:
-            return there
-        old_items = list(there.items()) if isinstance(there, dict) else []
-        old_items += [(None, None)] * (len(code["items"]) - len(old_items))
-        return {
-            self._decode(key, old_key): self._decode(value, old_value)
-            for (key, value), (old_key, old_value) in zip(code["items"], old_items, strict=False)
-        }
+        return there if code["object"] is None else self._objects[code["object"]]
+
+
+def _has_rows(value: Any, number: int) -> bool:
+    """Whether it is a tensor whose rows are separate in memory, unlike those of an expanded one."""
+    is_tensor = isinstance(value, torch.Tensor) and value.ndim > 0 and len(value) == number
+    return is_tensor and 0 not in value.stride()
+
+
+def _equal(old: Any, new: Any) -> bool:
+    return type(old) is type(new) and (old is new or bool(np.array_equal(old, new)))
 
 
 def copied(state: Any, copy: Callable[[torch.Tensor], torch.Tensor] = torch.clone) -> Any:

@@ -273,28 +273,23 @@ def _by_spaces(agents: Spaces) -> dict[str, list[str]]:
 def _check(groups: Grouping, agents: Spaces) -> None:
     placed = [agent for members in groups.values() for agent in members]
     problem = ""
-    for name, members in groups.items():
+    for name, (*members,) in groups.items():
+        for agent, what in product(members, (0, 1)):
+            if agents.keys() >= set(members) and agents[members[0]][what] != agents[agent][what]:
+                problem = (
+                    f"{members[0]} and {agent} of {name!r} have the different spaces "
+                    f"{agents[members[0]][what]} and {agents[agent][what]}"
+                )
         if name in _RESERVED or not name or "/" in name:
             problem = f"a group cannot be called {name!r}, a name that batches need for themselves"
         if not members:
             problem = f"the group {name!r} has no agents"
-    unknown = [agent for agent in placed if agent not in agents]
-    absent = [agent for agent in agents if agent not in placed]
-    twice = sorted({agent for agent in placed if placed.count(agent) > 1})
-    for wrong, why in ((unknown, "no agents"), (absent, "in no group"), (twice, "in two groups")):
-        if wrong and not problem:
-            problem = f"{', '.join(wrong)}: {why}. The agents are {', '.join(agents)}"
+        if problem:
+            break
+    if not problem and sorted(placed) != sorted(agents):
+        problem = f"each of the agents {', '.join(agents)} has to be in one group"
     if problem:
         raise ConfigError(f"groups={dict(groups)!r}: {problem}.")
-    for name, (first, *others) in groups.items():
-        for agent, what in product(others, (0, 1)):
-            if agents[first][what] != agents[agent][what]:
-                whose = f"whose {('observations', 'actions')[what]} are"
-                raise ConfigError(
-                    f"the group {name!r} holds {first}, {whose} {agents[first][what]}, and "
-                    f"{agent}, {whose} {agents[agent][what]}: agents of one group need equal "
-                    "spaces. Put them into different groups, or pad their spaces."
-                )
 
 
 def check_agents_info_keys(keys: Any, groups: Sequence[AgentGroup]) -> InfoKeys:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -50,26 +50,24 @@ def make_world(
         ConfigError: If there is no such environment.
         MissingPackageError: If a package it needs is not installed.
     """
-    if isinstance(env, str) and env.startswith(VMAS):
-        return VmasWorld(env.removeprefix(VMAS), num_envs, device, groups, env_kwargs, info_keys)
-    if is_scenario(env):
-        return VmasWorld(env, num_envs, device, groups, env_kwargs, info_keys)
-    make: Callable[[], Any] | None = None
+    if is_scenario(env) or (isinstance(env, str) and env.startswith(VMAS)):
+        scenario = env.removeprefix(VMAS) if isinstance(env, str) else env
+        return VmasWorld(scenario, num_envs, device, groups, env_kwargs, info_keys)
+    kwargs = env_kwargs or {}
     if isinstance(env, str) and env.startswith(PETTINGZOO):
-        make = pettingzoo_factory(env.removeprefix(PETTINGZOO), env_kwargs or {})
+        make, name = pettingzoo_factory(env.removeprefix(PETTINGZOO), kwargs), env
     elif callable(env) and not isinstance(env, str):
-        make = partial(env, **(env_kwargs or {}))
-    if make is not None:
         made = getattr(env, "func", env)  # of a functools.partial
-        name = env if isinstance(env, str) else getattr(made, "__qualname__", type(made).__name__)
-        return ParallelWorld(
-            make, num_envs, name, groups, first_env, device, info_keys, workers, timeout
+        make = partial(env, **kwargs)
+        name = getattr(made, "__qualname__", type(made).__name__)
+    else:
+        raise ConfigError(
+            f"env={env!r:.80} is no environment of several agents: give 'vmas/balance', "
+            "'pettingzoo/mpe/simple_spread_v3', a scenario class of VMAS, or a function that makes "
+            "a parallel environment of PettingZoo."
         )
-    raise ConfigError(
-        f"env={env!r:.80} is no environment of several agents: give 'vmas/balance', "
-        "'pettingzoo/mpe/simple_spread_v3' and so on, a scenario class of VMAS, or a function that "
-        "makes a parallel environment of PettingZoo."
-    )
+    rest = (first_env, device, info_keys, workers, timeout)
+    return ParallelWorld(make, num_envs, name, groups, *rest)
 
 
 def is_several(env: Any) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from tensordict import TensorDictBase
 
+from ...base.checks import check_count
 from ...errors import ConfigError
-from ...loop.metrics import Total
 from ...loop.stateful import fitting, mismatches
 from ..collector import TIMEOUT, Weights, check_can_follow, weights_of
 from ..episodes_collector import OVERLAP, collector_state
@@ -20,11 +20,6 @@ from .server import Collected, ProcessWorker, Request, ThreadWorker
 
 Mode = Literal["process", "thread"]
 _STREAM = 1  # separates the worker's random numbers from others with the run's seed
-_CHOICES = {
-    "mode": get_args(Mode),
-    "weights": ("fixed", "newest"),
-    "when_old": ("wait", "drop"),
-}
 
 
 class OverlappedCollector(RemoteCollector):
@@ -57,16 +52,12 @@ class OverlappedCollector(RemoteCollector):
             repeated. ``"newest"``: the newest weights when it starts, which makes batches younger
             if collection is the slower side; `update_policy_weights_` publishes them, after every
             batch once a trainer is registered.
-        max_age: The most updates by which a batch's policy may be older than the learner's.
-        when_old: How ``max_age`` is kept: ``"wait"``: batches are requested later; ``"drop"``:
-            batches that are too old are dropped, counted, and collected again.
         timeout: Seconds after which a process or thread that does not answer ends the run.
 
     Attributes:
         wrapped: The collector.
         resumes: ``"exactly"`` if the collector does, and collects in a process with fixed weights.
         policy_age: Number of updates by which the last batch's policy was older.
-        dropped: Number of dropped batches.
         is_saved: Always false: checkpoints hold it as the collector, not as a hook.
 
     Raises:
@@ -90,29 +81,23 @@ class OverlappedCollector(RemoteCollector):
         *,
         mode: Mode = "process",
         weights: Literal["fixed", "newest"] = "fixed",
-        max_age: int | None = None,
-        when_old: Literal["wait", "drop"] = "wait",
         timeout: float = TIMEOUT,
     ) -> None:
-        given = {"mode": mode, "weights": weights, "when_old": when_old}
-        for name, choices in _CHOICES.items():
-            if given[name] not in choices:
+        for name, value, choices in (
+            ("mode", mode, ("process", "thread")),
+            ("weights", weights, ("fixed", "newest")),
+        ):
+            if value not in choices:
                 raise ConfigError(
-                    f"OverlappedCollector({name}={given[name]!r}): pass "
-                    f"{' or '.join(map(repr, choices))}."
+                    f"OverlappedCollector({name}={value!r}): pass {' or '.join(map(repr, choices))}"
                 )
-        for name, value in (("depth", depth), ("max_age", max_age)):
-            if value is not None and (not isinstance(value, int) or value < 0):
-                raise ConfigError(f"OverlappedCollector({name}={value!r}): pass 0 or more.")
+        check_count("depth", depth, least=0)
         super().__init__(collector)
         if depth:
             check_can_follow(self.policy)
         self.depth = depth
         self.mode: Mode = mode
         self.weights = weights
-        self.max_age = max_age
-        self.when_old = when_old
-        self.dropped = 0
         self.frames = self._collector.frames
         repeatable = depth == 0 or (mode == "process" and weights == "fixed")
         if self.resumes == "exactly" and not repeatable:
@@ -132,13 +117,6 @@ class OverlappedCollector(RemoteCollector):
         """Number of batches that are ready or in progress."""
         return len(self._ready) + self._under_way
 
-    def metrics(self, batch: TensorDictBase) -> dict[str, Any]:
-        """Metrics of a batch: ``data/age``, and ``data/dropped`` if batches can be dropped."""
-        metrics = super().metrics(batch)
-        if self.max_age is not None and self.when_old == "drop":
-            metrics["data/dropped"] = Total(self.dropped)
-        return metrics
-
     def register(self, trainer: Any) -> None:
         """Log `metrics` with every batch, and publish weights with ``weights="newest"``."""
         super().register(trainer)
@@ -156,12 +134,11 @@ class OverlappedCollector(RemoteCollector):
 
     def _begin(self) -> ProcessWorker | ThreadWorker:
         """Start the worker with the present weights."""
-        newest = self.weights == "newest"
         if self.mode == "thread":
-            self._worker = ThreadWorker(self._collector, newest, self._timeout)
+            self._worker = ThreadWorker(self._collector, self._timeout)
         else:
             entropy = self._entropy(self._collector.seed)
-            self._worker = ProcessWorker(self._collector, newest, self._timeout, entropy, self._rng)
+            self._worker = ProcessWorker(self._collector, self._timeout, entropy, self._rng)
         self._sent = self._updates
         return self._worker
 
@@ -173,26 +150,18 @@ class OverlappedCollector(RemoteCollector):
 
     def _take(self) -> TensorDictBase:
         """Wait for the next batch."""
-        while True:
-            batch = self._next()
-            self.policy_age = self._updates - version_of(batch)
-            if self.when_old == "wait" or self.max_age is None or self.policy_age <= self.max_age:
-                return batch
-            self.dropped += 1
-
-    def _next(self) -> TensorDictBase:
-        if not self.ahead:
-            if not self.depth:
-                self._collector.timing = self.timing
-                return stamped(self._collector.collect(), self._updates)
-            self._request()
-        return self._ready.popleft() if self._ready else self._receive()
+        if not self.depth and not self._ready:
+            self._collector.timing = self.timing
+            batch = stamped(self._collector.collect(), self._updates)
+        else:
+            if not self.ahead:
+                self._request()
+            batch = self._ready.popleft() if self._ready else self._receive()
+        self.policy_age = self._updates - version_of(batch)
+        return batch
 
     def _ask(self) -> None:
-        limit = self.depth
-        if self.when_old == "wait" and self.max_age is not None:
-            limit = min(limit, self.max_age)
-        while self.ahead < limit and self._wants_more(self.ahead):
+        while self.ahead < self.depth and self._wants_more(self.ahead):
             self._request()
 
     def _request(self) -> None:
@@ -201,6 +170,9 @@ class OverlappedCollector(RemoteCollector):
         with self.timing.phase("sync_weights"):
             weights = None if self._sent == version else self._weights()
             self._sent = version
+            if self.weights == "newest" and weights is not None:
+                worker.send(Request("publish", (version, weights)))
+                weights = None
             worker.send(Request("collect", (version, weights, self.timing.trace is not None)))
         self._under_way += 1
 
@@ -263,7 +235,7 @@ class OverlappedCollector(RemoteCollector):
         """
         super().update_policy_weights_(policy_or_weights)
         if self._worker is not None and self.weights == "newest":
-            self._worker.send(Request("adopt", (self._updates, self._weights())))
+            self._worker.send(Request("publish", (self._updates, self._weights())))
             self._sent = self._updates
 
     def shard(self, rank: int, world_size: int) -> None:
@@ -300,7 +272,6 @@ class OverlappedCollector(RemoteCollector):
             OVERLAP: {
                 "updates": self._updates,
                 "frames": self.frames,
-                "dropped": self.dropped,
                 "batches": [batch.copy() for batch in self._ready],
                 "rng": rng if self.mode == "process" else None,
             },
@@ -332,7 +303,6 @@ class OverlappedCollector(RemoteCollector):
         self._ready.extend(ours.get("batches", []))
         self._updates = ours.get("updates", 0)
         self.frames = ours.get("frames", own.get("frames", 0))
-        self.dropped = ours.get("dropped", 0)
 
     def _close(self) -> None:
         if self._worker is None:

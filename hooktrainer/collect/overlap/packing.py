@@ -8,32 +8,17 @@ from __future__ import annotations
 
 import io
 import pickle
-from typing import Any, Protocol
+from typing import Any
 
 import cloudpickle
 import numpy as np
 import torch
 from torch import nn
 
+from ...base.worker import Channel, Worker
 from ..buffers import SharedMemory
 
 _SHARED_FROM = 2**17  # bytes; a pipe holds little more, and then the sender waits for the reader
-
-
-class Connection(Protocol):
-    """The common interface of `Worker` and `Channel`."""
-
-    def send(self, message: bytes) -> None:
-        """Send a message."""
-
-    def receive(self) -> bytes:
-        """Wait for a message."""
-
-    def give_file(self, descriptor: int) -> None:
-        """Send an open file."""
-
-    def take_file(self) -> int:
-        """Receive an open file."""
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -57,7 +42,7 @@ def _tensor(array: Any, device: Any, requires_grad: bool | None) -> torch.Tensor
     return tensor if requires_grad is None else nn.Parameter(tensor, requires_grad)
 
 
-def send(connection: Connection, tree: Any) -> None:
+def send(connection: Worker | Channel, tree: Any) -> None:
     """Send a tree of plain data, tensors and TensorDicts."""
     head, pieces = _split(tree)
     size = SharedMemory.size_for(sum(map(len, pieces)), len(pieces))
@@ -72,7 +57,7 @@ def send(connection: Connection, tree: Any) -> None:
     memory.close_file()
 
 
-def receive(connection: Connection) -> Any:
+def receive(connection: Worker | Channel) -> Any:
     """Wait for a tree sent by `send`. Its tensors are writable."""
     head, shared, pieces = pickle.loads(connection.receive())
     if shared:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import copy
 import random
-import signal
 import threading
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
-from queue import Empty, Queue, SimpleQueue
+from queue import Empty, SimpleQueue
 from time import perf_counter
-from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +24,7 @@ from . import packing
 
 
 class Request(NamedTuple):
-    """A method of `CollectorServer` and its arguments. All but `adopt` are answered."""
+    """A method of `CollectorServer` and its arguments. All but ``"publish"`` are answered."""
 
     method: str
     args: tuple[Any, ...] = ()
@@ -42,32 +39,31 @@ class Collected(NamedTuple):
     spans: list[Span]
 
 
-class Inbox(Queue[Request | None]):
-    """The requests; ``None`` ends them. Reading them at once lets the learner send at any time."""
+class Inbox:
+    """The requests; ``None`` ends them. Published weights overtake those that wait."""
 
-    def take_newest(self) -> tuple[int, Weights] | None:
-        """Remove the weights from all waiting requests; returns the last ones and their version."""
-        newest = None
-        with self.mutex:
-            for place, request in enumerate(self.queue):
-                if request is not None and request.method in ("collect", "adopt"):
-                    version, weights, *rest = request.args
-                    if weights is not None:
-                        newest = version, weights
-                        self.queue[place] = Request(request.method, (version, None, *rest))
-        return newest
+    def __init__(self) -> None:
+        self._requests: SimpleQueue[Request | None] = SimpleQueue()
+        self.published: tuple[int, Weights] | None = None
+        self.get = self._requests.get
+
+    def put(self, request: Request | None) -> None:
+        """Add a request."""
+        if request is not None and request.method == "publish":
+            version, weights = request.args
+            self.published = version, weights
+        else:
+            self._requests.put(request)
 
 
 class CollectorServer:
-    """Serves requests with its own collector; with ``newest``, batches use the newest weights."""
+    """Serves requests with its own collector."""
 
-    def __init__(self, collector: Collector, inbox: Inbox, newest: bool) -> None:
+    def __init__(self, collector: Collector, inbox: Inbox) -> None:
         self._collector = collector
         self._inbox = inbox
-        self._newest = newest
-        self.is_busy = False
         self._version = -1
-        self._weights: Weights | None = None
+        self._adopted: tuple[int, Weights] | None = None
         self._timing = Timing()
         collector.timing = self._timing
         collector.start()
@@ -76,35 +72,23 @@ class CollectorServer:
         """Serve requests until the queue ends, then close the collector."""
         try:
             while (request := self._inbox.get()) is not None:
-                if request.method == "adopt":
-                    self.adopt(*request.args)
-                    continue
-                self.is_busy = True
                 try:
                     result = getattr(self, request.method)(*request.args)
                 except Exception as error:
                     fail(error)
                 else:
                     answer(result)
-                finally:
-                    self.is_busy = False
         finally:
             self._collector.shutdown()
 
-    def adopt(self, version: int, weights: Weights | None) -> None:
-        """Set the weights for the next batch; ``None`` keeps the present ones."""
-        if weights is not None:
-            self._weights = weights  # loaded by `collect`, which can answer with an error
-        self._version = max(self._version, version)
-
     def collect(self, version: int, weights: Weights | None, trace: bool) -> Collected:
-        """Collect a batch; ``weights`` is ``None`` if they are unchanged."""
-        self.adopt(version, weights)
-        if self._newest and (newest := self._inbox.take_newest()) is not None:
-            self.adopt(*newest)
-        if self._weights is not None:
-            weights, self._weights = self._weights, None
+        """Collect a batch; ``weights`` is ``None`` if they are unchanged or published."""
+        published = self._inbox.published
+        if published is not None and published is not self._adopted:
+            self._adopted = version, weights = published
+        if weights is not None:
             self._collector.policy.load_state_dict(weights)
+        self._version = max(self._version, version)
         before = dict(self._timing.totals)
         self._timing.trace = Trace() if trace else None
         start = perf_counter()
@@ -124,7 +108,7 @@ class CollectorServer:
 
     def load(self, state: dict[str, Any], rng: dict[str, Any] | None) -> None:
         """Restore the collector and, if given, the random generators."""
-        self._version, self._weights = -1, None
+        self._version, self._adopted = -1, self._inbox.published
         self._collector.load_state_dict(state)
         if rng is not None:
             set_rng_state(rng)
@@ -160,7 +144,7 @@ class ThreadWorker:
     name = "the collecting thread"
     pid: int | None = None
 
-    def __init__(self, collector: Any, newest: bool, timeout: float) -> None:
+    def __init__(self, collector: Any, timeout: float) -> None:
         try:
             own = copy.deepcopy(collector)
         except Exception as error:
@@ -173,8 +157,9 @@ class ThreadWorker:
             probabilistic._interaction_type = _PerThread(shared.get_mode())
         self._timeout = timeout
         self._inbox = Inbox()
+        self.send = self._inbox.put
         self._answers: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
-        server = CollectorServer(own, self._inbox, newest)
+        server = CollectorServer(own, self._inbox)
         # Daemonic, so that an environment that is stuck does not keep the process from ending.
         self._thread = threading.Thread(
             target=server.serve,
@@ -186,10 +171,6 @@ class ThreadWorker:
             daemon=True,
         )
         self._thread.start()
-
-    def send(self, request: Request) -> None:
-        """Send a request."""
-        self._inbox.put(request)
 
     def receive(self) -> Any:
         """Wait for the next answer; returns it or raises the thread's exception."""
@@ -210,8 +191,8 @@ class ThreadWorker:
         self._thread.join(_GRACE)
         if self._thread.is_alive():
             warnings.warn(
-                f"{self.name} is still in a step of an environment after {_GRACE:g} seconds; it "
-                "ends with the process, and closes its environments if it can.",
+                f"{self.name} is still collecting after {_GRACE:g} seconds; it ends with the "
+                "process, and closes its environments if it can.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -245,13 +226,12 @@ class ProcessWorker:
     def __init__(
         self,
         collector: Any,
-        newest: bool,
         timeout: float,
         entropy: tuple[int, ...] | None,
         rng: dict[str, Any] | None,
     ) -> None:
         try:
-            payload = packing.dump((collector, newest, entropy, rng))
+            payload = packing.dump((collector, entropy, rng))
         except Exception as error:
             raise ConfigError(
                 f"{type(collector).__name__} cannot be sent to another process: {error}. Give it "
@@ -261,6 +241,7 @@ class ProcessWorker:
         settings = (torch.get_num_threads(), torch.get_default_dtype())
         self._worker = Worker(self.name, _work, payload, *settings, timeout=timeout)
         self.pid = self._worker.pid
+        self.close = self._worker.close
 
     def send(self, request: Request) -> None:
         """Send a request."""
@@ -270,43 +251,25 @@ class ProcessWorker:
         """Wait for the next answer; returns it or raises the process's exception."""
         return packing.receive(self._worker)
 
-    def close(self) -> None:
-        """End the process at once."""
-        self._worker.close()
-
-
-class _Stop(BaseException):
-    """Ends a batch in progress when the learner closes."""
-
 
 def _work(channel: Channel, payload: bytes, threads: int, dtype: torch.dtype) -> None:
     """The process's main function."""
     torch.set_num_threads(threads)
     torch.set_default_dtype(dtype)
-    inbox, is_over = Inbox(), threading.Event()
-    collector, newest, entropy, rng = packing.load(payload)
-    server = CollectorServer(collector, inbox, newest)
+    inbox = Inbox()
+    collector, entropy, rng = packing.load(payload)
+    server = CollectorServer(collector, inbox)
     _seed_generators(entropy)
     if rng is not None:
         set_rng_state(rng)
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        if is_over.is_set() and server.is_busy:  # else from outside: the learner decides
-            raise _Stop
-
-    signal.signal(signal.SIGINT, interrupt)
-    arguments = (channel, inbox, is_over, threading.get_ident())
-    threading.Thread(target=_read, args=arguments, daemon=True).start()
-    with suppress(_Stop):
-        server.serve(lambda result: packing.send(channel, result), channel.send_error)
+    threading.Thread(target=_read, args=(channel, inbox), daemon=True).start()
+    server.serve(lambda result: packing.send(channel, result), channel.send_error)
 
 
-def _read(channel: Channel, inbox: Inbox, is_over: threading.Event, main: int) -> None:
-    """Queue requests until the learner closes; then interrupt a batch in progress."""
+def _read(channel: Channel, inbox: Inbox) -> None:
+    """Queue requests at once, so that the learner can send at any time, until it closes."""
     try:
         while True:
             inbox.put(packing.receive(channel))
     except (EOFError, OSError):
         inbox.put(None)
-        is_over.set()
-        signal.pthread_kill(main, signal.SIGINT)

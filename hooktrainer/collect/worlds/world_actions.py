@@ -30,12 +30,13 @@ class WorldActions:
         self._sizes, self._one_hot = self.format.sizes, self.format.is_one_hot
         start = self.format.start
         self._start = None if start is None else torch.as_tensor(start).to(device)
-        self._bounds: tuple[torch.Tensor, torch.Tensor] | None = None
-        self._draw_box = None
+        self._box: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
         if isinstance(space, spaces.Box):
-            if clips:
-                self._bounds = (_on(space.low, device), _on(space.high, device))
-            self._draw_box = _BoxSampler(space, device)
+            bounded = space.bounded_below & space.bounded_above
+            low, high, both = (_on(x, device) for x in (space.low, space.high, bounded))
+            self._box = low, high, both
+            self._is_bounded = bool(bounded.all())
+        self._clips = clips and self._box is not None
 
     def sampler(self, buffers: ObservationRows, seed: int, first: int, num: int) -> Sampler:
         """What draws random actions for ``num`` environments, the first of which is ``first``."""
@@ -53,7 +54,7 @@ class WorldActions:
             actions = chosen.squeeze(-1) if self.format.is_index else chosen
         if self._start is not None:
             actions = actions + self._start
-        return actions if self._bounds is None else torch.clamp(actions, *self._bounds)
+        return torch.clamp(actions, *self._box[:2]) if self._clips and self._box else actions
 
     @property
     def numbers(self) -> int:
@@ -61,9 +62,18 @@ class WorldActions:
         return sum(self._sizes) or math.prod(self.format.shape)
 
     def draw(self, uniform: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """Sample allowed actions uniformly, in the policy's format."""
-        if self._draw_box is not None:
-            return self._draw_box(uniform.view(-1, *self.format.shape))
+        """Sample allowed actions uniformly, in the policy's format.
+
+        A number that has a bound on one side or none is normal, and clipped to the bound.
+        """
+        if self._box is not None:
+            low, high, is_bounded = self._box
+            uniform = uniform.view(-1, *self.format.shape)
+            within = low + (high - low) * uniform
+            if self._is_bounded:
+                return within
+            normal = torch.special.ndtri(uniform.clamp(2.0**-25))  # keeps the lowest value finite
+            return torch.where(is_bounded, within, normal.clamp(low, high))
         if not self._sizes:  # bits
             bits = uniform < 0.5
             return (bits if mask is None else bits & mask).view(-1, *self.format.shape).long()
@@ -88,28 +98,6 @@ class WorldSampler(Stateless):
         """Draw actions among those the mask allows."""
         mask = None if self._masks is None else self._masks[t]
         return {"action": self._actions.draw(uniforms(self._keys, step), mask)}
-
-
-class _BoxSampler:
-    """Samples a Box as Gymnasium does: uniform, exponential or normal, depending on its bounds."""
-
-    def __init__(self, space: spaces.Box, device: torch.device) -> None:
-        below, above = space.bounded_below, space.bounded_above
-        self._low = _on(np.where(below, space.low, 0.0), device)
-        self._width = _on(np.where(below & above, space.high, 1.0), device) - self._low
-        self._high = _on(np.where(above, space.high, 0.0), device)
-        self._is_bounded = bool((below & above).all())
-        self._below, self._above = _on(below, device), _on(above, device)
-
-    def __call__(self, uniform: torch.Tensor) -> torch.Tensor:
-        within = self._low + self._width * uniform
-        if self._is_bounded:
-            return within
-        far = -torch.log1p(-uniform)
-        normal = torch.special.ndtri(uniform.clamp(2.0**-25))  # keeps the lowest value finite
-        up, down = self._low + far, self._high - far
-        open_above = torch.where(self._below, up, normal)
-        return torch.where(self._above, torch.where(self._below, within, down), open_above)
 
 
 def _one_hot(index: torch.Tensor, size: int) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,10 +19,11 @@ from .tensor_world import Observations, Outcome
 class WorldBuffers:
     """The buffers of a rollout, time first, allocated once.
 
-    ``reward``, ``terminated``, ``truncated`` and ``done`` are ``[time, num_envs]``.
     ``inputs`` are for each leaf ``time + 1`` rows ``[num_envs, *shape]``: the policy's inputs, and
-    last its input of the next rollout.
+    last its input of the next rollout. ``following`` holds a batch's ``"next"``.
     """
+
+    send = None
 
     def __init__(
         self,
@@ -33,34 +34,28 @@ class WorldBuffers:
         infos: Sequence[str] = (),
     ) -> None:
         self.leaves = tuple(leaves)
+        self.device = device
         self.keys: list[NestedKey] = [unravel_key(leaf.key) for leaf in leaves]
-        shape = (horizon, num_envs)
         kinds = [torch.from_numpy(np.zeros((), leaf.dtype)).dtype for leaf in leaves]
         self._observation = [
             torch.zeros((horizon + 1, num_envs, *leaf.shape), dtype=kind, device=device)
             for leaf, kind in zip(leaves, kinds, strict=True)
         ]
-        self._after = [torch.zeros_like(observation[1:]) for observation in self._observation]
-        self.reward = torch.zeros(shape, device=device)
-        self.terminated, self.truncated, self.done = (
-            torch.zeros(shape, dtype=torch.bool, device=device) for _ in range(3)
+        self.inputs = [observation.unbind(0) for observation in self._observation]
+        reward = torch.zeros(num_envs, device=device)
+        self.following = OutputBuffers(num_envs, horizon)
+        self.following.allocate(
+            dict(zip(self.keys, (rows[0] for rows in self.inputs), strict=True))
+            | dict.fromkeys(("terminated", "truncated", "done"), reward.bool())
+            | dict.fromkeys(("reward", *infos), reward)
         )
-        self.infos = tuple(infos)
-        self.entries = OutputBuffers(num_envs, horizon)
-        self.entries.allocate(dict.fromkeys(infos, self.reward[0]))  # compiled steps write none
+        self._infos = tuple(infos)
         self._has_entries = False  # whether those of `Outcome.entries` have their buffers
         self._starts = {
             key: torch.as_tensor(leaf.start).to(device)
             for key, leaf in zip(self.keys, leaves, strict=True)
             if leaf.start is not None
         }
-        self.inputs = [observation.unbind(0) for observation in self._observation]
-        self._afters = [after.unbind(0) for after in self._after]
-        self._rows = [
-            rows.unbind(0) for rows in (self.reward, self.terminated, self.truncated, self.done)
-        ]
-
-    send = None
 
     def put(self, observation: Observations, row: int) -> None:
         """Write an observation as the policy's input of step ``row``."""
@@ -69,59 +64,54 @@ class WorldBuffers:
 
     def write(self, t: int, outcome: Outcome) -> torch.Tensor:
         """Write the result of step ``t``; returns ``done``, bool ``[num_envs]``."""
-        reward, terminated, truncated, done = (rows[t] for rows in self._rows)
-        reward.copy_(outcome.reward)
-        terminated.copy_(outcome.terminated)
-        truncated.copy_(outcome.truncated)
-        torch.logical_or(terminated, truncated, out=done)
         self.put(outcome.observation, t + 1)
+        ends = ends_of(outcome)
         if outcome.final is not None:
-            for afters, value in zip(self._afters, self.values(outcome.final), strict=True):
-                afters[t].copy_(value)
+            final = self.values(outcome.final)
         else:  # hidden: an episode's last known observation is the policy's last input
-            for afters, rows in zip(self._afters, self.inputs, strict=True):
-                ended = done.view(-1, *[1] * (afters[t].ndim - 1))
-                torch.where(ended, rows[t], rows[t + 1], out=afters[t])
-        entries = {name: _info(name, reward, outcome.log) for name in self.infos}
-        if given := outcome.entries:
+            final = [
+                torch.where(ends["done"].view(-1, *[1] * (rows[t].ndim - 1)), rows[t], rows[t + 1])
+                for rows in self.inputs
+            ]
+        written = {**dict(zip(self.keys, final, strict=True)), "reward": outcome.reward, **ends}
+        for name in self._infos:
+            written[name] = _info(name, outcome.reward, outcome.log)
+        if outcome.entries:
             if not self._has_entries:
-                self.entries.allocate({key: x for key, x in given.items() if key not in entries})
+                self.following.allocate(outcome.entries)
                 self._has_entries = True
-            entries.update(given)
-        self.entries.write(t, entries)
-        return done
+            written |= outcome.entries
+        self.following.write(t, written)
+        return ends["done"]
 
     def values(self, observation: Observations) -> list[torch.Tensor]:
         """The leaves of an observation, in order; discrete ones start at 0."""
         if not self._starts:
             return [observation[key] for key in self.keys]
-        return [
-            observation[key] - self._starts[key] if key in self._starts else observation[key]
-            for key in self.keys
-        ]
+        return [observation[key] - self._starts.get(key, 0) for key in self.keys]
 
     def rows(self, span: slice, sample: Mapping[NestedKey, torch.Tensor]) -> Rows:
         """The buffers of the steps ``span``; ``sample`` holds those of the policy's outputs."""
         after = slice(span.start + 1, span.stop + 1)
-        return Rows(
-            [observation[after] for observation in self._observation],
-            [last[span] for last in self._after],
-            self.reward[span],
-            self.terminated[span],
-            self.truncated[span],
-            self.done[span],
-            sample,
-        )
+        observation = [observation[after] for observation in self._observation]
+        return Rows(observation, self.following.rows(span), sample)
 
     def carry(self) -> None:
         """Copy the last observations to the first row of the next rollout."""
         for observation in self._observation:
             observation[0].copy_(observation[-1])
 
-    def observations(self) -> Iterator[tuple[NestedKey, torch.Tensor, torch.Tensor]]:
-        """By key, what was observed before and after the steps, ``[num_envs, time, ...]``."""
-        for key, before, after in zip(self.keys, self._observation, self._after, strict=True):
-            yield key, env_first(before[:-1]), env_first(after)
+    def observations(self) -> Entries:
+        """What was observed before the steps, ``[num_envs, time, ...]``."""
+        pairs = zip(self.keys, self._observation, strict=True)
+        return {key: env_first(before[:-1]) for key, before in pairs}
+
+
+def ends_of(outcome: Outcome) -> dict[NestedKey, torch.Tensor]:
+    """The flags of a step by key, bool ``[num_envs]``."""
+    terminated, truncated = outcome.terminated, outcome.truncated
+    done = torch.logical_or(terminated, truncated)
+    return {"terminated": terminated, "truncated": truncated, "done": done}
 
 
 def _info(name: str, like: torch.Tensor, log: Mapping[str, torch.Tensor] | None) -> torch.Tensor:
@@ -139,15 +129,11 @@ def _info(name: str, like: torch.Tensor, log: Mapping[str, torch.Tensor] | None)
 class Rows(NamedTuple):
     """Buffers of several steps, ``[steps, num_envs, ...]`` each.
 
-    ``observation`` and ``final`` are lists by leaf; ``sample`` holds the policy's outputs.
+    By leaf the observations to act on next; by key a batch's ``"next"``, and the policy's outputs.
     """
 
     observation: list[torch.Tensor]
-    final: list[torch.Tensor]
-    reward: torch.Tensor
-    terminated: torch.Tensor
-    truncated: torch.Tensor
-    done: torch.Tensor
+    following: Mapping[NestedKey, torch.Tensor]
     sample: Mapping[NestedKey, torch.Tensor]
 
 
@@ -164,21 +150,18 @@ class BatchParts:
     def __call__(self, returns: torch.Tensor, lengths: torch.Tensor) -> Parts:
         """Make them."""
         buffers = self._buffers
-        root, following = place_outputs(self._actor.tensors(), buffers.reward.device)
-        for key, before, after in buffers.observations():
-            root[key], following[key] = before, after
-        rewards, done = buffers.reward, buffers.done
+        root, following = place_outputs(self._actor.tensors(), buffers.device)
+        root |= buffers.observations()
+        given: Entries = buffers.following.tensors()
+        following |= {key: given.pop(key) for key in buffers.keys}
+        rewards, done = given["reward"].transpose(0, 1), given["done"].transpose(0, 1)
         returns = _sums_of_episodes(rewards.to(returns.dtype), done, returns)
         lengths = _sums_of_episodes(torch.ones_like(done, dtype=lengths.dtype), done, lengths)
-        given: Entries = {
-            "reward": env_first(rewards),
-            "done": env_first(done),
-            "terminated": env_first(buffers.terminated),
-            "truncated": env_first(buffers.truncated),
+        given = {  # of several agents, the environment gives its own "episode_reward"
             "episode_reward": env_first(returns.to(rewards.dtype)),
             "step_count": env_first(lengths),
+            **given,
         }
-        given |= buffers.entries.tensors()
         given = {key: value.unsqueeze(-1) for key, value in given.items()}
         last = done[-1]
         rest = returns[-1].masked_fill(last, 0.0), lengths[-1].masked_fill(last, 0)

@@ -19,18 +19,13 @@ from ...graphs.compiling import CannotCompileError, Graph, GraphOr
 from ...loop.timing import Timing
 from ..actors import FunctionActor, Policy, learn_outputs
 from ..buffers import as_batch
-from ..episodes_collector import (
-    EpisodesCollector,
-    Workers,
-    check_counts,
-    check_policy,
-)
+from ..episodes_collector import EpisodesCollector, Workers
 from ..info import check_info_keys
 from ..rollout import AnyRollout
 from .functional_world import Carry, FunctionalWorld
 from .tensor_world import AnyWorld, TensorWorld
 from .world_actions import WorldActions
-from .world_buffers import BatchParts, Parts, Rows, WorldBuffers
+from .world_buffers import BatchParts, Parts, Rows, WorldBuffers, ends_of
 from .world_ids import check_can_share, make_tensor_world
 
 
@@ -105,8 +100,6 @@ class WorldCollector(EpisodesCollector):
         device: torch.device | str | None = None,
         compile: bool = False,
     ) -> None:
-        check_counts(frames_per_batch, total_frames, init_random_frames, frame_skip or 1)
-        check_policy(policy)
         super().__init__(
             policy,
             frames_per_batch,
@@ -193,12 +186,16 @@ class WorldCollector(EpisodesCollector):
     def check_shares(self, number: int) -> None:
         """Raises ConfigError if the environments cannot be divided among ``number`` processes."""
         check_can_share(self._env)
+        self._check_independent(number)
+        share_equally(self.num_envs, number, "num_envs")
+
+    def _check_independent(self, number: int) -> None:
         if not self.world.shares:
             raise ConfigError(
                 f"{number} processes cannot share the environments of {self.world.name}, which "
-                "depend on each other: train in one process, with more environments."
+                "depend on each other or on one stream of random numbers: train in one process, "
+                "with more environments."
             )
-        share_equally(self.num_envs, number, "num_envs")
 
 
 class WorldRollout(AnyRollout):
@@ -277,40 +274,38 @@ class WorldRollout(AnyRollout):
     def _compile(self, policy: Any) -> WorldSteps:
         """The compiled steps of environment and policy."""
         world, sample = self._world, getattr(policy, "sample", None)
+        problem = ""
         if not isinstance(world, FunctionalWorld):
-            raise ConfigError(
-                f"compile: {world.name} is a {type(world).__name__}, and only a FunctionalWorld "
-                "can be compiled: compile the optimizer step alone, or nothing."
+            problem = f"{world.name} is a {type(world).__name__}, not a FunctionalWorld"
+        elif not (isinstance(self._actor, FunctionActor) and callable(sample)) or self._moves:
+            problem = (
+                f"{type(policy).__name__} carries something from step to step, has no sample(), or "
+                "computes on another device than the environment"
             )
-        if not (isinstance(self._actor, FunctionActor) and callable(sample)) or self._moves:
-            raise ConfigError(
-                f"compile: {type(policy).__name__} carries something from step to step, has no "
-                "sample(), or computes elsewhere than the world, so its steps cannot be compiled: "
-                "compile the optimizer step alone, or nothing."
-            )
+        if problem:
+            raise ConfigError(f"compile: {problem}: compile the optimizer step alone, or nothing.")
         self._parts = GraphOr(self._parts, "the batch of a rollout", tqdm.write)
         keys = [unravel_key(key) for key in policy.in_keys]
         return WorldSteps(world, sample, keys, self._actions, self._buffers)
 
     def _step_at_once(self, steps: WorldSteps, actor: Any, timing: Timing) -> None:
         """Make all steps by compiled graphs."""
-        world = self._world
-        assert isinstance(world, FunctionalWorld)
+        world: Any = self._world
         if not self._actor.is_laid_out:
             learn_outputs(self._actor, self._policy_device)
         if not self._rows:
-            for t in range(0, self._horizon, STEPS):
-                span = slice(t, min(t + STEPS, self._horizon))
-                self._rows.append(self._buffers.rows(span, actor.rows(span)))
+            spans = (
+                slice(t, min(t + STEPS, self._horizon)) for t in range(0, self._horizon, STEPS)
+            )
+            self._rows = [self._buffers.rows(span, actor.rows(span)) for span in spans]
         start = perf_counter()
         try:
             for number, rows in enumerate(self._rows):
-                length = len(rows.reward)
-                what = f"{length} steps of the world" if length > 1 else "a step of the world"
+                length = len(rows.following["reward"])
                 if length not in self._graphs:
+                    what = f"{length} steps of the world" if length > 1 else "a step of the world"
                     self._graphs[length] = Graph(steps.__call__, what, tqdm.write)
                 graph = self._graphs[length]
-                assert world.carry is not None
                 # From the second call on only values have changed.
                 world.carry = (graph.again if number else graph)(world.carry, rows)
         except CannotCompileError as error:
@@ -377,23 +372,23 @@ class WorldSteps:
         self._sample = sample
         self._places = [buffers.keys.index(key) for key in keys]
         self._to_world = actions.to_world
-        self._values = buffers.values
+        self._values, self._keys = buffers.values, buffers.keys
 
     def __call__(self, carry: Carry, rows: Rows) -> Carry:
         """Make as many steps as ``rows`` has, write them there, and return the new state."""
         now = self._values(self._observations(carry))
         steps = []
-        for _ in range(len(rows.reward)):
+        for _ in range(len(rows.following["reward"])):
             sample = self._sample(*(now[place] for place in self._places))
             carry, outcome = self._advance(carry, self._to_world(sample["action"]))
             now = self._values(outcome.observation)
             assert outcome.final is not None
-            ends = (outcome.terminated, outcome.truncated, outcome.terminated | outcome.truncated)
+            final = dict(zip(self._keys, self._values(outcome.final), strict=True))
+            following = {**final, "reward": outcome.reward, **ends_of(outcome)}
             outputs = [sample[key] for key in rows.sample]
-            final = self._values(outcome.final)
-            steps.append([*now, *final, outcome.reward, *ends, *outputs])
-        observation, final_rows, *signals, sample_rows = rows
-        places = [*observation, *final_rows, *signals, *sample_rows.values()]
+            steps.append([*now, *following.values(), *outputs])
+        written = [rows.following[key] for key in following]
+        places = [*rows.observation, *written, *rows.sample.values()]
         for place, values in zip(places, zip(*steps, strict=True), strict=True):
             place.copy_(torch.stack(values))
         return carry

@@ -54,7 +54,7 @@ def test_agents_of_vmas_by_hand():
     [
         (Talking, ("higt",), r"no 'higt' in the info at an episode's end of all agents of Talking"),
         (Saying, ("higt",), r"no 'higt' .* all agents of Saying.* Did you mean height"),
-        (Saying, ("shape",), r"info\['shape'\] of Saying \(agent_0\) is a tensor \[2, 2\]"),
+        (Saying, ("shape",), r"info\['shape'\] of Saying \(agent_0\) has the shape \[2, 2\]"),
         (Saying, ("agents",), r"'agents' is an entry of the observation already"),
         (Talking, ("mask",), r"'mask' is an entry of the observation already"),
         (Talking, ("reward",), r"'reward' is an entry of every batch already"),

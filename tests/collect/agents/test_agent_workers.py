@@ -96,10 +96,10 @@ def test_the_processes_end_with_the_collector():
 @pytest.mark.parametrize(
     ("env", "options", "message"),
     [
-        (Steps, (2,), "workers=2: Steps is one batch of tensors"),
-        (Talking, (6,), "num_envs=4 with workers=6: each process needs an environment"),
-        (Talking, (-1,), "workers=-1: pass 0 or more"),
-        (Talking, (2, 2), "stages=2: all environments of several agents step"),
+        (Steps, (2,), "workers=2, stages=1: Steps with num_envs=4 has"),
+        (Talking, (6,), "workers=6, stages=1: Talking with num_envs=4 has"),
+        (Talking, (-1,), "workers=-1: pass an integer of 0 or more"),
+        (Talking, (2, 2), "workers=2, stages=2"),
     ],
 )
 def test_what_cannot_be_shared_is_refused(env, options, message):
@@ -108,6 +108,6 @@ def test_what_cannot_be_shared_is_refused(env, options, message):
         built.use_workers(*options)
     if env is Talking:
         built.use_workers(4, at_once=False)
-        with pytest.raises(ConfigError, match="num_envs=2 with workers=4"):
+        with pytest.raises(ConfigError, match=r"workers=4.*num_envs=2"):
             built.check_shares(2)
     built.shutdown()

@@ -61,13 +61,15 @@ def test_a_mask_in_the_observation_is_not_part_of_it():
     ("groups", "problem"),
     [
         (
-            {"all": ["wolf_0", "wolf_1", "sheep_0"]},
-            r"the group 'all' holds wolf_0, whose actions are Discrete\(5\), and sheep_0, whose "
-            r"actions are Discrete\(2\): agents of one group need equal spaces",
+            {"all": list(HUNT)},
+            r"wolf_0 and sheep_0 of 'all' have the different spaces Discrete\(5\)",
         ),
-        ({"wolf": ["wolf_0", "wolf_1"]}, r"sheep_0: in no group. The agents are wolf_0, wolf_1"),
-        ({"a": ["wolf_0", "wolf_1", "sheep_0", "dog"]}, "dog: no agents"),
-        ({"a": ["wolf_0", "wolf_1"], "b": ["sheep_0", "wolf_1"]}, "wolf_1: in two groups"),
+        (
+            {"wolf": ["wolf_0", "wolf_1"]},
+            "each of the agents wolf_0, wolf_1, sheep_0 has to be in one",
+        ),
+        ({"a": ["wolf_0", "wolf_1"], "b": ["wolf_1"], "c": ["sheep_0"]}, "has to be in one group"),
+        ({"a": ["wolf_0", "dog"]}, "has to be in one group"),
         ({"next": ["wolf_0"]}, "a group cannot be called 'next'"),
         ({"a": [], "b": list(HUNT)}, "the group 'a' has no agents"),
     ],

@@ -33,8 +33,6 @@ def drawn(space: spaces.Space, number: int = 4000, mask=None, categorical: bool 
         spaces.MultiDiscrete([2, 4], start=[3, 1]),
         spaces.MultiBinary(3),
         spaces.Box(-1.0, 3.0, (2, 2)),
-        spaces.Box(0.0, np.inf, (2,)),
-        spaces.Box(-np.inf, 5.0, (2,)),
         spaces.Box(-np.inf, np.inf, (2,)),
     ],
 )
