@@ -12,7 +12,8 @@ import torch
 from gymnasium import spaces
 from torch.utils._pytree import tree_map
 
-from ...errors import ConfigError, StateMismatchError
+from ...base.checks import check_count
+from ...errors import StateMismatchError
 from .tensor_world import Observations, Outcome
 
 State: TypeAlias = torch.Tensor | dict[str, torch.Tensor]
@@ -36,7 +37,67 @@ class Carry(NamedTuple):
     length: torch.Tensor
 
 
-class FunctionalWorld(ABC):
+class EpisodicWorld(ABC):
+    """Environments whose episodes are functions of the seed, and of their own and its index.
+
+    Attributes:
+        carry: The running episodes; ``None`` before the first.
+    """
+
+    name: str
+    num_envs: int
+    device: torch.device
+    carry: Any
+    frame_skip = 1
+    shares = True
+    lost: str | None = None
+
+    def seed(self, seed: int) -> None:
+        """Seed all environments and start at their first episodes."""
+        self._seed = seed
+        self.episodes = [-1] * self.num_envs
+
+    @property
+    def episodes(self) -> list[int]:
+        """Index of each environment's running episode; -1 before the first."""
+        return list(self._begun) if self.carry is None else self._running()
+
+    @episodes.setter
+    def episodes(self, episodes: list[int]) -> None:
+        self.carry, self._begun = None, list(episodes)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The running episodes, if they have started."""
+        return {"episodes": list(self._begun)} if self.carry is None else self._saved()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+        """Restore a `state_dict`; returns whether running episodes continue."""
+        if "episodes" in state:
+            self.episodes = list(state["episodes"])
+            return False
+        self._restore(state)
+        return True
+
+    @abstractmethod
+    def _running(self) -> list[int]:
+        """The indices of the running episodes."""
+
+    @abstractmethod
+    def _saved(self) -> dict[str, Any]:
+        """The running episodes."""
+
+    @abstractmethod
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        """Restore what `_saved` returned."""
+
+    def close(self) -> None:  # noqa: B027 - optional to override
+        """Do nothing."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(num_envs={self.num_envs}, device={str(self.device)!r})"
+
+
+class FunctionalWorld(EpisodicWorld):
     """A `TensorWorld` made of three pure functions: `initial`, `transition` and `observe`.
 
     `advance` adds time limits, resets and their random numbers. It is pure as well, so several
@@ -80,16 +141,13 @@ class FunctionalWorld(ABC):
         tensor([False, False, False])
     """
 
-    name: str
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
+    carry: Carry | None
     max_episode_steps: int | None = None
     num_uniforms: ClassVar[int] = 0
     """Random numbers that `initial` takes per environment."""
-    frame_skip = 1
-    shares = True
-    lost: str | None = None
-    not_in_graphs: ClassVar = frozenset(("carry", "_begun"))  # `advance` is given the carry
+    not_in_graphs: ClassVar = frozenset(("carry", "_begun", "_seed"))  # `advance` is given the carry
 
     def __init__(
         self,
@@ -100,14 +158,10 @@ class FunctionalWorld(ABC):
         max_episode_steps: int | EllipsisType | None = ...,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        if num_envs < 1:
-            raise ConfigError(f"num_envs={num_envs}: there has to be at least 1.")
+        check_count("num_envs", num_envs)
         if max_episode_steps is not ...:
             self.max_episode_steps = max_episode_steps
-        if self.max_episode_steps is not None and self.max_episode_steps < 1:
-            raise ConfigError(
-                f"max_episode_steps={self.max_episode_steps}: pass 1 or more, or None for no limit."
-            )
+        check_count("max_episode_steps", self.max_episode_steps, none="for no limit")
         self.num_envs = num_envs
         self.device = torch.device(device)
         self.dtype = dtype
@@ -191,23 +245,10 @@ class FunctionalWorld(ABC):
 
     def seed(self, seed: int) -> None:
         """Seed all environments and start at their first episodes."""
+        super().seed(seed)
         self.keys = stream_keys(
             seed, _RESETS, self._first_env, self.num_envs, self.num_uniforms, self.device
         )
-        self.carry: Carry | None = None
-        self._begun: list[int] = [-1] * self.num_envs
-
-    @property
-    def episodes(self) -> list[int]:
-        """Index of each environment's running episode; -1 before the first."""
-        if self.carry is None:
-            return list(self._begun)
-        found: list[int] = self.carry.episode.tolist()
-        return found
-
-    @episodes.setter
-    def episodes(self, episodes: list[int]) -> None:
-        self.carry, self._begun = None, list(episodes)
 
     def reset(self) -> Observations:
         """Start the next episode of every environment."""
@@ -224,10 +265,13 @@ class FunctionalWorld(ABC):
         self.carry, outcome = self.advance(self.carry, actions)
         return outcome
 
-    def state_dict(self) -> dict[str, Any]:
-        """The running episodes, if they have started."""
-        if self.carry is None:
-            return {"episodes": list(self._begun)}
+    def _running(self) -> list[int]:
+        assert self.carry is not None
+        found: list[int] = self.carry.episode.tolist()
+        return found
+
+    def _saved(self) -> dict[str, Any]:
+        assert self.carry is not None
         state, _, episode, length = self.carry
         return {
             "state": _copied(state, self.device),
@@ -235,30 +279,15 @@ class FunctionalWorld(ABC):
             "length": length.clone(),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Restore a `state_dict`; returns whether running episodes continue."""
-        if "episodes" in state:
-            self.episodes = list(state["episodes"])
-            return False
+    def _restore(self, state: Mapping[str, Any]) -> None:
         own, saved = self.initial(uniforms(self.keys, 0).to(self.dtype)), state["state"]
         if _shapes(own) != _shapes(saved):
             raise StateMismatchError(
                 f"The saved state of {self.name} has the shapes {_shapes(saved)}, this one "
                 f"{_shapes(own)}."
             )
-        self.carry = Carry(
-            _copied(saved, self.device),
-            self.keys,
-            state["episode"].to(self.device, copy=True),
-            state["length"].to(self.device, copy=True),
-        )
-        return True
-
-    def close(self) -> None:  # noqa: B027 - optional to override
-        """Do nothing."""
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(num_envs={self.num_envs}, device={str(self.device)!r})"
+        episode, length = (state[key].to(self.device, copy=True) for key in ("episode", "length"))
+        self.carry = Carry(_copied(saved, self.device), self.keys, episode, length)
 
 
 def _where(envs: torch.Tensor, new: State, old: State) -> State:

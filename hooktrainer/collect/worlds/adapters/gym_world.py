@@ -112,24 +112,16 @@ class GymWorld(ForeignWorld):
 def _check_same_step(env: Any, name: str) -> bool:
     """Refuse other autoreset modes; returns whether final observations are hidden."""
     mode = said_autoreset_mode(env)
-    if mode is not None:
-        label = str(getattr(mode, "name", mode)).upper()
-        if label not in ("SAME_STEP", "SAMESTEP"):
-            raise ConfigError(
-                f"{name} has autoreset_mode={label}, which has a reset step between episodes: "
-                "make it with AutoresetMode.SAME_STEP."
-            )
+    label = str(getattr(mode, "name", mode)).upper().replace("_", "")
+    resets = getattr(env, "auto_reset", None)  # ManiSkill's
+    if label == "SAMESTEP" or (mode is None and resets):
         return False
-    if (resets := getattr(env, "auto_reset", None)) is not None:  # ManiSkill's
-        if not resets:
-            raise ConfigError(f"{name} was made with auto_reset=False: leave it True.")
-        return False
-    if find(env, "episode_length_buf") is not None:  # Isaac Lab's
-        return True
+    if mode is None and resets is None and find(env, "episode_length_buf") is not None:
+        return True  # Isaac Lab's
     raise ConfigError(
-        f"{name} has no autoreset mode: metadata['autoreset_mode'] is missing. Set it to "
-        "AutoresetMode.SAME_STEP if environments are reset in the step that ends an episode; wrap "
-        "ManiSkill's in ManiSkillVectorEnv."
+        f"{name} has autoreset_mode={getattr(mode, 'name', mode)} and auto_reset={resets}, and has "
+        "to reset environments in the step that ends an episode: make it with "
+        "metadata['autoreset_mode'] = AutoresetMode.SAME_STEP, ManiSkill's in ManiSkillVectorEnv."
     )
 
 

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
 from gymnasium import spaces
 from torch.utils.dlpack import from_dlpack
 
+from ....base.checks import check_count
 from ....base.space_parts import CRITIC, POLICY
 from ....errors import ConfigError, MissingPackageError, StateMismatchError
+from ..functional_world import EpisodicWorld
 from ..tensor_world import Observations, Outcome
 from .foreign_world import EntriesOf
 
 _RESET = 0  # index of the reset among an episode's random keys; steps count from 1
 
 
-class JaxWorld:
+class JaxWorld(EpisodicWorld):
     """Environments written in JAX as a `TensorWorld`: vectorized, compiled, never copied.
 
     Tensors and arrays share memory through DLPack on the same device, and neither side waits for
@@ -39,10 +42,6 @@ class JaxWorld:
         ConfigError: If JAX has no such device.
     """
 
-    shares = True
-    frame_skip = 1
-    lost: str | None = None
-
     def __init__(
         self,
         env: JaxEnv,
@@ -51,8 +50,7 @@ class JaxWorld:
         *,
         first_env: int = 0,
     ) -> None:
-        if num_envs < 1:
-            raise ConfigError(f"num_envs={num_envs}: there has to be at least 1.")
+        check_count("num_envs", num_envs)
         self.name = env.name
         self.num_envs = num_envs
         self.device = torch.device(device)
@@ -106,27 +104,9 @@ class JaxWorld:
 
     # -- TensorWorld -----------------------------------------------------------------------------
 
-    def seed(self, seed: int) -> None:
-        """Seed all environments and start at their first episodes."""
-        self._seed = seed
-        self._carry: dict[str, Any] | None = None
-        self._begun = [-1] * self.num_envs
-
-    @property
-    def episodes(self) -> list[int]:
-        """Index of each environment's running episode; -1 before the first."""
-        if self._carry is None:
-            return list(self._begun)
-        found: list[int] = np.asarray(self._carry["episode"]).tolist()
-        return found
-
-    @episodes.setter
-    def episodes(self, episodes: list[int]) -> None:
-        self._carry, self._begun = None, list(episodes)
-
     def reset(self) -> Observations:
         """Start the next episode of every environment."""
-        self._carry, observed = self._begun_after(self.episodes)
+        self.carry, observed = self._begun_after(self.episodes)
         return self._tensors(observed)
 
     def _begun_after(self, episodes: list[int]) -> tuple[dict[str, Any], Any]:
@@ -145,7 +125,7 @@ class JaxWorld:
         if actions.dtype is torch.int64:
             actions = actions.to(torch.int32)  # JAX's own integers
         given = self._jax.dlpack.from_dlpack(actions.contiguous())
-        self._carry, (observed, final, scalars, log) = self._advance(self._carry, given)
+        self.carry, (observed, final, scalars, log) = self._advance(self.carry, given)
         outcome = {key: from_dlpack(value) for key, value in scalars.items()}
         return Outcome(
             observation=self._tensors(observed),
@@ -163,49 +143,33 @@ class JaxWorld:
     def _tensors(self, observed: Any) -> Observations:
         return {key: from_dlpack(value) for key, value in self._entries(observed).items()}
 
-    def state_dict(self) -> dict[str, Any]:
-        """The running episodes, if they have started: the bytes of all arrays."""
-        if self._carry is None:
-            return {"episodes": list(self._begun)}
-        arrays = [self._plain(leaf) for leaf in self._jax.tree.leaves(self._carry)]
+    def _running(self) -> list[int]:
+        found: list[int] = np.asarray(self.carry["episode"]).tolist()
+        return found
+
+    def _saved(self) -> dict[str, Any]:
+        """The bytes of all arrays."""
+        arrays = [np.asarray(leaf).copy() for leaf in self._jax.tree.leaves(self.carry)]
         return {
             "forms": [[str(array.dtype), list(array.shape)] for array in arrays],
             "bytes": [torch.from_numpy(array.reshape(-1).view(np.uint8)) for array in arrays],
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Restore a `state_dict`; returns whether running episodes continue."""
-        if "episodes" in state:
-            self.episodes = list(state["episodes"])
-            return False
+    def _restore(self, state: Mapping[str, Any]) -> None:
         jax = self._jax
         own, tree = jax.tree.flatten(self._begun_after(self._begun)[0])
-        forms = [[str(x.dtype), list(x.shape)] for x in map(self._plain, own)]
+        plain = [np.asarray(leaf) for leaf in own]
+        forms = [[str(array.dtype), list(array.shape)] for array in plain]
         if forms != [list(form) for form in state["forms"]]:
             raise StateMismatchError(
                 f"The saved state of {self.name} has the arrays {state['forms']}, this one {forms}."
             )
-        leaves = []
-        for leaf, saved in zip(own, state["bytes"], strict=True):
-            plain = self._plain(leaf)
-            array = saved.cpu().numpy().view(plain.dtype).reshape(plain.shape).copy()
-            there = jax.device_put(array, self._place)
-            leaves.append(jax.random.wrap_key_data(there) if self._is_key(leaf) else there)
-        self._carry = jax.tree.unflatten(tree, leaves)
-        return True
-
-    def _plain(self, leaf: Any) -> Any:
-        """A copy as a NumPy array."""
-        return np.asarray(self._jax.random.key_data(leaf) if self._is_key(leaf) else leaf).copy()
-
-    def _is_key(self, leaf: Any) -> bool:
-        return str(leaf.dtype).startswith("key<")
-
-    def close(self) -> None:
-        """Do nothing."""
-
-    def __repr__(self) -> str:
-        return f"JaxWorld({self.name}, num_envs={self.num_envs}, device={str(self.device)!r})"
+        arrays = [
+            saved.cpu().numpy().view(array.dtype).reshape(array.shape).copy()
+            for array, saved in zip(plain, state["bytes"], strict=True)
+        ]
+        leaves = [jax.device_put(array, self._place) for array in arrays]
+        self.carry = jax.tree.unflatten(tree, leaves)
 
 
 def _import_jax(name: str) -> Any:
@@ -244,7 +208,7 @@ class JaxOutcome(NamedTuple):
     log: dict[str, Any]
 
 
-class JaxEnv(Protocol):
+class JaxEnv(ABC):
     """One environment as pure JAX functions.
 
     Attributes:
@@ -258,27 +222,28 @@ class JaxEnv(Protocol):
 
     name: str
     action_space: spaces.Space[Any]
-    keeps_start: bool
-    max_episode_steps: int | None
+    keeps_start = False
+    max_episode_steps: int | None = None
 
+    @abstractmethod
     def observation_space(self, shapes: Any) -> spaces.Space[Any]:
         """The observation space, given the shapes and types of `reset`'s observation."""
 
+    @abstractmethod
     def reset(self, key: Any) -> tuple[Any, Any]:
         """The first state and observation of an episode."""
 
+    @abstractmethod
     def step(self, key: Any, state: Any, action: Any) -> JaxOutcome:
         """The result of an action, without a reset."""
 
     def resumed(self, start: Any, state: Any) -> Any:
         """The first state of the next episode, from ``start`` and the last final state."""
+        return start
 
 
-class GymnaxEnv:
+class GymnaxEnv(JaxEnv):
     """A gymnax environment with its parameters, as a `JaxEnv`."""
-
-    keeps_start = False
-    max_episode_steps: int | None = None
 
     def __init__(self, env: Any, params: Any = None) -> None:
         self.name = str(getattr(env, "name", type(env).__name__))
@@ -310,12 +275,8 @@ class GymnaxEnv:
         log = {key: value for key, value in info.items() if key != "discount"}
         return JaxOutcome(state, observed, reward, terminated, truncated, log)
 
-    def resumed(self, start: Any, state: Any) -> Any:
-        """Return ``start``."""
-        return start
 
-
-class BraxEnv:
+class BraxEnv(JaxEnv):
     """An unwrapped environment of Brax or MuJoCo Playground, as a `JaxEnv`.
 
     As in Brax's training, an environment starts all its episodes in the state of its first, but its
@@ -327,15 +288,12 @@ class BraxEnv:
 
     def __init__(self, env: Any, max_episode_steps: int | None = 1000) -> None:
         self.name = type(getattr(env, "unwrapped", env)).__name__
-        inner = env
-        while inner is not None:
-            kind = type(inner).__name__
-            if kind.endswith(("VmapWrapper", "EpisodeWrapper", "AutoResetWrapper")):
-                raise ConfigError(
-                    f"{self.name} is wrapped in {kind} already, which is done here: give it bare, "
-                    "as brax.envs.get_environment or registry.load of Playground make it."
-                )
-            inner = vars(inner).get("env")
+        kind = type(env).__name__
+        if kind.endswith(("VmapWrapper", "EpisodeWrapper", "AutoResetWrapper")):
+            raise ConfigError(
+                f"{self.name} is wrapped in {kind} already: give it bare, as "
+                "brax.envs.get_environment or registry.load of Playground make it."
+            )
         self._env = env
         self.max_episode_steps = max_episode_steps
         self.action_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (int(env.action_size),))
@@ -357,10 +315,8 @@ class BraxEnv:
         """Call ``step``; ``done`` is a terminal state."""
         state = self._env.step(state, action)
         terminated = state.done > 0.5
-        log = dict(state.metrics)
-        return JaxOutcome(
-            state, _groups(state.obs), state.reward, terminated, terminated & ~terminated, log
-        )
+        never, log = terminated & ~terminated, dict(state.metrics)
+        return JaxOutcome(state, _groups(state.obs), state.reward, terminated, never, log)
 
     def resumed(self, start: Any, state: Any) -> Any:
         """The first state, with unused random numbers."""

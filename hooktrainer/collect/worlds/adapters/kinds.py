@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from typing import Any, Final, Literal, TypeAlias
 
 import torch
@@ -18,16 +17,9 @@ _MARKS: Final[tuple[tuple[Kind, tuple[str, ...]], ...]] = (
     ("rsl_rl", ("num_envs", "num_actions", "device", "get_observations", "step")),
     ("gym", ("num_envs", "single_observation_space", "single_action_space", "device")),
     ("gymnax", ("step_env", "reset_env", "default_params")),
-    ("brax", ("action_size", "observation_size", "reset", "step")),
+    ("brax", ("action_size", "reset", "step")),
 )
 """Attributes of each kind; the first kind with all of them is chosen."""
-
-
-_ADAPTERS: Final = {
-    "torchrl": (".torchrl_world", "TorchRLWorld"),
-    "rsl_rl": (".rsl_rl_world", "RslRlWorld"),
-    "gym": (".gym_world", "GymWorld"),
-}
 
 
 def kind_of(env: Any) -> Kind | None:
@@ -85,10 +77,11 @@ def adapt_world(
     if kind == "world":
         world: TensorWorld = env
         return world
-    if kind in _ADAPTERS:
-        module, name = _ADAPTERS[kind]
-        adapted: TensorWorld = getattr(import_module(module, __package__), name)(env, **options)
-        return adapted
+    if kind in ("torchrl", "rsl_rl", "gym"):
+        from . import GymWorld, RslRlWorld, TorchRLWorld
+
+        adapters = {"torchrl": TorchRLWorld, "rsl_rl": RslRlWorld, "gym": GymWorld}
+        return adapters[kind](env, **options)
     if kind is None:
         raise ConfigError(
             f"{type(env).__name__} is no tensor world: a TensorWorld would have "
@@ -116,11 +109,6 @@ def _lacks(env: Any, wanted: tuple[str, ...]) -> list[str]:
 
 
 def _has(env: Any, name: str) -> bool:
-    # Brax's sizes are computed properties: look at the class first.
-    return hasattr(type(env), name) or name in getattr(env, "__dict__", {}) or _forwards(env, name)
-
-
-def _forwards(env: Any, name: str) -> bool:
     try:
         return find(env, name) is not None
     except Exception:  # a wrapper that forwards what is not there, in its own way

@@ -48,9 +48,6 @@ class RslRlWorld(ForeignWorld):
         random_episode_lengths: bool = False,
     ) -> None:
         name = name_of(env)
-        needed = ("num_envs", "num_actions", "device", "get_observations", "step")
-        if missing := [one for one in needed if not hasattr(env, one)]:
-            raise ConfigError(f"{name} is no VecEnv of rsl_rl: it lacks {', '.join(missing)}.")
         self._env = env
         self._groups: dict[str, list[str]] = {}
         groups = self._observed(env.get_observations())
@@ -149,24 +146,15 @@ def _resolved(
 ) -> dict[str, list[str]]:
     """The groups of each set, ``"policy"`` and maybe ``"critic"``."""
     if given is None:
-        own = next((key for key in (POLICY, _ACTOR) if key in groups), None)
-        if own is None:
-            raise ConfigError(
-                f"{name} has the observation groups {', '.join(groups)}, none called 'policy' or "
-                "'actor': pass obs_groups={'actor': [...]} to RslRlWorld."
-            )
-        return {POLICY: [own]} | ({CRITIC: [CRITIC]} if CRITIC in groups else {})
+        own = next((key for key in (POLICY, _ACTOR) if key in groups), POLICY)
+        given = {POLICY: [own]} | ({CRITIC: [CRITIC]} if CRITIC in groups else {})
     sets = {POLICY if key == _ACTOR else key: list(names) for key, names in given.items()}
-    if POLICY not in sets or sets.keys() - {POLICY, CRITIC}:
+    unknown = [one for names in sets.values() for one in names if one not in groups]
+    if POLICY not in sets or sets.keys() - {POLICY, CRITIC} or unknown:
         raise ConfigError(
-            f"obs_groups={dict(given)}: the sets are 'actor' (or 'policy') and, if values see "
-            "something else, 'critic'."
+            f"obs_groups={dict(given)}: {name} has the groups {', '.join(groups)}. Pass obs_groups="
+            "{'actor': [...]} to RslRlWorld, and 'critic' if values see something else."
         )
-    for one in (one for names in sets.values() for one in names):
-        if one not in groups:
-            raise ConfigError(
-                f"obs_groups: {name} has no group {one!r}; it has {', '.join(groups)}."
-            )
     return sets
 
 

@@ -22,7 +22,7 @@ class TorchRLWorld(ForeignWorld):
 
     VMAS, Brax, MJX and so on through TorchRL, with transforms. Its ``step_and_maybe_reset`` returns
     the true final observations, but waits for the device. Observations under a key ``"info"`` are
-    its log. Environments with groups of agents are supported if they have a single agent.
+    its log.
 
     Args:
         env: The environment. Nothing is called before `seed` and `reset`.
@@ -33,11 +33,13 @@ class TorchRLWorld(ForeignWorld):
 
     def __init__(self, env: Any) -> None:
         name = type(env).__name__
-        if len(env.batch_size) != 1:
+        keys = [*env.action_keys, *env.reward_keys]
+        if len(env.batch_size) != 1 or len(keys) != 2 or not all(isinstance(k, str) for k in keys):
             raise ConfigError(
-                f"{name} has the batch size {list(env.batch_size)}: one number of environments is "
-                "missing. Make it with one, such as num_envs= or batch_size=, or give Gymnasium's "
-                "environment itself."
+                f"{name} has the batch size {list(env.batch_size)}, and actions and rewards "
+                f"{', '.join(map(str, keys))}: one number of environments and one agent are needed."
+                " Make it with num_envs= or batch_size=; train several agents with mappo or ippo, "
+                "those of VMAS as env='vmas/...'."
             )
         if _resets_a_step_late(env):
             raise ConfigError(
@@ -47,21 +49,14 @@ class TorchRLWorld(ForeignWorld):
             )
         num_envs = env.batch_size[0]
         self._env = env
-        self._action_key = _only(env.action_keys, name, "actions")
-        self._reward_key = _only(env.reward_keys, name, "rewards")
+        self._action_key, self._reward_key = keys
         action_spec = env.full_action_spec[self._action_key]
         self._action_shape = tuple(action_spec.shape)
         self._dtype = action_spec.dtype
-        self._choices = action_spec.space.n if is_one_hot(action_spec) else None
-        agents = env.full_reward_spec[self._reward_key].shape.numel() // num_envs
-        if agents != 1:
-            raise ConfigError(
-                f"{name} gives {agents} rewards a step, so it has several agents: train them with "
-                "mappo or ippo, scenarios of VMAS as env='vmas/...'."
-            )
-        done_keys = {_last(key): key for key in env.done_keys}
-        self._terminated = done_keys.get("terminated", done_keys["done"])
-        self._truncated = done_keys.get("truncated")
+        self._choices = action_spec.space.n if _is_one_hot(action_spec) else None
+        self._flags = [key if key in env.done_keys else None for key in ("terminated", "truncated")]
+        if self._flags[0] is None:
+            self._flags[0] = "done"
         self._keys, self._logs, observed = _observed(env, name, num_envs)
         self._td: TensorDictBase | None = None
         super().__init__(
@@ -69,7 +64,7 @@ class TorchRLWorld(ForeignWorld):
             num_envs,
             env.device or "cpu",
             spaces.Dict(observed) if [*observed] != ["observation"] else observed["observation"],
-            _action_space(action_spec, name),
+            space_of(action_spec[0], f"The action of {name}"),
             lost="TorchRL has no call that saves what an environment holds",
         )
 
@@ -90,10 +85,12 @@ class TorchRLWorld(ForeignWorld):
         td = self._td.set(self._action_key, actions.reshape(self._action_shape))
         td, self._td = self._env.step_and_maybe_reset(td)
         after = td["next"]
-        terminated = self._flag(after, self._terminated)
-        truncated = torch.zeros_like(terminated)
-        if self._truncated is not None:
-            truncated = self._flag(after, self._truncated)
+        terminated, truncated = (
+            torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
+            if key is None
+            else after[key].reshape(self.num_envs)
+            for key in self._flags
+        )
         return Outcome(
             self._seen(self._td),
             after[self._reward_key].reshape(self.num_envs),
@@ -111,9 +108,6 @@ class TorchRLWorld(ForeignWorld):
     def _seen(self, td: TensorDictBase) -> Observations:
         return {name: td[key].reshape(shape) for name, (key, shape) in self._keys.items()}
 
-    def _flag(self, td: TensorDictBase, key: NestedKey) -> torch.Tensor:
-        return td[key].reshape(self.num_envs, -1)[:, 0]
-
 
 def _observed(
     env: Any, name: str, num_envs: int
@@ -128,35 +122,14 @@ def _observed(
             if spec.shape.numel() == num_envs:
                 logs["/".join(path[path.index(_INFO) :])] = unravel_key(path)
             continue
-        # A group of one agent has a dimension for it, which its observation does not need.
-        alone = len(path) > 1 and spec.shape[1:2] == (1,) and spec.ndim > 2
-        entry = str(path[-1]) if len(path) > 1 else str(key)
+        entry = str(path[-1])
         if entry in observed:
             raise ConfigError(
                 f"{name} observes two entries called {entry!r}: let a transform rename one."
             )
-        one = spec[0][0] if alone else spec[0]
-        observed[entry] = space_of(one, f"The observation {entry!r} of {name}")
-        keys[entry] = (unravel_key(path), (num_envs, *one.shape))
-    if not observed:
-        raise ConfigError(f"{name} observes nothing but infos: there is nothing to learn from.")
+        observed[entry] = space_of(spec[0], f"The observation {entry!r} of {name}")
+        keys[entry] = (unravel_key(path), tuple(spec.shape))
     return keys, logs, observed
-
-
-def _action_space(spec: Any, name: str) -> spaces.Space[Any]:
-    one = spec[0]
-    while one.ndim > 1 and one.shape[0] == 1 and not is_one_hot(one):
-        one = one[0]  # the dimension of a group of one agent
-    return space_of(one, f"The action of {name}")
-
-
-def _only(keys: Any, name: str, what: str) -> NestedKey:
-    if len(keys) != 1:
-        raise ConfigError(
-            f"{name} has the {what} {', '.join(map(str, keys))}: one is needed, of one agent."
-        )
-    key: NestedKey = keys[0]
-    return key
 
 
 def _resets_a_step_late(env: Any) -> bool:
@@ -170,24 +143,19 @@ def _resets_a_step_late(env: Any) -> bool:
     return False
 
 
-def _last(key: NestedKey) -> str:
-    return str(key[-1] if isinstance(key, tuple) else key)
-
-
 def space_of(spec: Any, name: str) -> spaces.Space[Any]:
     """The Gymnasium space of a leaf of TorchRL's specs; raises ConfigError if there is none."""
     from torchrl.data import Binary, Bounded, Categorical, MultiCategorical, OneHot, Unbounded
 
     shape = tuple(spec.shape)
-    if isinstance(spec, Binary):
-        return spaces.MultiBinary(list(shape))
-    if isinstance(spec, OneHot):
-        return _discrete(int(spec.space.n), shape[:-1])
     if isinstance(spec, MultiCategorical):
         return spaces.MultiDiscrete(spec.nvec.cpu().numpy())
-    if isinstance(spec, Categorical):
-        return _discrete(int(spec.n), shape)
-    if spec.dtype is torch.bool:
+    if isinstance(spec, OneHot | Categorical) and not isinstance(spec, Binary):
+        number, shape = int(spec.space.n), shape[:-1] if _is_one_hot(spec) else shape
+        if shape in ((), (1,)):
+            return spaces.Discrete(number)
+        return spaces.MultiDiscrete(np.full(shape, number))
+    if isinstance(spec, Binary) or spec.dtype is torch.bool:
         return spaces.MultiBinary(list(shape))
     if isinstance(spec, Bounded | Unbounded):
         dtype: Any = torch.empty(0, dtype=spec.dtype).numpy().dtype
@@ -197,19 +165,11 @@ def space_of(spec: Any, name: str) -> spaces.Space[Any]:
         return spaces.Box(low, high, shape, np.float32 if dtype.kind == "f" else dtype)
     raise ConfigError(
         f"{name} is a {type(spec).__name__} of shape {list(shape)}, for which there is no space: "
-        "let a transform make it Bounded, Unbounded, Categorical, OneHot, MultiCategorical or "
-        "Binary."
+        "let a transform change it."
     )
 
 
-def is_one_hot(spec: Any) -> bool:
-    """Whether the spec is one-hot."""
+def _is_one_hot(spec: Any) -> bool:
     from torchrl.data import OneHot
 
     return isinstance(spec, OneHot)
-
-
-def _discrete(number: int, shape: tuple[int, ...]) -> spaces.Space[Any]:
-    if shape in ((), (1,)):
-        return spaces.Discrete(number)
-    return spaces.MultiDiscrete(np.full(shape, number))

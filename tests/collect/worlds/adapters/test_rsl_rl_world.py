@@ -151,18 +151,12 @@ def test_groups_are_those_of_the_runner_s_configuration():
     assert world.reset()["policy", "scan"].shape == (2, 3)
     alone = RslRlWorld(VecEnv(), obs_groups={"actor": ["policy"]})
     assert list(alone.reset()) == ["observation"]
-    with pytest.raises(
-        ConfigError, match="VecEnv has no group 'lidar'; it has policy, critic, sca"
-    ):
-        RslRlWorld(VecEnv(), obs_groups={"actor": ["lidar"]})
-    with pytest.raises(ConfigError, match="the sets are 'actor'"):
-        RslRlWorld(VecEnv(), obs_groups={"critic": ["critic"]})
-
-
-def test_a_policy_without_a_group_is_refused():
+    for sets in ({"actor": ["lidar"]}, {"critic": ["critic"]}):
+        with pytest.raises(ConfigError, match="VecEnv has the groups policy, critic, scan"):
+            RslRlWorld(VecEnv(), obs_groups=sets)
     env = VecEnv()
     env.actor = "proprioception"
-    with pytest.raises(ConfigError, match="proprioception, critic, scan, none called 'policy'"):
+    with pytest.raises(ConfigError, match="the groups proprioception, critic, scan"):
         adapt_world(env)
 
 

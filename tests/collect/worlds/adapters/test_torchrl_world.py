@@ -128,16 +128,10 @@ def test_transitions_are_those_of_the_environment_where_episodes_end():
     env.close()
 
 
-def test_a_scenario_of_vmas_with_one_agent_is_taken_and_several_are_refused():
+def test_several_agents_are_refused():
     pytest.importorskip("vmas")
-    env = VmasEnv("waterfall", num_envs=3, n_agents=1, max_steps=5, continuous_actions=True)
-    world = adapt_world(env)
-    assert isinstance(world.action_space, spaces.Box)
-    batch = WorldCollector(world, frames_per_batch=36).collect()
-    assert batch["observation"].ndim == 3
-    assert batch["next", "step_count"].max() <= 6
     several = VmasEnv("waterfall", num_envs=3, n_agents=2, max_steps=5)
-    with pytest.raises(ConfigError, match=r"VmasEnv gives 2 rewards a step.*mappo or ippo"):
+    with pytest.raises(ConfigError, match=r"VmasEnv has the batch size \[3\].*mappo or ippo"):
         adapt_world(several)
 
 
@@ -154,7 +148,5 @@ def test_a_vector_environment_of_gymnasium_s_is_not_taken_through_torchrl():
 
 
 def test_one_without_a_batch_is_refused():
-    with pytest.raises(
-        ConfigError, match=r"GymEnv has the batch size \[\]: one number of environm"
-    ):
+    with pytest.raises(ConfigError, match=r"GymEnv has the batch size \[\]"):
         adapt_world(GymEnv("CartPole-v1"))
