@@ -87,7 +87,7 @@ class AdaptedCollector(Collector):
         self.wrapped = wrapped
         self.resumes: Resumes = "anew"
         if has_state(wrapped):
-            claim = "partly" if is_of_torchrl(wrapped) else "exactly"
+            claim: Resumes = "partly" if is_of_torchrl(wrapped) else "exactly"
             self.resumes = getattr(wrapped, "resumes", claim)
         self._iterator: Iterator[Any] | None = None
         self._written = 0

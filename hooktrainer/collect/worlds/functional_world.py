@@ -147,7 +147,8 @@ class FunctionalWorld(EpisodicWorld):
     max_episode_steps: int | None = None
     num_uniforms: ClassVar[int] = 0
     """Random numbers that `initial` takes per environment."""
-    not_in_graphs: ClassVar = frozenset(("carry", "_begun", "_seed"))  # `advance` is given the carry
+    # `advance` is given the carry and its keys.
+    not_in_graphs: ClassVar = frozenset(("carry", "_begun", "_seed"))
 
     def __init__(
         self,

@@ -273,7 +273,8 @@ class WorldRollout(AnyRollout):
 
     def _compile(self, policy: Any) -> WorldSteps:
         """The compiled steps of environment and policy."""
-        world, sample = self._world, getattr(policy, "sample", None)
+        world: Any = self._world
+        sample: Any = getattr(policy, "sample", None)
         problem = ""
         if not isinstance(world, FunctionalWorld):
             problem = f"{world.name} is a {type(world).__name__}, not a FunctionalWorld"
