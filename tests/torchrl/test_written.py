@@ -79,7 +79,7 @@ def test_torchrls_collector_counts_in_frames(num_envs, extend_buffer):
 
 def test_a_buffer_too_small_for_a_batch_is_refused():
     trainer = tiny_trainer(collector=Writing(make_buffer(8)))
-    with pytest.raises(ConfigError, match="wrote 10 entries into a replay buffer of 8 for one"):
+    with pytest.raises(ConfigError, match="wrote 10 entries into a replay buffer of 8 with"):
         trainer.train()
 
 
