@@ -12,18 +12,19 @@ import torch
 from tensordict import TensorDictBase
 from typing_extensions import Self
 
-from .base.checks import check_count, check_names
+from .base.checks import check_count, check_names, check_positive
 from .base.endings import GRACE
 from .collect.adapt import adapt
-from .collect.collector import Collector, schedules_of
+from .collect.collector import schedules_of
 from .hooks.nan_guard import NanGuard
 from .hooks.optimizer import OptimizerHook
-from .log.adapter import as_loggers
+from .log.logger import as_loggers
 from .loop import check_trainer
+from .loop.assembly import Precision
 from .loop.cadence import Every
 from .loop.control import Saver
-from .loop.hook import TrainerHookBase
 from .loop.loop import Loop
+from .loop.registry import Registry
 from .store.single_file import decode, read_plain
 from .torchrl.hook_bridge import INSTEAD, TorchRLBridge, TorchRLNames
 
@@ -118,37 +119,63 @@ class Trainer(TorchRLNames, Loop):
         grace: float = GRACE,
         precision: Literal["bf16", "fp16"] | None = None,
     ) -> None:
-        self.optimizer = optimizer
-        self.logger = logger
-        self.save_trainer_interval = save_trainer_interval
-        hooks: list[TrainerHookBase] = [NanGuard()] if nan_guard else []
+        check_count("total_frames", total_frames)
+        check_count(
+            "optim_steps_per_batch", optim_steps_per_batch, none="until the sub-batches run out"
+        )
+        check_count("num_epochs", num_epochs)
+        check_count("log_interval", log_interval)
+        check_count("threads", threads, none="by the size of the networks")
+        check_positive("clip_norm", clip_norm, none="no clipping")
+        check_positive("grace", grace, "number of seconds")
+        check_trainer.check_loss_module(loss_module)
         if optimizer is not None:
             check_trainer.check_optimizer(optimizer, loss_module)
-            hooks.append(OptimizerHook(optimizer))
-        super().__init__(
-            collector=collector,
-            total_frames=total_frames,
-            frame_skip=frame_skip,
-            optim_steps_per_batch=optim_steps_per_batch,
-            loss_module=loss_module,
-            hooks=hooks,
-            loggers=as_loggers(logger),
-            clip_grad_norm=clip_grad_norm,
-            clip_norm=clip_norm,
-            progress_bar=progress_bar,
-            seed=seed,
-            log_interval=log_interval,
-            num_epochs=num_epochs,
-            saver=Saver(save_trainer_file, checkpoints, _save_cadences(save_trainer_interval)),
-            threads=threads,
-            grace=grace,
-            precision=precision,
-            bridge=TorchRLBridge,
-        )
+        super().__init__()
+        self.collector = collector
+        self.total_frames = total_frames
+        self.frame_skip = check_trainer.resolve_frame_skip(frame_skip, self.source.frame_skip)
+        self.optim_steps_per_batch = optim_steps_per_batch
+        self.loss_module = loss_module
+        self.optimizer = optimizer
+        self.logger = logger
+        self.loggers = as_loggers(logger)
+        self.clip_grad_norm = clip_grad_norm
+        self.clip_norm = clip_norm
+        self.progress_bar = progress_bar
+        self.seed = seed
+        self.save_trainer_interval = save_trainer_interval
+        self.log_interval = log_interval
+        self.num_epochs = num_epochs
+        self.threads = threads
+        self.grace = grace
+        self.precision = Precision(precision, loss_module)
+        self.bridge = TorchRLBridge(self)
+        self.registry = Registry(self, self.progress, self.metrics, self.timing, self.bridge)
+        self._saver = Saver(save_trainer_file, checkpoints, _save_cadences(save_trainer_interval))
+        self.cadences = {"log": Every(frames=log_interval, at_start=True), **self._saver.cadences}
+
+        if seed is not None:
+            self.set_seed(seed)
+        if nan_guard:
+            NanGuard().register(self)
+        if optimizer is not None:
+            OptimizerHook(optimizer).register(self)
+        self.source.register(self)
         if schedules := schedules_of(self.source.policy):
             from .hooks.schedule import ExplorationSchedule  # which not every trainer needs
 
             ExplorationSchedule(schedules).register(self)
+
+    @property
+    def collector(self) -> Any:
+        """The collector as given; the loop itself uses `source`."""
+        return self._collector
+
+    @collector.setter
+    def collector(self, collector: Any) -> None:
+        self._collector = collector
+        self.source = adapt(collector)
 
     @property
     def save_trainer_file(self) -> Path | None:
@@ -190,13 +217,6 @@ class Trainer(TorchRLNames, Loop):
         else:
             self.load_state_dict(decode(content, file), strict=strict, copy=False)
         return self
-
-    def _adapted(self, collector: Any) -> Collector:
-        return adapt(collector)
-
-    def _is_logger(self, hook: Any) -> bool:
-        given = self.logger if isinstance(self.logger, (list, tuple)) else [self.logger]
-        return any(hook is logger for logger in given)
 
 
 def _save_cadences(interval: Any) -> Sequence[Every]:

@@ -18,7 +18,6 @@ from tensordict import TensorDictBase, is_tensor_collection
 from ..base.checks import share_equally
 from ..errors import ConfigError, StateMismatchError
 from ..loop.check_trainer import not_a_tensordict
-from ..loop.closing import close_methods
 from ..loop.stateful import has_state
 from ..loop.timing import Timing
 from .collector import TIMEOUT, Collector, Resumes, lost_at_resume, no_shard, no_workers
@@ -186,7 +185,8 @@ class AdaptedCollector(Collector):
         self._call("reset")
 
     def _close(self) -> None:
-        for close in close_methods(self.wrapped):
+        close = getattr(self.wrapped, "shutdown", None) or getattr(self.wrapped, "close", None)
+        if callable(close):
             close()
 
     def update_policy_weights_(self, *args: Any, **kwargs: Any) -> None:

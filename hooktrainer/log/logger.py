@@ -228,6 +228,43 @@ class Logger:
         return f"Logger({', '.join(map(repr, self.sinks.values()))})"
 
 
+def as_logger(logger: Any) -> Logger:
+    """Convert an object to a `Logger`, which writes to it in a thread.
+
+    Args:
+        logger: A `Logger`, a `Sink`, or an object with TorchRL's `log_scalar(name, value, step)`;
+            its other methods of TorchRL's loggers are used too.
+
+    Raises:
+        TypeError: If it is none of these.
+    """
+    if isinstance(logger, Logger):
+        return logger
+    if isinstance(logger, Sink):
+        return Logger({logger.name: logger})
+    if not callable(getattr(logger, "log_scalar", None)):
+        raise TypeError(
+            "a logger has a method log_scalar(name, value, step), as those of get_logger and of "
+            f"torchrl.record.loggers have; {logger!r} has none"
+        )
+    from .adapter import LoggerSink  # which few need
+
+    sink = LoggerSink(logger)
+    return Logger(
+        {sink.name: sink},
+        exp_name=str(getattr(logger, "exp_name", "")),
+        log_dir=str(getattr(logger, "log_dir", "")),
+    )
+
+
+def as_loggers(loggers: Any) -> list[Logger]:
+    """Convert `None`, one logger, or a list or tuple of them to a list of `Logger`s."""
+    if loggers is None:
+        return []
+    many = loggers if isinstance(loggers, (list, tuple)) else [loggers]
+    return [as_logger(logger) for logger in many]
+
+
 def _encodable(value: Any) -> Any:
     if isinstance(value, str):
         return encodable(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,8 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase, is_tensor_collection
 
-from ..base.checks import check_count, check_positive, check_seed
-from ..base.endings import GRACE
+from ..base.checks import check_seed
 from ..errors import ConfigError, SkipOptimStep
-from . import check_trainer
 from .cadence import Every, Progress
 from .control import Control, Saver, Stop
 from .finite import FiniteChecks
@@ -30,92 +28,45 @@ if TYPE_CHECKING:
 
 
 class Assembly:
-    """The parts of a loop and the methods for hooks; base class of `hooktrainer.loop.loop.Loop`.
+    """The parts of a loop, which `hooktrainer.Trainer` makes, and the methods for hooks.
 
     Attributes:
+        collector: The collector as given; the loop itself uses ``source``.
+        source: The `hooktrainer.collect.Collector` for it.
+        logger: The loggers as given; the loop itself uses ``loggers``.
         compiled_loss: Replaces ``loss_module`` in the loop unless it is ``None``.
+        bridge: Adapts what was written for TorchRL's trainer.
+        cadences: When the log window ends and the state is saved, by name.
     """
 
-    def __init__(
-        self,
-        *,
-        collector: Iterable[TensorDictBase],
-        total_frames: int,
-        frame_skip: int | None = None,
-        optim_steps_per_batch: int | None,
-        loss_module: Callable[[TensorDictBase], TensorDictBase],
-        hooks: Iterable[Any] = (),
-        loggers: Sequence[Logger] = (),
-        clip_grad_norm: bool = True,
-        clip_norm: float | None = None,
-        progress_bar: bool = True,
-        seed: int | None = None,
-        log_interval: int = 10_000,
-        num_epochs: int = 1,
-        saver: Saver | None = None,
-        threads: int | None = None,
-        grace: float = GRACE,
-        bridge: Callable[[Any], Bridge] = Bridge,
-        precision: str | None = None,
-    ) -> None:
-        check_count("total_frames", total_frames)
-        check_count(
-            "optim_steps_per_batch", optim_steps_per_batch, none="until the sub-batches run out"
-        )
-        check_count("num_epochs", num_epochs)
-        check_count("log_interval", log_interval)
-        check_count("threads", threads, none="by the size of the networks")
-        check_positive("clip_norm", clip_norm, none="no clipping")
-        check_positive("grace", grace, "number of seconds")
-        self.collector = collector
-        frame_skip = check_trainer.resolve_frame_skip(frame_skip, self.source.frame_skip)
-        check_trainer.check_loss_module(loss_module)
+    collector: Any
+    source: Any
+    loss_module: Callable[[TensorDictBase], TensorDictBase]
+    logger: Any
+    loggers: list[Logger]
+    total_frames: int
+    frame_skip: int
+    optim_steps_per_batch: int | None
+    num_epochs: int
+    clip_grad_norm: bool
+    clip_norm: float | None
+    progress_bar: bool
+    threads: int | None
+    grace: float
+    precision: Precision
+    bridge: Bridge
+    registry: Registry
+    cadences: dict[str, Every]
+    _saver: Saver
 
-        self.total_frames = total_frames
-        self.frame_skip = frame_skip
-        self.optim_steps_per_batch = optim_steps_per_batch
-        self.loss_module = loss_module
+    def __init__(self) -> None:
         self.compiled_loss: Callable[[TensorDictBase], TensorDictBase] | None = None
-        self.precision = Precision(precision, loss_module)
-        self.loggers = list(loggers)
-        self.clip_grad_norm = clip_grad_norm
-        self.clip_norm = clip_norm
-        self.progress_bar = progress_bar
-        self.seed = seed
-        self.log_interval = log_interval
-        self.threads = threads
-        self.num_epochs = num_epochs
-        self.grace = grace
-
         self.epoch = 0
         self.progress = Progress()
-        self.control: Control = Control()
+        self.control = Control()
         self.finite = FiniteChecks(self.progress)
         self.metrics = Metrics()
         self.timing = Timing()
-        self.bridge = bridge(self)
-        self.registry = Registry(self, self.progress, self.metrics, self.timing, self.bridge)
-        self._saver = saver or Saver()
-        self.cadences = {"log": Every(frames=log_interval, at_start=True), **self._saver.cadences}
-
-        if seed is not None:
-            self.set_seed(seed)
-        register_all(hooks, self)
-        self.source.register(self)
-
-    @property
-    def collector(self) -> Any:
-        """The collector as given; the loop itself uses `source`."""
-        return self._collector
-
-    @collector.setter
-    def collector(self, collector: Any) -> None:
-        self._collector = collector
-        self.source = self._adapted(collector)
-
-    def _adapted(self, collector: Any) -> Any:
-        """Return the `hooktrainer.collect.Collector` for a given collector."""
-        return collector
 
     @property
     def collected_frames(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from time import monotonic
 from typing import Any
@@ -15,10 +15,9 @@ from ..base.cores import compute_threads, threads_for
 from ..base.frames_bar import frames_bar, show_frames
 from ..base.tensordicts import count_valid
 from ..base.words import listed
-from ..errors import ConfigError, HookError, NonFiniteError, SkipOptimStep, as_failure
+from ..errors import ConfigError, HookError, NonFiniteError, SkipOptimStep, add_note, as_failure
 from .assembly import Assembly
 from .check_trainer import not_a_tensordict
-from .closing import call_all, close_methods
 from .finite import blame_environment
 from .metrics import Latest
 from .signals import GracefulSignals, SignalExit
@@ -32,12 +31,7 @@ class Loop(Assembly):
     """The bare loop: collects batches and calls the hooks at the ten points.
 
     The loop is drawn in `hooktrainer.loop.hook_points`. It has no hooks, optimizer or file format
-    of its own; `hooktrainer.Trainer` adds them. It trains once: when `train` returns or raises,
-    everything is closed. Its arguments are those of `hooktrainer.Trainer`, but for ``loggers``,
-    ``saver``, ``hooks`` (registered before the collector) and ``bridge`` (`Bridge`).
-
-    Raises:
-        ConfigError: If an argument is invalid.
+    of its own; `hooktrainer.Trainer` adds them.
     """
 
     _bar: Any = None
@@ -257,13 +251,13 @@ class Loop(Assembly):
         self._closed = True
         if self.control.status == "running":
             self.control.status = "interrupted"  # before train() came to its end
-        hooks = [
-            hook
-            for hook in self.registry.hooks()
-            if not self._is_logger(hook) and hook is not self.collector and hook is not self.source
-        ]
+        given = self.logger if isinstance(self.logger, (list, tuple)) else [self.logger]
+        apart = [*map(id, given), id(self.collector), id(self.source)]
+        hooks = [hook for hook in self.registry.hooks() if id(hook) not in apart]
         # The bar first, so that hooks can print below it.
-        closers = close_methods(*hooks, self.source, self._saver)
+        things = {id(thing): thing for thing in (*hooks, self.source, self._saver)}.values()
+        methods = (getattr(t, "shutdown", None) or getattr(t, "close", None) for t in things)
+        closers = [method for method in methods if callable(method)]
         if self._bar is not None:
             closers.insert(0, self._close_bar)
         status, why = self.control.status, self.control.stop_reason
@@ -271,11 +265,7 @@ class Loop(Assembly):
             functools.partial(logger.close, status, step=self.collected_frames, reason=why)
             for logger in self.loggers
         ]
-        call_all("closing", closers, active=active)
-
-    def _is_logger(self, hook: Any) -> bool:
-        """Whether a hook is also a logger, and closed as one."""
-        return any(hook is logger for logger in self.loggers)
+        _call_all("closing", closers, active=active)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -392,13 +382,13 @@ class Loop(Assembly):
         self._limit_wait(0.75)
         if isinstance(error, Exception):
             calls = [self._save_aside] if self._saver.active else []
-            call_all("saving exception.pt", calls, active=error)
+            _call_all("saving exception.pt", calls, active=error)
         calls = [
             functools.partial(hook.on_exception, self, error)
             for hook in self.registry.hooks()
             if callable(getattr(hook, "on_exception", None))
         ]
-        call_all("on_exception", calls, active=error)
+        _call_all("on_exception", calls, active=error)
         self._close(active=error)
 
     def _show_metrics(self) -> None:
@@ -413,3 +403,27 @@ class Loop(Assembly):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_bar": None}
+
+
+def _call_all(
+    what: str, calls: Iterable[Callable[[], Any]], *, active: BaseException | None = None
+) -> None:
+    """Make every call, even if others fail.
+
+    Raises:
+        Exception: The first failure, with the others as notes, unless ``active`` is given.
+    """
+    first: BaseException | None = None
+    for call in calls:
+        try:
+            call()
+        except Exception as error:
+            main = active or first
+            if main is None:
+                first = error
+            else:
+                inner = getattr(call, "func", call)
+                name = getattr(inner, "__qualname__", inner)
+                add_note(main, f"{what} failed as well, in {name}: {error!r}")
+    if first is not None:
+        raise first
