@@ -238,7 +238,22 @@ def action_format_of(space: spaces.Space[Any], categorical: bool = True) -> AnyA
     return ActionFormat(space, categorical)
 
 
-class RandomActions:
+class Sampler:
+    """Draws random actions, of which a mask may allow only some; this one has no state."""
+
+    def __call__(self, t: int, step: int) -> Mapping[NestedKey, Any]:
+        """A policy's outputs in row ``t``, which is the environments' step ``step``."""
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the generators."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the state of the generators."""
+
+
+class RandomActions(Sampler):
     """A `Sampler` of actions for all environments at once, with generators of its own."""
 
     def __init__(

@@ -62,12 +62,14 @@ class EnvGroup(ABC):
         shares: Whether episodes are counted; always.
         kind: What is stepped, in words; states are exchanged between groups of one kind.
         episodes: For each environment the index of its running episode; -1 before the first.
+        stages: The parts that can be stepped by turns, if there are several.
         has_gaps: Whether episodes begin in a step that is no transition.
         began: Then, who did so in the last step: bool, ``[num_envs]``.
     """
 
     kind: str
     shares = True
+    stages: Sequence[slice] = ()
     has_gaps = False
     began: Array
 
@@ -151,6 +153,14 @@ class EnvGroup(ABC):
         Returns:
             The environments that finished with their true final observations, copied.
         """
+
+    def send(self, stage: int, actions: Array, row: Row) -> None:
+        """Begin to step the environments of one of the `stages`."""
+        raise NotImplementedError
+
+    def receive(self, stage: int) -> list[Finished]:
+        """Complete the step of a stage, the one that began first; see `step`."""
+        raise NotImplementedError
 
     @abstractmethod
     def snapshots(self) -> list[Any]:

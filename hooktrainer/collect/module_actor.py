@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -11,14 +11,14 @@ from tensordict.nn import TensorDictModuleBase
 
 from ..errors import ConfigError, StateMismatchError
 from .action_format import AnyActionFormat
-from .actors import Actor, FunctionActor, Policy, RngRewind, SomeEnvs
+from .actors import Actor, FunctionActor, Outputs, Policy, SomeEnvs, Staged
 from .buffers import ObservationRows, OutputBuffers
 
 Key = tuple[str, ...]
 _INIT: Key = ("is_init",)
 
 
-class ModuleActor:
+class ModuleActor(Actor):
     """An `Actor` that calls a TensorDict module on one TensorDict that lives as long as the actor.
 
     The observations of a step are copied into the tensors of that TensorDict, so that nothing is
@@ -30,6 +30,8 @@ class ModuleActor:
     ``make_tensordict_primer`` of the module that has it. ``("next", "is_init")`` is false: what
     follows a step is never the first of an episode.
     """
+
+    has_stages = True
 
     def __init__(
         self,
@@ -70,49 +72,47 @@ class ModuleActor:
         self._carried_rows = OutputBuffers(num_envs, horizon)
         self._carried_rows.allocate(self._carried)
         self._any_init = True
-        self._rewind = RngRewind()
-        self._own = _OwnEntries(num_envs)
+        self._staged = Staged(self._call_again)
+        self._before: dict[Key, torch.Tensor] = {}
 
     @property
     def is_laid_out(self) -> bool:
         """Whether the policy has been called, so that its outputs are known."""
         return bool(self._outputs)
 
-    def act(self, t: int) -> Any:
-        """Actions for the observations of step ``t``, recorded with all other outputs."""
-        actions = self._act(t, slice(None), slice(None))
-        self._clear_init()
-        return actions
-
-    def act_for(self, t: int, envs: slice) -> Any:
-        """What `act` returns and records for some of the environments.
-
-        The module is called for all of them, as `StagedPolicy` does.
-        """
-        self._rewind(envs)
-        self._own.begin(envs, self._data, self._private())
-        actions = self._act(t, envs, slice(None) if t == 0 and envs.start == 0 else envs)
-        self._rewind.compare(t, envs, self._data.get("action"))
-        self._own.end(envs, self._data, self._private())
-        self._is_init[envs] = False
-        return actions
-
-    def _act(self, t: int, envs: slice, landed: slice) -> Any:
-        """Call the module for all environments, and record the outputs of ``envs``."""
-        data = self._data
+    def act(self, t: int, envs: slice | None = None) -> Any:
+        """See `Actor.act`; the module is always called for all environments, as in `Staged`."""
+        part = envs or slice(None)
+        landed = slice(None) if t == 0 and not part.start else part
         if self._send is not None:
-            self._send(t, envs)
+            self._send(t, part)
         for tensor, rows in self._observations:
             tensor[landed].copy_(rows[t][landed], non_blocking=True)
-        self._carried_rows.write(t, {k: v[envs] for k, v in self._carried.items()}, envs)
-        self._policy(data)
+        self._carried_rows.write(t, {k: v[part] for k, v in self._carried.items()}, part)
+        outputs = self._call() if envs is None else self._staged(t, envs)
+        self._outputs.write(t, outputs, part)
+        for tensor, following in self._following:
+            tensor[part] = outputs[following]
+        if part.stop in (None, self._num_envs):
+            self._clear_init()
+        return self._format.find(outputs)
+
+    def _call(self) -> Outputs:
+        self._policy(self._data)
         if not self._outputs:
             self._lay_out()
-        outputs = {key: data.get(key)[envs] for key in self._recorded}
-        self._outputs.write(t, outputs, envs)
-        for tensor, following in self._following:
-            tensor[envs] = outputs[following]
-        return self._format.find(outputs)
+        return {key: self._data.get(key) for key in self._recorded}
+
+    def _call_again(self, t: int, envs: slice) -> Outputs:
+        """Call the module with what it left for itself in the step before, at every stage."""
+        if envs.start == 0:
+            self._before = {key: self._data.get(key).clone() for key in self._private()}
+        else:
+            for key in self._private():
+                del self._data[key]
+            for key, value in self._before.items():
+                self._data.set(key, value.clone())
+        return self._call()
 
     def skip(self, t: int) -> None:
         """Note that the policy is not asked in step ``t``; its hidden states stay as they are."""
@@ -215,38 +215,6 @@ def unknown_keys(missing: Iterable[NestedKey], given: Iterable[NestedKey]) -> Co
     )
 
 
-class _OwnEntries:
-    """What modules leave for themselves, kept apart while they are called once a part of a step."""
-
-    def __init__(self, num_envs: int) -> None:
-        self._num_envs = num_envs
-        self._before: dict[Key, torch.Tensor] = {}
-        self._after: dict[Key, torch.Tensor] = {}
-
-    def begin(self, envs: slice, data: TensorDict, keys: list[Key]) -> None:
-        """Before a part: have the modules find what they left in the step before."""
-        if envs.start == 0:
-            self._before = {key: data.get(key).clone() for key in keys}
-            self._after = {}
-            return
-        for key in keys:
-            del data[key]
-        for key, value in self._before.items():
-            data.set(key, value.clone())
-
-    def end(self, envs: slice, data: TensorDict, keys: list[Key]) -> None:
-        """After a part: note what they left for its environments; after the last, put it back."""
-        for key in keys:
-            value = data.get(key)
-            if value.shape[:1] == (self._num_envs,):
-                self._after.setdefault(key, value.clone())[envs] = value[envs]
-            else:
-                self._after[key] = value
-        if envs.stop == self._num_envs:
-            for key, value in self._after.items():
-                data.set(key, value)
-
-
 def _first_values(
     policy: TensorDictModuleBase, hidden: list[Key], num_envs: int, device: torch.device
 ) -> dict[Key, torch.Tensor]:
@@ -282,6 +250,7 @@ def actor_of(
     horizon: int,
     device: torch.device,
     in_full: bool = False,
+    stages: Sequence[slice] = (),
 ) -> Actor:
     """What asks a policy for actions, one step of a rollout at a time."""
     rest = (buffers, action_format, num_envs, horizon, device)
@@ -292,9 +261,9 @@ def actor_of(
     given = _names(leaf.key for leaf in buffers.leaves)
     missing = [key for key in keys if key not in given]
     if callable(act) and not missing:
-        return FunctionActor(act, *rest, keys=keys or None, complete=complete, in_full=in_full)
+        return FunctionActor(act, *rest, keys or None, complete, in_full, stages)
     if isinstance(policy, TensorDictModuleBase):
         return ModuleActor(policy, *rest)
     if callable(policy) and not missing:
-        return FunctionActor(policy, *rest)
+        return FunctionActor(policy, *rest, stages=stages)
     raise unknown_keys(missing, given)

@@ -17,8 +17,8 @@ from ..base.untrusted import one_line
 from ..base.words import listed
 from ..errors import ConfigError, StateMismatchError
 from ..loop.timing import Timing
-from .action_format import AnyActionFormat, RandomActions
-from .actors import Actor, PartActor, Policy, RandomActor, Sampler, WarmUp, as_array, learn_outputs
+from .action_format import AnyActionFormat, RandomActions, Sampler
+from .actors import Actor, Policy, RandomActor, WarmUp, as_array, learn_outputs
 from .buffers import DeviceRows, as_batch, crosses_once, env_first_array, place_outputs, to_device
 from .group import EnvGroup, random_action_seed
 from .module_actor import actor_of
@@ -28,11 +28,14 @@ from .spaces import Array, ObservationLayout
 class AnyRollout(ABC):
     """Steps environments with a policy, and makes batches of the transitions.
 
-    A subclass makes buffers and actors, steps the environments once (`_advance`) and makes a batch.
+    A subclass makes buffers and actors, steps the environments once (`_send`, `_receive`) and makes
+    a batch.
     """
 
     _is_running = False  # whether the next batch continues the running episodes
-    _in_full = True  # whether every step of a rollout is made, and by all environments at once
+    _in_full = False  # whether every step of a rollout is made, and by all environments at once
+    _stages: Sequence[slice] = ()  # the parts of the environments that take turns, if any
+    _sent: Any  # the latest actions
     _horizon: int
     _buffers: Any
     _take: Callable[[Any], Any]  # turns the policy's actions into those of the environments
@@ -53,7 +56,7 @@ class AnyRollout(ABC):
         if policy is not None:
             in_full = self._in_full and rows.send is None
             sizes = (action_format, num_envs, self._horizon)
-            self._actor = actor_of(policy, rows, *sizes, device, in_full)
+            self._actor = actor_of(policy, rows, *sizes, device, in_full, self._stages)
         self._warm_up = WarmUp(self._actor, self._random)
 
     def abandon(self) -> None:
@@ -81,29 +84,51 @@ class AnyRollout(ABC):
     def _collect(self, timing: Timing, actor: Any) -> TensorDict:
         """Make the steps of a rollout, and a batch of them."""
 
+    def _send(self, t: int, stage: int, actions: Any) -> None:
+        """Begin step ``t`` of the environments of a stage."""
+        raise NotImplementedError
+
     @abstractmethod
-    def _advance(self, t: int, actions: Any, actor: Any) -> object:
-        """Make step ``t``; return whether it was the last one that is needed."""
+    def _receive(self, t: int, stage: int | None, actor: Any) -> object:
+        """Complete step ``t`` of a stage, or make it for all, who take the actions ``_sent``.
+
+        Returns whether it was the last step that is needed.
+        """
 
     def _step(self, timing: Timing, actor: Any) -> int:
-        """Make all steps of a rollout; return how many there were."""
+        """Make all steps of a rollout; return how many there were.
+
+        Stages act in the order of their environments, so that everything comes out as with one.
+        """
         act = timing.traced("collect/inference", actor.act)
-        step = timing.traced("collect/env", self._advance)
-        take = self._take
+        receive = timing.traced("collect/env", self._receive)
+        take, horizon = self._take, self._horizon
+        stages: list[tuple[int | None, slice | None]] = [(None, None)]
+        if self._stages and actor.has_stages:  # random actions wait for nothing
+            stages = list(enumerate(self._stages))
         inference = stepping = 0.0
+        is_last: object = False
         now = perf_counter()
-        for t in range(self._horizon):
-            actions = take(act(t))
-            acted = perf_counter()
-            is_last = step(t, actions, actor)
-            inference += acted - now
-            now = perf_counter()
-            stepping += now - acted
+        for t in range(horizon + 1):
+            for stage, envs in stages:
+                if t:
+                    is_last = receive(t - 1, stage, actor)
+                    landed = perf_counter()
+                    stepping += landed - now
+                    now = landed
+                if t < horizon and not is_last:
+                    actions = take(act(t, envs))
+                    acted = perf_counter()
+                    inference += acted - now
+                    now = acted
+                    self._sent = actions
+                    if stage is not None:
+                        self._send(t, stage, actions)
             if is_last:
                 break
         timing.add("collect/inference", inference)
         timing.add("collect/env", stepping)
-        return t + 1
+        return t
 
     def state_dict(self) -> dict[str, Any]:
         """Everything the next rollout depends on, the policy's parameters aside."""
@@ -164,6 +189,8 @@ class Rollout(AnyRollout):
         self._device = device
         # Compared once: a comparison of devices costs as much as making a small tensor.
         self._moves_arrays = device.type != "cpu"
+        self._stages = group.stages if len(group.stages) > 1 else ()
+        self._in_full = not (self._stages or group.has_gaps)
         num_envs, seeds = group.num_envs, group.seeds
         mask = group.first_info().get(MASK)
         layout = ObservationLayout(group.observation_space, mask, action_format.mask_size)
@@ -251,8 +278,12 @@ class Rollout(AnyRollout):
             },
         }
 
-    def _advance(self, t: int, actions: Array, actor: Any) -> object:
-        if finished := self._group.step(actions, self._buffers.rows[t]):
+    def _send(self, t: int, stage: int, actions: Array) -> None:
+        self._group.send(stage, actions, self._buffers.rows[t])
+
+    def _receive(self, t: int, stage: int | None, actor: Any) -> object:
+        group, row = self._group, self._buffers.rows[t]
+        if finished := group.step(self._sent, row) if stage is None else group.receive(stage):
             actor.begin([i for i, _ in finished])
             self._finals += [(i, t, values) for i, values in finished]
         return False
@@ -345,44 +376,6 @@ class Rollout(AnyRollout):
         return tensor.to(self._device) if self._moves_arrays else tensor
 
 
-class StagedRollout(Rollout):
-    """A `Rollout` over a `WorkerGroup`.
-
-    Stages act in the order of their environments, so that everything comes out as with one.
-    """
-
-    _in_full = False
-    _group: Any  # a `WorkerGroup`
-
-    def _step(self, timing: Timing, actor: Any) -> int:
-        if not isinstance(actor, PartActor):  # random actions wait for nothing
-            return super()._step(timing, actor)
-        stages, rows = self._group.stages, self._buffers.rows
-        send = self._group.send
-        act_for = timing.traced("collect/inference", actor.act_for)
-        receive = timing.traced("collect/env", self._group.receive)
-        inference = waited = 0.0
-        now = perf_counter()
-        for t in range(len(rows) + 1):
-            for stage, envs in enumerate(stages):
-                if t:
-                    finished = receive(stage)
-                    landed = perf_counter()
-                    waited += landed - now
-                    now = landed
-                    if finished:
-                        actor.begin([i for i, _ in finished])
-                        self._finals += [(i, t - 1, values) for i, values in finished]
-                if t < len(rows):
-                    send(stage, as_array(act_for(t, envs)), rows[t])
-                    acted = perf_counter()
-                    inference += acted - now
-                    now = acted
-        timing.add("collect/inference", inference)
-        timing.add("collect/env", waited)
-        return len(rows)
-
-
 class GappedRollout(Rollout):
     """A `Rollout` that leaves out the steps in which an episode only begins.
 
@@ -390,8 +383,6 @@ class GappedRollout(Rollout):
     fewer of their episodes ended, the last ones are left out: in a batch the transitions of an
     environment follow one another, and between two batches some may be missing.
     """
-
-    _in_full = False
 
     def __init__(self, group: EnvGroup, policy: Policy | None, horizon: int, **rest: Any) -> None:
         # Even if every second step is none there are enough.
@@ -409,8 +400,8 @@ class GappedRollout(Rollout):
         rows = torch.arange(self._group.num_envs, device=taken.device)[:, None]
         return made[rows, taken]
 
-    def _advance(self, t: int, actions: Array, actor: Any) -> object:
-        finished = self._group.step(actions, self._buffers.rows[t])
+    def _receive(self, t: int, stage: int | None, actor: Any) -> object:
+        finished = self._group.step(self._sent, self._buffers.rows[t])
         self._finals += [(i, t, values) for i, values in finished]
         began = self._group.began
         if began.any():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -19,7 +19,7 @@ from .group import EnvGroup, EpisodeSeeds, GroupOptions
 from .info import check_info_keys
 from .make_group import Envs, VectorizationMode, make_group
 from .restore import Restore
-from .rollout import GappedRollout, Rollout, StagedRollout
+from .rollout import GappedRollout, Rollout
 from .spaces import ObservationLayout
 from .worker_group import WorkerGroup, envs_to_share
 
@@ -212,9 +212,7 @@ class VectorCollector(EpisodesCollector):
             raise
 
     def _make_rollout(self) -> Rollout:
-        kind: Callable[..., Rollout] = StagedRollout if self._started.number else Rollout
-        if self._group.has_gaps:
-            kind = GappedRollout
+        kind: type[Rollout] = GappedRollout if self._group.has_gaps else Rollout
         return kind(
             self._group,
             self.policy,

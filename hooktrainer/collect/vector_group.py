@@ -33,10 +33,9 @@ class SeededCartPole(CartPoleVectorEnv):
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode where ``options["reset_mask"]`` says so, by default everywhere."""
         low, high = maybe_parse_reset_bounds(options, -0.05, 0.05)
-        begins = np.ones(self.num_envs, bool)
-        begins = (options or {}).get("reset_mask", begins)
-        if self.state is None:
-            self.state = np.zeros((4, self.num_envs))
+        begins = (options or {}).get("reset_mask")
+        if begins is None:
+            begins, self.state = np.ones(self.num_envs, bool), np.zeros((4, self.num_envs))
         for i in np.flatnonzero(begins).tolist():
             generator, _ = np_random(seed[i])
             self.state[:, i] = generator.uniform(low, high, 4)
@@ -131,7 +130,6 @@ class VectorGroup(EnvGroup):
             self.episodes[i] += 1
         if self._seeds_each or not (self._resets_itself or self.has_gaps):
             observation, info = self._begin(self.episodes, done)
-            self._layout.check(observation, info, self.names[0], self.num_envs)
             values = self._layout.values(observation, info)
             for leaf, value in zip(row.observation, values, strict=True):
                 leaf[done] = np.asarray(value)[done]

@@ -138,7 +138,7 @@ class WorkerGroup(EnvGroup):
         return [end for stage in range(len(self.stages)) for end in self.receive(stage)]
 
     def send(self, stage: int, actions: Array, row: Row) -> None:
-        """Begin to step the environments of a stage."""
+        """See `EnvGroup.send`."""
         kind = (actions.dtype.str, actions.shape[1:])
         if kind != self._sent_dtype:
             self._pool.settle()
@@ -147,16 +147,15 @@ class WorkerGroup(EnvGroup):
         header = _STEP.pack(stage, row.index)
         start = self.stages[stage].start
         for w, own in enumerate(self._shares):
-            share = own[stage]
-            part = actions[share.start - start : share.stop - start]
+            part = actions[own[stage].start - start : own[stage].stop - start]
             self._pool.send(w, header + part.tobytes())
 
     def receive(self, stage: int) -> list[Finished]:
-        """Wait for the environments of a stage, the one that began to step first."""
+        """See `EnvGroup.receive`."""
         finished: list[Finished] = []
-        for w in range(len(self._pool)):
+        for w, own in enumerate(self._shares):
             if answer := self._pool.receive(w):
-                start = self._shares[w][stage].start
+                start = own[stage].start
                 for i, final in pickle.loads(answer):
                     finished.append((start + i, final))
                     self.episodes[start + i] += 1

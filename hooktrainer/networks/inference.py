@@ -66,8 +66,25 @@ class Inference:
         x = inputs[0]
         if torch.compiler.is_compiling():  # which sees no NumPy
             return self._network(x)
-        if not self._layers or not x.is_cpu or x.shape[:-1].numel() > self._max_rows:
+        steps = self.steps(x.shape[:-1].numel(), x.dtype) if x.is_cpu else []
+        if not steps:
             return self._call_network(x)
+        array = x.numpy()
+        try:
+            for step in steps:
+                array = step(array)
+        except ValueError:
+            check_size(self._name, self._network, inputs)
+            raise
+        return torch.from_numpy(array)
+
+    def steps(self, rows: int, dtype: torch.dtype) -> list[Step]:
+        """Functions of arrays that one after another are the network; none where torch is called.
+
+        They follow the parameters as long as these stay where they are in memory.
+        """
+        if not self._layers or rows > self._max_rows:
+            return []
         addresses = [
             parameter.data_ptr()
             for layer in self._layers
@@ -76,16 +93,7 @@ class Inference:
         ]
         if addresses != self._addresses:  # the first call, or parameters in new memory
             self._bind(addresses)
-        if x.dtype is not self._dtype or not self._steps:
-            return self._call_network(x)  # which knows what to do about it
-        array = x.numpy()
-        try:
-            for step in self._steps:
-                array = step(array)
-        except ValueError:
-            check_size(self._name, self._network, inputs)
-            raise
-        return torch.from_numpy(array)
+        return self._steps if dtype is self._dtype else []
 
     @torch.no_grad()
     def _call_network(self, *inputs: Tensor) -> Tensor:
@@ -104,48 +112,6 @@ class Inference:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_addresses": [], "_steps": []}  # a copy has memory of its own
-
-
-class ArrayNetwork:
-    """Evaluates a network with NumPy for many calls of one size, without checks or allocations.
-
-    Inputs are ``[rows, in_features]``; the parameters must not change meanwhile. It is a
-    `ValueError` if NumPy cannot evaluate the network.
-    """
-
-    def __init__(self, network: Inference, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
-        if not network.uses_numpy or shape[0] > network._max_rows:
-            raise ValueError("not for NumPy")
-        self._layers: list[tuple[np.ndarray, np.ndarray | None, np.ndarray, list[Step]]] = []
-        for layer in network._layers:
-            if not isinstance(layer, nn.Linear):
-                self._layers[-1][-1].append(_in_place(layer))
-                continue
-            memory = np.empty((shape[0], layer.out_features), dtype)
-            weight, bias = layer.weight.detach().numpy().T, None
-            if weight.dtype != dtype:
-                raise ValueError("of another type")
-            if (
-                layer.bias is not None
-            ):  # a row for each: to add arrays of one shape is twice as fast
-                bias = np.empty_like(memory)
-                bias[...] = layer.bias.detach().numpy()
-            self._layers.append((weight, bias, memory, []))
-
-    def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """The outputs ``[rows, features]``, by default in memory that the next call overwrites."""
-        last = self._layers[-1]
-        for layer in self._layers:
-            weight, bias, memory, activations = layer
-            if layer is last and out is not None:
-                memory = out
-            np.dot(x, weight, memory)
-            if bias is not None:
-                np.add(memory, bias, memory)
-            for step in activations:
-                step(memory)
-            x = memory
-        return x
 
 
 def _supported_layers(network: nn.Module) -> list[nn.Module]:
@@ -167,16 +133,19 @@ def _flatten(network: nn.Module) -> Iterator[nn.Module]:
 
 
 def _step(layer: nn.Module) -> Step:
-    if not isinstance(layer, nn.Linear):
-        return _in_place(layer)
-    weight = layer.weight.detach().numpy().T
-    if layer.bias is None:
-        return lambda x: x @ weight
-    bias = layer.bias.detach().numpy()
-    return lambda x: np.add(y := x @ weight, bias, out=y)
-
-
-def _in_place(layer: nn.Module) -> Step:
     if isinstance(layer, nn.Tanh):
         return lambda x: np.tanh(x, out=x)
-    return lambda x: np.maximum(x, 0, out=x)
+    if isinstance(layer, nn.ReLU):
+        return lambda x: np.maximum(x, 0, out=x)
+    assert isinstance(layer, nn.Linear)
+    weight, bias = layer.weight.detach().numpy().T, None
+    if layer.bias is not None:
+        bias = layer.bias.detach().numpy()
+
+    def product(x: np.ndarray) -> np.ndarray:
+        y = np.dot(x, weight) if x.ndim < 3 else x @ weight  # dot has the least overhead
+        if bias is not None:
+            y += bias
+        return y
+
+    return product

@@ -154,9 +154,10 @@ def test_a_policy_whose_rounding_does_not_depend_on_the_rows_is_called_for_its_p
     with collector(
         env="CartPole-v1", policy=Policy(), num_envs=4, frames_per_batch=40, workers=1, stages=2
     ) as built:
-        built.collect()
-    # Three steps both ways, then each part alone.
-    assert sizes == [4, 2] * 6 + [2] * 14
+        for _ in range(4):
+            built.collect()
+    # The first steps of three rollouts both ways, then each part alone.
+    assert sizes == ([4, 2, 2] + [4] * 20) * 2 + [4, 2, 2] + [2] * 40
 
 
 def test_few_environments_with_a_vectorization_of_their_own_go_on_in_workers() -> None:

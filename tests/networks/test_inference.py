@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -17,7 +16,7 @@ from hooktrainer.networks import (
     ValueNetwork,
     mlp,
 )
-from hooktrainer.networks.inference import ArrayNetwork, Inference
+from hooktrainer.networks.inference import Inference
 
 
 @pytest.fixture(autouse=True)
@@ -129,26 +128,3 @@ def test_a_forward_hook_is_not_bypassed():
 def test_a_wrong_dtype_raises_as_the_network_does():
     with pytest.raises(RuntimeError, match="dtype"):
         Inference(mlp(4, 2))(torch.zeros(3, 4, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_many_calls_of_one_size_give_the_same_bits(dtype):
-    layers = (nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 8, bias=False), nn.ReLU())
-    infer = Inference(nn.Sequential(*layers, nn.Linear(8, 2)).to(dtype))
-    x = torch.randn(5, 3, 4, dtype=dtype)
-    fast, out = ArrayNetwork(infer, (3, 4), x.numpy().dtype), np.empty((3, 2), x.numpy().dtype)
-    for rows in x:
-        assert np.array_equal(fast(rows.numpy()), infer(rows).numpy())
-        assert fast(rows.numpy(), out) is out
-        assert np.array_equal(out, infer(rows).numpy())
-
-
-@pytest.mark.parametrize("why", ["type", "rows", "network"])
-def test_what_numpy_cannot_evaluate_is_refused(why):
-    network = nn.Sequential(nn.Linear(4, 2), nn.GELU()) if why == "network" else mlp(4, 2)
-    with pytest.raises(ValueError, match=r"not for NumPy|another type"):
-        ArrayNetwork(
-            Inference(network),
-            (100_000 if why == "rows" else 3, 4),
-            np.dtype("f8" if why == "type" else "f4"),
-        )

@@ -12,6 +12,7 @@ from tensordict.nn import InteractionType
 from ...base.checks import check_count, share_equally
 from ...base.space_parts import MASK, Leaf
 from ...errors import ConfigError
+from ..action_format import Sampler
 from ..buffers import ObservationRows
 from ..episodes_collector import EpisodesCollector, Workers, check_workers
 from ..group import random_action_seed
@@ -240,7 +241,7 @@ class AgentsActions:
         return drawn
 
 
-class AgentsSampler:
+class AgentsSampler(Sampler):
     """A `Sampler` with a generator of its own."""
 
     def __init__(self, actions: AgentsActions, buffers: ObservationRows, seed: int) -> None:

@@ -11,8 +11,7 @@ from gymnasium import spaces
 from tensordict import NestedKey
 
 from ...base.space_parts import MASK
-from ..action_format import ActionFormat
-from ..actors import Sampler, Stateless
+from ..action_format import ActionFormat, Sampler
 from ..buffers import ObservationRows
 from .functional_world import stream_keys, uniforms
 
@@ -86,7 +85,7 @@ class WorldActions:
         return torch.stack(chosen, -1).view(-1, *self.format.shape)
 
 
-class WorldSampler(Stateless):
+class WorldSampler(Sampler):
     """A `Sampler` whose actions are a function of seed, environment and step."""
 
     def __init__(self, actions: WorldActions, buffers: ObservationRows, keys: torch.Tensor) -> None:

@@ -11,7 +11,7 @@ from tensordict import NestedKey, unravel_key
 
 from ...base.space_parts import Leaf
 from ...errors import ConfigError
-from ..actors import Actor, WarmUp
+from ..actors import Actor
 from ..buffers import Entries, OutputBuffers, env_first, place_outputs
 from .tensor_world import Observations, Outcome
 
@@ -144,7 +144,7 @@ Parts: TypeAlias = tuple[tuple[Entries, Entries, Entries], torch.Tensor, torch.T
 class BatchParts:
     """Makes the entries of a batch, ``[num_envs, time, ...]``: fresh tensors, not views."""
 
-    def __init__(self, actor: Actor | WarmUp, buffers: WorldBuffers) -> None:
+    def __init__(self, actor: Actor, buffers: WorldBuffers) -> None:
         self._actor, self._buffers = actor, buffers
 
     def __call__(self, returns: torch.Tensor, lengths: torch.Tensor) -> Parts:

@@ -201,8 +201,6 @@ class WorldCollector(EpisodesCollector):
 class WorldRollout(AnyRollout):
     """Steps tensor environments with a policy and makes batches, without waiting for the device."""
 
-    _in_full = False
-
     def __init__(
         self,
         world: AnyWorld,
@@ -262,8 +260,8 @@ class WorldRollout(AnyRollout):
                 batch["collector", "final_hidden"] = batch["next", "done"].clone()
             return batch
 
-    def _advance(self, t: int, actions: Any, actor: Any) -> object:
-        outcome = self._world.step(actions)
+    def _receive(self, t: int, stage: int | None, actor: Any) -> object:
+        outcome = self._world.step(self._sent)
         done = self._buffers.write(t, outcome)
         actor.begin(done.to(self._policy_device) if self._moves else done)
         for name, value in (outcome.log or {}).items():
