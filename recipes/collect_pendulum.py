@@ -4,7 +4,7 @@
 
 The data are everything that SAC sees while it learns the task (Haarnoja et al., 2018,
 arXiv:1812.05905): random actions at first, good ones in the end, with a mean return half-way
-between. The directory has a plain format: a file dataset.json, and NumPy files.
+between. The file has a plain format, safetensors.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
-"""`Dataset`: transitions to train on offline, and the plain files they are kept in."""
+"""`Dataset`: transitions to train on offline, and the plain file they are kept in."""
 
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import secrets
-import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,16 +14,7 @@ import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 
 from ..base.checks import check_count, share_equally
-from ..base.untrusted import (
-    MalformedError,
-    check_fields,
-    check_name,
-    parse_json,
-    read_file,
-    refusing,
-    shown,
-)
-from ..base.untrusted.array_file import read_array
+from ..base.untrusted import shown
 from ..errors import (
     ConfigError,
     HookError,
@@ -42,42 +30,17 @@ from .collector import Collector
 if TYPE_CHECKING:
     from ..loop.loop import Loop
 
-_FORMAT: Final = "hooktrainer-dataset"
-_VERSION: Final = 2
-_ABOUT: Final = "dataset.json"
+_FORMAT: Final = "hooktrainer-dataset 3"
+_RETURNS: Final = "returns"
 _MINARI: Final = "minari:"
-
-
-@dataclass(frozen=True)
-class About:
-    """The fields of ``dataset.json``; see `Dataset`."""
-
-    format: str
-    version: int
-    env: str | None
-    description: str
-    transitions: int
-    entries: Mapping[str, Mapping[str, Any]]
-    returns: Sequence[float]
 
 
 class Dataset:
     """Transitions, in the order of their trajectories, and what the whole episodes returned.
 
-    On disk it is a directory without anything pickled::
-
-        <dataset>/
-          dataset.json            what is below, and what the episodes returned
-          observation.npy         one NumPy file for each entry, transitions first
-          action.npy
-          next/observation.npy
-          next/reward.npy
-          next/terminated.npy
-          next/truncated.npy
-
-    ``dataset.json`` holds ``format`` (``"hooktrainer-dataset"``), ``version`` (2), ``env``,
-    ``description``, ``transitions`` (their number), ``entries`` (key to ``dtype`` and ``shape``)
-    and ``returns`` (of each whole episode).
+    On disk it is a file of safetensors: a tensor for each entry, such as ``observation`` and
+    ``next/reward``, transitions first; ``returns``, of each whole episode; and in the metadata
+    ``format`` (``"hooktrainer-dataset 3"``), ``env`` and ``description``.
 
     Args:
         transitions: ``[n]``, in TorchRL's layout: ``"observation"``, ``"action"`` and, under
@@ -138,87 +101,76 @@ class Dataset:
         """Write the data set; it appears complete or not at all.
 
         Args:
-            path: The directory to make.
+            path: The file to write.
             overwrite: Whether what is there is replaced, if it is a data set.
 
         Raises:
             TakenError: If something is there already.
         """
+        from safetensors.torch import save_file
+
         path = Path(path)
-        if path.exists() and not (overwrite and (path / _ABOUT).is_file()):
-            raise TakenError(f"{path} exists already: remove it, or choose another place.")
+        if path.exists():
+            try:
+                replaces = overwrite and bool(load_dataset(path))
+            except (ConfigError, NotFoundError):
+                replaces = False
+            if not replaces:
+                raise TakenError(f"{path} exists already: remove it, or choose another place.")
         path.parent.mkdir(parents=True, exist_ok=True)
+        entries = {
+            key if isinstance(key, str) else "/".join(key): value.cpu().clone(
+                memory_format=torch.contiguous_format
+            )
+            for key, value in self.transitions.items(include_nested=True, leaves_only=True)
+        }
+        entries[_RETURNS] = torch.tensor(self.returns, dtype=torch.float64)
+        about = {"format": _FORMAT, "env": self.env or "", "description": self.description}
         beside = path.with_name(f".tmp-{path.name}-{secrets.token_hex(4)}")
         try:
-            self._write(beside)
-            if path.exists():
-                shutil.rmtree(path)
-            beside.rename(path)
+            save_file(entries, beside, about)
+            beside.replace(path)
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            beside.unlink(missing_ok=True)
         return path
-
-    def _write(self, directory: Path) -> None:
-        directory.mkdir()
-        entries = {}
-        for key, value in self.transitions.items(include_nested=True, leaves_only=True):
-            name = key if isinstance(key, str) else "/".join(key)
-            array = value.cpu().numpy()
-            file = directory / f"{name}.npy"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            np.save(file, array, allow_pickle=False)
-            entries[name] = {"dtype": str(array.dtype), "shape": list(array.shape)}
-        returns = [float(value) for value in self.returns]
-        about = About(_FORMAT, _VERSION, self.env, self.description, len(self), entries, returns)
-        (directory / _ABOUT).write_text(json.dumps(asdict(about), indent=1) + "\n")
 
 
 def load_dataset(source: str | os.PathLike[str]) -> Dataset:
-    """Load a data set from a directory, or from Minari.
+    """Load a data set from a file, or from Minari.
 
     Args:
-        source: A directory that `Dataset.save` wrote, or ``"minari:<id>"`` for a data set of
-            Minari, which is downloaded if it is not on this machine.
+        source: A file that `Dataset.save` wrote, or ``"minari:<id>"`` for a data set of Minari,
+            which is downloaded if it is not on this machine.
 
     Raises:
         NotFoundError: If there is no data set.
-        ConfigError: If the files are not what ``dataset.json`` says, or Minari's observations or
-            actions are not arrays.
+        ConfigError: If the file holds something else, or Minari's observations or actions are not
+            arrays.
         MissingPackageError: If Minari is wanted and not installed.
     """
     if isinstance(source, str) and source.startswith(_MINARI):
         return _load_minari(source.removeprefix(_MINARI))
+    from safetensors import SafetensorError, safe_open
+
     path = Path(source)
-    if not (path / _ABOUT).is_file():
+    if not path.is_file():
         raise NotFoundError(
-            f"{path} holds no data set: there is no {_ABOUT}. RecordDataset writes one, as "
+            f"{path} is no data set: it is no file. RecordDataset writes one, as "
             "recipes/collect_pendulum.py shows; 'minari:<id>' names one of Minari's."
         )
-    with refusing(path / _ABOUT, ConfigError):
-        about = parse_json(read_file(path / _ABOUT, path), nan=True)
-        if about.get("format") != _FORMAT or about.get("version") != _VERSION:
-            raise MalformedError(
-                f"it has the format {about.get('format')!r}, version {about.get('version')!r}; "
-                f"this hooktrainer reads {_FORMAT!r}, version {_VERSION}"
-            )
-        check_fields(about, About)
-        transitions = TensorDict(batch_size=[about["transitions"]])
-        for name, expected in about["entries"].items():
-            key = tuple(check_name(name).split("/"))
-            transitions.set(key, _read(path, name, expected))
-        return Dataset(transitions, about["returns"], about["env"], about["description"])
-
-
-def _read(directory: Path, name: str, expected: Mapping[str, Any]) -> torch.Tensor:
-    file = directory / f"{name}.npy"
     try:
-        array = read_array(file, directory)
-    except (OSError, MalformedError) as error:
-        raise ConfigError(f"the data set's file {file} cannot be read: {error}") from error
-    found = {"dtype": str(array.dtype), "shape": list(array.shape)}
-    if found != expected:
-        raise ConfigError(f"{file} holds {found}, but {_ABOUT} says {shown(expected)}.")
-    return torch.from_numpy(array)
+        with safe_open(path, "pt") as file:
+            about = file.metadata() or {}
+            entries = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if about.get("format") != _FORMAT:
+            raise ValueError(f"its format is {shown(about.get('format'))}, not {_FORMAT!r}")
+        returns = entries.pop(_RETURNS).double().flatten().tolist()
+        number = len(entries["action"])
+        keys = {tuple(name.split("/")): value for name, value in entries.items()}
+        transitions = TensorDict(keys, batch_size=[number])  # type: ignore[arg-type]
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise ConfigError(f"{path} holds no data set: {shown(str(error))}.") from error
+    return Dataset(transitions, returns, about.get("env") or None, about.get("description", ""))
 
 
 # -- Minari.
@@ -462,11 +414,3 @@ class DatasetCollector(Collector):
                 f"transitions; this one has {len(self._transitions)}."
             )
         self._generator.set_state(state_dict["generator"])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_generator": self._generator.get_state()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._generator = torch.Generator()
-        self._generator.set_state(state["_generator"])

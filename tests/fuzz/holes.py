@@ -47,7 +47,7 @@ def _objects_from_yaml() -> None:
 def _headers_believed() -> None:
     """As if an array were made before its header is compared with its file."""
     import hooktrainer.base.untrusted.array_file as arrays
-    import hooktrainer.collect.datasets as module
+    import hooktrainer.replay.prioritized as module
 
     def read_array(path: Any, root: Any = None) -> Any:
         with path.open("rb") as file:
@@ -105,7 +105,7 @@ HOLES: tuple[tuple[str, Callable[[], None], tuple[str, ...], int], ...] = (
     ("checkpoint, native", _no_sizes_in_native, ("exception", "crash", "leak", "memory"), 40),
     ("checkpoint, torch", _memory_in_the_result, ("leak",), 0),
     ("config.yaml", _objects_from_yaml, ("executed",), 355),
-    ("data set", _headers_believed, ("memory",), 0),
+    ("sampler", _headers_believed, ("memory",), 0),
     ("checkpoint, native", _waiting, ("hang",), 0),
     ("run.json", _links, ("executed",), 25),
     ("config.yaml", _own_errors, ("exception",), 50),
