@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from gymnasium import spaces
-from tensordict import NestedKey
+from tensordict import NestedKey, unravel_key
 from torch import nn
 
 from ..base.space_parts import MASK
@@ -92,7 +92,7 @@ class AgentsTask(RunTask):
     def norms(self) -> dict[NestedKey, RunningNorm]:
         """What normalizes observations, by the key of what it normalizes."""
         return {
-            (name, key) if isinstance(key, str) else (name, *key): norm
+            unravel_key((name, key)): norm
             for name, factory in self._factories.items()
             for key, norm in factory.norms.items()
         }
@@ -151,10 +151,7 @@ class AgentsTask(RunTask):
         return JointEncoder(parts), total, keys
 
     def _keys(self, group: AgentGroup) -> Keys:
-        return [
-            (group.name, key) if isinstance(key, str) else (group.name, *key)
-            for key in self._factories[group.name].in_keys
-        ]
+        return [unravel_key((group.name, key)) for key in self._factories[group.name].in_keys]
 
     def _local(self, group: AgentGroup, outputs: int) -> nn.Module:
         encoder, features = self._factories[group.name].trunk()

@@ -15,12 +15,10 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase, is_tensor_collection
 
-from ..base.checks import share_equally
 from ..errors import ConfigError, StateMismatchError
 from ..loop.check_trainer import not_a_tensordict
 from ..loop.stateful import has_state
-from ..loop.timing import Timing
-from .collector import TIMEOUT, Collector, Resumes, lost_at_resume, no_shard, no_workers
+from .collector import Collector, Resumes, lost_at_resume, no_shard
 
 
 def adapt(collector: Any) -> Collector:
@@ -90,10 +88,7 @@ class AdaptedCollector(Collector):
             self.resumes = getattr(wrapped, "resumes", claim)
         self._iterator: Iterator[Any] | None = None
         self._written = 0
-        self._describe()
-
-    def _describe(self) -> None:
-        """Copy the facts that it gives; the others are as in `Collector`."""
+        # What it does not say is as in `Collector`.
         facts = {name: getattr(self.wrapped, name, None) for name in _FACTS}
         if (requested := getattr(self.wrapped, "requested_frames_per_batch", None)) is not None:
             facts["frames_per_batch"] = requested  # TorchRL's other one is of one environment
@@ -108,18 +103,6 @@ class AdaptedCollector(Collector):
         """What is lost at a resume, unless the collector speaks for itself."""
         default = lost_at_resume(type(self.wrapped), self.resumes)
         return getattr(self.wrapped, "unsaved", default)
-
-    @property
-    def timing(self) -> Timing:
-        """That of the collector, if it measures what it does."""
-        own = getattr(self.wrapped, "timing", None)
-        return own if isinstance(own, Timing) else super().timing
-
-    @timing.setter
-    def timing(self, timing: Timing) -> None:
-        if isinstance(getattr(self.wrapped, "timing", None), Timing):
-            self.wrapped.timing = timing
-        self.__dict__["_timing"] = timing
 
     # -- collecting ------------------------------------------------------------------------------
 
@@ -194,41 +177,9 @@ class AdaptedCollector(Collector):
         method = getattr(self.wrapped, "update_policy_weights_", super().update_policy_weights_)
         method(*args, **kwargs)
 
-    # -- shared among processes ------------------------------------------------------------------
-
     def check_shares(self, number: int) -> None:
-        """Refuse what has no ``shard``, and environments that are no multiple."""
-        if not callable(getattr(self.wrapped, "shard", None)):
-            raise no_shard(type(self.wrapped).__name__, number)
-        if callable(getattr(self.wrapped, "check_shares", None)):
-            self.wrapped.check_shares(number)
-        elif self.num_envs is not None:
-            share_equally(self.num_envs, number, "num_envs")
-
-    def shard(self, rank: int, world_size: int) -> None:
-        """Have it keep a share."""
-        self.check_shares(world_size)
-        self.wrapped.shard(rank, world_size)
-        self._describe()
-
-    def position(self) -> dict[str, Any]:
-        """Its position, else its state."""
-        position = self._call("position")
-        return self.state_dict() if position is None else position
-
-    def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """What it makes of the states of shares; else it begins anew."""
-        state = self._call("reshard", states)
-        return self.state_dict() if state is None else state
-
-    def use_workers(
-        self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
-    ) -> None:
-        """Have it step its environments in processes."""
-        method = getattr(self.wrapped, "use_workers", None)
-        if method is None:
-            raise no_workers(type(self.wrapped).__name__, workers, stages)
-        method(workers, stages, at_once=at_once, timeout=timeout)
+        """Refuse: only a `Collector` can be divided."""
+        raise no_shard(type(self.wrapped).__name__, number)
 
     def _call(self, name: str, *args: Any) -> Any:
         method = getattr(self.wrapped, name, None)

@@ -259,22 +259,17 @@ class Collector:
         Raises:
             ConfigError: If that cannot be done.
         """
-        raise no_workers(type(self).__name__, workers, stages)
-
-
-def no_workers(name: str, workers: int, stages: int) -> ConfigError:
-    """The error of a collector that steps no environments."""
-    return ConfigError(
-        f"workers={workers}, stages={stages}: {name} has no environments to step in processes; "
-        "leave these out."
-    )
+        raise ConfigError(
+            f"workers={workers}, stages={stages}: {type(self).__name__} has no environments to "
+            "step in processes; leave these out."
+        )
 
 
 def no_shard(name: str, number: int) -> ConfigError:
     """The error of a collector that cannot be divided."""
     return ConfigError(
         f"{name} has no shard(rank, world_size), so {number} processes would all collect the same "
-        "data: add that method, or use a VectorCollector."
+        "data: derive it from Collector and add that method, or use a VectorCollector."
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import secrets
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from tensordict import NestedKey, TensorDict, TensorDictBase
 
 from ..base.checks import check_count, share_equally
 from ..base.untrusted import shown
+from ..base.words import listed
 from ..errors import (
     ConfigError,
     HookError,
@@ -167,7 +167,7 @@ def load_dataset(source: str | os.PathLike[str]) -> Dataset:
         returns = entries.pop(_RETURNS).double().flatten().tolist()
         number = len(entries["action"])
         keys = {tuple(name.split("/")): value for name, value in entries.items()}
-        transitions = TensorDict(keys, batch_size=[number])  # type: ignore[arg-type]
+        transitions = TensorDict(keys, batch_size=[number])
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise ConfigError(f"{path} holds no data set: {shown(str(error))}.") from error
     return Dataset(transitions, returns, about.get("env") or None, about.get("description", ""))
@@ -191,10 +191,9 @@ def _load_minari(dataset_id: str) -> Dataset:
     except ImportError as error:
         raise MissingPackageError(f"{missing} ({error})") from error
     except Exception as error:
-        near = difflib.get_close_matches(dataset_id, local, n=3, cutoff=0.4)
-        here = f" On this machine, near: {', '.join(near)}." if near else ""
         raise NotFoundError(
-            f"Minari has no data set {dataset_id!r}, or it cannot be downloaded: {error}.{here}"
+            f"Minari has no data set {dataset_id!r}, or it cannot be downloaded: {error}. On this "
+            f"machine are {listed(local) or 'none'}."
         ) from error
     episodes, returns = [], []
     for episode in source.iterate_episodes():

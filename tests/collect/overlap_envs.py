@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import torch
 from torch import nn
 from toy_envs import Counter
@@ -36,17 +34,15 @@ class Stamp(nn.Module):
 
 
 class Faulty(Counter):
-    """Raises an error of its own at the eleventh step, or ends its process."""
+    """Raises an error of its own at the eleventh step."""
 
-    def __init__(self, fault: str = "raise") -> None:
+    def __init__(self) -> None:
         super().__init__(length=4)
-        self.fault, self.steps = fault, 0
+        self.steps = 0
 
     def step(self, action: Any) -> Any:
         self.steps += 1
         if self.steps == 11:
-            if self.fault == "exit":
-                os._exit(7)
             raise SimulatorError("the simulator is on fire")
         return super().step(action)
 
@@ -67,27 +63,12 @@ class Slow(Counter):
         return super().step(action)
 
 
-class Pictures(Counter):
-    """Shows a picture of its own in every step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = gym.spaces.Box(0, 255, (3, 64, 64), np.uint8)
-
-    def _observe(self) -> Any:
-        return self.np_random.integers(0, 255, (3, 64, 64), np.uint8)
-
-
 def waits_for_ever() -> gym.Env[Any, Any]:
     return Slow(3600.0)
 
 
 def raises() -> gym.Env[Any, Any]:
-    return Faulty("raise")
-
-
-def exits() -> gym.Env[Any, Any]:
-    return Faulty("exit")
+    return Faulty()
 
 
 def plain(policy: Any = None, env: Any = Counter, **options: Any) -> VectorCollector:

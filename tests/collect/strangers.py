@@ -112,16 +112,10 @@ class Walks(Collector):
 
 
 class OnlySome:
-    """Has no more than `collect`, `shard` and `reshard`, and cannot be iterated over."""
+    """Has no more than `collect`, and cannot be iterated over."""
 
     def __init__(self) -> None:
         self._walks = Walks()
 
     def collect(self) -> TensorDict:
         return self._walks.collect()
-
-    def shard(self, rank: int, world_size: int) -> None:
-        self._walks.shard(rank, world_size)
-
-    def reshard(self, states: Any) -> dict[str, Any]:
-        return {}

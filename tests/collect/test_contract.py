@@ -320,7 +320,7 @@ def test_what_an_object_lacks_is_as_in_the_base():
     collector = adapt(OnlySome())
     assert isinstance(collector, AdaptedCollector)
     assert (collector.frame_skip, collector.total_frames, collector.resumes) == (None, -1, "anew")
-    with pytest.raises(ConfigError, match="workers=2, stages=1: OnlySome has no environments"):
+    with pytest.raises(ConfigError, match="AdaptedCollector has no environments"):
         collector.use_workers(2)
     with pytest.raises(ConfigError, match="Walks has no environments"):
         Walks().use_workers(2)

@@ -173,18 +173,6 @@ def test_a_state_goes_on_bit_for_bit(depth, after):
     again.shutdown()
 
 
-def test_a_state_is_taken_up_by_a_worker_that_runs_already():
-    one = overlapped(Stamp(), 1, "process")
-    train_on(one, 2)
-    state = through_a_file(one.state_dict())
-    expected = [one.collect(), one.collect()]
-    with torch.no_grad():
-        one.policy.weight.fill_(2.0)
-    one.load_state_dict(state)
-    assert [same(batch, one.collect()) for batch in expected] == [True, True]
-    one.shutdown()
-
-
 def test_ready_batches_are_restored_with_another_depth():
     one = overlapped(Stamp(), 2)
     train_on(one, 2)
@@ -201,19 +189,6 @@ def test_ready_batches_are_restored_with_another_depth():
         plain_one.load_state_dict(state)
     one.shutdown()
     plain_one.shutdown()
-
-
-def test_the_state_of_a_plain_collector_is_taken_up():
-    one = plain(Stamp())
-    one.collect()
-    state = one.state_dict()
-    following = one.collect()
-    other = overlapped(Stamp(), 1)
-    other.load_state_dict(state)
-    assert other.frames == 8
-    assert torch.equal(other.collect()["observation"], following["observation"])
-    one.shutdown()
-    other.shutdown()
 
 
 def test_seeds_and_resets_reach_the_worker():

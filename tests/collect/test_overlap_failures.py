@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import suppress
 from pathlib import Path
 
-import gymnasium as gym
 import pytest
 from overlap_envs import (
     SimulatorError,
@@ -39,13 +37,6 @@ def is_alive(process: int) -> bool:
         return False
 
 
-def wait_for(condition, seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("mode", ["process", "thread"])
 def test_an_error_of_an_environment_is_raised_with_its_traceback(mode):
     collector = overlapped(raises, mode, num_envs=1)
@@ -59,28 +50,6 @@ def test_an_error_of_an_environment_is_raised_with_its_traceback(mode):
     # It goes on with new episodes, as a plain collector does, and can be saved.
     assert collector.state_dict()["collector"]["frames"] == 8
     assert collector.collect()["next", "step_count"].flatten().tolist() == [1, 2, 3, 4] * 2
-    collector.shutdown()
-
-
-class UnpicklableError(Exception):
-    def __init__(self, one, two):
-        super().__init__(f"{one} and {two}")
-
-
-class RaisesUnpicklableError(Slow):
-    def step(self, action):
-        raise UnpicklableError("this", "that")
-
-
-def raises_unpicklable() -> gym.Env:
-    return RaisesUnpicklableError(0.0)
-
-
-def test_an_error_that_cannot_be_sent_is_described():
-    collector = overlapped(raises_unpicklable)
-    with pytest.raises(ChildError, match="UnpicklableError: this and that") as caught:
-        collector.collect()
-    assert "in step" in str(caught.value.__cause__)
     collector.shutdown()
 
 
@@ -145,30 +114,3 @@ def test_signals_of_a_terminal_are_ignored():
     assert collector.collect().shape == (2, 4)
     assert collector.collect().shape == (2, 4)
     collector.shutdown()
-
-
-@pytest.mark.slow
-def test_environments_in_processes_of_their_own_end_with_it():
-    collector = overlapped(lambda: Slow(0.01), workers=2)
-    collector.collect()
-    process = pid(collector)
-    family = {process, *descendants(process)}
-    assert len(family) >= 3
-    os.kill(process, signal.SIGKILL)
-    wait_for(lambda: not any(map(is_alive, family)), 10.0)
-    with pytest.raises(ChildError, match="SIGKILL"):
-        collector.state_dict()
-    collector.shutdown()
-
-
-def descendants(process: int) -> set[int]:
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with suppress(FileNotFoundError, ProcessLookupError):
-                text = (entry / "stat").read_text()
-                parents[int(entry.name)] = int(text.rsplit(")", 1)[1].split()[1])
-    found: set[int] = set()
-    while more := {p for p, q in parents.items() if q in found | {process}} - found:
-        found |= more
-    return found

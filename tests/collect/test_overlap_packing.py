@@ -5,10 +5,8 @@ from __future__ import annotations
 import multiprocessing
 from collections import deque
 
-import numpy as np
 import pytest
 import torch
-from tensordict import TensorDict
 from torch import nn
 
 from hooktrainer.collect.overlap import packing
@@ -38,16 +36,6 @@ def through(tree):
     loop = Loop()
     packing.send(loop, tree)
     return packing.receive(loop)
-
-
-def test_tensordicts_and_plain_values():
-    batch = TensorDict({"a": torch.rand(3, 2), "next": {"b": torch.rand(3, 2, 1)}}, [3, 2])
-    tree = {"batch": batch, "n": np.float32(2.5), "list": [None, "x", (1, 2.5)]}
-    back = through(tree)
-    assert back["batch"].batch_size == (3, 2)
-    assert (back["batch"] == batch).all()
-    assert back["n"] == np.float32(2.5)
-    assert back["list"] == tree["list"]
 
 
 @pytest.mark.parametrize("size", [10, 2**20])

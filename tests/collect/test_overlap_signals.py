@@ -60,11 +60,6 @@ class Driver:
                         found.append(int(entry.name))
         return found
 
-    def collecting(self) -> int:
-        """Id of the process that collects: the child of a child, which begins it."""
-        (found,) = (p for p in self.family() if _parent_of(_parent_of(p) or 0) == self.process.pid)
-        return found
-
     def wait_until_it_saves(self) -> None:
         self.wait_for(lambda: len(self.saved()) > 1 or self.process.poll() is not None, 60)
         assert self.process.poll() is None, self.errors.read_text()
@@ -87,12 +82,6 @@ class Driver:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         self.process.wait()
-
-
-def _parent_of(process: int) -> int | None:
-    with suppress(OSError):
-        return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    return None
 
 
 @pytest.fixture
@@ -121,24 +110,4 @@ def test_sigterm_saves_ready_batches_and_ends(driver):
     driver.check_that_nothing_is_left()
     summary = json.loads((driver.run / "run.json").read_text())
     assert summary["frames"] == driver.saved()[-1]
-    resume(driver.run, driver.saved()[-1] + 2048)
-
-
-def test_a_killed_learner_takes_the_collecting_process_along(driver):
-    driver.wait_until_it_saves()
-    assert len(driver.family()) > 1
-    driver.process.kill()
-    driver.process.wait()
-    driver.check_that_nothing_is_left()
-
-
-def test_a_killed_collecting_process_ends_the_run_with_an_error(driver):
-    driver.wait_until_it_saves()
-    os.kill(driver.collecting(), signal.SIGKILL)
-    assert driver.process.wait(30) == 1
-    errors = driver.errors.read_text()
-    assert "the collecting process" in errors
-    assert "was killed by SIGKILL" in errors
-    assert "--resume latest" in errors
-    driver.check_that_nothing_is_left()
     resume(driver.run, driver.saved()[-1] + 2048)

@@ -264,9 +264,6 @@ def _make(
     else:
         made = scenario()
     options = {"max_steps": _MAX_STEPS, "clamp_actions": True, **kwargs}
-    own = {"num_envs", "device", "seed", "wrapper", "dict_spaces", "terminated_truncated"}
-    if taken := sorted(own & kwargs.keys()):
-        raise ConfigError(f"env_kwargs: {', '.join(taken)} cannot be given; hooktrainer sets it.")
     try:
         # VMAS makes its simulators with random numbers that they all share.
         vmas.simulator.environment.Environment.vmas_random_state[:] = [

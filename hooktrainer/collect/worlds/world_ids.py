@@ -128,8 +128,6 @@ def make_tensor_world(
     if is_functional(env):
         make = partial(adapt_world, env)
     name = world_name(env)
-    if taken := sorted({"num_envs", "device", "first_env"} & kwargs.keys()):
-        raise ConfigError(f"env_kwargs: {', '.join(taken)} cannot be given; hooktrainer sets it.")
     given: dict[str, Any] = {
         "num_envs": num_envs,
         "device": torch.device(device),

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
-from toy_parallel import Drawn, Fails, Leaving, Talking
+from toy_parallel import Fails, Leaving, Talking
 from toy_scenarios import Steps
 
 from hooktrainer import ConfigError
 from hooktrainer.collect.agents import AgentsCollector
-from hooktrainer.errors import StateMismatchError
 from hooktrainer.testing import check_collector
 
 
@@ -71,26 +68,6 @@ def test_an_error_comes_here_and_new_episodes_begin():
     assert "worker 0 (environments 0-1)" in "".join(caught.value.__notes__)
     built.collect()
     built.shutdown()
-
-
-def test_a_replay_that_differs_names_the_environment():
-    built = collector(Drawn, workers=2)
-    built.collect()
-    again = collector(Drawn, workers=2)
-    with pytest.raises(StateMismatchError, match="of environment 0 shows"):
-        again.load_state_dict(built.state_dict())
-    built.shutdown()
-    again.shutdown()
-
-
-def test_the_processes_end_with_the_collector():
-    built = collector(workers=2)
-    pids = [child.pid for child in built.world.pool.workers]
-    built.collect()
-    built.shutdown()
-    for pid in pids:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
 
 
 @pytest.mark.parametrize(

@@ -86,11 +86,3 @@ class MakesAgents(Steps):
     def post_step(self) -> None:
         super().post_step()
         self.goal = Agent(name="goal", shape=Sphere(0.01))
-
-
-class Odd(Steps):
-    """Its agents observe vectors of different sizes."""
-
-    def observation(self, agent: Agent) -> torch.Tensor:
-        seen = super().observation(agent)
-        return seen if self.number(agent) == 1 else seen[:, :2]

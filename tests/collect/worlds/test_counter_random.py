@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
@@ -38,28 +37,6 @@ def test_a_row_depends_on_its_index_and_not_on_how_many_there_are():
 def test_seeds_and_purposes_have_numbers_of_their_own(other):
     one, two = stream_keys(11, 0, 0, 50, 4, CPU), stream_keys(*other, 0, 50, 4, CPU)
     assert not set(one.flatten().tolist()) & set(two.flatten().tolist())
-
-
-def test_numbers_are_uniform_and_independent():
-    keys = stream_keys(0, 0, 0, 256, 4, CPU)
-    numbers = torch.stack([uniforms(keys, n) for n in range(256)]).double().numpy()
-    count = numbers.size  # [place, row, column]
-    assert numbers.min() >= 0
-    assert numbers.max() < 1
-    cells, _ = np.histogram(numbers, 64, (0, 1))
-    expected = count / 64
-    chi = ((cells - expected) ** 2 / expected).sum()
-    assert 35 < chi < 100  # 63 degrees of freedom: between the 0.2 and the 99.8 percentile
-    for axis in range(3):  # of neighbours in time, among environments, and within one
-        one = numbers.take(range(numbers.shape[axis] - 1), axis).ravel() - 0.5
-        next_one = numbers.take(range(1, numbers.shape[axis]), axis).ravel() - 0.5
-        for left, right in ((one, next_one), (one**2 - 1 / 12, next_one**2 - 1 / 12)):
-            scale = left.std() * right.std() / np.sqrt(len(left))
-            assert abs((left * right).mean()) < 4 * scale
-    bits = (numbers * 2**24).astype(np.int64)
-    for place in range(24):
-        share = ((bits >> place) & 1).mean()
-        assert abs(share - 0.5) < 4 * 0.5 / np.sqrt(count)
 
 
 def test_compiled_is_eager():

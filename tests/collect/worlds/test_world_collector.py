@@ -117,7 +117,7 @@ def test_continuous_actions_are_clipped_for_the_world_alone():
         ({"env": CARTPOLE, "num_envs": 2, "frame_skip": 4}, "counts 1 frames a step"),
         ({"env": "CartPole-v1", "num_envs": 2}, "CartPole-v1 is no tensor world"),
         ({"env": CARTPOLE, "num_envs": 2, "env_kwargs": {"gravity": 1}}, "cannot be made with"),
-        ({"env": CARTPOLE, "num_envs": 2, "env_kwargs": {"device": "cpu"}}, "cannot be given"),
+        ({"env": CARTPOLE, "num_envs": 2, "env_kwargs": {"device": "cpu"}}, "cannot be made with"),
         (
             {"env": lambda num_envs: object(), "num_envs": 2},
             "object is no tensor world: a TensorWorld would have",

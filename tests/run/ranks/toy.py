@@ -22,13 +22,14 @@ from hooktrainer import (
     ValueEstimatorHook,
     VectorCollector,
 )
+from hooktrainer.collect import Collector
 from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import GAE, ClipPPOLoss
 from hooktrainer.optim import FlatAdam
 from hooktrainer.run.recipe import Run, RunConfig
 
 
-class GivenData:
+class GivenData(Collector):
     """Yields one batch again and again, of which a rank keeps its rows.
 
     Args:
@@ -42,9 +43,8 @@ class GivenData:
         rows = len(self.batch) // world_size
         self.batch = self.batch[rank * rows : (rank + 1) * rows]
 
-    def __iter__(self):
-        while True:
-            yield self.batch.clone()
+    def collect(self) -> TensorDict:
+        return self.batch.clone()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -216,13 +216,6 @@ def test_other_ways_to_begin_episodes_are_refused(changes, message):
         adapt_world(env)
 
 
-def test_shared_metadata_is_ignored(monkeypatch):
-    shared = gym.vector.VectorEnv.metadata
-    assert ManiSkill().metadata is shared
-    monkeypatch.setitem(shared, "autoreset_mode", AutoresetMode.NEXT_STEP)  # as ALE's do
-    assert adapt_world(ManiSkill()).num_envs == 2
-
-
 def test_a_numpy_environment_is_refused():
     env = gym.make_vec("CartPole-v1", num_envs=2)
     with pytest.raises(ConfigError, match="is no tensor world: a TensorWorld would have"):

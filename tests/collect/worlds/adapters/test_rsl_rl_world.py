@@ -203,12 +203,3 @@ def test_algorithms_train_on_it_with_a_critic_of_its_own():
     assert trainer.loss_module.actor_network.in_keys == ["policy"]
     trainer.train()
     assert trainer.metrics.reported["Metrics/height"] == trainer.metrics.reported["Metrics/height"]
-
-
-def test_what_is_missing_is_named():
-    class Broken:
-        num_envs, num_actions, device = 2, 1, "cpu"
-        step = VecEnv.step
-
-    with pytest.raises(ConfigError, match="Broken is no tensor world: a TensorWorld would have"):
-        adapt_world(Broken())
