@@ -191,18 +191,6 @@ def test_ready_batches_are_restored_with_another_depth():
     plain_one.shutdown()
 
 
-def test_seeds_and_resets_reach_the_worker():
-    one, other = plain(Stamp(), seed=3), overlapped(Stamp(), 1)
-    other.collect()
-    assert other.set_seed(3) == 4
-    assert torch.equal(one.collect()["observation"], other.collect()["observation"])
-    other.reset()
-    first = other.collect()["next", "step_count"][:, 0].flatten()
-    assert first.tolist() == [1, 1]
-    one.shutdown()
-    other.shutdown()
-
-
 # -- several learners ----------------------------------------------------------------------------
 
 
@@ -251,19 +239,6 @@ def test_a_thread_explores_while_the_learner_does_not():
         batch = collector.collect()
     assert batch["action"].unique().tolist() == [1]
     collector.shutdown()
-
-
-def test_a_thread_has_environments_and_a_policy_of_its_own():
-    inner = plain(Stamp())
-    collector = overlapped(None, collector=inner)
-    collector.collect()
-    with pytest.raises(RuntimeError, match="shut down"):
-        inner.collect()
-    assert collector.policy is inner.policy
-    collector.shutdown()
-    collector.shutdown()
-    with pytest.raises(RuntimeError, match="shut down"):
-        collector.collect()
 
 
 # -- what cannot work ----------------------------------------------------------------------------

@@ -104,13 +104,3 @@ def test_environments_are_closed_in_the_middle_of_a_batch_too(mode, tmp_path):
     Path(path).unlink(missing_ok=True)
     collector.shutdown()
     assert Path(path).exists()
-
-
-def test_signals_of_a_terminal_are_ignored():
-    collector = overlapped(lambda: Slow(0.02))
-    collector.collect()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        os.kill(pid(collector), number)
-    assert collector.collect().shape == (2, 4)
-    assert collector.collect().shape == (2, 4)
-    collector.shutdown()

@@ -24,7 +24,6 @@ from hooktrainer.networks import EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import DQNLoss, HardUpdate
 from hooktrainer.replay import PrioritizedSampler, ReplayBuffer
 from hooktrainer.run.recipe import Run, RunConfig
-from hooktrainer.store import CheckpointManager
 
 FRAMES_PER_BATCH = 8
 WARM_UP = 16
@@ -112,49 +111,6 @@ def test_the_update_to_data_ratio_is_kept_from_both_sides(slow, weights, depth, 
     assert logger.column("write_count")[80] == 80
     # Of the last batch's updates the ratio does not know yet when it is logged.
     assert logger.column("utd_ratio")[80] == 4 * (trainer.optim_count - STEPS) / 80
-
-
-@pytest.mark.parametrize("depth", [0, 1, 2])
-def test_the_last_checkpoint_holds_the_ready_batches(depth, tmp_path):
-    with CheckpointManager(tmp_path / "checkpoints") as manager:
-        trainer = make_trainer(ahead(depth), checkpoints=manager, save_trainer_interval=10**6)
-        trainer.train()
-    checkpoint, tree = CheckpointManager(tmp_path / "checkpoints").load("latest")
-    assert checkpoint.manifest.frames == 80
-    state = tree["components"]["collector"]
-    assert state["overlap"]["frames"] == 80
-    assert state["collector"]["frames"] == 80 + depth * FRAMES_PER_BATCH
-    assert [b.shape for b in state["overlap"]["batches"]] == [torch.Size([2, 4])] * depth
-
-
-def parameters(trainer) -> list[float]:
-    return torch.cat([p.detach().flatten() for p in trainer.loss_module.parameters()]).tolist()
-
-
-def test_a_resumed_run_is_the_run_that_was_not_interrupted(make_logger):
-    wrap = ahead(1, "process")
-    straight = make_trainer(wrap, logger=(whole := make_logger()))
-    straight.train()
-    first = make_trainer(wrap, total_frames=40, logger=(part := make_logger()))
-    kept = {}
-    end = first._end_batch
-
-    def end_batch():
-        going_on = end()
-        if first.collected_frames == 40:
-            kept.update(first.state_dict())
-        return going_on
-
-    first._end_batch = end_batch  # where a run is saved
-    first.train()
-    second = make_trainer(wrap, logger=(rest := make_logger()))
-    second.load_state_dict(kept)
-    second.train()
-    assert parameters(second) == parameters(straight)
-    assert second.optim_count == straight.optim_count
-    rows = whole.reproducible()
-    assert rest.reproducible() == rows[-len(rest.rows) :]
-    assert len(part.rows) + len(rest.rows) >= len(rows)
 
 
 # -- the option ----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium import spaces
-from tensordict import NestedKey
+from tensordict import NestedKey, unravel_key
 
 from ...base.space_parts import MASK
 from ...base.words import listed
@@ -31,6 +31,7 @@ from .world import (
     Entries,
     Grouping,
     Spaces,
+    agent_leaves,
     check_agents_info_keys,
     group_agents,
 )
@@ -93,40 +94,76 @@ class ParallelWorld(AgentsWorld):
         """Seed all environments and start at their first episodes."""
         self._seeds = EpisodeSeeds(seed, self._first_env)
         self.episodes = [-1] * self.num_envs
+        self._seen: Entries = {}
+        self._played: list[list[dict[str, Array]]] = [[] for _ in range(self.num_envs)]
 
     def begin(self, envs: torch.Tensor | None = None) -> Entries:
         """Start episodes in ``envs``, or in all."""
         seeds: list[int | None] = [None] * self.num_envs
         for env in range(self.num_envs) if envs is None else envs.nonzero().flatten().tolist():
             self.episodes[env] += 1
+            self._played[env] = []
             seeds[env] = self._seeds(env, self.episodes[env])
-        return self._joined(self._ask("reset", lambda share: (seeds[share],)))
+        self._seen = self._joined(self._ask("reset", lambda share: (seeds[share],)))
+        return self._seen
 
     def advance(self, actions: Mapping[str, torch.Tensor]) -> Advance:
         """Step the environments one after another; the workers do so in parallel."""
-        taken = {name: action.detach().cpu().numpy() for name, action in actions.items()}
-        parts = self._ask("advance", lambda share: (_rows(taken, share),))
-        return Advance(*[self._joined(part) for part in zip(*parts, strict=True)])
+        taken = {name: action.detach().cpu().numpy().copy() for name, action in actions.items()}
+        return self._advance(taken, [True] * self.num_envs)
+
+    def _advance(self, taken: Mapping[str, Array], envs: Sequence[bool]) -> Advance:
+        for env, steps in enumerate(self._played):
+            if envs[env]:
+                steps.append({name: array[env] for name, array in taken.items()})
+        parts = self._ask("advance", lambda share: (_rows(taken, share), envs[share]))
+        advance = Advance(*[self._joined(part) for part in zip(*parts, strict=True)])
+        self._seen = advance.observation
+        return advance
 
     def save(self) -> dict[str, Any]:
         """The actions of the running episodes and the last observations."""
-        states = self._ask("state", lambda share: ())
         return {
             "seed": self._seeds.seed,
             "episodes": list(self.episodes),
-            "actions": [steps for actions, _ in states for steps in actions],
-            "seen": {
-                key: np.concatenate([seen[key] for _, seen in states]) for key in states[0][1]
-            },
+            "actions": [
+                {name: np.stack([step[name] for step in steps]) for name in steps[0]}
+                if steps
+                else {}
+                for steps in self._played
+            ],
+            "seen": {key: seen.clone() for key, seen in self._seen.items()},
         }
 
     def restore(self, state: Mapping[str, Any]) -> bool:
         """Replay the running episodes."""
         self.seed(state["seed"])
-        self.episodes = list(state["episodes"])
-        seeds = [self._seeds(env, e) if e >= 0 else None for env, e in enumerate(self.episodes)]
-        actions, seen = state["actions"], state["seen"]
-        self._ask("replay", lambda share: (seeds[share], actions[share], _rows(seen, share)))
+        if not state["seen"]:
+            self.episodes = list(state["episodes"])
+            return True
+        self.episodes = [episode - 1 for episode in state["episodes"]]
+        self.begin()
+        lengths = [max(map(len, steps.values()), default=0) for steps in state["actions"]]
+        longest = state["actions"][int(np.argmax(lengths))]
+        for t in range(max(lengths)):
+            taken = {
+                name: np.stack(
+                    [
+                        (steps if t < length else longest)[name][t]
+                        for steps, length in zip(state["actions"], lengths, strict=True)
+                    ]
+                )
+                for name in longest
+            }
+            self._advance(taken, [t < length for length in lengths])
+        for key, seen in self._seen.items():
+            for env, (one, saved) in enumerate(zip(seen, state["seen"][key], strict=True)):
+                if not np.array_equal(one.cpu(), saved.cpu(), equal_nan=True):
+                    raise StateMismatchError(
+                        f"{self.name}: an episode that was played again from its seed took another "
+                        f"course, as {key} of environment {self._first_env + env} shows: it "
+                        "depends on more than reset(seed=) and the actions. Start a new run."
+                    )
         return True
 
     def close(self) -> None:
@@ -196,7 +233,6 @@ class ParallelEnvs:
             self._keys[group.name] = [
                 (group.name, MASK) if leaf.key == (MASK,) else next(keys) for leaf in layout.leaves
             ]
-        self._actions: list[list[dict[str, Array]]] = [[] for _ in range(num_envs)]
         self._seen = self._blank()
 
     def facts(self) -> tuple[tuple[AgentGroup, ...], spaces.Space[Any] | None]:
@@ -211,10 +247,10 @@ class ParallelEnvs:
                 self._begin(env, seed)
         return self._seen
 
-    def advance(self, actions: Mapping[str, Array]) -> list[Any]:
-        """Step the environments; returns the fields of an `Advance`, as arrays."""
+    def advance(self, actions: Mapping[str, Array], envs: Sequence[bool]) -> list[Any]:
+        """Step the environments ``envs``; returns the fields of an `Advance`, as arrays."""
         taken = {group.name: self._to_env(group, actions[group.name]) for group in self.groups}
-        self._seen = self._blank()
+        self._seen = {key: array.copy() for key, array in self._seen.items()}
         rewards, ends = self._full(np.float32(0)), np.zeros((2, self.num_envs), bool)
         kinds = {"terminated": True, "truncated": False}
         kinds |= dict.fromkeys(self._info_keys, np.float32(np.nan))
@@ -224,8 +260,9 @@ class ParallelEnvs:
             for name, array in self._full(value).items()
         }
         for env, one in enumerate(self.envs):
+            if not envs[env] or not one.agents:
+                continue
             own = {name: array[env] for name, array in taken.items()}
-            self._actions[env].append(own)
             acted, (_, given, terminated, truncated, infos) = self._step(env, own)
             where = f"{self._name} (environment {self._first_env + env})"
             for agent in acted:
@@ -239,40 +276,6 @@ class ParallelEnvs:
                 ends[:, env] = (not is_cut, is_cut)
         return [self._seen, rewards, *ends, said]
 
-    def state(self) -> tuple[list[dict[str, Array]], Arrays]:
-        """The actions of each running episode, and the last observations."""
-        actions = [
-            {name: np.stack([step[name] for step in steps]) for name in steps[0]} if steps else {}
-            for steps in self._actions
-        ]
-        return actions, {key: array.copy() for key, array in self._seen.items()}
-
-    def replay(
-        self,
-        seeds: Sequence[int | None],
-        actions: Sequence[Mapping[str, Array]],
-        seen: Mapping[NestedKey, Array],
-    ) -> None:
-        """Replay the episodes that have a seed; raises StateMismatchError if one differs."""
-        self._seen = self._blank()
-        for env, (seed, steps) in enumerate(zip(seeds, actions, strict=True)):
-            if seed is None:
-                continue
-            self._begin(env, seed)
-            for t in range(len(next(iter(steps.values()))) if steps else 0):
-                own = {name: array[t] for name, array in steps.items()}
-                self._actions[env].append(own)
-                self._clear(env)
-                if self.envs[env].agents:
-                    self._step(env, own)
-            for key, array in self._seen.items():
-                if not np.array_equal(array[env], seen[key][env], equal_nan=True):
-                    raise StateMismatchError(
-                        f"{self._name}: an episode that was played again from its seed took "
-                        f"another course, as {key} of environment {self._first_env + env} shows: "
-                        "it depends on more than reset(seed=) and the actions. Start a new run."
-                    )
-
     def close(self) -> None:
         """Close all environments."""
         for env in self.envs:
@@ -280,7 +283,6 @@ class ParallelEnvs:
 
     def _begin(self, env: int, seed: int) -> None:
         self._clear(env)
-        self._actions[env] = []
         seen, infos = self.envs[env].reset(seed=seed)
         there = self.envs[env].agents
         if not there or not set(there) <= self._places.keys() & seen.keys():
@@ -303,6 +305,7 @@ class ParallelEnvs:
             if agent in acted
         }
         outcome = self.envs[env].step(chosen)
+        self._clear(env)
         self._write(env, outcome[0], outcome[4])
         return acted, outcome
 
@@ -319,18 +322,13 @@ class ParallelEnvs:
         return {g.name: np.full((self.num_envs, len(g.agents)), value) for g in self.groups}
 
     def _blank(self) -> Arrays:
-        blank: Arrays = {}
-        for group in self.groups:
-            shape = (self.num_envs, len(group.agents))
-            for key, leaf in zip(group.keys, group.leaves, strict=True):
-                blank[key] = np.zeros((*shape, *leaf.shape), leaf.dtype)
-            if group.has_mask:
-                blank[group.name, MASK] = np.ones((*shape, group.action_format.mask_size), bool)
-            blank[group.name, "mask"] = np.zeros(shape, bool)
-        if self.state_space is not None:
-            size = tuple(self.state_space.shape or ())
-            blank["state"] = np.zeros((self.num_envs, *size), np.float32)
-        return blank
+        leaves = agent_leaves(self.groups, self.state_space, leave=True)
+        return {
+            unravel_key(leaf.key): np.full(
+                (self.num_envs, *leaf.shape), leaf.key[-1] == MASK, leaf.dtype
+            )
+            for leaf in leaves
+        }
 
     def _clear(self, env: int) -> None:
         for key, array in self._seen.items():

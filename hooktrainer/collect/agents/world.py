@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -103,21 +103,7 @@ class AgentsWorld(ABC):
     @property
     def leaves(self) -> tuple[Leaf, ...]:
         """The arrays that an observation consists of."""
-        return tuple(self._leaves())
-
-    def _leaves(self) -> Iterator[Leaf]:
-        flag = np.dtype(bool)
-        for group in self.groups:
-            agents = len(group.agents)
-            for leaf in group.leaves:
-                yield Leaf((group.name, *leaf.key), (), (agents, *leaf.shape), leaf.dtype)
-            if group.has_mask:
-                shape = (agents, group.action_format.mask_size)
-                yield Leaf((group.name, MASK), (), shape, flag)
-            if self.agents_leave:
-                yield Leaf((group.name, "mask"), (), (agents,), flag)
-        if self.state_space is not None:
-            yield Leaf(("state",), (), tuple(self.state_space.shape or ()), np.dtype(np.float32))
+        return agent_leaves(self.groups, self.state_space, self.agents_leave)
 
     def reset(self) -> Entries:
         """Start the next episode of every environment."""
@@ -290,6 +276,25 @@ def _check(groups: Grouping, agents: Spaces) -> None:
         problem = f"each of the agents {', '.join(agents)} has to be in one group"
     if problem:
         raise ConfigError(f"groups={dict(groups)!r}: {problem}.")
+
+
+def agent_leaves(
+    groups: Sequence[AgentGroup], state_space: Space | None, leave: bool
+) -> tuple[Leaf, ...]:
+    """The arrays that an observation consists of; with masks of the agents if these may leave."""
+    flag, leaves = np.dtype(bool), []
+    for group in groups:
+        agents = len(group.agents)
+        for leaf in group.leaves:
+            leaves.append(Leaf((group.name, *leaf.key), (), (agents, *leaf.shape), leaf.dtype))
+        if group.has_mask:
+            shape = (agents, group.action_format.mask_size)
+            leaves.append(Leaf((group.name, MASK), (), shape, flag))
+        if leave:
+            leaves.append(Leaf((group.name, "mask"), (), (agents,), flag))
+    if state_space is not None:
+        leaves.append(Leaf(("state",), (), tuple(state_space.shape or ()), np.dtype(np.float32)))
+    return tuple(leaves)
 
 
 def check_agents_info_keys(keys: Any, groups: Sequence[AgentGroup]) -> InfoKeys:

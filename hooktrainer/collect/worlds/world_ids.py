@@ -67,11 +67,9 @@ def world_name(env: Any) -> str:
     """The name of an environment that `is_world` accepts."""
     if isinstance(env, str):
         return env
-    kind = kind_of(env)
-    if kind == "world":
-        return str(env.name)
-    if kind == "gymnax":
-        return str((env[0] if isinstance(env, tuple) else env).name)
+    kind, one = kind_of(env), env[0] if isinstance(env, tuple) else env
+    if kind in ("world", "gymnax"):
+        return str(one.name)
     if kind is not None:
         return type(env).__name__ if kind == "torchrl" else name_of(env)
     return str(getattr(env, "__qualname__", type(env).__name__))
@@ -79,15 +77,11 @@ def world_name(env: Any) -> str:
 
 def check_can_share(env: Any) -> None:
     """Raises ConfigError if ``env`` is built already, or is made without ``first_env``."""
-    if is_built(env):
+    makes_shares = isinstance(env, str) or is_functional(env)
+    if is_built(env) or not (makes_shares or _takes(env, "first_env")):
         raise ConfigError(
-            f"{world_name(env)} is built already, and cannot be shared by several processes: give "
-            "the function that builds it."
-        )
-    if not (isinstance(env, str) or is_functional(env) or _takes(env, "first_env")):
-        raise ConfigError(
-            f"{world_name(env)} has no parameter first_env, so that several processes would all "
-            "play the same episodes: give it one, and hand it on to the world."
+            f"{world_name(env)} is built already, or has no parameter first_env, so that several "
+            "processes would all play the same episodes: give a function of num_envs and first_env."
         )
 
 

@@ -136,7 +136,7 @@ def test_a_built_world_is_taken_as_it_is_and_not_shared():
     collector = WorldCollector(world, frames_per_batch=6)
     assert collector.world is world
     assert collector.num_envs == 3
-    with pytest.raises(ConfigError, match="built already, and cannot be shared by several proc"):
+    with pytest.raises(ConfigError, match="ladder is built already"):
         collector.shard(0, 3)
 
 
@@ -145,7 +145,7 @@ def test_shares_that_would_all_play_the_same_are_refused():
         return Ladder(num_envs, device)
 
     collector = WorldCollector(make, num_envs=4, frames_per_batch=8)
-    with pytest.raises(ConfigError, match="make has no parameter first_env, so that several"):
+    with pytest.raises(ConfigError, match="make is built already, or has no parameter first_env"):
         collector.shard(0, 2)
 
     class Entangled(Ladder):
