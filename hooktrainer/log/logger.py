@@ -59,17 +59,16 @@ class Logger:
             TypeError: If `value` is not one number.
             ValueError: If `name` is not text.
         """
-        value = _as_float(name, value)
-        self._write(Scalars({self._name(name): value}, self._resolve(name, step)))
+        self.log_scalars({name: value}, step)
 
     def log_scalars(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Log several numbers of one step as one record."""
-        if step is None:
-            for name, value in metrics.items():
-                self.log_scalar(name, value)
-        elif metrics:
-            values = {self._name(name): _as_float(name, value) for name, value in metrics.items()}
+        """Log several numbers; with a step as one record."""
+        values = {self._name(name): _as_float(name, value) for name, value in metrics.items()}
+        if step is not None and values:
             self._write(Scalars(values, _as_step(step)))
+        elif step is None:
+            for name, value in values.items():
+                self._write(Scalars({name: value}, self._resolve(name, None)))
 
     def log_metrics(
         self, metrics: Any, step: int | None = None, *, keys_sep: str = "/"

@@ -20,7 +20,7 @@ from .control import Control, Saver, Stop
 from .finite import FiniteChecks
 from .hook_points import HookPoint, HookPointName
 from .metrics import Metrics
-from .registry import Bridge, HookHandle, Registry, draw_hooks
+from .registry import HookHandle, Registry, draw_hooks
 from .timing import Timing
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Assembly:
     threads: int | None
     grace: float
     precision: Precision
-    bridge: Bridge
+    bridge: Any
     registry: Registry
     cadences: dict[str, Every]
     _saver: Saver

@@ -27,19 +27,10 @@ def resolve_frame_skip(frame_skip: int | None, own: int | None) -> int:
 
 def not_a_tensordict(what: str, value: Any) -> str:
     """Return the message for a value that should have been a TensorDict."""
-    parts: list[str] = []
-    if isinstance(value, Mapping):
-        parts = list(map(repr, value))
-    elif isinstance(value, (tuple, list)):  # such as a DataLoader's
-        parts = [
-            f"{str(x.dtype).removeprefix('torch.')} {list(x.shape)}"
-            if isinstance(x, torch.Tensor)
-            else type(x).__name__
-            for x in value
-        ]
+    of = f" of {listed(map(repr, value), 4)}" if isinstance(value, Mapping) else ""
     return (
-        f"{what} a {type(value).__name__}{f' of {listed(parts, 4)}' if parts else ''}, not a "
-        "TensorDict; wrap it: TensorDict({...}, batch_size=[...])."
+        f"{what} a {type(value).__name__}{of}, not a TensorDict; wrap it: "
+        "TensorDict({...}, batch_size=[...])."
     )
 
 

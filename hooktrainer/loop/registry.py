@@ -27,7 +27,16 @@ from .timing import Timing
 
 
 class Registry:
-    """The hooks of one trainer."""
+    """The hooks of one trainer.
+
+    Args:
+        trainer: The trainer.
+        progress: Its counters.
+        metrics: Its metrics.
+        timing: Its times.
+        bridge: Adapts what was written for another trainer, as a
+            `hooktrainer.torchrl.hook_bridge.TorchRLBridge`.
+    """
 
     def __init__(
         self,
@@ -35,7 +44,7 @@ class Registry:
         progress: Progress,
         metrics: Metrics,
         timing: Timing,
-        bridge: Bridge,
+        bridge: Any,
     ) -> None:
         self._bridge = bridge
         self._run_ops: list[tuple[int, Adapter]] = []
@@ -322,42 +331,3 @@ class HookHandle:
     """
 
     remove: Callable[[], None]
-
-
-class Bridge:
-    """Adapts what was written for another trainer; this base class adapts nothing."""
-
-    stages: Mapping[str, HookPoint] = {}
-
-    def __init__(self, loop: Any) -> None:
-        pass
-
-    def place(
-        self,
-        stage: HookPoint,
-        op: Callable[..., Any],
-        kwargs: dict[str, Any],
-        priority: float,
-        every: Every | None,
-    ) -> list[HookHandle]:
-        """Register ``op``, written for one of ``stages``, at the matching points."""
-        return []
-
-    def op(self, point: HookPoint, op: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the callable for ``op`` at ``point``: itself, or an `Adapter` around it."""
-        return op
-
-    def module(self, name: str, module: Any) -> None:
-        """Do what the other trainer does when ``module`` is registered."""
-
-    def part(self, thing: Any) -> Any:
-        """Return the object that holds the state of a hook, the loss module or the collector."""
-        return thing
-
-    def send(self, collector: Any, send: Callable[[], None]) -> None:
-        """Send something to a collector; do not wait for one whose processes have ended."""
-        send()
-
-    def only_cleans_up(self, handler: Any) -> bool:
-        """Return whether a signal handler only ends the process, so that it may be replaced."""
-        return False

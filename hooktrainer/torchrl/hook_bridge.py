@@ -15,7 +15,7 @@ from ..loop.cadence import Progress
 from ..loop.dispatch import Adapter
 from ..loop.hook_points import HookPoint
 from ..loop.metrics import Metrics
-from ..loop.registry import Bridge, HookHandle
+from ..loop.registry import HookHandle
 from ..loop.stateful import StatefulModule
 from . import stages
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ..loop.registry import Registry
 
 
-class TorchRLBridge(Bridge):
-    """Adapts hooks, steppers and stages of ``torchrl.trainers``; see `Bridge`."""
+class TorchRLBridge:
+    """Adapts hooks, steppers and stages of ``torchrl.trainers``."""
 
     stages: Mapping[str, HookPoint] = stages.STAGES
 

@@ -14,8 +14,6 @@ from hooktrainer import (
     OptimizerHook,
     Trainer,
 )
-from hooktrainer.loop.cadence import Progress
-from hooktrainer.loop.finite import FiniteChecks
 from hooktrainer.optim import FlatAdam
 from hooktrainer.store import CheckpointManager
 from hooktrainer.testing import ScriptedLoss, tiny_trainer
@@ -109,17 +107,3 @@ def test_a_non_finite_loss_stops_all_optimizers():
     with pytest.raises(NonFiniteError, match="loss_b is nan at optimizer step 2"):
         trainer.train()
     assert loss.one.parameter.item() == loss.other.parameter.item() == pytest.approx(-0.1)
-
-
-def test_pending_checks_do_not_grow():
-    checks = FiniteChecks(progress := Progress())
-    for step in range(1, 1000):
-        progress.optim_steps, progress.frames = step, 10 * step
-        checks.see("it", [torch.ones(()), torch.zeros(())], lambda values, where: ValueError(where))
-        if step % 10 == 0:
-            checks.settle()
-    assert len(checks._batches) == 10  # of the steps since the last look
-    checks.see("it", [torch.ones(()), torch.tensor(NAN)], lambda values, where: ValueError(where))
-    with pytest.raises(ValueError, match="at optimizer step 999, after 9990 frames"):
-        checks.settle()
-    checks.settle()  # once

@@ -124,12 +124,6 @@ def test_other_ops_cadences_and_names_are_refused():
             tiny_trainer().register_module(name, Counter())
 
 
-def test_a_module_and_its_name_are_understood_in_either_order():
-    trainer, counter = tiny_trainer(), Counter()
-    trainer.register_module(counter, "mine")
-    assert trainer.remove_hook("mine") is counter
-
-
 def test_a_duplicate_name_is_refused_with_a_free_one():
     trainer = tiny_trainer()
     Counter().register(trainer)

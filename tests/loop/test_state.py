@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 import random
 import warnings
 
@@ -326,20 +325,3 @@ def test_a_state_that_is_malformed_changes_nothing(spoil):
         trainer.load_state_dict(saved)
     assert torch.equal(torch.random.get_rng_state(), drawn)
     torch.testing.assert_close(dict(trainer.loss_module.state_dict()), before)
-
-
-# -- pickling ------------------------------------------------------------------------------------
-
-
-# torch forgets in a pickle that the scheduler watches optimizer.step
-@pytest.mark.filterwarnings("ignore:Seems like `optimizer.step")
-def test_a_trainer_pickles_before_and_trains_after():
-    trainer = toy(total_frames=100)
-    pickled = pickle.dumps(trainer)
-    trainer.train()
-    copy = pickle.loads(pickled)
-    assert copy.collected_frames == 0
-    copy.set_seed(3)
-    copy.train()
-    assert copy.collected_frames == 100
-    assert parameters(copy).equal(parameters(trainer))
