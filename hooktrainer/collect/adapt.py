@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import torch
@@ -206,15 +205,17 @@ class _WithState(AdaptedCollector):
 
 def _check_register(collector: Any) -> None:
     """Refuse a ``register`` that cannot be called with a trainer, as that of hooks."""
-    with suppress(ValueError, AttributeError):  # not written in Python; or there is none
+    try:
         signature = inspect.signature(collector.register)
-        try:
-            signature.bind(collector)
-        except TypeError:
-            raise ConfigError(
-                f"the collector, a {type(collector).__name__}, has a method register{signature}: "
-                "let it take a trainer, as that of hooks does, or give it another name."
-            ) from None
+    except (ValueError, AttributeError):  # not written in Python; or there is none
+        return
+    try:
+        signature.bind(collector)
+    except TypeError:
+        raise ConfigError(
+            f"the collector, a {type(collector).__name__}, has a method register{signature}: "
+            "let it take a trainer, as that of hooks does, or give it another name."
+        ) from None
 
 
 class SequenceCollector(Collector):
