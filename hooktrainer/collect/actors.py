@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,18 +23,10 @@ from .action_format import AnyActionFormat, Sampler
 from .buffers import ObservationRows, OutputBuffers
 from .spaces import Array
 
-
-class SupportsAct(Protocol):
-    """A policy with the fast interface."""
-
-    @property
-    def act(self) -> Callable[..., Any]:
-        """Takes observations and returns a dict with ``"action"``."""
-
-
 SomeEnvs = Sequence[int] | torch.Tensor
 """Some of the environments: their indices, or bool ``[num_envs]``, where the policy computes."""
-Policy = Callable[..., Any] | SupportsAct
+Policy = Any
+"""A function of observations, a module, or an object with `act`."""
 Outputs = Mapping[Any, Any]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 

@@ -7,7 +7,6 @@ a key, to fresh tensors ``[num_envs, time, ...]`` that belong to the batch alone
 
 from __future__ import annotations
 
-import errno
 import math
 import mmap
 import os
@@ -23,7 +22,7 @@ from tensordict import NestedKey, TensorDict, unravel_key
 
 from ..base.space_parts import Leaf
 from ..base.tensordicts import tensordict_of
-from ..errors import ConfigError, add_note
+from ..errors import ConfigError
 from .spaces import Array
 
 Allocate = Callable[[tuple[int, ...], np.dtype[Any]], Array]
@@ -287,16 +286,7 @@ class SharedMemory:
         self.size = size
         if descriptor is None:
             descriptor = _unnamed_file()
-            try:
-                os.ftruncate(descriptor, size)
-                if hasattr(os, "posix_fallocate"):
-                    # Taken now, so that a lack of memory is an error and not a signal later.
-                    os.posix_fallocate(descriptor, 0, size)
-            except OSError as error:
-                os.close(descriptor)
-                if error.errno == errno.ENOSPC:
-                    add_note(error, f"environments in processes need {size / 2**20:.1f} MiB")
-                raise
+            os.ftruncate(descriptor, size)
         self.descriptor = descriptor
         self._map = mmap.mmap(descriptor, size)
         self._taken = 0

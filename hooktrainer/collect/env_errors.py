@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,18 +9,16 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import DependencyNotInstalled
 from gymnasium.vector import AutoresetMode
 
 from ..base.env_packages import package_of
-from ..base.words import did_you_mean, listed
 from ..errors import ConfigError, MissingPackageError
 from ..loop.signals import SignalExit
 from .worlds.adapters.kinds import kind_of
 
 _OURS = ("box2d", "mujoco")
-_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @contextmanager
@@ -35,25 +32,20 @@ def explain_env_errors(
         raise MissingPackageError(
             f"the environment needs a package that is not installed: {_line(source, error)}"
         ) from error
-    except (ImportError, AttributeError) as error:
+    except ImportError as error:
         if not isinstance(source, EnvSpec):
             raise
-        package, is_import = package_of(source.id), isinstance(error, ImportError)
-        if package is None and not is_import:
-            raise
-        fit = "" if is_import else ". Do the versions of its packages fit? This is known to work"
+        package = package_of(source.id)
         install = f": pip install '{package.install}'" if package else ""
         raise MissingPackageError(
-            f"{source.id} cannot be made: {error}{fit}{install}",
-            name=error.name if is_import else None,
+            f"{source.id} cannot be made: {error}{install}", name=error.name
         ) from error
     except TypeError as error:
         refused = re.search(r"unexpected keyword argument '(\w+)'", str(error))
         if not isinstance(source, EnvSpec) or not kwargs or refused is None:
             raise
         raise ConfigError(
-            f"env_kwargs={dict(kwargs)}: {source.id} has no argument {refused[1]!r}."
-            f"{_what_it_takes(source, refused[1])}"
+            f"env_kwargs={dict(kwargs)}: {source.id} has no argument {refused[1]!r}: leave it out."
         ) from error
     except SignalExit:
         raise
@@ -65,21 +57,16 @@ def check_made(made: Any, who: str) -> None:
     """Refuse what is no environment of Gymnasium, with what takes it instead."""
     if isinstance(made, gym.Env):
         return
-    what = "not a gymnasium.Env: give an environment id, or a function that builds one"
     if isinstance(made, gym.vector.VectorEnv) or is_envpool(made):
         what = "which is several: build one and pass num_envs; VectorCollector takes it as env"
     elif hasattr(made, "agent_iter"):
-        what = (
-            "whose agents act in turns (PettingZoo's AEC): give its parallel_env to mappo or qmix"
-        )
+        what = "whose agents act in turns: give PettingZoo's parallel_env to mappo or qmix"
     elif hasattr(made, "possible_agents"):
         what = "which has several agents: AgentsCollector, mappo, ippo, vdn and qmix take it"
     elif kind_of(made) is not None or hasattr(made, "num_envs"):
-        what = (
-            "which steps tensors: WorldCollector takes it, and algorithms a function that makes it"
-        )
-    elif any(base.__module__.split(".")[0] == "gym" for base in type(made).__mro__):
-        what = "of the old Gym: derive it from gymnasium.Env"
+        what = "which steps tensors: WorldCollector takes it"
+    else:
+        what = "not a gymnasium.Env: give an environment id, or a function that builds one"
     raise ConfigError(f"{who} a {type(made).__name__}, {what}.")
 
 
@@ -89,17 +76,6 @@ def _line(source: Any, error: Exception) -> str:
         return f"pip install '{package.install}'"
     extra = re.search(r"gymnasium\[([\w-]+)\]", str(error))
     return f"pip install 'hooktrainer[{extra[1]}]'" if extra and extra[1] in _OURS else str(error)
-
-
-def _what_it_takes(spec: EnvSpec, name: str) -> str:
-    entry_point = spec.entry_point
-    create: Any = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-    try:
-        parameters = inspect.signature(create).parameters.values()
-    except (TypeError, ValueError):
-        return ""
-    known = [parameter.name for parameter in parameters if parameter.kind not in _ANY]
-    return f"{did_you_mean(name, known)} It takes: {listed(known, most=12) or 'none'}."
 
 
 _METHODS = ("async_reset", "recv", "send", "step", "config")
@@ -117,8 +93,7 @@ class EnvPoolEnv(gym.vector.VectorEnv[Any, Any, Any]):
         pool: What ``envpool.make(..., env_type="gymnasium")`` returned. Its seed was given there.
 
     Raises:
-        ConfigError: If it has another interface, returns before all sub-environments have stepped,
-            or has several players.
+        ConfigError: If it has another interface, or returns before all sub-environments stepped.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
@@ -134,8 +109,6 @@ class EnvPoolEnv(gym.vector.VectorEnv[Any, Any, Any]):
                 f"{name} has num_envs={self.num_envs} and batch_size={batch_size}: leave out "
                 "batch_size, so that all sub-environments take each step."
             )
-        if int(pool.config.get("max_num_players") or 1) > 1:
-            raise ConfigError(f"{name} has several players, and a collector one policy.")
         self._pool = pool
         self.single_observation_space = pool.observation_space
         self.single_action_space = pool.action_space

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -60,7 +59,7 @@ class EnvGroup(ABC):
 
     Attributes:
         shares: Whether episodes are counted; always.
-        kind: What is stepped, in words; states are exchanged between groups of one kind.
+        kind: What is stepped, in words.
         episodes: For each environment the index of its running episode; -1 before the first.
         stages: The parts that can be stepped by turns, if there are several.
         has_gaps: Whether episodes begin in a step that is no transition.
@@ -166,6 +165,7 @@ class EnvGroup(ABC):
     def snapshots(self) -> list[Any]:
         """For each environment what is saved beside actions, a state tree; ``None`` for nothing."""
 
+    @abstractmethod
     def restore(
         self,
         episodes: Sequence[int],
@@ -189,21 +189,6 @@ class EnvGroup(ABC):
         Raises:
             StateMismatchError: If a replayed episode does not lead to the saved observation.
         """
-        if all(restore.method == "none" for restore in self.restores):
-            self.episodes = list(episodes)
-            self.reset(row)
-            return list(range(self.num_envs))
-        return self._restore(episodes, snapshots, actions, row)
-
-    @abstractmethod
-    def _restore(
-        self,
-        episodes: Sequence[int],
-        snapshots: Sequence[Any],
-        actions: Sequence[Array | None],
-        row: Row,
-    ) -> list[int]:
-        """What `restore` does, for a group where it can be done for some environment."""
 
     def _hold_against(
         self, found: Sequence[Any], saved: Sequence[Array], name: str, which: str
@@ -218,30 +203,20 @@ class EnvGroup(ABC):
                     "its episodes? restore_episodes=False goes on with new episodes."
                 )
 
+    @abstractmethod
     def set_attribute(self, name: str, value: Any) -> None:
         """Set an attribute of every environment.
 
         Raises:
             ConfigError: If they have none of this name.
         """
-        for env in self._holders():
-            owner = env.unwrapped if isinstance(env, gym.vector.VectorEnv) else env
-            has = getattr(owner, "has_wrapper_attr", None) or partial(hasattr, owner)
-            if not has(name):
-                raise ConfigError(
-                    f"{self.names[0]} has no attribute {name!r} to be set: name one that it has "
-                    "from the beginning."
-                )
-            if isinstance(env, (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv)):
-                env.set_attr(name, value)
-            elif hasattr(owner, "set_wrapper_attr"):
-                owner.set_wrapper_attr(name, value)
-            else:
-                setattr(owner, name, value)
 
-    def _holders(self) -> Sequence[Any]:
-        """The environments that have attributes, each to be set."""
-        raise NotImplementedError
+    def _check_attribute(self, exists: bool, name: str) -> None:
+        if not exists:
+            raise ConfigError(
+                f"{self.names[0]} has no attribute {name!r} to be set: name one that it has from "
+                "the beginning."
+            )
 
     @abstractmethod
     def close(self) -> None:

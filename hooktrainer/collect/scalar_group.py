@@ -141,13 +141,14 @@ class ScalarGroup(EnvGroup):
             for env, restore in zip(self._envs, self.restores, strict=True)
         ]
 
-    def _restore(
+    def restore(
         self,
         episodes: Sequence[int],
         snapshots: Sequence[Any],
         actions: Sequence[Array | None],
         row: Row,
     ) -> list[int]:
+        """See `EnvGroup.restore`."""
         lost = []
         for i, (env, restore) in enumerate(zip(self._envs, self.restores, strict=True)):
             if restore.method == "none":
@@ -167,8 +168,11 @@ class ScalarGroup(EnvGroup):
                 self._hold_against(values, saved, name, f"its episode {episodes[i]}")
         return lost
 
-    def _holders(self) -> Sequence[Any]:
-        return self._envs
+    def set_attribute(self, name: str, value: Any) -> None:
+        """See `EnvGroup.set_attribute`."""
+        for env in self._envs:
+            self._check_attribute(env.has_wrapper_attr(name), name)
+            env.set_wrapper_attr(name, value)
 
     def close(self) -> None:
         """Close the environments."""

@@ -16,11 +16,7 @@ from ..errors import ConfigError
 
 Array = npt.NDArray[Any]
 _RESERVED = {"action", "done", "terminated", "truncated", "reward", "next", "collector", "is_init"}
-
-
 _RESERVED |= {"episode_reward", "step_count", "info", "index", "action_log_prob", "state_value"}
-
-
 _RESERVED |= {"advantage", "value_target", "td_error", "priority_weight"}  # of learners
 
 
@@ -70,8 +66,8 @@ class ObservationLayout:
                 refuse_missing(value, "observation", leaf.path)
             check_leaf(value, leaf, name, num_envs)
 
-    def observation_values(self, observation: Any) -> list[Any]:
-        """The leaves of ``observation``, uncopied and in order, without a mask from the info."""
+    def values(self, observation: Any, info: Mapping[str, Any] | None) -> list[Any]:
+        """The leaves, uncopied and in order; without ``info`` no mask that comes in it."""
         found = []
         for path, start in zip(self._paths, self._starts, strict=False):
             value = observation
@@ -84,12 +80,7 @@ class ObservationLayout:
             if value.__class__ is not np.ndarray:
                 refuse_missing(value, "observation", path)
             found.append(value if start is None else value - start)
-        return found
-
-    def values(self, observation: Any, info: Mapping[str, Any]) -> list[Any]:
-        """All leaves, uncopied and in order."""
-        found = self.observation_values(observation)
-        if self.mask_in_info:
+        if self.mask_in_info and info is not None:
             found.append(self._mask(info))
         return found
 

@@ -139,36 +139,42 @@ class VectorGroup(EnvGroup):
         """Nothing: the states of the sub-environments are out of reach."""
         return [None] * self.num_envs
 
-    def _restore(
+    def restore(
         self,
         episodes: Sequence[int],
         snapshots: Sequence[Any],
         actions: Sequence[Array | None],
         row: Row,
     ) -> list[int]:
-        # Side by side, so that all end in the same step.
+        """See `EnvGroup.restore`."""
         self.episodes = list(episodes)
+        if self.restores[0].method == "none":
+            self.reset(row)
+            return list(range(self.num_envs))
+        # Side by side, so that all end in the same step.
         played = [array for array in actions if array is not None]
         lengths = np.array([len(array) for array in played])
         starts = lengths.max() - lengths
         filler = played[int(lengths.argmax())]
-        observation, _ = self._begin(self.episodes)
+        observation, info = self._begin(self.episodes)
         for t in range(len(filler)):
             taken = [
                 array[t - start] if t >= start else filler[t]
                 for array, start in zip(played, starts, strict=True)
             ]
-            observation, _, terminated, truncated, _ = self._outcome(np.stack(taken))
+            observation, _, terminated, truncated, info = self._outcome(np.stack(taken))
             # Those whose turn has not come take any action, and begin when it comes.
             begin = (t + 1 == starts) | ((t + 1 < starts) & (terminated | truncated))
             if begin.any():
-                observation, _ = self._begin(self.episodes, begin)
-        values = self._layout.observation_values(observation)
+                observation, info = self._begin(self.episodes, begin)
+        values = self._layout.values(observation, info)
         self._hold_against(values, row.observation, str(self._env), "a running episode")
         return []
 
-    def _holders(self) -> Sequence[Any]:
-        return [self._env]
+    def set_attribute(self, name: str, value: Any) -> None:
+        """See `EnvGroup.set_attribute`; what wraps the environment has none."""
+        self._check_attribute(hasattr(self._env.unwrapped, name), name)
+        setattr(self._env.unwrapped, name, value)
 
     def close(self) -> None:
         """Close the environment."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -60,7 +59,6 @@ class WorkerGroup(EnvGroup):
         # By worker and stage.
         self._shares = [[stage[w] for stage in shares] for w in range(workers)]
         self._pool = WorkerPool()
-        self._sent_dtype: tuple[str, tuple[int, ...]] | None = None
         try:
             for w, own in enumerate(self._shares):
                 name = f"worker {w} (environments {', '.join(map(_words, own))})"
@@ -89,7 +87,6 @@ class WorkerGroup(EnvGroup):
             first.observation_space,
             first.action_space,
         )
-        self._told_seed = options.seeds.seed
 
     def first_info(self) -> dict[str, Any]:
         """The ``info`` of the first environment's first reset."""
@@ -106,7 +103,6 @@ class WorkerGroup(EnvGroup):
     def bind(self, layout: ObservationLayout, action_format: AnyActionFormat) -> None:
         """Say how to write observations and how to read actions; called before any step."""
         super().bind(layout, action_format)
-        self._sent_dtype = None
         self._ask_all("each", lambda w: ("bind", layout, action_format))
 
     def make_buffers(self, horizon: int, pin: bool) -> StepBuffers:
@@ -127,8 +123,8 @@ class WorkerGroup(EnvGroup):
     def reset(self, row: Row) -> None:
         """Begin the next episode of every environment."""
         self._pool.settle()
-        self._pass_on_seed()
-        self._ask_all("reset", lambda w: ([self.episodes[s] for s in self._shares[w]],))
+        seed = self.seeds.seed
+        self._ask_all("reset", lambda w: (seed, [self.episodes[s] for s in self._shares[w]]))
         self.episodes = [episode + 1 for episode in self.episodes]
 
     def step(self, actions: Array, row: Row) -> list[Finished]:
@@ -139,26 +135,19 @@ class WorkerGroup(EnvGroup):
 
     def send(self, stage: int, actions: Array, row: Row) -> None:
         """See `EnvGroup.send`."""
-        kind = (actions.dtype.str, actions.shape[1:])
-        if kind != self._sent_dtype:
-            self._pool.settle()
-            self._ask_all("expect", lambda w: kind)
-            self._sent_dtype = kind
-        header = _STEP.pack(stage, row.index)
         start = self.stages[stage].start
         for w, own in enumerate(self._shares):
             part = actions[own[stage].start - start : own[stage].stop - start]
-            self._pool.send(w, header + part.tobytes())
+            self._pool.send(w, pickle.dumps(("step", (stage, row.index, part))))
 
     def receive(self, stage: int) -> list[Finished]:
         """See `EnvGroup.receive`."""
         finished: list[Finished] = []
         for w, own in enumerate(self._shares):
-            if answer := self._pool.receive(w):
-                start = own[stage].start
-                for i, final in pickle.loads(answer):
-                    finished.append((start + i, final))
-                    self.episodes[start + i] += 1
+            start = own[stage].start
+            for i, final in pickle.loads(self._pool.receive(w)):
+                finished.append((start + i, final))
+                self.episodes[start + i] += 1
         return finished
 
     def snapshots(self) -> list[Any]:
@@ -175,10 +164,10 @@ class WorkerGroup(EnvGroup):
     ) -> list[int]:
         """See `EnvGroup.restore`."""
         self._pool.settle()
-        self._pass_on_seed()
+        seed = self.seeds.seed
 
-        def states(w: int) -> tuple[Any]:
-            return ([(episodes[s], snapshots[s], actions[s]) for s in self._shares[w]],)
+        def states(w: int) -> tuple[Any, ...]:
+            return seed, [(episodes[s], snapshots[s], actions[s]) for s in self._shares[w]]
 
         self.episodes = list(episodes)
         lost = []
@@ -189,9 +178,6 @@ class WorkerGroup(EnvGroup):
             self.episodes[i] += 1
         return sorted(lost)
 
-    def _restore(self, *args: Any) -> list[int]:
-        raise AssertionError("the processes restore their environments")
-
     def set_attribute(self, name: str, value: Any) -> None:
         """See `EnvGroup.set_attribute`."""
         self._pool.settle()
@@ -200,12 +186,6 @@ class WorkerGroup(EnvGroup):
     def close(self) -> None:
         """End the processes. Safe to call again."""
         self._pool.close()
-
-    def _pass_on_seed(self) -> None:
-        if self.seeds.seed != self._told_seed:
-            seed = self.seeds.seed
-            self._ask_all("each", lambda w: ("seed", seed))
-            self._told_seed = seed
 
     def _ask_first(self, name: str) -> Any:
         self._pool.send(0, call("first", name))
@@ -251,15 +231,9 @@ def _words(share: slice) -> str:
     return f"{share.start}-{last}" if last > share.start else f"{last}"
 
 
-# A step is asked for with the stage and the step of the rollout, followed by the actions' bytes;
-# anything else with _CALL in place of the stage, followed by the pickled name and arguments.
-_STEP = struct.Struct("<Bi")
-_CALL = 255
-
-
 def call(name: str, *args: Any) -> bytes:
     """The message by which a process is to call a method of what it serves."""
-    return _STEP.pack(_CALL, 0) + cloudpickle.dumps((name, args))
+    return cloudpickle.dumps((name, args))
 
 
 def serve(channel: Channel, make: Callable[..., Any], *args: Any) -> None:
@@ -271,15 +245,14 @@ def serve(channel: Channel, make: Callable[..., Any], *args: Any) -> None:
         while True:
             message = channel.receive()
             try:
-                stage, t = _STEP.unpack_from(message)
-                if stage != _CALL:
-                    finished = served.step(stage, t, message[_STEP.size :])
-                    channel.send(pickle.dumps(finished) if finished else b"")
-                    continue
-                name, given = pickle.loads(message[_STEP.size :])
+                name, given = pickle.loads(message)
                 if name == "map":
                     given = (channel.take_file(), *given)
-                channel.send_object(getattr(served, name)(*given))
+                answer = getattr(served, name)(*given)
+                if name == "step":  # which is plain and has to be quick
+                    channel.send(pickle.dumps(answer))
+                else:
+                    channel.send_object(answer)
             except Exception as error:
                 channel.send_error(as_failure(error))
     finally:
@@ -347,24 +320,20 @@ class EnvWorker:
         buffers = StepBuffers(*sizes, allocate=memory.allocate, infos=self._infos)
         self._rows = [[row.part(share) for row in buffers.rows] for share in self._shares]
 
-    def expect(self, dtype: str, shape: tuple[int, ...]) -> None:
-        """Note what the bytes of one environment's action mean."""
-        self._dtype, self._shape = np.dtype(dtype), shape
-
-    def reset(self, episodes: Sequence[Sequence[int]]) -> None:
+    def reset(self, seed: int, episodes: Sequence[Sequence[int]]) -> None:
         """Begin the next episode of every environment, after those given."""
+        self.each("seed", seed)
         for group, rows, before in zip(self._groups, self._rows, episodes, strict=True):
             group.episodes = list(before)
             group.reset(rows[-1])
 
-    def step(self, stage: int, t: int, actions: bytes) -> list[Finished]:
+    def step(self, stage: int, t: int, actions: Array) -> list[Finished]:
         """Step the environments of a stage."""
-        group = self._groups[stage]
-        array: Array = np.frombuffer(actions, self._dtype).reshape(group.num_envs, *self._shape)
-        return group.step(array, self._rows[stage][t])
+        return self._groups[stage].step(actions, self._rows[stage][t])
 
-    def restore(self, states: Sequence[tuple[Any, Any, Any]]) -> list[list[int]]:
+    def restore(self, seed: int, states: Sequence[tuple[Any, Any, Any]]) -> list[list[int]]:
         """See `EnvGroup.restore`; by stage."""
+        self.each("seed", seed)
         return [
             group.restore(*state, rows[-1])
             for group, rows, state in zip(self._groups, self._rows, states, strict=True)

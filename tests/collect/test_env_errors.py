@@ -8,7 +8,6 @@ from gymnasium.error import DependencyNotInstalled
 
 from hooktrainer import VectorCollector
 from hooktrainer.algorithms import PPO
-from hooktrainer.collect import AgentsCollector
 from hooktrainer.collect.make_group import spaces_of
 from hooktrainer.collect.worlds.classic_control import CartPoleWorld as TensorCartPole
 from hooktrainer.errors import ConfigError, MissingPackageError
@@ -40,7 +39,6 @@ def test_a_package_of_a_known_family_is_named_whatever_it_lacks():
     errors = {
         DependencyNotInstalled("run `pip install x`"): r"pip install 'hooktrainer\[atari\]'$",
         ImportError("no cv2"): r"made: no cv2: pip install 'hooktrainer\[atari\]'$",
-        AttributeError("no 'act'"): r"no 'act'. Do the versions .* pip install 'hooktrainer\[atari",
     }
     for error, line in errors.items():
 
@@ -60,9 +58,8 @@ def test_an_argument_that_the_environment_does_not_take_is_named(num_envs):
         ),
         lambda: spaces_of("CartPole-v1", wrong),
     ):
-        with pytest.raises(ConfigError, match="CartPole-v1 has no argument 'sutton_bato") as error:
+        with pytest.raises(ConfigError, match="CartPole-v1 has no argument 'sutton_bato"):
             build()
-        assert "Did you mean sutton_barto_reward? It takes: sutton_barto_reward" in str(error.value)
 
 
 def test_an_environment_that_leaves_when_it_is_made_ends_nothing_else():
@@ -111,9 +108,6 @@ def test_what_is_no_single_environment_is_answered_with_what_takes_it(env, inste
     for build in (spaces_of, lambda env: VectorCollector(env, num_envs=2, frames_per_batch=4)):
         with pytest.raises(ConfigError, match=instead):
             build(env)
-    if env is Turns:
-        with pytest.raises(ConfigError, match="act in turns"):
-            AgentsCollector(env, num_envs=2, frames_per_batch=4)
 
 
 @pytest.mark.parametrize("env", [Robots(), TensorCartPole], ids=["built", "to be built"])

@@ -108,7 +108,6 @@ def test_it_trains_and_is_closed(pool):
     ("env", "message"),
     [
         (lambda: Pool(batch_size=2), "num_envs=3 and batch_size=2: leave out batch_size"),
-        (lambda: Pool(max_num_players=2), "Pool has several players"),
         (lambda: Pool, r"Factory 0 built a Pool, which is several: build one"),
     ],
 )

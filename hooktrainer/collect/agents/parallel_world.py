@@ -340,9 +340,7 @@ class ParallelEnvs:
         for agent, observed in seen.items():
             group, place = self._places[agent]
             layout, acts = self._layouts[group.name], agent in there
-            values = layout.observation_values(observed)
-            if acts:
-                values = layout.values(observed, infos.get(agent) or {})
+            values = layout.values(observed, (infos.get(agent) or {}) if acts else None)
             for key, value in zip(self._keys[group.name], values, strict=False):
                 if key[-1] != MASK:
                     self._seen[key][env, place] = value
