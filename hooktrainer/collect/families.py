@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import gymnasium as gym
@@ -17,29 +17,9 @@ from gymnasium.utils import RecordConstructorArgs
 from ..errors import ConfigError
 from .make_group import find_spec
 
-# -- `Family`: environments that everybody wraps in the same way.
-
 Wrappers = tuple[WrapperSpec, ...]
-
-
-@dataclass(frozen=True)
-class Family:
-    """Environments that everybody wraps in the same way.
-
-    Attributes:
-        name: What it is called.
-        ids: A regular expression that the ids begin with.
-        wrappers: For an environment with its keyword arguments, and whether it is trained in or
-            played, the wrappers, the innermost first.
-        says: What they do, in words; of an environment with its keyword arguments.
-        kwargs: Keyword arguments of the environment that go with the wrappers.
-    """
-
-    name: str
-    ids: str
-    wrappers: Callable[[EnvSpec, bool], Wrappers]
-    says: Callable[[EnvSpec], str]
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+Wrapped = tuple[Wrappers, Wrappers, str]
+"""The wrappers of what is trained in and of what is played, innermost first; what they do."""
 
 
 def wrapper(entry_point: str, **kwargs: Any) -> WrapperSpec:
@@ -165,8 +145,11 @@ class Lives(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return outcome
 
 
-def _atari_wrappers(spec: EnvSpec, training: bool) -> Wrappers:
-    for name, wanted in {**ATARI.kwargs, "continuous": False, "sound_obs": False}.items():
+_ATARI_KWARGS = {"frameskip": 1, "obs_type": "grayscale"}
+
+
+def _atari(spec: EnvSpec) -> Wrapped:
+    for name, wanted in {**_ATARI_KWARGS, "continuous": False, "sound_obs": False}.items():
         if spec.kwargs.get(name, wanted) != wanted:
             raise ConfigError(
                 f"env_kwargs: the usual wrappers of {spec.id} need {name}={wanted!r}, not "
@@ -182,41 +165,25 @@ def _atari_wrappers(spec: EnvSpec, training: bool) -> Wrappers:
     )
     stack = gymnasiums("FrameStackObservation", "stateful_observation", stack_size=STACK)
     sign = gymnasiums("ClipReward", "transform_reward", min_reward=-1.0, max_reward=1.0)
-    lives = wrapper(f"{__name__}:Lives", end_episodes=training)
-    blind = wrapper(f"{__name__}:Blind")
-    return (blind, preprocessing, stack, *((sign,) if training else ()), lives)
-
-
-def _atari_says(spec: EnvSpec) -> str:
+    both = (wrapper(f"{__name__}:Blind"), preprocessing, stack)
+    lives = f"{__name__}:Lives"
     sticky = spec.kwargs.get("repeat_action_probability", 0.0)
     return (
+        (*both, sign, wrapper(lives, end_episodes=True)),
+        (*both, wrapper(lives, end_episodes=False)),
         f"84x84 gray, {STACK} stacked, {FRAME_SKIP} emulator frames a frame (max of the last two), "
         f"up to 30 no-ops and FIRE to start, sticky actions {sticky:g}; in training a lost life "
-        "ends the episode and rewards are clipped to [-1, 1]"
+        "ends the episode and rewards are clipped to [-1, 1]",
     )
 
-
-ATARI = Family(
-    name="Atari",
-    ids=r"ALE/|\w+NoFrameskip-v4$",
-    wrappers=_atari_wrappers,
-    says=_atari_says,
-    kwargs={"frameskip": 1, "obs_type": "grayscale"},
-)
 
 # -- dm_control's suite through shimmy: its dict of vectors becomes one vector.
 
 
-def _dm_control_wrappers(spec: EnvSpec, training: bool) -> Wrappers:
-    return (gymnasiums("FlattenObservation", "transform_observation"),)
+def _dm_control(spec: EnvSpec) -> Wrapped:
+    flat = (gymnasiums("FlattenObservation", "transform_observation"),)
+    return flat, flat, "the parts of an observation in one vector"
 
-
-DM_CONTROL = Family(
-    name="dm_control",
-    ids=r"dm_control/",
-    wrappers=_dm_control_wrappers,
-    says=lambda spec: "the parts of an observation in one vector",
-)
 
 # -- MinAtar: its planes of booleans as they are, which a small network of convolutions takes.
 
@@ -241,16 +208,10 @@ class FirstAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return self.env.reset(seed=seed, options=options)
 
 
-def _minatar_wrappers(spec: EnvSpec, training: bool) -> Wrappers:
-    return (wrapper(f"{__name__}:FirstAction"),)
+def _minatar(spec: EnvSpec) -> Wrapped:
+    first = (wrapper(f"{__name__}:FirstAction"),)
+    return first, first, "the first action repeats none of the episode before"
 
-
-MINATAR = Family(
-    name="MinAtar",
-    ids=r"MinAtar/",
-    wrappers=_minatar_wrappers,
-    says=lambda spec: "the first action repeats none of the episode before",
-)
 
 # -- MiniGrid and BabyAI: the image and the direction; the mission where it says something.
 
@@ -294,28 +255,23 @@ def _mission_varies(spec: EnvSpec) -> bool:
         made.close()
 
 
-def _minigrid_wrappers(spec: EnvSpec, training: bool) -> Wrappers:
-    cells = wrapper(f"{__name__}:Cells")
-    if _mission_varies(spec):
-        return (wrapper("minigrid.wrappers:DictObservationSpaceWrapper"), cells)
+def _minigrid(spec: EnvSpec) -> Wrapped:
     parts = gymnasiums("FilterObservation", "transform_observation", filter_keys=PARTS)
-    return (parts, cells)
-
-
-def _minigrid_says(spec: EnvSpec) -> str:
+    says = "image and direction, without the mission, which is always the same"
     if _mission_varies(spec):
-        return "image, direction, and the mission as the numbers of its words"
-    return "image and direction, without the mission, which is always the same"
+        parts = wrapper("minigrid.wrappers:DictObservationSpaceWrapper")
+        says = "image, direction, and the mission as the numbers of its words"
+    both = (parts, wrapper(f"{__name__}:Cells"))
+    return both, both, says
 
 
-MINIGRID = Family(
-    name="MiniGrid",
-    ids=r"MiniGrid-|BabyAI-",
-    wrappers=_minigrid_wrappers,
-    says=_minigrid_says,
-)
-FAMILIES: Final = (ATARI, MINIGRID, MINATAR, DM_CONTROL)
-"""The families whose environments are wrapped."""
+_FAMILIES: Final[Mapping[str, tuple[str, Callable[[EnvSpec], Wrapped], Mapping[str, Any]]]] = {
+    r"ALE/|\w+NoFrameskip-v4$": ("Atari", _atari, _ATARI_KWARGS),
+    r"MiniGrid-|BabyAI-": ("MiniGrid", _minigrid, {}),
+    r"MinAtar/": ("MinAtar", _minatar, {}),
+    r"dm_control/": ("dm_control", _dm_control, {}),
+}
+"""By what the ids begin with: name, wrappers, and keyword arguments that go with these."""
 
 
 @dataclass(frozen=True)
@@ -350,23 +306,21 @@ def usual_wrappers(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> Usu
     """
     if not isinstance(env, (str, EnvSpec)):
         return None
-    family = family_of(env.rpartition(":")[2] if isinstance(env, str) else env.id)
+    env_id = env.rpartition(":")[2] if isinstance(env, str) else env.id
+    family = next((_FAMILIES[ids] for ids in _FAMILIES if re.match(ids, env_id)), None)
     if family is None:
         return None
     spec = find_spec(env) if isinstance(env, str) else env
     if spec.additional_wrappers:
         return None
+    name, wrap, kwargs = family
     bare = copy.deepcopy(spec)
-    bare.kwargs = {**spec.kwargs, **family.kwargs, **(env_kwargs or {})}
+    bare.kwargs = {**spec.kwargs, **kwargs, **(env_kwargs or {})}
     bare.vector_entry_point = None  # which knows nothing of the wrappers
-    train, play = (
-        dataclasses.replace(bare, additional_wrappers=family.wrappers(bare, training))
-        for training in (True, False)
+    train, play, says = wrap(bare)
+    return UsualWrappers(
+        dataclasses.replace(bare, additional_wrappers=train),
+        dataclasses.replace(bare, additional_wrappers=play),
+        f"{spec.id} with the wrappers usual for {name}: {says}; --no-usual-wrappers leaves them "
+        "out",
     )
-    says = f"{spec.id} with the wrappers usual for {family.name}: {family.says(bare)}"
-    return UsualWrappers(train, play, f"{says}; --no-usual-wrappers leaves them out")
-
-
-def family_of(env_id: str) -> Family | None:
-    """The family of an id; ``None`` if it is of none."""
-    return next((family for family in FAMILIES if re.match(family.ids, env_id)), None)
