@@ -45,8 +45,6 @@ class ReplayBuffer:
         >>> sample = buffer.sample()
     """
 
-    ndim = 1  # for samplers
-
     def __init__(
         self,
         max_size: int,
@@ -117,17 +115,15 @@ class ReplayBuffer:
         start = (total - number) % self.max_size
         before_end = min(number, self.max_size - start)
         for column, values in rows:
-            if before_end == number:
-                _write(column[start : start + number], values)
-            else:
-                _write(column[start:], values[:before_end])
+            _write(column[start : start + before_end], values[:before_end])
+            if before_end < number:
                 _write(column[: number - before_end], values[before_end:])
         self.write_count = total
         index = torch.arange(start, start + number, device=self.device)
         if before_end < number:
             index %= self.max_size
         if hasattr(self.sampler, "mark_update"):
-            self.sampler.mark_update(index, storage=self)
+            self.sampler.mark_update(index)
         return index
 
     def _rows(self, data: TensorDictBase, number: int) -> list[tuple[Any, Any]]:
@@ -181,14 +177,11 @@ class ReplayBuffer:
     def update_priority(self, index: Tensor, priority: Tensor | float) -> None:
         """Set priorities; no effect without a prioritized sampler."""
         if hasattr(self.sampler, "update_priority"):
-            self.sampler.update_priority(index, priority, storage=self)
+            self.sampler.update_priority(index, priority)
 
     def update_tensordict_priority(self, data: TensorDictBase) -> None:
         """Set the priorities of a sample from its entry ``priority_key``."""
-        if hasattr(self.sampler, "update_priority"):
-            self.sampler.update_priority(
-                data.get("index"), data.get(self.priority_key), storage=self
-            )
+        self.update_priority(data.get("index"), data.get(self.priority_key))
 
     def empty(self) -> None:
         """Remove all transitions; memory is kept."""
