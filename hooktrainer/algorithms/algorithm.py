@@ -16,7 +16,13 @@ from typing_extensions import dataclass_transform
 from ..base.checks import check_names
 from ..errors import ConfigError
 from ..loop.signals import ending_cleanly
-from ..networks import MemoryTrunk, Policy, StateDependentExploration, memory_for
+from ..networks import (
+    MemoryTrunk,
+    NetworkFactory,
+    Policy,
+    StateDependentExploration,
+    memory_for,
+)
 from ..run.config import Count, filled, parse_run
 from ..run.recipe import mistakes_in_one_line
 from ..trainer import Trainer
@@ -200,13 +206,14 @@ class WithMemory(Algorithm):
     memory_length: Count = 32
     """steps that a transformer looks back"""
 
-    def _memory_trunk(self, task: Task) -> MemoryTrunk | None:
-        """An encoder and the memory behind it; ``None`` without memory."""
+    def _networks_of(self, task: Task) -> NetworkFactory:
+        """What makes the networks of policies, after a memory if there is one."""
         if self.memory is None:
-            return None
-        encoder, features = task.networks.encoder()
-        memory = memory_for(self.memory, features, self.memory_size, self.memory_length)
-        return MemoryTrunk(encoder, memory, task.in_keys)
+            return task.networks
+        encoder = task.networks.encoder()
+        memory = memory_for(self.memory, encoder.out_features, self.memory_size, self.memory_length)
+        trunk = MemoryTrunk(encoder, memory, task.in_keys)
+        return task.networks.after(trunk, trunk.out_features, trunk.in_keys)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,11 +29,11 @@ class DDPG(ActorCriticOffPolicy):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        trunk = self._memory_trunk(task)
-        actor = task.deterministic_policy(trunk)
+        networks = self._networks_of(task)
+        actor = task.deterministic_policy(networks)
         loss_module = DDPGLoss(
             actor,
-            task.qvalue(trunk),
+            task.qvalue(networks),
             gamma=self.gamma,
             delay_actor=True,
             burn_in=self._burnt,

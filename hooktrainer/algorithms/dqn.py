@@ -78,9 +78,9 @@ class DQN(OffPolicy):
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
         assert isinstance(task.action_space, spaces.Discrete)
-        trunk = self._memory_trunk(task)
-        network, in_keys = task.network(int(task.action_space.n), trunk)
-        q_network = QNetwork(network, in_keys, task.mask_key, trunk).to(task.device)
+        made = self._networks_of(task)
+        network = made.network(int(task.action_space.n))
+        q_network = QNetwork(network, made.in_keys, task.mask_key, made.shared).to(task.device)
         policy = EpsilonGreedy(
             q_network, eps_end=self.eps_end, annealing_num_steps=self.annealing_frames
         )

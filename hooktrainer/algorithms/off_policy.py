@@ -11,7 +11,7 @@ from torch import nn
 from ..errors import ConfigError
 from ..hooks import ReplayBufferTrainer, RewardScaler, SequenceReplay, TargetNetUpdaterHook
 from ..loop.cadence import Every
-from ..networks import MemoryTrunk, ValueNetwork
+from ..networks import NetworkFactory, ValueNetwork
 from ..objectives import HardUpdate, SoftUpdate
 from ..objectives.sequences import ReplayLoss
 from ..optim import FlatAdam
@@ -128,9 +128,10 @@ class ActorCriticOffPolicy(OffPolicy):
     tau: Annotated[Fraction, Between(0.001, 0.05, log=True)] = 0.01
     """rate of the soft updates of the target networks, one per optimizer step"""
 
-    def _qvalues(self, task: Task, trunk: MemoryTrunk | None) -> ValueNetwork | list[ValueNetwork]:
+    def _qvalues(self, task: Task, networks: NetworkFactory) -> ValueNetwork | list[ValueNetwork]:
         """Two Q-functions; without a memory that they share, the one that the loss copies."""
-        return task.qvalue() if trunk is None else [task.qvalue(trunk), task.qvalue(trunk)]
+        first = task.qvalue(networks)
+        return first if self.memory is None else [first, task.qvalue(networks)]
 
     def _optimizer(self, loss_module: ReplayLoss, actor_lr: float | None = None) -> FlatAdam:
         """Return Adam with two groups: the policy's own parameters (``actor_lr``) and the rest."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from torch import nn
 
 from ..base.space_parts import CRITIC
 from ..errors import ConfigError
@@ -82,7 +80,7 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
     def _networks(self, task: Task, exact_kl: bool) -> tuple[Policy, ValueNetwork]:
         """The policy, which may write what its divergence is computed from, and the critic."""
         check_distribution(task.name, task.env_name, task.action_space, self.action_distribution)
-        networks, shares = task.networks, self.share_network
+        shares, gain = self.share_network, math.sqrt(2.0)
         if task.is_asymmetric and shares:
             raise ConfigError(
                 f"{self.name()}: share_network=True, but the observations of {task.env_name} have "
@@ -93,35 +91,31 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
                 f"{self.name()}: share_network=False, but policy and value have one memory: leave "
                 "one of the two out."
             )
-        shares = not task.is_asymmetric and (networks.has_images if shares is None else shares)
-        trunk: nn.Module | None = self._memory_trunk(task)
-        in_keys = task.in_keys
-        head: Callable[[int], nn.Module] = networks.network
-        body: Callable[[], tuple[nn.Module, int]] = networks.trunk
-        if isinstance(trunk, MemoryTrunk):
-            orthogonal_init(trunk.encoder, output_gain=math.sqrt(2.0))
-            in_keys, head = trunk.in_keys, partial(networks.head, trunk.out_features)
-            body = partial(networks.hidden, trunk.out_features)
-        elif shares:
-            trunk, features = networks.trunk()
-            orthogonal_init(trunk, output_gain=math.sqrt(2.0))
-            head, body = partial(nn.Linear, features), lambda: (nn.Identity(), features)
+        made = self._networks_of(task)
+        if isinstance(made.shared, MemoryTrunk):
+            orthogonal_init(made.shared.encoder, output_gain=gain)
+        elif not task.is_asymmetric and (made.has_images if shares is None else shares):
+            trunk, features = made.trunk()
+            orthogonal_init(trunk, output_gain=gain)
+            made = made.after(trunk, features, made.in_keys, hidden=False)
         if self.sde:
-            network, features = body()
+            network, features = made.trunk()
             distribution: ActionDistribution = self._following_the_state(task, features)
-            orthogonal_init(network, output_gain=math.sqrt(2.0))
+            orthogonal_init(network, output_gain=gain)
         else:
             distribution = distribution_for(
                 task.action_space, self.action_distribution, self.log_std
             )
-            network = orthogonal_init(head(distribution.parameter_features), output_gain=0.01)
+            network = orthogonal_init(
+                made.network(distribution.parameter_features), output_gain=0.01
+            )
         writes = ["action", "action_log_prob", *(distribution.kl_keys if exact_kl else ())]
-        actor = Policy(network, distribution, in_keys, writes, task.mask_key, trunk)
+        actor = Policy(network, distribution, made.in_keys, writes, task.mask_key, made.shared)
         if task.is_asymmetric:
             critic = task.value()
-            orthogonal_init(critic.network)
         else:
-            critic = ValueNetwork(orthogonal_init(head(1)), in_keys, trunk=trunk)
+            critic = ValueNetwork(made.network(1), made.in_keys, trunk=made.shared)
+        orthogonal_init(critic.network)
         return actor.to(task.device), critic.to(task.device)
 
     def _following_the_state(self, task: Task, features: int) -> ActionDistribution:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from ..networks import MemoryTrunk, Policy, SquashedStateDependentGaussian
+from ..networks import NetworkFactory, Policy, SquashedStateDependentGaussian
 from ..objectives import SACLoss
 from ..run.config import Rate
 from ..trainer import Trainer
@@ -73,11 +73,11 @@ class SAC(ActorCriticOffPolicy, WithStateDependentExploration):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        trunk = self._memory_trunk(task)
-        actor = self._actor(task, trunk)
+        networks = self._networks_of(task)
+        actor = self._actor(task, networks)
         loss_module = SACLoss(
             actor,
-            self._qvalues(task, trunk),
+            self._qvalues(task, networks),
             gamma=self.gamma,
             loss_function="l2",
             alpha_init=self.alpha_init,
@@ -89,10 +89,10 @@ class SAC(ActorCriticOffPolicy, WithStateDependentExploration):
         explores = self._explores(actor)
         return self._learn(task, loss_module, actor, explores=explores, optimizer=optimizer)
 
-    def _actor(self, task: Task, memory: MemoryTrunk | None) -> Policy:
+    def _actor(self, task: Task, networks: NetworkFactory) -> Policy:
         if not self.sde:
-            return task.squashed_policy(memory)
-        network, features, keys = task.features(memory)
+            return task.squashed_policy(networks)
+        network, features = networks.trunk()
         distribution = SquashedStateDependentGaussian(features, *task.bounds(), self.sde_log_std)
-        actor = Policy(network, distribution, keys, out_keys=["action"], trunk=memory)
+        actor = Policy(network, distribution, networks.in_keys, ["action"], trunk=networks.shared)
         return actor.to(task.device)

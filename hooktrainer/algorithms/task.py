@@ -27,7 +27,6 @@ from ..loop.assembly import register_all
 from ..loop.cadence import Every
 from ..networks import (
     DeterministicPolicy,
-    MemoryTrunk,
     NetworkFactory,
     RunningNorm,
     TanhGaussianPolicy,
@@ -267,31 +266,21 @@ class Task(RunTask):
         """The entries that policies read."""
         return self.networks.in_keys
 
-    def network(
-        self, outputs: int, trunk: MemoryTrunk | None = None
-    ) -> tuple[nn.Module, list[NestedKey]]:
-        """A network of the observation, or behind a memory, and what is read for it."""
-        if trunk is None:
-            return self.networks.network(outputs), self.in_keys
-        return self.networks.head(trunk.out_features, outputs), trunk.in_keys
-
-    def features(self, trunk: MemoryTrunk | None = None) -> tuple[nn.Module, int, list[NestedKey]]:
-        """Such a network without its output layer, its number of features, and what is read."""
-        if trunk is None:
-            return *self.networks.trunk(), self.in_keys
-        return *self.networks.hidden(trunk.out_features), trunk.in_keys
-
-    def squashed_policy(self, trunk: MemoryTrunk | None = None) -> TanhGaussianPolicy:
+    def squashed_policy(self, networks: NetworkFactory | None = None) -> TanhGaussianPolicy:
         """A policy over continuous actions within their bounds, a normal distribution's by tanh."""
+        made = networks or self.networks
         shape, low, high = self.bounds()
-        network, keys = self.network(2 * math.prod(shape), trunk)
-        return TanhGaussianPolicy(network, shape, low, high, keys, trunk=trunk).to(self.device)
+        network = made.network(2 * math.prod(shape))
+        policy = TanhGaussianPolicy(network, shape, low, high, made.in_keys, trunk=made.shared)
+        return policy.to(self.device)
 
-    def deterministic_policy(self, trunk: MemoryTrunk | None = None) -> DeterministicPolicy:
+    def deterministic_policy(self, networks: NetworkFactory | None = None) -> DeterministicPolicy:
         """A policy of one continuous action, within its bounds, for each observation."""
+        made = networks or self.networks
         shape, low, high = self.bounds()
-        network, keys = self.network(math.prod(shape), trunk)
-        return DeterministicPolicy(network, shape, low, high, keys, trunk=trunk).to(self.device)
+        network = made.network(math.prod(shape))
+        policy = DeterministicPolicy(network, shape, low, high, made.in_keys, trunk=made.shared)
+        return policy.to(self.device)
 
     def bounds(self) -> tuple[tuple[int, ...], torch.Tensor, torch.Tensor]:
         """Shape of a continuous action, and its bounds."""
@@ -303,22 +292,22 @@ class Task(RunTask):
         """The value of an observation."""
         return ValueNetwork(self.value_networks.network(1), self.value_networks.in_keys)
 
-    def qvalue(self, trunk: MemoryTrunk | None = None) -> ValueNetwork:
-        """A Q-function of an observation, or behind a memory, and a continuous action.
+    def qvalue(self, networks: NetworkFactory | None = None) -> ValueNetwork:
+        """A Q-function of an observation, or of what ``networks`` share, and a continuous action.
 
         Raises:
             ConfigError: If it is to share a memory, and sees something else than the policy does.
         """
-        if trunk is not None and self.is_asymmetric:
-            raise ConfigError(
-                f"{self.name}: {self.env_name} has observations {CRITIC!r} for values, but with a "
-                f"memory they share the policy's: leave memory out, or {CRITIC!r}."
-            )
-        if trunk is None:
-            network = self.value_networks.q_network(self.action_space)
-            return ValueNetwork(network, [*self.value_networks.in_keys, "action"])
-        network = self.networks.q_head(trunk.out_features, self.action_space)
-        return ValueNetwork(network, [*trunk.in_keys, "action"], trunk=trunk)
+        made, shared = self.value_networks, networks is not None and networks.shared
+        if networks is not None and shared:
+            if self.is_asymmetric:
+                raise ConfigError(
+                    f"{self.name}: {self.env_name} has observations {CRITIC!r} for values, but "
+                    f"with a memory they share the policy's: leave memory out, or {CRITIC!r}."
+                )
+            made = networks
+        network = made.q_network(self.action_space)
+        return ValueNetwork(network, [*made.in_keys, "action"], trunk=made.shared)
 
     def norms(self) -> dict[NestedKey, RunningNorm]:
         """What normalizes observations, by the key of what it normalizes."""

@@ -38,11 +38,11 @@ class TD3(ActorCriticOffPolicy):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        trunk = self._memory_trunk(task)
-        actor = task.deterministic_policy(trunk)
+        networks = self._networks_of(task)
+        actor = task.deterministic_policy(networks)
         loss_module = TD3Loss(
             actor,
-            self._qvalues(task, trunk),
+            self._qvalues(task, networks),
             policy_delay=self.policy_delay,
             policy_noise=self.policy_noise,
             noise_clip=self.noise_clip,

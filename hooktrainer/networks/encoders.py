@@ -77,15 +77,8 @@ class _Convolutional(_ArrayEncoder):
         if make is None:
             make = nature_cnn if min(pixels) >= _LARGEST_SMALL else small_cnn
         self.convolutions = make(channels)
-        try:
-            with torch.no_grad():
-                example = self.convolutions(torch.zeros(1, *planes))
-        except RuntimeError as error:
-            raise ConfigError(
-                f"the convolutions do not fit images of {channels} channels and {pixels} pixels "
-                f"({str(error).splitlines()[0]})."
-            ) from None
-        self.out_features = example[0].numel()
+        with torch.no_grad():
+            self.out_features = self.convolutions(torch.zeros(1, *planes))[0].numel()
 
     def _planes(self, x: Tensor) -> Tensor:
         raise NotImplementedError
@@ -126,7 +119,6 @@ class ImageEncoder(_Convolutional):
         return x
 
     def _as_chw(self, images: Tensor) -> Tensor:
-        """``[n, channels, height, width]``."""
         if self.layout == "HWC":
             return images.permute(0, 3, 1, 2)
         if self.layout == "HW":
@@ -261,11 +253,6 @@ class ObservationEncoder(nn.Module):
         parts = [encoder(x) for encoder, x in zip(self.encoders, arrays, strict=True)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
-    @property
-    def has_images(self) -> bool:
-        """Whether a part of the observation goes through convolutions."""
-        return any(isinstance(encoder, ImageEncoder | GridEncoder) for encoder in self.encoders)
-
     def norms(self) -> dict[NestedKey, RunningNorm]:
         """The normalizations, by the key of their input."""
         return {
@@ -301,10 +288,7 @@ def _encoder_of(
         kind = ImageEncoder if cell_of(space) is None else GridEncoder
         if isinstance(convolutions, str):
             convolutions = named("convolutions", convolutions, CONVOLUTIONS)
-        try:
-            return kind(space, convolutions)
-        except ConfigError as error:
-            raise ConfigError(f"the observation {unravel_key(leaf.key)!r}: {error}") from None
+        return kind(space, convolutions)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return DiscreteEncoder(space)
     if isinstance(space, spaces.Box | spaces.MultiBinary):
@@ -314,17 +298,14 @@ def _encoder_of(
 
 def _given_encoder(leaf: Leaf, given: Encoder) -> Any:
     key, space = unravel_key(leaf.key), cast("spaces.Space[Any]", leaf.space)
-    if isinstance(given, str):
-        if given not in CONVOLUTIONS or not has_convolutions(space):
-            raise ConfigError(
-                f"encoders={{{key!r}: {given!r}}}:{did_you_mean(given, CONVOLUTIONS)} The names "
-                f"are {', '.join(CONVOLUTIONS)}, which are for images and grids; {key!r} is "
-                f"{space}."
-            )
-        return _encoder_of(leaf, given, False)
-    if not isinstance(given, nn.Module):
-        given = made_by(given, space, f"the encoder of {key!r}")
-    return OwnNetwork(given, [leaf])
+    if not isinstance(given, str):
+        return OwnNetwork(made_by(given, space, f"the encoder of {key!r}"), [leaf])
+    if given not in CONVOLUTIONS or not has_convolutions(space):
+        raise ConfigError(
+            f"encoders={{{key!r}: {given!r}}}:{did_you_mean(given, CONVOLUTIONS)} The names are "
+            f"{', '.join(CONVOLUTIONS)}, which are for images and grids; {key!r} is {space}."
+        )
+    return _encoder_of(leaf, given, False)
 
 
 def cell_of(space: spaces.Space[Any]) -> spaces.MultiDiscrete | None:
@@ -405,14 +386,11 @@ class DiscreteEncoder(_ArrayEncoder):
     def __init__(self, space: spaces.Discrete | spaces.MultiDiscrete) -> None:
         super().__init__(space)
         sizes = self._sizes = np.ravel(getattr(space, "n", getattr(space, "nvec", 0))).tolist()
+        large = {place: size for place, size in enumerate(sizes) if size > _LARGEST_ONE_HOT}
         self.embeddings = nn.ModuleDict(
-            {
-                str(place): nn.Embedding(size, _EMBEDDING)
-                for place, size in enumerate(sizes)
-                if size > _LARGEST_ONE_HOT
-            }
+            {str(place): nn.Embedding(size, _EMBEDDING) for place, size in large.items()}
         )
-        self.out_features = sum(_EMBEDDING if size > _LARGEST_ONE_HOT else size for size in sizes)
+        self.out_features = sum(sizes) - sum(large.values()) + _EMBEDDING * len(large)
         self.register_buffer("_values", torch.arange(_LARGEST_ONE_HOT), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:

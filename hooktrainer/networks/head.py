@@ -91,7 +91,7 @@ class Head(Actor):
         self.in_keys = [*in_keys, *([] if action_mask_key is None else [action_mask_key])]
         self.out_keys = [*out_keys, *next_states(trunk)]
         self._rest = rest
-        self._infer = Inference(network, type(self).__name__)
+        self._infer = Inference(network)
 
     @property
     def inference(self) -> Inference:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .inputs import arguments, check_size, takes_one
+from .inputs import arguments, takes_one
 
 Step = Callable[[np.ndarray], np.ndarray]
 
@@ -28,7 +28,6 @@ class Inference:
 
     Args:
         network: Maps tensors to one tensor. Its layers and hooks are inspected once, here.
-        name: The network's owner, for messages.
 
     Attributes:
         joins: Whether the network takes one tensor, so that several inputs are concatenated.
@@ -37,9 +36,8 @@ class Inference:
     # What is for acting alone; what is compiled calls the network.
     not_in_graphs: ClassVar = frozenset({"_layers", "_addresses", "_steps", "_dtype"})
 
-    def __init__(self, network: nn.Module, name: str = "Inference") -> None:
+    def __init__(self, network: nn.Module) -> None:
         self._network = network
-        self._name = name
         self.joins = takes_one(network)
         self._layers = _supported_layers(network)
         self._addresses: list[int] = []
@@ -59,23 +57,18 @@ class Inference:
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """The output ``[*batch, out_features]``, without gradient, for ``[*batch, ...]`` each."""
-        if len(inputs) > 1:
-            inputs = tuple(arguments(inputs, self.joins))
-            if len(inputs) > 1:
-                return self._call_network(*inputs)
+        inputs = tuple(arguments(inputs, self.joins))
         x = inputs[0]
         if torch.compiler.is_compiling():  # which sees no NumPy
-            return self._network(x)
-        steps = self.steps(x.shape[:-1].numel(), x.dtype) if x.is_cpu else []
+            return self._network(*inputs)
+        can_numpy = len(inputs) == 1 and x.is_cpu
+        steps = self.steps(x.shape[:-1].numel(), x.dtype) if can_numpy else []
         if not steps:
-            return self._call_network(x)
+            with torch.no_grad():
+                return self._network(*inputs)
         array = x.numpy()
-        try:
-            for step in steps:
-                array = step(array)
-        except ValueError:
-            check_size(self._name, self._network, inputs)
-            raise
+        for step in steps:
+            array = step(array)
         return torch.from_numpy(array)
 
     def steps(self, rows: int, dtype: torch.dtype) -> list[Step]:
@@ -94,14 +87,6 @@ class Inference:
         if addresses != self._addresses:  # the first call, or parameters in new memory
             self._bind(addresses)
         return self._steps if dtype is self._dtype else []
-
-    @torch.no_grad()
-    def _call_network(self, *inputs: Tensor) -> Tensor:
-        try:
-            return self._network(*inputs)
-        except RuntimeError:
-            check_size(self._name, self._network, inputs)
-            raise
 
     def _bind(self, addresses: list[int]) -> None:
         self._addresses = addresses

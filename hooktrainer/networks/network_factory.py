@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from gymnasium import spaces
@@ -14,7 +15,6 @@ from torch import Tensor, nn
 from ..base.space_parts import MASK, leaves_of
 from .encoders import (
     CONVOLUTIONS,
-    Convolutions,
     EncodedNetwork,
     Encoder,
     ObservationEncoder,
@@ -60,6 +60,7 @@ class NetworkFactory:
     Attributes:
         in_keys: The entries that the networks read.
         norms: The normalizations by key, once a network was made.
+        shared: The trunk that the networks share, see `after`.
     """
 
     def __init__(
@@ -83,6 +84,8 @@ class NetworkFactory:
         self._leaves = [leaf for leaf in leaves_of(space) if leaf.key[-1] != MASK]
         self.in_keys: list[NestedKey] = [unravel_key(leaf.key) for leaf in self._leaves]
         self.norms: dict[NestedKey, RunningNorm] = {}
+        self.shared: nn.Module | None = None
+        self._features = 0  # of the shared trunk
 
     @property
     def has_images(self) -> bool:
@@ -91,47 +94,73 @@ class NetworkFactory:
 
     def network(self, outputs: int) -> nn.Module:
         """A network from an observation to ``[*batch, outputs]``."""
-        if self._given is None and self._is_vector:
-            return self._normalized(self.head(self._features, outputs))
-        encoder, features = self.encoder()
-        return EncodedNetwork(encoder, self.head(features, outputs))
+        stem, features = self._stem()
+        return _joined(stem, self._layers(features, outputs))
 
     def q_network(self, action_space: spaces.Space[Any]) -> nn.Module:
         """A network from an observation and, last, an action of a Box to one value."""
+        stem, features = self._stem()
         shape = tuple(action_space.shape or ())
-        plain = self._given is None and self._is_vector and not self._normalize
-        if plain and len(shape) == 1:
-            return self.head(self._features + shape[0], 1)
-        encoder, features = self.encoder()
-        return StateActionNetwork(encoder, self.head(features + math.prod(shape), 1))
+        layers = self._layers(features + math.prod(shape), 1)
+        if stem is None and len(shape) == 1:
+            return layers
+        return StateActionNetwork(stem or nn.Identity(), layers)
 
     def trunk(self) -> tuple[nn.Module, int]:
         """A network from an observation to shared features, and their number."""
-        if self._given is None and self._is_vector and self._num_cells:
-            layers, last = self.hidden(self._features)
-            return self._normalized(layers), last
-        encoder, features = self.encoder()
+        stem, features = self._stem()
         if not self._num_cells:
-            return encoder, features
-        layers, last = self.hidden(features)
-        return EncodedNetwork(encoder, layers), last
-
-    def hidden(self, features: int) -> tuple[nn.Sequential, int]:
-        """The hidden layers, from some features, and the number of features they return."""
-        if not self._num_cells:
-            return nn.Sequential(), features
+            return stem or nn.Identity(), features
         *cells, last = self._num_cells
         layers = mlp(features, last, cells, self._activation)
-        return nn.Sequential(*layers, self._activation()), last
+        return _joined(stem, nn.Sequential(*layers, self._activation())), last
 
-    def head(self, features: int, outputs: int) -> nn.Sequential:
-        """Hidden layers and an output layer, from features to ``[*batch, outputs]``."""
-        return mlp(features, outputs, self._num_cells, self._activation)
+    def after(
+        self, trunk: nn.Module, features: int, in_keys: Sequence[NestedKey], hidden: bool = True
+    ) -> NetworkFactory:
+        """The factory of networks of the features of a shared trunk.
 
-    def q_head(self, features: int, action_space: spaces.Space[Any]) -> nn.Module:
-        """The same from features and, last, a continuous action to one value."""
-        layers = self.head(features + math.prod(action_space.shape or ()), 1)
-        return StateActionNetwork(nn.Identity(), layers)
+        Args:
+            trunk: Becomes `shared`.
+            features: Its number of features.
+            in_keys: The entries it reads.
+            hidden: Whether networks have hidden layers after it.
+        """
+        factory = copy.copy(self)
+        factory.shared, factory._features, factory.in_keys = trunk, features, list(in_keys)
+        if not hidden:
+            factory._num_cells = ()
+        return factory
+
+    def encoder(self) -> Any:
+        """The encoder of an observation, without hidden layers, with its ``out_features``."""
+        given = self._given
+        encoder: ObservationEncoder | OwnNetwork
+        if given is None or isinstance(given, (str, Mapping)):
+            own = given if isinstance(given, Mapping) else {}
+            encoder = ObservationEncoder(
+                self._space,
+                CONVOLUTIONS[given] if isinstance(given, str) else None,
+                normalize=self.norms or self._normalize,
+                encoders={key: self._copy(one) for key, one in own.items()},
+            )
+            self.norms = encoder.norms()
+        else:
+            encoder = OwnNetwork(made_by(self._copy(given), self._space, "network"), self._leaves)
+        self._is_used = True
+        return encoder
+
+    def _stem(self) -> tuple[nn.Module | None, int]:
+        """What is before the layers, if anything, and its number of features."""
+        if self.shared is not None:
+            return None, self._features
+        if self._given is None and self._is_vector:
+            [features] = self._leaves[0].shape
+            if not self._normalize:
+                return None, features
+            return self.norms.setdefault(self.in_keys[0], RunningNorm(features)), features
+        encoder = self.encoder()
+        return encoder, encoder.out_features
 
     @property
     def _is_vector(self) -> bool:
@@ -142,41 +171,22 @@ class NetworkFactory:
             and self._leaves[0].dtype.kind == "f"
         )
 
-    @property
-    def _features(self) -> int:
-        return self._leaves[0].shape[0]
-
-    def _normalized(self, network: nn.Sequential) -> nn.Sequential:
-        if not self._normalize:
-            return network
-        norm = self.norms.setdefault("observation", RunningNorm(self._features))
-        return nn.Sequential(norm, network)
-
-    def encoder(self) -> tuple[nn.Module, int]:
-        """The encoder of an observation, without hidden layers, and its number of features."""
-        given = self._given
-        encoder: ObservationEncoder | OwnNetwork
-        if given is None or isinstance(given, (str, Mapping)):
-            encoder = ObservationEncoder(
-                self._space,
-                cast(Convolutions, given) if isinstance(given, str) else None,
-                normalize=self.norms if self.norms else self._normalize,
-                encoders={key: self._copy(one) for key, one in given.items()}
-                if isinstance(given, Mapping)
-                else None,
-            )
-            self.norms = encoder.norms()
-        else:
-            own: Any = self._copy(given)
-            if not isinstance(own, nn.Module):
-                own = made_by(own, self._space, "network")
-            encoder = OwnNetwork(own, self._leaves)
-        self._is_used = True
-        return encoder, encoder.out_features
+    def _layers(self, features: int, outputs: int) -> nn.Module:
+        if not self._num_cells:
+            return nn.Linear(features, outputs)
+        return mlp(features, outputs, self._num_cells, self._activation)
 
     def _copy(self, given: Encoder) -> Encoder:
         """A module with new weights after its first use; others as they are."""
         return fresh_copy(given) if self._is_used and isinstance(given, nn.Module) else given
+
+
+def _joined(stem: nn.Module | None, layers: nn.Module) -> nn.Module:
+    if stem is None:
+        return layers
+    if isinstance(stem, RunningNorm):
+        return nn.Sequential(stem, layers)
+    return EncodedNetwork(stem, layers)
 
 
 class StateActionNetwork(nn.Module):

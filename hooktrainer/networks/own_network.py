@@ -28,7 +28,7 @@ class OwnNetwork(nn.Module):
 
     def __init__(self, module: nn.Module, leaves: Sequence[Leaf]) -> None:
         super().__init__()
-        check_layers(module)
+        _check_layers(module)
         self.module = module
         self._dims = [len(leaf.shape) for leaf in leaves]
         self._joins = takes_one(module)
@@ -49,70 +49,43 @@ class OwnNetwork(nn.Module):
         examples = [
             torch.zeros(2, *leaf.shape, dtype=getattr(torch, leaf.dtype.name)) for leaf in leaves
         ]
-        observed = ", ".join(
-            f"{unravel_key(leaf.key)!r} [batch{''.join(f', {size}' for size in leaf.shape)}] "
-            f"{leaf.dtype.name}"
-            for leaf in leaves
-        )
         try:
             with torch.no_grad():  # a lazy module gets its parameters by this
-                features = self(*examples)
+                _, features = self(*examples).shape
         except Exception as error:
+            observed = {
+                unravel_key(leaf.key): [*x.shape] for leaf, x in zip(leaves, examples, strict=True)
+            }
             raise ConfigError(
-                f"your network does not fit the observations {observed}: {_first_line(error)}"
+                f"your network does not map observations {observed} to features [2, n]: "
+                f"{str(error).partition(chr(10))[0] or type(error).__name__}"
             ) from error
-        if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2:
-            found = list(features.shape) if isinstance(features, Tensor) else features
-            raise ConfigError(
-                f"your network returns {found!r:.80} for {observed} of batch 2; it has to "
-                "return features [batch, n]."
-            )
-        return int(features.shape[-1])
+        return int(features)
 
 
 def made_by(given: Any, space: spaces.Space[Any], name: str) -> nn.Module:
-    """Call a function, or a class, with a space to make a network; ``name`` is for messages."""
-    given_name = getattr(given, "__qualname__", None) or f"{given!r:.80}"
-    if not callable(given):
-        raise ConfigError(
-            f"{name}={given_name} is no network: give a module, a function that makes one from the "
-            "space, or a name."
-        )
-    try:
-        made = given(space)
-    except ConfigError:
-        raise
-    except Exception as error:
-        raise ConfigError(
-            f"{name}={given_name} was called with the space and failed: {_first_line(error)}: give "
-            "a module, or a function of the space, such as `lambda space: MyNetwork()`."
-        ) from error
+    """A module, or what a function of the space makes; ``name`` is for messages."""
+    made = given if isinstance(given, nn.Module) or not callable(given) else given(space)
     if not isinstance(made, nn.Module):
-        raise ConfigError(f"{name}={given_name} made {made!r:.80}, which is no torch.nn.Module.")
+        raise ConfigError(
+            f"{name} made {made!r:.80}, which is no torch.nn.Module: give a module, or a function "
+            "that makes one from the space."
+        )
     return made
 
 
-def check_layers(network: nn.Module) -> None:
+def _check_layers(network: nn.Module) -> None:
     """Refuse layers that act differently than they learn, such as BatchNorm and Dropout."""
     for name, layer in network.named_modules():
-        prefix = f"your network has a {type(layer).__name__}" + (f" at {name!r}" if name else "")
-        tracks = isinstance(layer, _InstanceNorm) and layer.track_running_stats
-        if isinstance(layer, _BatchNorm) or tracks:
-            raise ConfigError(
-                f"{prefix}: its statistics would change while acting, and an action depend on what "
-                "the other environments show: use nn.LayerNorm or nn.GroupNorm instead."
-            )
         rate = 0.0
         if isinstance(layer, _DropoutNd):
             rate = layer.p
         elif isinstance(layer, nn.RNNBase | nn.MultiheadAttention):
             rate = float(layer.dropout)
-        if rate:
+        tracks = isinstance(layer, _InstanceNorm) and layer.track_running_stats
+        if rate or tracks or isinstance(layer, _BatchNorm):
+            instead = f"dropout={rate:g}: set it to 0" if rate else "use nn.LayerNorm or GroupNorm"
             raise ConfigError(
-                f"{prefix} that drops {rate:g} of the features, others when learning than when "
-                "acting: set it to 0; weight_decay and nn.LayerNorm regularize, too."
+                f"your network has a {type(layer).__name__} at {name!r}, which acts differently "
+                f"than it learns: {instead}."
             )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0] or type(error).__name__

@@ -16,7 +16,7 @@ from .distributions import ActionDistribution, Categorical, DiagonalGaussian, Sq
 from .distributions.action_distribution import Draws
 from .distributions.continuous import Bound
 from .head import Head
-from .inputs import check_inputs, is_deterministic
+from .inputs import is_deterministic
 from .memory import States
 
 
@@ -45,8 +45,8 @@ class Policy(Head):
         entries: Everything the policy can write.
 
     Raises:
-        ConfigError: If the policy cannot write one of ``out_keys``, or there is nothing to mask. At
-            the first call, if the number of inputs or of ``parameter_features`` is wrong.
+        ConfigError: If the policy cannot write one of ``out_keys``, or there is nothing to mask; at
+            a call, if the network returns another number of features.
     """
 
     distribution: Any
@@ -80,48 +80,37 @@ class Policy(Head):
         self._wanted = list(out_keys)
         self.log_prob_keys = ["action_log_prob"]
         self.dist_sample_keys = ["action"]
-        self._is_checked = False
 
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
         """``out_keys`` for the entries ``in_keys``, ``[*batch, ...]`` each, without gradient."""
-        sample, states = self._sample(*inputs)
-        return {**self.complete(sample), **states} if states else self.complete(sample)
+        parameters, states = self.infer(*inputs)
+        out = self.complete(self._draw(parameters))
+        return {**out, **states} if states else out
 
     def sample(self, *inputs: Tensor) -> dict[str, Tensor]:
         """The part of `act` needed at every step: the action, and the inputs of `complete`."""
-        return self._sample(*inputs)[0]
+        return self._draw(self.infer(*inputs)[0])
 
-    def _sample(self, *inputs: Tensor) -> tuple[dict[str, Tensor], States]:
-        parameters, states = self.infer(*inputs)
-        return self.draw(parameters), states
-
-    def draw(self, parameters: Tensor) -> dict[str, Tensor]:
-        """The result of `sample` for known parameters of the distribution."""
+    def _draw(self, parameters: Tensor) -> dict[str, Tensor]:
         return self.distribution.sample(parameters, self._wanted, is_deterministic())
 
     def draws(self, outputs: Mapping[str, Tensor]) -> Draws | None:
-        """A fast equivalent of `sample` for a plain network of one entry.
+        """A fast equivalent of `sample` for all steps of a rollout; ``None`` if there is none.
 
-        See `ActionDistribution.draws`. ``None`` if there is no such equivalent, or the policy has
-        not been called yet.
+        It is for a categorical policy whose network reads one entry.
+
+        Args:
+            outputs: Where the results of `sample` are written, ``[time, *batch, ...]`` each, on the
+                CPU.
         """
-        is_plain = self.trunk is None and self.action_mask_key is None and len(self.in_keys) == 1
-        kind, family = type(self), type(self.distribution)
-        as_written = all(
-            getattr(kind, name) is getattr(Policy, name) for name in ("sample", "infer", "draw")
-        ) and _owner(family, "draws") is _owner(family, "sample")
-        if not (is_plain and as_written and self._is_checked):
-            return None
-        return self.distribution.draws(outputs)
+        # Of a subclass `sample` may be another.
+        known = type(self) in (Policy, CategoricalPolicy) and type(self.distribution) is Categorical
+        return Draws(outputs) if known and self.trunk is None and len(self.in_keys) == 1 else None
 
     def infer(self, *inputs: Tensor) -> tuple[Tensor, States]:
         """The distribution's parameters and the next hidden states by key, without gradient."""
-        if not self._is_checked:
-            check_inputs(self, self.in_keys, inputs)
         parameters, mask, states = self._inferred(inputs)
-        if not self._is_checked:
-            self._check_parameters(parameters)
-            self._is_checked = True
+        self._check_parameters(parameters)
         if mask is not None:
             parameters = self.distribution.masked(parameters, mask)
         return parameters, states
@@ -171,11 +160,6 @@ class Policy(Head):
                 f"{type(self).__name__}: the network returns {found} features, but a "
                 f"{type(self.distribution).__name__} needs {needed} (parameter_features)."
             )
-
-
-def _owner(kind: type, name: str) -> type:
-    """The class in which a method is defined."""
-    return next(base for base in kind.__mro__ if name in base.__dict__)
 
 
 def _takes_no_mask(distribution: ActionDistribution) -> bool:

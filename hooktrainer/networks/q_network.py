@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
@@ -43,11 +42,6 @@ class QNetwork(Head):
     ) -> None:
         keys = ["action_value", "action", "chosen_action_value"]
         super().__init__(network, in_keys, keys, trunk, action_mask_key)
-
-    @property
-    def uses_numpy(self) -> bool:
-        """Whether `act` and `infer` evaluate the network with NumPy on a CPU."""
-        return self._infer.uses_numpy
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the three entries, with gradient, and return ``tensordict``."""
@@ -136,14 +130,8 @@ class EpsilonGreedy(Annealed):
             else:  # the largest of uniform numbers is equally likely to be any that is allowed
                 scores = torch.rand_like(action_value)
                 any_action = forbid(scores, inputs[-1]).argmax(-1)
-            action = self._mixed(chances, any_action, action)
+            action = torch.where(chances < self.eps, any_action, action)
         return {"action": action, **states}
-
-    def _mixed(self, chances: Tensor, explored: Tensor, greedy: Tensor) -> Tensor:
-        if chances.is_cpu and self.q_network.uses_numpy and not torch.compiler.is_compiling():
-            below = chances.numpy() < np.float32(self.eps)  # as torch compares them
-            return torch.from_numpy(np.where(below, explored.numpy(), greedy.numpy()))
-        return torch.where(chances < self.eps, explored, greedy)
 
 
 class ValueNetwork(Head):

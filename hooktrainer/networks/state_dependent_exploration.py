@@ -12,7 +12,7 @@ from ..base.checks import check_count
 from ..errors import ConfigError
 from .distributions.continuous import StateDependentGaussian
 from .head import Actor
-from .inputs import check_inputs, is_deterministic
+from .inputs import is_deterministic
 from .policy import Policy
 
 _MATRIX: Final = ("exploration", "matrix")
@@ -61,7 +61,6 @@ class StateDependentExploration(Actor):
             *inputs: The entries ``in_keys``: the policy's inputs, the matrices ``[num_envs,
                 features, action_features]``, and their ages ``[num_envs, 1]``.
         """
-        check_inputs(self, self.in_keys, inputs)
         *seen, matrix, age = inputs
         if is_deterministic():
             out = self.policy.act(*seen)

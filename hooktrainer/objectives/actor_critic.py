@@ -39,11 +39,10 @@ class ActorCriticLoss(ReplayLoss):
         actor_network: nn.Module,
         gamma: float,
         loss_function: str,
-        reduction: str,
         **keys: NestedKey,
     ) -> None:
         keys = {"state_action_value": "state_action_value", **keys}
-        super().__init__(gamma, loss_function, reduction, **keys)
+        super().__init__(gamma, loss_function, **keys)
         self.actor_network = actor_network
 
     _critic = "qvalue_network"  # its name
@@ -97,7 +96,7 @@ class ActorCriticLoss(ReplayLoss):
         return self._distance(values, target.expand_as(values), reduction="none").sum(0)
 
     def _reduce(self, loss: Tensor, entries: Entries) -> Tensor:
-        return weighted(loss, entries.get(self.tensor_keys.priority_weight), self._reduction)
+        return weighted(loss, entries.get(self.tensor_keys.priority_weight))
 
 
 def _listed(networks: Any) -> Any:
@@ -126,8 +125,7 @@ class DeterministicLoss(ActorCriticLoss):
 
     @property
     def _looks_ahead(self) -> bool:
-        targets = (self.target_actor_network, getattr(self, f"target_{self._critic}"))
-        return any(target is None for target in targets)
+        return self.target_actor_network is None
 
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         out = {}
@@ -156,7 +154,8 @@ class DeterministicLoss(ActorCriticLoss):
         action = actor.evaluate(*inputs, **known)
         if noise is not None:
             action = actor.box.perturb(action, noise)
-        return self._values(_listed(self._delayed(self._critic)), entries, action, next_key).amin(0)
+        targets = _listed(getattr(self, f"target_{self._critic}"))
+        return self._values(targets, entries, action, next_key).amin(0)
 
     def _noise(self, entries: Entries) -> Tensor | None:
         """Return the noise on the target's action, in halves of its box."""
@@ -174,14 +173,13 @@ class DDPGLoss(DeterministicLoss):
     ``loss_value``, which train separate parameters, and the means ``pred_value`` and
     ``target_value``. Writes ``"td_error"``, squared errors ``[*batch]``.
 
-    For ``gamma``, ``loss_function``, ``reduction`` and ``burn_in`` see `ReplayLoss`.
+    For ``gamma``, ``loss_function`` and ``burn_in`` see `ReplayLoss`.
 
     Args:
         actor_network: The policy, a `DeterministicPolicy` or any module with its ``evaluate``.
         value_network: A module that writes ``"state_action_value"``.
         delay_actor: Whether the target uses a delayed actor, moved by `SoftUpdate`, as in the
             paper.
-        delay_value: Whether the target uses a delayed copy of the Q-function.
     """
 
     _critic = "value_network"
@@ -196,13 +194,11 @@ class DDPGLoss(DeterministicLoss):
         gamma: float = 0.99,
         loss_function: str = "l2",
         delay_actor: bool = False,
-        delay_value: bool = True,
-        reduction: str = "mean",
         burn_in: int = 0,
     ) -> None:
-        super().__init__(actor_network, gamma, loss_function, reduction)
+        super().__init__(actor_network, gamma, loss_function)
         self.value_network = value_network
         self.target_actor_network, self.target_value_network = target_copies(
-            actor_network if delay_actor else None, value_network if delay_value else None
+            actor_network if delay_actor else None, value_network
         )
         self._use_memory(burn_in)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,11 @@ from torch import Tensor
 from torch.nn.functional import l1_loss, mse_loss, smooth_l1_loss
 
 from ..base.tensordicts import entries_of, tensordict_of
+from ..base.words import did_you_mean
 from ..errors import ConfigError
 from ..networks import QNetwork, ValueNetwork
-from ..networks.inputs import arguments, check_size
+from ..networks.encoders import named
+from ..networks.inputs import arguments
 
 Distance: TypeAlias = Callable[..., Tensor]
 Entries: TypeAlias = Mapping[NestedKey, Tensor]
@@ -26,7 +27,6 @@ KeyOf: TypeAlias = Callable[[NestedKey], NestedKey]  # `this_key` or `next_key`
 
 _NO_BATCH = torch.Size()
 _DISTANCES: dict[str, Distance] = {"l1": l1_loss, "l2": mse_loss, "smooth_l1": smooth_l1_loss}
-_REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"mean": torch.mean, "sum": torch.sum}
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,9 @@ class KeyedModule(TensorDictModuleBase):
         known = vars(self.tensor_keys)
         for name, key in keys.items():
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
                 raise ConfigError(
-                    f"{type(self).__name__}.set_keys({name}={key!r}): there is no key {name!r}. "
-                    f"Did you mean {near!r}? The keys are: {', '.join(known)}."
+                    f"{type(self).__name__}.set_keys({name}={key!r}): there is no key {name!r}."
+                    f"{did_you_mean(name, known)} The keys are: {', '.join(known)}."
                 )
             setattr(self.tensor_keys, name, key)
 
@@ -119,25 +118,9 @@ class Loss(KeyedModule, ABC):
             tensordict: ``[*batch]``.
         """
         self._begin()
-        try:
-            out = compute(tensordict)
-        except RuntimeError:
-            self._check_sizes(tensordict)
-            raise
+        out = compute(tensordict)
         self._write(out, tensordict)
         return tensordict_of(out, _NO_BATCH)
-
-    def _check_sizes(self, tensordict: TensorDictBase) -> None:
-        """Raise if entries do not have the sizes of the networks' inputs."""
-        for name, module in self.named_modules():
-            network: Any = getattr(module, "network", None)
-            if network is None or getattr(module, "trunk", None) is not None:
-                continue
-            mask = getattr(module, "action_mask_key", None)
-            inputs = [tensordict.get(key, None) for key in module.in_keys if key != mask]
-            if all(one is not None for one in inputs):
-                who = f"{type(self).__name__}: {name} ({type(module).__name__})"
-                check_size(who, network, inputs)
 
     def add_term(self, term: Term) -> None:
         """Add a term, computed in the same graph."""
@@ -157,7 +140,7 @@ class Loss(KeyedModule, ABC):
             for term in self._terms
             for key in term.in_keys
         }
-        return {**more, **entries}
+        return more | dict(entries)
 
     def compute(self, entries: Entries) -> dict[str, Tensor]:
         """Return `losses` and the terms."""
@@ -219,28 +202,26 @@ class Loss(KeyedModule, ABC):
         self.register_buffer(name, None if value is None else torch.tensor(float(value)))
 
 
+class CountingLoss(Loss):
+    """A loss whose computation depends on the number of its calls, which is part of its state."""
+
+    _calls = 0
+
+    def _begin(self) -> None:
+        self._calls += 1
+
+    def get_extra_state(self) -> dict[str, int]:
+        """Return the number of calls."""
+        return {"calls": self._calls}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        """Restore the number of calls."""
+        self._calls = state["calls"]
+
+
 def distance(loss_function: str) -> Distance:
-    """Return the function ``f(input, target, reduction=...)`` named "l1", "l2" or "smooth_l1".
-
-    Raises:
-        ConfigError: If the name is unknown.
-    """
-    return _choose("loss function", loss_function, _DISTANCES)
-
-
-def reduction_function(reduction: str) -> Callable[[Tensor], Tensor]:
-    """Return the function named "mean" or "sum".
-
-    Raises:
-        ConfigError: If the name is unknown.
-    """
-    return _choose("reduction", reduction, _REDUCTIONS)
-
-
-def _choose(what: str, name: str, choices: Mapping[str, Any]) -> Any:
-    if name not in choices:
-        raise ConfigError(f"{what} {name!r} is not one of {', '.join(choices)}.")
-    return choices[name]
+    """Return the function ``f(input, target, reduction=...)`` named "l1", "l2" or "smooth_l1"."""
+    return named("loss function", loss_function, _DISTANCES)
 
 
 def require(tensordict: TensorDictBase, key: NestedKey, who: object, hint: str = "") -> Tensor:
@@ -262,13 +243,12 @@ def next_key(key: NestedKey) -> NestedKey:
     return ("next", key) if isinstance(key, str) else ("next", *key)
 
 
-def weighted(loss: Tensor, weights: Tensor | None, reduction: str) -> Tensor:
-    """Reduce the losses of a batch, weighted by the weights of prioritized replay if any."""
+def weighted(loss: Tensor, weights: Tensor | None) -> Tensor:
+    """The mean of the losses of a batch, by the weights of prioritized replay if there are any."""
     if weights is None:
-        return _REDUCTIONS[reduction](loss)
+        return loss.mean()
     weights = weights.reshape(-1)
-    total = torch.dot(loss, weights)
-    return total if reduction == "sum" else total / weights.sum()
+    return torch.dot(loss, weights) / weights.sum()
 
 
 def evaluate(

@@ -24,7 +24,7 @@ class DQNLoss(ReplayLoss):
     ``"priority_weight"`` and ``"steps_to_next_obs"`` of multi-step returns. Returns ``loss``, and
     writes ``"td_error"``, squared errors ``[*batch, 1]``.
 
-    For ``gamma``, ``loss_function``, ``reduction`` and ``burn_in`` see `ReplayLoss`.
+    For ``gamma``, ``loss_function`` and ``burn_in`` see `ReplayLoss`.
 
     Args:
         value_network: A `QNetwork`, or a TensorDict module that writes ``"action_value"``.
@@ -48,13 +48,11 @@ class DQNLoss(ReplayLoss):
         loss_function: str = "l2",
         delay_value: bool = True,
         double_dqn: bool = False,
-        reduction: str = "mean",
         burn_in: int = 0,
     ) -> None:
         super().__init__(
             gamma,
             loss_function,
-            reduction,
             action_value="action_value",
             steps_to_next_obs="steps_to_next_obs",
         )
@@ -93,10 +91,9 @@ class DQNLoss(ReplayLoss):
             td_error = (value - target).square()
         weights = entries.get(keys.priority_weight)
         if weights is None:
-            loss = self._distance(value, target, reduction=self._reduction)
+            loss = self._distance(value, target)
         else:
-            loss = self._distance(value, target, reduction="none")
-            loss = weighted(loss, weights, self._reduction)
+            loss = weighted(self._distance(value, target, reduction="none"), weights)
         return {"loss": loss, "td_error": td_error}
 
     def _target(self, entries: Entries) -> Tensor:

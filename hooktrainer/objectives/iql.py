@@ -29,7 +29,7 @@ class IQLLoss(ActorCriticLoss):
     ``loss_qvalue`` and ``loss_value``, which train separate parameters, and ``entropy``, minus the
     mean log-probability of the data. Writes ``"td_error"``, squared errors ``[*batch]``.
 
-    For ``gamma``, ``loss_function`` and ``reduction`` see `ReplayLoss`.
+    For ``gamma`` and ``loss_function`` see `ReplayLoss`.
 
     Args:
         actor_network: The policy, a `DiagonalGaussianPolicy` or any module with its
@@ -58,9 +58,8 @@ class IQLLoss(ActorCriticLoss):
         expectile: float = 0.5,
         gamma: float = 0.99,
         loss_function: str = "smooth_l1",
-        reduction: str = "mean",
     ) -> None:
-        super().__init__(actor_network, gamma, loss_function, reduction, value="state_value")
+        super().__init__(actor_network, gamma, loss_function, value="state_value")
         if not 0 < expectile < 1 or temperature < 0:
             raise ConfigError(
                 f"IQLLoss: {expectile=} must be between 0 and 1, {temperature=} not negative."

@@ -10,12 +10,12 @@ from tensordict import NestedKey
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .common import Entries, Loss, as_tensordict, distance, evaluate, reduction_function
+from .common import CountingLoss, Entries, as_tensordict, distance, evaluate
 
 _log = logging.getLogger(__name__)
 
 
-class ClipPPOLoss(Loss):
+class ClipPPOLoss(CountingLoss):
     """The clipped PPO loss, with TorchRL's arguments, entries, values and gradients.
 
     Statistics are over all elements of the batch. ``set_keys(mask=...)`` names an entry of the
@@ -50,7 +50,6 @@ class ClipPPOLoss(Loss):
         diagnostics: Compute diagnostics at every n-th call; 0 for never. They take a tenth of an
             optimizer step of small networks.
         kl: Whether to return the divergence from the old policy.
-        reduction: ``"mean"`` or ``"sum"``.
 
     Examples:
         >>> loss = ClipPPOLoss(CategoricalPolicy(mlp(4, 2)), ValueNetwork(mlp(4, 1)))
@@ -84,7 +83,6 @@ class ClipPPOLoss(Loss):
         dual_clip: float | None = None,
         diagnostics: int = 1,
         kl: bool = False,
-        reduction: str = "mean",
     ) -> None:
         super().__init__(
             action="action",
@@ -118,7 +116,6 @@ class ClipPPOLoss(Loss):
         self.diagnostics = diagnostics
         self.entropy_bonus = entropy_bonus
         self.kl = kl
-        self._calls = 0
         self._warned = False
         distribution = getattr(actor_network, "distribution", None)
         if getattr(distribution, "estimates_entropy", False):
@@ -129,8 +126,6 @@ class ClipPPOLoss(Loss):
         self._old_keys = exact if kl and set(exact) <= set(written) else ()
         self._diagnose = True
         self._distance = distance(loss_critic_type)
-        self._reduction = reduction
-        self._reduce = reduction_function(reduction)
 
     @property
     def in_keys(self) -> list[NestedKey]:
@@ -162,15 +157,7 @@ class ClipPPOLoss(Loss):
 
     def _begin(self) -> None:
         self._diagnose = self.diagnostics > 0 and self._calls % self.diagnostics == 0
-        self._calls += 1
-
-    def get_extra_state(self) -> dict[str, int]:
-        """Return the number of calls, which determines the diagnostics."""
-        return {"calls": self._calls}
-
-    def set_extra_state(self, state: dict[str, int]) -> None:
-        """Restore the number of calls."""
-        self._calls = state["calls"]
+        super()._begin()
 
     def losses(self, entries: Entries) -> dict[str, Tensor]:
         """Return losses and diagnostics."""
@@ -194,7 +181,7 @@ class ClipPPOLoss(Loss):
                 out["kl"] = torch.dot(kl, counted) / counted.sum()
         if self.entropy_bonus:
             entropy = flat(entropy)
-            out["loss_entropy"] = -self.entropy_coeff * self._reduce(entropy)
+            out["loss_entropy"] = -self.entropy_coeff * entropy.mean()
             if self._diagnose:
                 out["entropy"] = entropy.detach().mean()
         if self.critic_network is not None:
@@ -261,8 +248,7 @@ class ClipPPOLoss(Loss):
                 beyond = (advantage < 0) & (ratio > self.dual_clip)
                 clipped, trained = torch.where(beyond, self.dual_clip, clipped), trained & ~beyond
         gain = torch.dot(torch.where(trained, ratio, clipped), advantage)
-        number = len(ratio) if self._reduction == "mean" else 1
-        out = {"loss_objective": gain / -number}
+        out = {"loss_objective": gain / -len(ratio)}
         if self._diagnose:
             log_ratio, ratio = log_ratio.detach(), ratio.detach()
             mean_ratio = ratio.mean()
@@ -293,7 +279,7 @@ class ClipPPOLoss(Loss):
             value = torch.where(trained, value, clipped)
             if self._diagnose:
                 out["value_clip_fraction"] = (change != within).to(value.dtype).mean()
-        error = self._distance(value, target, reduction=self._reduction)
+        error = self._distance(value, target, reduction="mean")
         return {"loss_critic": self.critic_coeff * error, **out}
 
 

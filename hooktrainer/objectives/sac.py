@@ -23,7 +23,7 @@ class SACLoss(ActorCriticLoss):
     ``loss_qvalue`` and ``loss_alpha``, which train separate parameters, ``alpha`` and ``entropy``.
     Writes ``"td_error"`` ``[*batch]``.
 
-    For ``gamma``, ``loss_function``, ``reduction`` and ``burn_in`` see `ReplayLoss`.
+    For ``gamma``, ``loss_function`` and ``burn_in`` see `ReplayLoss`.
 
     Args:
         actor_network: The policy, a `TanhGaussianPolicy` or any module with its ``rsample``.
@@ -34,7 +34,6 @@ class SACLoss(ActorCriticLoss):
         fixed_alpha: Whether the temperature is constant; then ``loss_alpha`` trains nothing.
         target_entropy: Target of the temperature; ``"auto"`` for minus the number of action
             features.
-        delay_qvalue: Whether targets use delayed copies, moved by `SoftUpdate`.
     """
 
     out_keys: Sequence[str] = ("loss_actor", "loss_qvalue", "loss_alpha")
@@ -53,13 +52,11 @@ class SACLoss(ActorCriticLoss):
         alpha_init: float = 1.0,
         fixed_alpha: bool = False,
         target_entropy: float | str = "auto",
-        delay_qvalue: bool = True,
-        reduction: str = "mean",
         burn_in: int = 0,
     ) -> None:
-        super().__init__(actor_network, gamma, loss_function, reduction)
+        super().__init__(actor_network, gamma, loss_function)
         self.qvalue_network = ensemble(qvalue_network, num_qvalue_nets)
-        self.target_qvalue_network = target_copy(self.qvalue_network) if delay_qvalue else None
+        self.target_qvalue_network = target_copy(self.qvalue_network)
         log_alpha = torch.tensor(math.log(alpha_init))
         if fixed_alpha:
             self.register_buffer("log_alpha", log_alpha)
@@ -108,8 +105,7 @@ class SACLoss(ActorCriticLoss):
 
     def _next_value(self, entries: Entries, alpha: Tensor) -> Tensor:
         """Return the soft value of the next states, ``[batch]``."""
-        networks = self._delayed("qvalue_network")
         inputs, known = self._actor_reads(entries, next_key)
         action, log_prob = self.actor_network.rsample(*inputs, **known)
-        value = self._values(networks, entries, action, next_key).amin(0)
+        value = self._values(self.target_qvalue_network, entries, action, next_key).amin(0)
         return value - alpha * log_prob.reshape(-1)

@@ -15,7 +15,7 @@ from ..base.checks import check_count, check_fraction
 from ..errors import ConfigError
 from ..networks import MemoryTrunk
 from ..networks.memory import lasting_keys, memory_of
-from .common import Entries, KeyOf, Loss, distance, next_key, reduction_function, this_key
+from .common import Entries, KeyOf, Loss, distance, next_key, this_key
 
 _OWN: NestedKey = ("features", "own")
 _TARGET: NestedKey = ("features", "target")
@@ -37,7 +37,6 @@ class ReplayLoss(Loss):
     Args:
         gamma: Discount factor.
         loss_function: Distance of values to their targets: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
-        reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
         **keys: Additional keys.
 
     Attributes:
@@ -47,9 +46,7 @@ class ReplayLoss(Loss):
     burn_in = 0
     _trunk: MemoryTrunk | None = None
 
-    def __init__(
-        self, gamma: float, loss_function: str, reduction: str, **keys: NestedKey | None
-    ) -> None:
+    def __init__(self, gamma: float, loss_function: str, **keys: NestedKey | None) -> None:
         super().__init__(
             action="action",
             reward="reward",
@@ -58,9 +55,7 @@ class ReplayLoss(Loss):
             priority_weight="priority_weight",
             **keys,
         )
-        reduction_function(reduction)
         self.gamma = check_fraction("gamma", gamma)
-        self._reduction = reduction
         self._distance = distance(loss_function)
 
     @property

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from ..base.tensordicts import normal_like
 from ..errors import ConfigError
 from .actor_critic import DeterministicLoss, ensemble
-from .common import Entries
+from .common import CountingLoss, Entries
 from .targets import target_copies
 
 
-class TD3Loss(DeterministicLoss):
+class TD3Loss(CountingLoss, DeterministicLoss):
     """The TD3 loss, with the values and gradients of TorchRL's if actions lie in [-1, 1].
 
     Reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
@@ -26,7 +26,7 @@ class TD3Loss(DeterministicLoss):
     trained less often than the Q-functions. Move the targets as often as the actor, with
     ``register_op("post_optim", updater.step, every=Every(optim_steps=2))``.
 
-    For ``gamma``, ``loss_function``, ``reduction`` and ``burn_in`` see `ReplayLoss`.
+    For ``gamma``, ``loss_function`` and ``burn_in`` see `ReplayLoss`.
 
     Args:
         actor_network: The policy, a `DeterministicPolicy` or any module with its ``evaluate`` and
@@ -36,8 +36,6 @@ class TD3Loss(DeterministicLoss):
         policy_delay: The actor is trained at every n-th call.
         policy_noise: Deviation of the noise on the target's action, in halves of the box.
         noise_clip: Bound of that noise, in halves of the box.
-        delay_actor: Whether targets use a delayed copy of the actor.
-        delay_qvalue: Whether targets use delayed copies of the Q-functions.
     """
 
     out_keys = ("loss_actor", "loss_qvalue")
@@ -56,12 +54,9 @@ class TD3Loss(DeterministicLoss):
         noise_clip: float = 0.5,
         gamma: float = 0.99,
         loss_function: str = "smooth_l1",
-        delay_actor: bool = True,
-        delay_qvalue: bool = True,
-        reduction: str = "mean",
         burn_in: int = 0,
     ) -> None:
-        super().__init__(actor_network, gamma, loss_function, reduction)
+        super().__init__(actor_network, gamma, loss_function)
         if policy_delay < 1 or policy_noise < 0 or noise_clip < 0:
             raise ConfigError(
                 f"TD3Loss: {policy_delay=} must be positive, {policy_noise=} and {noise_clip=} not "
@@ -69,12 +64,11 @@ class TD3Loss(DeterministicLoss):
             )
         self.qvalue_network = ensemble(qvalue_network, num_qvalue_nets)
         self.target_actor_network, self.target_qvalue_network = target_copies(
-            actor_network if delay_actor else None, self.qvalue_network if delay_qvalue else None
+            actor_network, self.qvalue_network
         )
         self.policy_delay = policy_delay
         self.policy_noise = policy_noise
         self.noise_clip = noise_clip
-        self._calls = 0
         self._use_memory(burn_in)
 
     @property
@@ -87,16 +81,8 @@ class TD3Loss(DeterministicLoss):
         return self.policy_delay == 1
 
     def _begin(self) -> None:
-        self._calls += 1
+        super()._begin()
         self._trains_actor = self._calls % self.policy_delay == 0
-
-    def get_extra_state(self) -> dict[str, int]:
-        """Return the number of calls."""
-        return {"calls": self._calls}
-
-    def set_extra_state(self, state: dict[str, int]) -> None:
-        """Restore the number of calls."""
-        self._calls = state["calls"]
 
     def _noise(self, entries: Entries) -> Tensor:
         noise = normal_like(entries[self.tensor_keys.action]) * self.policy_noise

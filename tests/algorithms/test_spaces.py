@@ -200,7 +200,7 @@ def test_a_run_on_a_nested_observation_resumes_bit_for_bit(name, tmp_path):
             "action_mask of 3.*Discrete.4.*one of 4",
         ),
         (partial(AnyEnv, VECTOR, BOX), {"network": "natur"}, "Did you mean nature"),
-        (partial(AnyEnv, VECTOR, BOX), {"network": nn.Linear(4, 2)}, "does not fit.*observation"),
+        (partial(AnyEnv, VECTOR, BOX), {"network": nn.Linear(4, 2)}, "does not map.*observation"),
         (
             partial(AnyEnv, VECTOR, spaces.Box(-np.inf, np.inf, (1,))),
             {"action_distribution": "beta"},

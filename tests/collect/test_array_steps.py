@@ -19,11 +19,6 @@ class OtherSample(CategoricalPolicy):
         return super().sample(*inputs)
 
 
-class OtherDraw(CategoricalPolicy):
-    def draw(self, parameters: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {**super().draw(parameters), "action": parameters[:, 0].long() * 0}
-
-
 class Reversed(Categorical):
     def sample(self, parameters: torch.Tensor, *rest: Any) -> dict[str, torch.Tensor]:
         return super().sample(-parameters, *rest)
@@ -80,9 +75,9 @@ def test_parameters_in_new_memory_are_seen() -> None:
     source.shutdown()
 
 
-@pytest.mark.parametrize("kind", ["draw", "distribution", "short", "other type"])
+@pytest.mark.parametrize("kind", ["policy", "distribution", "short", "other type"])
 def test_what_would_be_another_policy_is_asked_itself(kind: str) -> None:
-    policy = policy_of(OtherDraw if kind == "draw" else CategoricalPolicy)
+    policy = policy_of(OtherSample if kind == "policy" else CategoricalPolicy)
     if kind == "distribution":
         policy.distribution = Reversed()
     if kind == "other type":  # refused at the first call, by torch
@@ -94,6 +89,4 @@ def test_what_would_be_another_policy_is_asked_itself(kind: str) -> None:
     else:
         source.collect()
         assert not is_quick(source)
-        if kind == "draw":
-            assert not source.collect()["action"].any()
     source.shutdown()

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from runner import run_cases
 from target import Target
@@ -42,25 +41,6 @@ def _objects_from_yaml() -> None:
     import hooktrainer.store.run_dir as module
 
     module.parse_yaml = yaml.unsafe_load
-
-
-def _headers_believed() -> None:
-    """As if an array were made before its header is compared with its file."""
-    import hooktrainer.base.untrusted.array_file as arrays
-    import hooktrainer.replay.prioritized as module
-
-    def read_array(path: Any, root: Any = None) -> Any:
-        with path.open("rb") as file:
-            np.lib.format.read_magic(file)
-            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-            if dtype.hasobject:
-                raise arrays.MalformedError("it holds objects")
-            made = np.zeros(min(int(np.prod(shape, dtype=object)), 2**30), np.uint8)
-            made[::4096] = 1  # as a file system would, that gives a block at a time
-        return original(path, root)
-
-    original = module.read_array
-    module.read_array = read_array
 
 
 def _waiting() -> None:
@@ -105,7 +85,6 @@ HOLES: tuple[tuple[str, Callable[[], None], tuple[str, ...], int], ...] = (
     ("checkpoint, native", _no_sizes_in_native, ("exception", "crash", "leak", "memory"), 40),
     ("checkpoint, torch", _memory_in_the_result, ("leak",), 0),
     ("config.yaml", _objects_from_yaml, ("executed",), 355),
-    ("sampler", _headers_believed, ("memory",), 0),
     ("checkpoint, native", _waiting, ("hang",), 0),
     ("run.json", _links, ("executed",), 25),
     ("config.yaml", _own_errors, ("exception",), 50),

@@ -69,7 +69,6 @@ def test_the_entries_of_a_nested_space_have_keys_and_a_mask_is_left_out():
     encoder = ObservationEncoder(NESTED)
     assert set(encoder.in_keys) == {"image", "carries", "state", ("rest", "0"), ("rest", "1")}
     assert encoder.out_features == 64 * 7 * 7 + 3 + 4 + 2 + (2 + 32)
-    assert encoder.has_images
     plain = ObservationEncoder(spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2))))
     assert plain.in_keys == [("observation", "0"), ("observation", "1")]
 
@@ -132,7 +131,6 @@ def test_the_values_of_a_grid_are_categories_each_a_plane():
     planes = GridEncoder(space, lambda _: Planes())(grid).reshape(5, 5, 6)
     assert planes[:, 0, 0].tolist() == [1, 0, 0, 1, 0]
     assert planes[:, 1, 4].tolist() == [0, 0, 1, 0, 1]
-    assert ObservationEncoder(spaces.Dict(grid=space)).has_images
     assert NetworkFactory(spaces.Dict(grid=space)).has_images
 
 
@@ -210,14 +208,13 @@ def test_several_arrays_are_joined_for_a_network_that_takes_one():
     ("encoder", "message"),
     [
         ("impalla", "network='impalla' is unknown. Did you mean impala"),
-        (nn.Linear(5, 2), r"does not fit the observations 'observation' \[batch, 4\] float32"),
-        (nn.Unflatten(1, (2, 2)), "has to return features"),
+        (nn.Linear(5, 2), r"does not map observations {'observation': \[2, 4\]} to features"),
+        (nn.Unflatten(1, (2, 2)), r"to features \[2, n\]"),
         ({"imag": nn.Identity()}, "imag.*observation"),
         ({"observation": "impala"}, "names are nature, impala, small, which are for images"),
-        ({"observation": Two}, "encoder of 'observation'=Two was called with the space.*lambda"),
-        (3, "network=3 is no network"),
-        (nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8)), "BatchNorm1d at '1'.*nn.GroupNorm"),
-        (lambda space: nn.Dropout(0.25), "Dropout that drops 0.25"),
+        (3, "network made 3, which is no torch.nn.Module: give a module"),
+        (nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8)), "BatchNorm1d at '1'.*GroupNorm"),
+        (lambda space: nn.Dropout(0.25), "Dropout.*dropout=0.25: set it to 0"),
         (nn.Sequential(nn.Unflatten(1, (1, 4)), nn.LSTM(4, 4, 2, dropout=0.2)), "LSTM.*0.2"),
     ],
 )

@@ -8,14 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from hooktrainer import ConfigError
-from hooktrainer.networks import (
-    CategoricalPolicy,
-    DeterministicPolicy,
-    QNetwork,
-    ValueNetwork,
-    mlp,
-)
+from hooktrainer.networks import mlp
 from hooktrainer.networks.inference import Inference
 
 
@@ -23,23 +16,6 @@ from hooktrainer.networks.inference import Inference
 def _no_grad():
     with torch.no_grad():
         yield
-
-
-@pytest.mark.parametrize("activation", [nn.Tanh, nn.GELU], ids=["NumPy", "torch"])
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda network: QNetwork(network).infer,
-        lambda network: CategoricalPolicy(network).act,
-        lambda network: ValueNetwork(network).infer,
-        lambda network: DeterministicPolicy(network, 2).act,
-    ],
-)
-def test_an_input_of_another_size_is_refused_with_both_sizes(make, activation):
-    call = make(mlp(7, 2, activation_class=activation))
-    name = type(call.__self__).__name__
-    with pytest.raises(ConfigError, match=rf"{name}: its network takes 7 features.* 4"):
-        call(torch.zeros(3, 4))
 
 
 @pytest.mark.parametrize("batch", [(), (0,), (1,), (2, 3), (5000,)])

@@ -68,10 +68,9 @@ def test_the_noise_is_held_and_drawn_anew_after_the_interval_and_at_an_episodes_
     assert same == [False, True, True, False, True]
 
 
-def test_act_returns_what_is_written_into_a_tensordict_and_wants_the_hidden_state():
+def test_act_returns_what_is_written_into_a_tensordict():
     _, explores = make(interval=3)
-    observation, (matrix, _) = torch.randn(4, 3), fresh(4)
-    inputs = observation, matrix, torch.tensor([[-1], [0], [2], [3]])
+    inputs = torch.randn(4, 3), fresh(4)[0], torch.tensor([[-1], [0], [2], [3]])
     torch.manual_seed(1)
     action, *state = step(explores, *inputs)
     torch.manual_seed(1)
@@ -80,8 +79,6 @@ def test_act_returns_what_is_written_into_a_tensordict_and_wants_the_hidden_stat
     assert torch.equal(out["action"], action)
     assert torch.equal(out["next", "exploration", "matrix"], state[0])
     assert torch.equal(out["next", "exploration", "age"], state[1])
-    with pytest.raises(ConfigError, match=r"StateDependent.* 1 inputs, .* reads 3.*age"):
-        explores.act(observation)
 
 
 @EACH

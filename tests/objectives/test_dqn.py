@@ -45,15 +45,14 @@ def disturb_target(ours, theirs):
     [{}, {"double_dqn": True}, {"delay_value": False, "loss_function": "smooth_l1"}],
     ids=str,
 )
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_equals_torchrls(arguments, optional, reduction):
+def test_equals_torchrls(arguments, optional):
     network, batch = QNetwork(mlp(4, 3)), make_batch()
     if optional == "priority_weight":
         batch[optional] = torch.rand(32)
     if optional == "steps_to_next_obs":
         batch[optional] = torch.randint(1, 4, (32, 1))
-    ours = DQNLoss(network, gamma=0.9, reduction=reduction, **arguments)
-    theirs = TorchRLLoss(network, action_space="categorical", reduction=reduction, **arguments)
+    ours = DQNLoss(network, gamma=0.9, **arguments)
+    theirs = TorchRLLoss(network, action_space="categorical", **arguments)
     theirs.make_value_estimator(gamma=0.9)
     if arguments.get("delay_value", True):
         TorchRLUpdate(theirs)  # or it warns that there is none

@@ -37,7 +37,7 @@ def total(losses):
     [
         {},
         {"clip_epsilon": 0.1, "entropy_coeff": 0.5, "critic_coeff": 0.5},
-        {"clip_epsilon": (0.1, 0.3), "reduction": "sum"},
+        {"clip_epsilon": (0.1, 0.3)},
         {"normalize_advantage": True, "clip_value": True, "loss_critic_type": "l2"},
         {"clip_value": 0.1, "loss_critic_type": "l1"},
         {"clip_value": 0.3, "entropy_bonus": False},
@@ -77,13 +77,6 @@ def test_dual_clip_bounds_the_loss_of_negative_advantages():
     assert logits.grad.any(-1).tolist() == [False, True, False, True]
 
 
-def test_a_network_of_another_size_is_named_with_both_sizes():
-    batch = make_batch(make_actor("categorical"))
-    loss = ClipPPOLoss(make_actor("categorical"), ValueNetwork(mlp(5, 1)))
-    with pytest.raises(ConfigError, match=r"critic_network \(ValueNetwork\).* 5 features.* 4"):
-        loss(batch)
-
-
 def test_diagnostics_come_at_every_nth_call_also_after_a_resume():
     actor = make_actor("categorical")
     batch, loss = make_batch(actor), ClipPPOLoss(actor, diagnostics=3)
@@ -117,7 +110,6 @@ def test_a_missing_entry_is_named_with_what_writes_it():
     [
         {"clip_epsilon": -0.1},
         {"loss_critic_type": "huber"},
-        {"reduction": "none"},
         {"dual_clip": 1.1},
     ],
 )

@@ -1,50 +1,15 @@
-"""NumPy's ``.npy`` files, and checks of dtypes, shapes and generator states."""
+"""Checks of dtypes, shapes and generator states."""
 
 from __future__ import annotations
 
-import os
 import re
-import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from .files import check_room, open_file
-from .text import MalformedError, refusing, shown
+from .text import MalformedError, shown
 
 _PLAIN = re.compile(r"[<>|=]?([?bB]|[biufcmMSUV]\d{1,9}(\[\w{1,8}\])?)", re.ASCII)
-_READERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
-
-
-def read_array(path: Path, root: Path | None = None) -> npt.NDArray[Any]:
-    """Read an array of `np.save`, after comparing its header with the file's size."""
-    with open_file(path, root) as file, refusing(path.name), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about headers of Python 2
-        version = np.lib.format.read_magic(file)
-        if version not in _READERS:
-            raise MalformedError(f"its version {version} is not known")
-        shape, fortran, dtype = _READERS[version](file)
-        if dtype.fields is not None:
-            raise MalformedError("it holds records of several fields")
-        dtype = plain_dtype(dtype.str)
-        check_shape(shape, dtype.itemsize)
-        count = int(np.prod([1, *shape], dtype=object))
-        left = os.fstat(file.fileno()).st_size - file.tell()
-        if count * dtype.itemsize != left:
-            raise MalformedError(
-                f"it has {left} bytes where {dtype}{list(shape)} takes {count * dtype.itemsize}"
-            )
-        check_room(left, "its numbers")
-        flat = np.empty(count, dtype)
-        read = file.readinto(flat.view(np.uint8).data) if left else 0
-        if read != left:
-            raise MalformedError(f"only {read} of {left} bytes can be read")
-        return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
 
 
 def plain_dtype(text: object) -> np.dtype[Any]:

@@ -55,24 +55,16 @@ class ActionDistribution(nn.Module, ABC):
         """The entries ``keys`` of one result of `sample`, or of many stacked."""
         return sample
 
-    def draws(self, outputs: Mapping[str, Tensor]) -> Draws | None:
-        """A faster equivalent of `sample` for all steps of a rollout; ``None`` for none.
-
-        A subclass that overrides `sample` has to override this as well, or goes without.
-
-        Args:
-            outputs: Where the results of `sample` are written, ``[time, *batch, ...]`` each, on the
-                CPU.
-        """
-        return None
-
     @abstractmethod
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """The log-probability of ``action`` and the entropy, ``[*batch]`` each, with gradient."""
 
-    @abstractmethod
     def as_torch(self, parameters: Tensor) -> torch.distributions.Distribution:
-        """The distribution as an object of torch, ``[*batch]``, for TorchRL's losses."""
+        """The distribution as an object of torch, ``[*batch]``, for TorchRL's losses.
+
+        Discrete and bounded actions of more than one dimension are flat there.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no object of torch.")
 
     def mode(self, parameters: Tensor) -> Tensor:
         """The most likely action ``[*batch, *shape]``, with gradient; not of discrete ones."""

@@ -128,7 +128,6 @@ class SquashedGaussian(Gaussian):
         return self._log_prob_of(action, loc, log_std), -self.rsample(parameters)[1]
 
     def as_torch(self, parameters: Tensor) -> torch.distributions.Distribution:
-        """TorchRL's ``TanhNormal``, ``[*batch]``; of more than one dimension it is flat."""
         from torchrl.modules import TanhNormal
 
         loc, log_std = self.loc_and_log_std(parameters)
@@ -207,7 +206,6 @@ class Beta(ActionDistribution):
         return self._log_prob(alpha, beta, unit), entropy + self._log_volume
 
     def as_torch(self, parameters: Tensor) -> torch.distributions.Distribution:
-        """See `ActionDistribution.as_torch`; of more than one dimension it is flat."""
         unit = torch.distributions.Beta(*self._concentrations(parameters), validate_args=False)
         low, high = self.box.low.flatten(), self.box.high.flatten()
         scale = torch.distributions.AffineTransform(low, high - low)

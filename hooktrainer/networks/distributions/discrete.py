@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from ...base.tensordicts import uniform_like
-from .action_distribution import ActionDistribution, Draws, forbid
+from .action_distribution import ActionDistribution, forbid
 
 
 class Discrete(ActionDistribution):
@@ -49,9 +49,6 @@ class Categorical(Discrete):
         self, parameters: Tensor, keys: Collection[str], deterministic: bool
     ) -> dict[str, Tensor]:
         return {"action": _choose(parameters, deterministic), "logits": parameters}
-
-    def draws(self, outputs: Mapping[str, Tensor]) -> Draws:
-        return Draws(outputs)
 
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = parameters.log_softmax(-1)
@@ -109,7 +106,6 @@ class MultiCategorical(Discrete):
         return log_probs.gather(-1, chosen).sum((-2, -1)), entropy
 
     def as_torch(self, parameters: Tensor) -> torch.distributions.Distribution:
-        """See `ActionDistribution.as_torch`; actions of more than one dimension are flat there."""
         logits = self._by_choice(parameters)
         each = torch.distributions.Categorical(logits=logits, validate_args=False)
         return torch.distributions.Independent(each, 1, validate_args=False)
@@ -146,7 +142,6 @@ class Bernoulli(Discrete):
         return (bits * log_one + (1 - bits) * log_zero).sum(-1), entropy
 
     def as_torch(self, parameters: Tensor) -> torch.distributions.Distribution:
-        """See `ActionDistribution.as_torch`; actions of more than one dimension are flat there."""
         bits = torch.distributions.Bernoulli(logits=parameters, validate_args=False)
         return torch.distributions.Independent(bits, 1, validate_args=False)
 

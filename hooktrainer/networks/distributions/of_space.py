@@ -120,12 +120,6 @@ class Joint(ActionDistribution):
             results.append(part.log_prob_and_entropy(own, shaped))
         return _sum([log_prob for log_prob, _ in results]), _sum([e for _, e in results])
 
-    def as_torch(self, parameters: Tensor) -> torch.distributions.Distribution:
-        raise NotImplementedError(
-            "A joint distribution has no object of torch; use hooktrainer.objectives, which ask "
-            "for log_prob_and_entropy."
-        )
-
     def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
         masks = mask.split_with_sizes(self._masks, -1)
         return torch.cat(

@@ -1,4 +1,4 @@
-"""JSON, YAML, arrays, names and types of what someone else may have made."""
+"""JSON, YAML, names and types of what someone else may have made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping
 from typing import Literal
 
-import numpy as np
 import pytest
 
 from hooktrainer.base.untrusted import (
@@ -18,7 +17,6 @@ from hooktrainer.base.untrusted import (
     parse_yaml,
     read_file,
 )
-from hooktrainer.base.untrusted.array_file import read_array
 
 
 @pytest.mark.parametrize(
@@ -58,45 +56,6 @@ def test_yaml_that_is_none_or_has_no_end(text):
     with pytest.raises(MalformedError) as caught:
         parse_yaml(text)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("dtype", ["<f4", "<i8", "|b1", "<c16", "<M8[s]", "<U3"])
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_arrays(tmp_path, dtype, order):
-    array = np.zeros((2, 3), dtype, order)
-    np.save(tmp_path / "a.npy", array)
-    back = read_array(tmp_path / "a.npy", tmp_path)
-    assert (back == array).all()
-    assert back.dtype == array.dtype
-    assert back.flags.writeable
-
-
-def header(shape, dtype="'<f4'"):
-    text = f"{{'descr': {dtype}, 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        header((10**12,)) + bytes(40),
-        header((-10,)) + bytes(40),
-        header((11,)) + bytes(40),
-        header((9,)) + bytes(40),
-        header((2**62, 2**62, 0)),
-        header((1,), "'|O'") + bytes(8),
-        header((1,), "[('a', '<f4')]") + bytes(4),
-        header((1,), "'nonsense'") + bytes(4),
-        header("(" * 50 + ")" * 50),
-        b"\x93NUMPY\x03\x00\x00\x00\x00\x00",
-        b"PK\3\4",
-        b"",
-    ],
-)
-def test_arrays_that_claim_other_bytes_than_there_are(tmp_path, content):
-    (tmp_path / "a.npy").write_bytes(content)
-    with pytest.raises(MalformedError):
-        read_array(tmp_path / "a.npy", tmp_path)
 
 
 @pytest.mark.parametrize(
