@@ -1,7 +1,8 @@
 """Readers of untrusted files, which check size, place and structure first.
 
-There is one reader per format: JSON and YAML here, torch's in `read_torch`. Each raises `MalformedError` with one line. None executes code, follows a link out of
-its directory, waits for a pipe, or takes more memory than a small multiple of the file's size.
+There is one reader per format: JSON and YAML here, torch's in `read_torch`. Each raises
+`MalformedError` with one line. None executes code, follows a link out of its directory, waits for a
+pipe, or takes more memory than a small multiple of the file's size.
 """
 
 from __future__ import annotations
