@@ -162,11 +162,11 @@ class Assembly:
 
     def request_save(self) -> None:
         """Save at the end of the current batch, if the trainer has a file or checkpoints."""
-        self.control.request_save()
+        self.control.request("save")
 
     def request_log(self) -> None:
         """Close the log window at the end of the current batch."""
-        self.control.request_log()
+        self.control.request("log")
 
     def skip_optim_step(self) -> None:
         """Abandon the current optimizer step; call this from a hook in the inner loop.

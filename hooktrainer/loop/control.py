@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Stop = Literal["stopped", "solved", "pruned"]
 """The status of a run after a stop request."""
+Request = Literal["save", "log"]
 
 
 class _BrokenOffError(BaseException):
@@ -35,8 +36,7 @@ class Control:
         self.stop_reason: str | None = None
         self._stop_status: Stop = "stopped"
         self.signal: int | None = None  # the one that requested the stop
-        self._save = False
-        self._log = False
+        self._requests: set[Request] = set()
         self._breaks = False
 
     @property
@@ -59,13 +59,15 @@ class Control:
         if reason != self.stop_reason:
             self.stop_reason, self._stop_status = reason, "stopped"
 
-    def request_save(self) -> None:
-        """Request a checkpoint at the end of the batch."""
-        self._save = True
+    def request(self, what: Request) -> None:
+        """Request a checkpoint, or the end of the log window, at the end of the batch."""
+        self._requests.add(what)
 
-    def request_log(self) -> None:
-        """Request the end of the log window at the end of the batch."""
-        self._log = True
+    def take(self, what: Request) -> bool:
+        """Return whether it was requested, and clear the request."""
+        requested = what in self._requests
+        self._requests.discard(what)
+        return requested
 
     def receive(self, number: int, grace: float) -> None:
         """Request a stop because a signal arrived."""
@@ -108,16 +110,6 @@ class Control:
                 f"({type(error).__name__}: {error}); the run ends with the last finished batch.",
                 stacklevel=4,
             )
-
-    def take_save_request(self) -> bool:
-        """Return and clear the request to save."""
-        requested, self._save = self._save, False
-        return requested
-
-    def take_log_request(self) -> bool:
-        """Return and clear the request to end the log window."""
-        requested, self._log = self._log, False
-        return requested
 
     def end(self, error: BaseException | None = None) -> None:
         """Set the final status."""
@@ -178,13 +170,6 @@ class Saver:
         """Whether there is a file or a checkpoint manager."""
         return self.file is not None or self.checkpoints is not None
 
-    def start(self, unsaved: str | None) -> None:
-        """Warn of what saves leave out, and make the loaded checkpoint the run's latest."""
-        if self.active and unsaved:
-            warnings.warn(unsaved, stacklevel=4)
-        if self.checkpoints is not None:
-            self.checkpoints.go_on()
-
     def due(self, progress: Progress) -> bool:
         """Return whether a cadence is due; checks all, so that each keeps its phase."""
         due = [every.due(progress) for every in self.cadences.values()]
@@ -208,21 +193,6 @@ class Saver:
             save_file(self.checkpoints.directory.parent / "exception.pt", state)
         elif self.file is not None:
             save_file(self.file.with_name("exception.pt"), state)
-
-    def check(self) -> None:
-        """Raise the error of a failed background save."""
-        if self.checkpoints is not None:
-            self.checkpoints.check()
-
-    def wait(self) -> None:
-        """Wait until the last save is on the disk."""
-        if self.checkpoints is not None:
-            self.checkpoints.wait()
-
-    def close(self) -> None:
-        """Wait for the last save and close the checkpoints."""
-        if self.checkpoints is not None:
-            self.checkpoints.close()
 
     def __getstate__(self) -> dict[str, Any]:
         # The lock on the directory stays with this process.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from time import monotonic
@@ -230,8 +231,8 @@ class Loop(Assembly):
         if self._saver.active:
             with self.timing.phase("checkpoint"):
                 self._saver.save(state(), self.progress, self.metrics.all_latest())
-                if wait:
-                    self._saver.wait()
+                if wait and self._saver.checkpoints is not None:
+                    self._saver.checkpoints.wait()
 
     def _save_aside(self) -> None:
         self._saver.save_aside(trainer_state(self))
@@ -255,7 +256,9 @@ class Loop(Assembly):
         apart = [*map(id, given), id(self.collector), id(self.source)]
         hooks = [hook for hook in self.registry.hooks() if id(hook) not in apart]
         # The bar first, so that hooks can print below it.
-        things = {id(thing): thing for thing in (*hooks, self.source, self._saver)}.values()
+        things = {
+            id(thing): thing for thing in (*hooks, self.source, self._saver.checkpoints)
+        }.values()
         methods = (getattr(t, "shutdown", None) or getattr(t, "close", None) for t in things)
         closers = [method for method in methods if callable(method)]
         if self._bar is not None:
@@ -292,7 +295,10 @@ class Loop(Assembly):
         self.source.timing = self.timing  # it tells what collecting consists of
         if self.progress_bar:
             self._bar = frames_bar(total=self.total_frames, initial=self.progress.frames)
-        self._saver.start(self.source.unsaved)
+        if self._saver.active and (unsaved := self.source.unsaved):
+            warnings.warn(unsaved, stacklevel=3)
+        if self._saver.checkpoints is not None:
+            self._saver.checkpoints.go_on()  # the loaded one is the run's latest
         self._resume.rewind_loggers()
         self.registry.call_all("on_train_start", self)
         self.source.start()  # with the weights as the hooks leave them
@@ -326,17 +332,18 @@ class Loop(Assembly):
         # By the clock as it stood when the batch began, which several processes agree on.
         log_due, save_due = self.cadences["log"].due(self.progress), self._saver.due(self.progress)
         self.progress.seconds += self.timing.lap()
-        if self.control.take_log_request() or log_due:
+        if self.control.take("log") or log_due:
             self._write_window()
         if self._bar is not None:
             with self.timing.phase("log"):
                 if show_frames(self._bar, self.progress.frames):
                     self._show_metrics()
-        requested = self.control.take_save_request()
+        requested = self.control.take("save")
         going_on = self.control.stop_reason is None and self.collected_frames < self.total_frames
         if going_on and (requested or save_due):
             self.save_trainer(force_save=True)
-        self._saver.check()
+        if self._saver.checkpoints is not None:
+            self._saver.checkpoints.check()  # whether a save in the background failed
         return going_on
 
     def _write_window(self, *, flush: bool = False) -> None:

@@ -96,7 +96,7 @@ class GracefulSignals:
         self._control.interrupt_call()
 
     def _save(self, number: int, frame: FrameType | None) -> None:
-        self._control.request_save()
+        self._control.request("save")
 
     def _watch(self) -> None:
         number = self._orders.get()

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import torch
 import torch.distributed as dist
 
-from ...loop.control import Control, Stop
+from ...loop.control import Control, Request, Stop
 
 T = TypeVar("T")
 _PLACES: Final = (
@@ -298,11 +298,13 @@ class RankControl(Control):
     def agree(self, place: str) -> None:
         """Meet the other ranks; what any of them asked for now holds for all."""
         own, reason = self._own, self._own.stop_reason
-        asked = [reason is not None, own.take_save_request(), own.take_log_request()]
+        asked = [reason is not None, own.take("save"), own.take("log")]
         rows = self._ranks.meet(place, [*map(int, asked), own.signal or 0])
         stops, saves, logs, signals = zip(*rows, strict=True)
-        self._save |= any(saves)
-        self._log |= any(logs)
+        if any(saves):
+            super().request("save")
+        if any(logs):
+            super().request("log")
         self.signal = max(signals) or None
         if any(stops) and self.stop_reason is None:
             self._take(self._ranks.broadcast(place, own.stop, stops.index(1)))
@@ -325,13 +327,9 @@ class RankControl(Control):
         self._own.withdraw_stop(reason)
         super().withdraw_stop(reason)
 
-    def request_save(self) -> None:
-        """Ask all ranks to save."""
-        self._own.request_save()
-
-    def request_log(self) -> None:
-        """Ask all ranks to close the log window."""
-        self._own.request_log()
+    def request(self, what: Request) -> None:
+        """Ask all ranks for it."""
+        self._own.request(what)
 
     def receive(self, number: int, grace: float) -> None:
         """Stop all ranks because a signal arrived at this one."""

@@ -24,13 +24,13 @@ class TwoRanks:
 def test_a_request_waits_until_the_ranks_meet():
     control = RankControl(Control(), TwoRanks())
     control.request_stop("mine")
-    control.request_save()
-    control.request_log()
-    assert (control.stop_reason, control.take_save_request()) == (None, False)
+    control.request("save")
+    control.request("log")
+    assert (control.stop_reason, control.take("save")) == (None, False)
     control.agree("the end of a batch")
     assert control.stop_reason == "mine"
-    assert (control.take_save_request(), control.take_save_request()) == (True, False)
-    assert (control.take_log_request(), control.take_log_request()) == (True, False)
+    assert (control.take("save"), control.take("save")) == (True, False)
+    assert (control.take("log"), control.take("log")) == (True, False)
 
 
 def test_a_signal_here_stops_all_ranks():
@@ -47,8 +47,8 @@ def test_what_another_rank_asks_for_is_done_here():
     ranks.other = [1, 1, 0, 15]
     control.agree("the end of a batch")
     assert control.stop_reason == "the other's reason"
-    assert control.take_save_request()
-    assert not control.take_log_request()
+    assert control.take("save")
+    assert not control.take("log")
     assert control.signal == 15
     control.end()
     assert control.status == "interrupted"
