@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import nn
 
-from ..base.tensordicts import is_loss, laid_out_as
+from ..base.tensordicts import is_loss, laid_out_as, total_loss
 from ..objectives.common import Entries
 from ..optim import FlatAdam
 from ..optim.flat_adam import AdamState, adam_step, hyperparameters
 from .compiling import CannotCompileError, Graph, quiet
-from .functional_loss import FunctionalLoss, Losses, Objective, Reached
+from .functional_loss import FunctionalLoss, Losses
 
 
 class StepOutcome(NamedTuple):
@@ -53,59 +54,42 @@ class StepGraph:
 
     Args:
         loss: The loss.
-        optimizer: Takes the steps.
-        reached: What the sum of the losses depends on.
+        optimizer: Takes the steps. A group without any gradient makes none.
         rules: How steps are taken.
         say: Called with a line before and after compiling.
-
-    Raises:
-        CannotCompileError: If only some parameters of a group have a gradient.
     """
 
     not_in_graphs: ClassVar = frozenset(  # but for its arguments
-        ("_optimizer", "_flats", "_states", "_given", "_hyper", "_bound")
+        ("_optimizer", "_states", "_given", "_hyper", "_bound", "_graph")
     )
 
     def __init__(
         self,
         loss: FunctionalLoss,
         optimizer: FlatAdam,
-        reached: Reached,
         rules: StepRules,
         say: Callable[[str], None] = quiet,
     ) -> None:
         self._loss = loss
         self._optimizer = optimizer
         self._rules = rules
-        self._objective = Objective(reached.parameters[0])
-        names, moved = loss.names, set(reached.parameters[0])
-        self._places = []
-        for place, flat in enumerate(optimizer.flat_groups):
-            has_grad = [view in moved for view in flat.views]
-            if any(has_grad) and not all(has_grad):
-                raise CannotCompileError("only some parameters of a FlatAdam group have a gradient")
-            if any(has_grad):
-                self._places.append(place)
-        self._flats = [optimizer.flat_groups[place] for place in self._places]
+        flats, groups = optimizer.flat_groups, optimizer.param_groups
         self._states = [
-            AdamState(flat.parameters, flat.exp_avg, flat.exp_avg_sq, flat.steps)
-            for flat in self._flats
+            AdamState(flat.parameters, flat.exp_avg, flat.exp_avg_sq, flat.steps) for flat in flats
         ]
+        self._device = flats[0].parameters.device
         if self._device.type == "cuda":  # a CUDA graph changes them where they are
             for state in self._states:
                 for value in state:
                     torch._dynamo.mark_static_address(value, guard=False)
-        # Plain values, which a compiler can see to be constant.
-        self._names = [[names[view] for view in flat.views] for flat in self._flats]
-        self._shapes = [[tuple(view.shape) for view in flat.views] for flat in self._flats]
-        self._sizes = [[view.numel() for view in flat.views] for flat in self._flats]
-        self._decoupled = [
-            bool(optimizer.param_groups[place]["decoupled_weight_decay"]) for place in self._places
-        ]
+        self._parameters = tuple(
+            tuple((loss.names.get(view), view.shape) for view in flat.views) for flat in flats
+        )
+        self._decoupled = tuple(bool(group["decoupled_weight_decay"]) for group in groups)
         self._given: list[list[Any]] = []
         self._hyper: list[torch.Tensor] = []
         self._bound = (0.0, torch.zeros((), device=self._device))
-        self._graph = Graph(self._run, "the optimizer step", say, module=loss.body)
+        self._graph = Graph(self._run, "the optimizer step", say)
 
     def __call__(
         self,
@@ -125,20 +109,16 @@ class StepGraph:
             is_finite: Whether to take any step, a bool scalar; always given, or never.
 
         Raises:
-            CannotCompileError: If it cannot be compiled.
+            CannotCompileError: If it cannot be compiled, or only some parameters of a group have a
+                gradient.
         """
-        groups = [self._optimizer.param_groups[place] for place in self._places]
-        given = [hyperparameters(group) for group in groups]
+        given = [hyperparameters(group) for group in self._optimizer.param_groups]
         rule = self._rules.rule
         self._take(given if rule is None else [*given, list(rule.numbers)])
         if clip_norm is not None and clip_norm != self._bound[0]:
             self._bound = (clip_norm, torch.full((), clip_norm, device=self._device))
         call = self._graph.again if again else self._graph
         return call(self._states, self._hyper, self._bound[1], is_finite, batches, rows)
-
-    @property
-    def _device(self) -> torch.device:
-        return self._flats[0].parameters.device
 
     def _take(self, given: list[list[Any]]) -> None:
         """Copy changed hyperparameters to the device without waiting for it."""
@@ -166,45 +146,52 @@ class StepGraph:
     ) -> list[StepOutcome]:
         if rows:
             batches = [{key: x[row] for key, x in batches[0].items()} for row in rows]
-        now: Sequence[AdamState] = states
+        now = states
         results, rate, rule = [], None, self._rules.rule
         if rule is not None:
             *hyper, numbers = hyper
         for entries in batches:
-            flats = [state.parameters for state in now]
-            grads, out = self._gradient(flats, entries)
-            grads, norm = self._clipped(grads, bound)
+            grads, out = self._gradient([state.parameters for state in now], entries)
+            moved = [place for place, grad in enumerate(grads) if grad is not None]
+            clipped, norm = self._clipped([grad for grad in grads if grad is not None], bound)
             goes_on = self._still(goes_on, out, norm)
             if rule is not None:
                 rate = rule.rate(out, hyper[0][0], numbers.unbind())
                 hyper = [torch.cat([rate[None], values[1:]]) for values in hyper]
-            then = [
-                adam_step(state, grad, values, decoupled)
-                for state, grad, values, decoupled in zip(
-                    now, grads, hyper, self._decoupled, strict=True
-                )
-            ]
-            now = then if goes_on is None else _chosen(goes_on, then, now)
+            before, now = now, [*now]
+            for place, grad in zip(moved, clipped, strict=True):
+                then = adam_step(before[place], grad, hyper[place], self._decoupled[place])
+                now[place] = then if goes_on is None else _chosen(goes_on, then, before[place])
             results.append(StepOutcome(out, norm, rate))
         for state, new in zip(states, now, strict=True):
             for value, after in zip(state, new, strict=True):
-                value.copy_(after)
+                if value is not after:
+                    value.copy_(after)
         return results
 
     def _gradient(
         self, flats: Sequence[torch.Tensor], entries: Entries
-    ) -> tuple[Sequence[torch.Tensor], Losses]:
-        def total(*values: torch.Tensor) -> tuple[torch.Tensor | None, Losses]:
-            parameters = {}
-            for place, value in enumerate(values):
-                pieces = torch.split(value, self._sizes[place])
-                shapes = self._shapes[place]
-                for name, piece, shape in zip(self._names[place], pieces, shapes, strict=True):
-                    parameters[name] = piece.view(shape)
-            out = self._loss(parameters, entries)
-            return self._objective.total(out), {k: v.detach() for k, v in out.items()}
-
-        return torch.func.grad(total, tuple(range(len(flats))), has_aux=True)(*flats)
+    ) -> tuple[list[torch.Tensor | None], Losses]:
+        """Return the flat gradient of each group, and the losses."""
+        leaves = []
+        for flat, own in zip(flats, self._parameters, strict=True):
+            pieces = torch.split(flat, [shape.numel() for _, shape in own])
+            leaves.append([p.view(shape) for p, (_, shape) in zip(pieces, own, strict=True)])
+        named = {
+            name: leaf
+            for own, part in zip(self._parameters, leaves, strict=True)
+            for (name, _), leaf in zip(own, part, strict=True)
+            if name is not None
+        }
+        (grads,), out = _differentiated(self._loss, named, entries, [([*chain(*leaves)], None)])
+        flat_grads: list[torch.Tensor | None] = []
+        for part in leaves:
+            own_grads = [grad.reshape(-1) for grad in grads[: len(part)] if grad is not None]
+            grads = grads[len(part) :]
+            if own_grads and len(own_grads) < len(part):
+                raise CannotCompileError("only some parameters of a FlatAdam group have a gradient")
+            flat_grads.append(torch.cat(own_grads) if own_grads else None)
+        return flat_grads, out
 
     def _clipped(
         self, grads: Sequence[torch.Tensor], bound: torch.Tensor
@@ -234,13 +221,37 @@ class StepGraph:
         return before
 
 
-def _chosen(
-    yes: torch.Tensor, then: Sequence[AdamState], now: Sequence[AdamState]
-) -> list[AdamState]:
-    return [
-        AdamState(*(torch.where(yes, new, old) for new, old in zip(after, before, strict=True)))
-        for after, before in zip(then, now, strict=True)
-    ]
+def _chosen(yes: torch.Tensor, then: AdamState, now: AdamState) -> AdamState:
+    return AdamState(*(torch.where(yes, new, old) for new, old in zip(then, now, strict=True)))
+
+
+Objective = tuple[Sequence[Any], Sequence[str] | None]
+"""The parameters of one optimizer, and the keys of its losses; ``None`` for all losses."""
+
+
+def _differentiated(
+    loss: FunctionalLoss,
+    parameters: Mapping[str, torch.Tensor],
+    entries: Entries,
+    objectives: Sequence[Objective],
+) -> tuple[list[list[torch.Tensor | None]], Losses]:
+    """Return the gradient of each objective by its parameters, and the losses.
+
+    A gradient is ``None`` where a parameter has none.
+    """
+    gradients: list[list[torch.Tensor | None]] = []
+    with torch.enable_grad():
+        for parameter in parameters.values():
+            parameter.requires_grad_()
+        out = loss(parameters, entries)
+        for own, components in objectives:
+            total = total_loss(out, components)
+            if total is None or not total.requires_grad:
+                gradients.append([None] * len(own))
+            else:
+                grads = torch.autograd.grad(total, own, retain_graph=True, allow_unused=True)
+                gradients.append([*grads])
+    return gradients, {key: value.detach() for key, value in out.items()}
 
 
 Grads = tuple[Sequence[nn.Parameter], Sequence[torch.Tensor]]
@@ -252,23 +263,24 @@ class GradientGraph:
     Args:
         loss: The loss.
         objectives: What the optimizers minimize, each by its own parameters alone.
-        reached: What they depend on.
         say: Called with a line before and after compiling.
     """
+
+    not_in_graphs: ClassVar = frozenset(("_graph", "_objectives"))
 
     def __init__(
         self,
         loss: FunctionalLoss,
         objectives: Sequence[Objective],
-        reached: Reached,
         say: Callable[[str], None] = quiet,
     ) -> None:
         self._loss = loss
         self._objectives = objectives
-        self._reached = reached
-        self._parameters = [p for own in reached.parameters for p in own]
-        self._names = [loss.names[parameter] for parameter in self._parameters]
-        self._graph = Graph(self._gradients, "the losses and their gradient", say, module=loss.body)
+        self._minimized = tuple(
+            (tuple(loss.names[parameter] for parameter in own), components)
+            for own, components in objectives
+        )
+        self._graph = Graph(self._gradients, "the losses and their gradient", say)
 
     def __call__(self, entries: Entries) -> tuple[Losses, list[Grads]]:
         """Return the losses of a batch, and by objective its parameters and their gradients.
@@ -276,51 +288,21 @@ class GradientGraph:
         Raises:
             CannotCompileError: If it cannot be compiled.
         """
-        out, grads = self._graph([p.detach() for p in self._parameters], entries)
-        return dict(out), list(zip(self._reached.parameters, grads, strict=True))
+        parameters = {self._loss.names[p]: p.detach() for own, _ in self._objectives for p in own}
+        out, gradients = self._graph(parameters, entries)
+        found: list[Grads] = []
+        for (own, _), grads in zip(self._objectives, gradients, strict=True):
+            pairs = [(p, g) for p, g in zip(own, grads, strict=True) if g is not None]
+            found.append(([p for p, _ in pairs], [g for _, g in pairs]))
+        return out, found
 
     def _gradients(
-        self, parameters: list[torch.Tensor], entries: Entries
-    ) -> tuple[Losses, list[list[torch.Tensor]]]:
-        def totals(*values: torch.Tensor) -> tuple[list[torch.Tensor], Losses]:
-            out = self._loss(dict(zip(self._names, values, strict=True)), entries)
-            found = [objective.total(out) for objective in self._objectives]
-            by_own = zip(found, self._reached.parameters, strict=True)
-            kept = [total for total, own in by_own if total is not None and own]
-            return kept, {key: value.detach() for key, value in out.items()}
-
-        def summed(*values: torch.Tensor) -> tuple[torch.Tensor, Losses]:
-            found, out = totals(*values)
-            total = found[0]
-            for other in found[1:]:
-                total = total + other
-            return total, out
-
-        if self._reached.apart:
-            places = tuple(range(len(parameters)))
-            grads, out = torch.func.grad(summed, places, has_aux=True)(*parameters)
-            return out, self._by_objective(parameters, [grads] * len(self._objectives))
-        found, pull_back, out = torch.func.vjp(  # type: ignore[misc]
-            totals, *parameters, has_aux=True
-        )
-        pulled = []
-        place = 0
-        for own in self._reached.parameters:
-            if own:
-                one = [torch.full_like(f, float(i == place)) for i, f in enumerate(found)]
-                pulled.append(pull_back(one))
-                place += 1
-            else:
-                pulled.append(())
-        return out, self._by_objective(parameters, pulled)
-
-    def _by_objective(
-        self, parameters: Sequence[torch.Tensor], grads: Sequence[Sequence[torch.Tensor]]
-    ) -> list[list[torch.Tensor]]:
-        """Select each objective's own gradients, with the strides of their parameters."""
-        out, first = [], 0
-        for mine, own in zip(grads, self._reached.parameters, strict=True):
-            end = first + len(own)
-            out.append(list(map(laid_out_as, parameters[first:end], mine[first:end])))
-            first = end
-        return out
+        self, parameters: dict[str, torch.Tensor], entries: Entries
+    ) -> tuple[Losses, list[list[torch.Tensor | None]]]:
+        leaves = {name: value.detach() for name, value in parameters.items()}
+        objectives = [([leaves[name] for name in own], keys) for own, keys in self._minimized]
+        gradients, out = _differentiated(self._loss, leaves, entries, objectives)
+        for (own, _), grads in zip(objectives, gradients, strict=True):
+            for place, (leaf, grad) in enumerate(zip(own, grads, strict=True)):
+                grads[place] = None if grad is None else laid_out_as(leaf, grad)
+        return out, gradients

@@ -15,8 +15,8 @@ from tqdm.auto import tqdm
 from ..base.checks import check_count
 from ..errors import ConfigError
 from ..graphs.compiling import CannotCompileError, GraphOr, quiet
-from ..graphs.functional_loss import FunctionalLoss, Losses, Objective, reached
-from ..graphs.step_graph import GradientGraph, StepGraph, StepOutcome, StepRules
+from ..graphs.functional_loss import FunctionalLoss, Losses
+from ..graphs.step_graph import GradientGraph, Objective, StepGraph, StepOutcome, StepRules
 from ..loop.check_trainer import parameters_of
 from ..loop.hook import LAST, TrainerHookBase
 from ..loop.loop import Loop
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class CompiledStep(TrainerHookBase):
-    """Computes losses and gradients, and takes optimizer steps, as graphs of ``torch.compile``.
+    """Computes losses and gradients, and takes optimizer steps, as compiled graphs.
 
     All ten hook points stay. What is compiled depends on the hooks between the computations:
 
@@ -104,10 +104,7 @@ class CompiledStep(TrainerHookBase):
             raise ConfigError(f"CompiledStep: {problem}, or leave CompiledStep out.")
         assert isinstance(module, nn.Module)
         self._objectives = [
-            Objective(
-                [p for p in parameters_of(hook.optimizer) if p.requires_grad],
-                hook.loss_components,
-            )
+            ([p for p in parameters_of(hook.optimizer) if p.requires_grad], hook.loss_components)
             for hook in self._hooks
         ]
         self._loss = FunctionalLoss(module, trainer.precision.arguments)
@@ -252,8 +249,7 @@ class CompiledStep(TrainerHookBase):
         key = (loss.variant, next(iter(entries.values())).shape)
         graph = self._graphs.get(key)
         if graph is None:
-            on = reached(loss, entries, self._objectives)
-            graph = self._graphs[key] = GradientGraph(loss, self._objectives, on, self._print)
+            graph = self._graphs[key] = GradientGraph(loss, self._objectives, self._print)
         assert isinstance(graph, GradientGraph)
         out, grads = graph(entries)
         for hook, grad in zip(self._hooks, grads, strict=True):
@@ -282,9 +278,7 @@ class CompiledStep(TrainerHookBase):
         graph = self._graphs.get(key)
         assert isinstance(hook.optimizer, FlatAdam)
         if graph is None:
-            first = {name: x[rows[0]] for name, x in entries[0].items()} if rows else entries[0]
-            on = reached(loss, first, self._objectives)
-            graph = self._graphs[key] = StepGraph(loss, hook.optimizer, on, rules, self._print)
+            graph = self._graphs[key] = StepGraph(loss, hook.optimizer, rules, self._print)
         assert isinstance(graph, StepGraph)
         # With several steps a graph, no hook runs between the graphs of a batch.
         number, alone = trainer.progress.batches, self._mini_batches is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from tensordict import TensorDictBase
@@ -45,6 +45,9 @@ class KLAdaptiveLR(AveragingHook):
     at = (("optimizer", "__call__", EARLY), ("post_steps_log", "log_lr", DEFAULT))
     default_name = "kl_adaptive_lr"
     trains = False
+    not_in_graphs: ClassVar = frozenset(  # which are given the `numbers`
+        ("trainer", "optimizer", "computed", "desired_kl", "factor", "low", "high")
+    )
 
     optimizer: torch.optim.Optimizer
     desired_kl: float = 0.01

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import torch
 from tensordict import is_tensor_collection
@@ -64,6 +64,9 @@ class TrainerHookBase:
     is_saved = True
     computes_loss = False
     trains = True
+    not_in_graphs: ClassVar = frozenset(
+        ("trainer",)
+    )  # if a compiled loss calls a method of the hook
     saved_attributes: Sequence[str] = ()
 
     # Registering sets it, so that reading it costs no more than any attribute.

@@ -60,5 +60,6 @@ def test_a_graph_of_them_computes_the_same() -> None:
 @pytest.mark.usefixtures("wide")
 def test_without_what_it_needs_of_inductor_torch_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch._inductor.mkldnn_ir", None)
-    monkeypatch.setattr(cpu_products_module, "_onednn", cpu_products_module._onednn.__wrapped__)
+    uncached = cpu_products_module._onednn_linear.__wrapped__
+    monkeypatch.setattr(cpu_products_module, "_onednn_linear", uncached)
     assert cpu_products()[aten.mm.default](*given(2048, 64, 64)) is NotImplemented

@@ -16,7 +16,6 @@ from hooktrainer.graphs.inductor import ByName
 
 def looked_up() -> tuple[str, torch.Tensor]:
     """Whether inductor's cache had a graph, and what this computes."""
-    torch._dynamo.reset()  # as a process begins
     counters.clear()
     graph = Graph(lambda a, b: torch.bmm(a, b).tanh(), "a product", quiet)
     torch.manual_seed(0)

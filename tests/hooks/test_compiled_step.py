@@ -366,7 +366,7 @@ def test_losses_and_steps_that_cannot_be_compiled_are_refused():
 
 @pytest.mark.parametrize("kind", slow_except(MEMORIES, 0))
 def test_with_a_memory_each_step_is_a_graph(kind, called, monkeypatch, capsys):
-    monkeypatch.setattr(compiling, "BACKEND", "aot_eager")
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
 
     def remembering() -> ClipPPOLoss:
         torch.manual_seed(1)

@@ -64,7 +64,7 @@ class WorldCollector(EpisodesCollector):
         exploration_type: How the policy's distributions are sampled.
         first_env: Index of the first environment in the run; set by `shard`.
         device: Device of the simulation and the batches; by default the policy's.
-        compile: Whether several steps of environment and policy are one ``torch.compile`` graph.
+        compile: Whether several steps of environment and policy are one compiled graph.
             This needs a `FunctionalWorld` and a policy without memory that has ``sample`` and
             ``complete``, such as those of `hooktrainer.networks`.
 

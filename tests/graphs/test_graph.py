@@ -1,0 +1,192 @@
+"""A graph computes what its function does, and is made again only where something has changed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+import torch
+from marks import slow_except
+from torch import nn
+
+from hooktrainer.algorithms import DQN, PPO
+from hooktrainer.graphs import compiling
+from hooktrainer.graphs.compiling import CannotCompileError, Graph, GraphOr, quiet
+from hooktrainer.graphs.inductor import copied
+
+
+class Pair(NamedTuple):
+    one: torch.Tensor
+    other: torch.Tensor | None
+
+
+class Scales(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(2.0))
+        self.offset = 1.0
+
+    def forward(self, pair: Pair, named: dict[str, list[torch.Tensor]]) -> dict[str, object]:
+        (x,) = named["x"]
+        scaled = x * self.factor + self.offset
+        pair.one.add_(1.0)
+        return {"pair": Pair(scaled, None), "list": [scaled, x, pair.one], 3: "word"}
+
+
+@pytest.fixture(params=["eager", pytest.param("inductor", marks=pytest.mark.slow)], autouse=True)
+def backend(request, monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", request.param)
+
+
+@pytest.fixture
+def linear() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU())
+
+
+def test_arguments_and_results_are_trees_and_arguments_may_be_written_to():
+    module = Scales()
+    graph = Graph(lambda *args: module(*args), "it", quiet)
+    results = []
+    for turn, call in enumerate((graph, graph.again, graph.again)):
+        module.factor.data.fill_(turn + 2.0)
+        one, x = torch.zeros(3), torch.arange(3.0) + turn
+        out = call(Pair(one, None), {"x": [x]})
+        assert torch.equal(out["pair"].one, x * (turn + 2.0) + 1.0)
+        assert out["pair"].other is None
+        assert torch.equal(out["list"][1], x)
+        assert torch.equal(one, torch.ones(3))
+        assert out[3] == "word"
+        results.append(out)
+    assert not torch.equal(results[1]["pair"].one, results[2]["pair"].one)  # nothing is overwritten
+
+
+def test_what_has_changed_is_noticed_but_by_again_and_found_again():
+    module, lines = Scales(), []
+    graph = Graph(
+        lambda x: module(Pair(x.clone(), None), {"x": [x]})["list"][0], "it", lines.append
+    )
+    x = torch.ones(2)
+    graph(x)
+    module.offset = 5.0
+    assert torch.equal(graph.again(x), torch.full((2,), 3.0))
+    assert torch.equal(graph(x), torch.full((2,), 7.0))
+    assert torch.equal(graph.again(x + 1), torch.full((2,), 9.0))
+    module.offset = 1.0
+    assert torch.equal(graph(x), torch.full((2,), 3.0))
+    assert torch.equal(graph.again(x + 1), torch.full((2,), 5.0))
+    assert len(lines) == 4
+    for turn in range(6):
+        module.offset = 10.0 + turn
+        graph(x)
+    module.offset = 0.0
+    with pytest.raises(
+        CannotCompileError, match=r"recompiled again and again, .* make it a buffer"
+    ):
+        graph(x)
+
+
+def test_other_arguments_are_noticed(linear):
+    def function(given):
+        out = linear(given["x"].float())
+        return out if given["more"] is None else out + given["more"]
+
+    lines = []
+    graph = Graph(function, "it", lines.append)
+    linear[0].weight.data.fill_(1.0)
+    x = torch.ones(3, 2)
+    cases = [
+        {"x": x, "more": None},
+        {"x": x[:2], "more": None},
+        {"x": x.double(), "more": None},
+        {"x": x.int().t().contiguous().t(), "more": None},
+        {"x": x, "more": torch.ones(1)},
+        {"x": x, "more": 2.0},
+        {"more": torch.ones(1), "x": x},
+    ]
+    for number, case in enumerate(cases, start=1):
+        for _ in range(2):
+            more = 0.0 if case["more"] is None else float(case["more"])
+            assert torch.equal(graph(case), torch.full((len(case["x"]), 1), 2.0 + more))
+        assert len(lines) == 2 * number
+
+
+def test_tensors_are_exchanged_without_compiling(linear):
+    lines = []
+    graph = Graph(linear.forward, "it", lines.append)
+    x = torch.ones(1, 2)
+    for value in (3.0, 4.0):
+        linear[0].weight = nn.Parameter(torch.full((1, 2), value))
+        assert graph(x).item() == graph.again(x).item() == 2 * value
+        linear[0].weight.data.fill_(value + 1)
+        assert graph(x).item() == graph.again(x).item() == 2 * value + 2
+    assert len(lines) == 2
+
+
+def test_what_is_no_graph_is_computed_with_one_warning(caplog):
+    half = GraphOr(lambda x: x / 2 if x.sum().item() > 0 else x, "it", quiet)
+    assert half(torch.full((1,), 2.0)) == 1
+    assert half(torch.full((1,), -2.0)) == -2
+    (said,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert said.startswith("it cannot be compiled, and is made eagerly: ")
+    assert "test_graph.py" in said
+
+
+def test_a_function_that_changes_its_module_is_refused(linear):
+    def count(x):
+        linear.calls = getattr(linear, "calls", 0) + 1
+        return linear(x)
+
+    with pytest.raises(CannotCompileError, match="changes an attribute"):
+        Graph(count, "it", quiet)(torch.ones(1, 2))
+
+
+def test_a_function_of_the_same_structure_inherits_the_graph(monkeypatch):
+    monkeypatch.setattr(compiling, "_kept", {})
+
+    def compiled_lines(module: nn.Module, x: torch.Tensor) -> list[str]:
+        lines: list[str] = []
+        graph = Graph(module.forward, "it", lines.append)
+        for _ in range(2):
+            assert graph(x).allclose(module.forward(x).detach())
+        return lines
+
+    first, same, other = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)
+    other.negative_slope = 5.0
+    x = torch.ones(3, 2)
+    with compiling.keep_for_forks():
+        assert compiled_lines(first, x)
+    assert compiled_lines(same, x) == []
+    assert compiled_lines(same, torch.ones(4, 2))
+    assert compiled_lines(other, x)
+
+
+def test_results_of_a_cuda_graph_are_copies():
+    buffer = torch.zeros(2)
+    call = copied(lambda x: [buffer.copy_(x), None])
+    first, nothing = call(torch.ones(2))
+    second, _ = call(torch.full((2,), 2.0))
+    assert (first.tolist(), second.tolist(), nothing) == ([1.0, 1.0], [2.0, 2.0], None)
+
+
+SMALL = {"num_cells": (8,), "progress_bar": False, "eval_episodes": 0, "tuned": False}
+ON = {**SMALL, "num_envs": 4, "steps_per_batch": 20, "num_epochs": 2, "mini_batch_size": 30}
+OFF = {**SMALL, "num_envs": 4, "init_random_frames": 32, "batch_size": 16}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    slow_except(
+        [
+            (PPO, {**ON, "compile": "all"}),  # the last mini-batch is smaller
+            (PPO, {**ON, "compile": "step", "normalize_observations": True, "scale_rewards": True}),
+            (DQN, {**OFF, "compile": "step"}),
+        ],
+        2,
+    ),
+)
+def test_nothing_is_compiled_again_while_training_goes_on(kind, options, monkeypatch, caplog):
+    """Shapes are static: each graph is compiled at its first call, and only then."""
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+    monkeypatch.setattr(compiling, "_MOST", 1)
+    kind(env="torch/CartPole-v1", **options, total_frames=1200).train()
+    assert "cannot be compiled" not in caplog.text
