@@ -175,36 +175,21 @@ def _references(file: Path | None, known: Mapping[str, Reference]) -> Mapping[st
 
 def print_section(section: Section, score: str, metric: str) -> None:
     """Print the results of a task."""
-    from ..show.report.analysis import comparison_texts, estimate_texts
+    from ..show.report.analysis import comparisons_table, estimates_table
 
     title = section.task or "runs"
     if section.frames is not None:
         less = " (less is better)" if section.minimize else ""
         title += f": {score} {metric}{less} at {section.frames:,.0f} frames"
-    heads = ["IQM", "seeds", "median", "mean", "area"]
-    if section.threshold is not None:
-        heads += [f"reached {section.threshold:g}", "frames until", "time until"]
-    rows = [[*estimate_texts(section, group), group.group] for group in section.groups]
-    output.print_table([*heads, "group"], rows, title=title, optional=heads[2:])
+    heads, rows = estimates_table(section)
+    output.print_table(heads, rows, title=title, optional=heads[2:-1])
     for note in section.notes:
         output.line(f"{note}.")
-    if section.comparisons:
-        heads = ["IQM difference", "P(improvement)", "p", "corrected", "so"]
-        many = len(section.comparisons) > 1
-        untested = all(one.p is None for one in section.comparisons)
-        dropped = {"p", "corrected"} if untested else set() if many else {"corrected"}
-        kept = [n for n, head in enumerate(heads) if head not in dropped]
-        compared: list[list[object]] = [
-            [*comparison_texts(one), output.good(one.verdict) if one.separated else one.verdict]
-            for one in section.comparisons[:_MOST_COMPARISONS]
-        ]
-        output.print_table(
-            [heads[n] for n in kept],
-            [[row[n] for n in kept] for row in compared],
-            optional=["p"] if many else [],
-        )
-        if (hidden := len(section.comparisons) - _MOST_COMPARISONS) > 0:
-            output.line(f"{plural(hidden, 'more comparison')}: all are in --json, and in -o FILE.")
+    heads, rows = comparisons_table(section)
+    if rows:
+        output.print_table(heads, rows[:_MOST_COMPARISONS], optional=["corrected", "p"])
+    if (hidden := len(rows) - _MOST_COMPARISONS) > 0:
+        output.line(f"{plural(hidden, 'more comparison')}: all are in --json, and in -o FILE.")
 
 
 # -- `hooktrainer report --until-decided`: add seeds until it is decided which group is the best.

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from ..base.checks import check_rate
 from ..errors import ConfigError
@@ -86,6 +85,7 @@ class FlatAdam(torch.optim.Optimizer):
             grad.mul_(scale)
         return norm
 
+    @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step.
 
@@ -96,14 +96,6 @@ class FlatAdam(torch.optim.Optimizer):
             ConfigError: If only some parameters of a group have a gradient, or one was moved to
                 other memory.
         """
-        return self._watched_step(closure) if self._is_watched() else self._take_step(closure)
-
-    # Keeps torch from wrapping the step for profilers and hooks, which takes as long as the step
-    # of a small network.
-    step.hooked = True  # type: ignore[attr-defined]
-
-    @torch.no_grad()
-    def _take_step(self, closure: Callable[[], Any] | None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -112,18 +104,6 @@ class FlatAdam(torch.optim.Optimizer):
             if flat.has_grad:
                 self.step_group(number, flat.gather())
         return loss
-
-    _watched_step = torch.optim.Optimizer.profile_hook_step(_take_step)
-
-    def _is_watched(self) -> bool:
-        """Whether step hooks or a profiler are active."""
-        return bool(
-            self._optimizer_step_pre_hooks
-            or self._optimizer_step_post_hooks
-            or _global_optimizer_pre_hooks
-            or _global_optimizer_post_hooks
-            or torch._C._autograd._profiler_enabled()
-        )
 
     def step_group(self, number: int, grad: Tensor) -> None:
         """Take the step of group ``number`` with the flat gradient of its parameters."""
@@ -153,8 +133,13 @@ class FlatAdam(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Delete the gradients, or set them to zero."""
+        # A loop over all groups' parameters without the locks and profiler ranges of torch's.
         for flat in self.flat_groups:
-            flat.zero_grad(set_to_none)
+            for parameter in flat.views:
+                if set_to_none:
+                    parameter.grad = None
+                elif parameter.grad is not None:
+                    parameter.grad = torch.zeros_like(parameter)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state in the form of ``torch.optim.Adam``."""
@@ -247,14 +232,6 @@ class FlatGroup:
             for parameter, view in zip(owners, self._grads, strict=True):
                 parameter.grad = view
         return self._grad
-
-    def zero_grad(self, set_to_none: bool) -> None:
-        """Delete the gradients, or set them to zero."""
-        for parameter in self.views:
-            if set_to_none:
-                parameter.grad = None
-            elif parameter.grad is not None:
-                parameter.grad = torch.zeros_like(parameter)
 
     def load(self, states: Sequence[dict[str, Any]]) -> None:
         """Load the states of the parameters; an empty one means no steps."""

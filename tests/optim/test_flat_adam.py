@@ -7,10 +7,6 @@ import copy
 import pytest
 import torch
 from torch import nn
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 
 from hooktrainer import ConfigError
 from hooktrainer.networks import mlp
@@ -120,35 +116,6 @@ def test_parameters_that_moved_are_refused():
     layer(torch.ones(1, 2)).sum().backward()
     with pytest.raises(ConfigError, match="moved to other memory"):
         optimizer.step()
-
-
-def test_hooks_around_a_step_are_called_and_profilers_see_it():
-    weight = nn.Parameter(torch.ones(2))
-    optimizer = FlatAdam([weight])
-    called = []
-
-    def step():
-        weight.grad = torch.ones(2)
-        optimizer.step()
-        said, called[:] = list(called), []
-        return said
-
-    assert step() == []
-    before = optimizer.register_step_pre_hook(lambda *_: called.append("before"))
-    assert step() == ["before"]
-    before.remove()
-    after = optimizer.register_step_post_hook(lambda *_: called.append("after"))
-    assert step() == ["after"]
-    after.remove()
-    for register in (register_optimizer_step_pre_hook, register_optimizer_step_post_hook):
-        of_all = register(lambda *_: called.append("any"))
-        assert step() == ["any"]
-        of_all.remove()
-    assert step() == []
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        step()
-    assert "Optimizer.step#FlatAdam.step" in {event.name for event in profile.events()}
-    assert optimizer.state[weight]["step"] == 7
 
 
 # -- the step for compiled graphs --------------------------------------------------------------

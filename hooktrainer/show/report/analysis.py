@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Final
 
@@ -31,7 +30,7 @@ from ...statistics import (
     seeds_to_separate,
     time_to_reach,
 )
-from .study import Seed, SeedCurve, Study, TaskStudy
+from .study import Seed, Study, TaskStudy
 
 ALL_TASKS = "all tasks, normalized"
 _PROFILE_POINTS = 60
@@ -94,89 +93,76 @@ def analyze(
     known = {name for task in study.tasks for name in task.groups}
     if against is not None and against not in known:
         raise ConfigError(f"there is no group {against!r}; there are {', '.join(sorted(known))}.")
-    sections, less = [], study.minimize
+    sections = []
     for task in study.tasks:
-        tables = {
-            name: _Tables.of_task(task, seeds, score, less) for name, seeds in task.groups.items()
-        }
         level = task.threshold if threshold is None else threshold
-        reached = {name: _reached(task, level, seeds, less) for name, seeds in task.groups.items()}
-        sections.append(
-            _section(
-                task.task,
-                task.frames,
-                level,
-                tables,
-                reached,
-                against,
-                _notes(decision),
-                decision,
-                minimize=less,
-            )
-        )
-    if len(study.tasks) > 1:
+        tables = {name: _tables([task], name, score, study.minimize) for name in task.groups}
+        times = {name: _reached(task, level, name, study.minimize) for name in task.groups}
+        notes = _notes(decision)
+        section = Section(task.task, task.frames, level, [], [], notes, study.minimize)
+        sections.append(_estimated(section, tables, times, against, decision))
+    if len(sections) > 1 and all(task.task in (references or {}) for task in study.tasks):
         sections += _all_tasks(study, score, references or {}, against)
     return sections
 
 
-@dataclass(frozen=True)
-class _Tables:
-    """The scores and areas of a group, each ``[seeds, tasks]``."""
-
-    seeds: Sequence[Seed]
-    scores: Scores
-    areas: Scores
-
-    @classmethod
-    def of_task(
-        cls, task: TaskStudy, seeds: Mapping[Seed, SeedCurve], score: str, minimize: bool
-    ) -> _Tables:
-        names = _in_order(seeds)
-        curves = [seeds[seed].curve for seed in names]
-        scores, areas = (
-            np.array([[one(curve, task.frames)] for curve in curves])
-            for one in (score_function(score, minimize=minimize), score_function("area"))
-        )
-        return cls(names, scores, areas)
+_Tables = tuple[list[Seed], Scores, Scores]
+"""The seeds of a group that all tasks have, their scores and areas, each ``[seeds, tasks]``."""
 
 
-def _section(
-    name: str,
-    frames: float | None,
-    threshold: float | None,
+def _tables(
+    tasks: Sequence[TaskStudy],
+    group: str,
+    score: str,
+    minimize: bool,
+    references: Mapping[str, Reference] | None = None,
+) -> _Tables:
+    shared = set.intersection(*(set(task.groups[group]) for task in tasks))
+    seeds = sorted(shared, key=lambda seed: (isinstance(seed, str), seed))
+
+    def column(task: TaskStudy, name: str) -> Scores:
+        function = score_function(name, minimize=minimize and name != "area")
+        curves = [task.groups[group][seed].curve for seed in seeds]
+        values = np.array([function(curve, task.frames) for curve in curves])
+        if references is None:
+            return values
+        return references[task.task].normalize(values, minimize=minimize)
+
+    scores, areas = (
+        np.stack([column(task, name) for task in tasks], axis=1) for name in (score, "area")
+    )
+    return seeds, scores, areas
+
+
+def _estimated(
+    section: Section,
     tables: Mapping[str, _Tables],
-    reached: Mapping[str, tuple[TimeToThreshold, TimeToThreshold] | None],
+    times: Mapping[str, tuple[TimeToThreshold, TimeToThreshold] | None],
     against: str | None,
-    notes: list[str],
     decision: Decision | None = None,
-    *,
-    minimize: bool = False,
 ) -> Section:
-    everything = np.concatenate([table.scores.ravel() for table in tables.values()])
+    """Return a section with its groups, comparisons and further notes."""
+    everything = np.concatenate([scores.ravel() for _, scores, _ in tables.values()])
     grid = np.linspace(everything.min(), everything.max(), _PROFILE_POINTS)
-    groups = [
-        GroupResult(
-            group=group,
-            seeds=table.seeds,
-            scores=table.scores,
-            iqm=interval(table.scores, "iqm"),
-            mean=interval(table.scores, "mean"),
-            median=interval(table.scores, "median"),
-            area=interval(table.areas, "iqm"),
-            frames_to_threshold=times[0] if (times := reached.get(group)) else None,
-            seconds_to_threshold=times[1] if times else None,
-            profile=performance_profile(table.scores, grid, minimize=minimize),
-        )
-        for group, table in tables.items()
+    groups = []
+    for group, (seeds, scores, areas) in tables.items():
+        frames, seconds = times.get(group) or (None, None)
+        profile = performance_profile(scores, grid, minimize=section.minimize)
+        iqm, mean, median = (interval(scores, name) for name in ("iqm", "mean", "median"))
+        estimates = (iqm, mean, median, interval(areas, "iqm"))
+        groups.append(GroupResult(group, seeds, scores, *estimates, frames, seconds, profile))
+    groups.sort(key=lambda group: group.iqm.value, reverse=not section.minimize)
+    pairs = [
+        pair
+        for pair in combinations([group.group for group in groups], 2)
+        if against is None or against in pair
     ]
-    groups.sort(key=lambda group: group.iqm.value, reverse=not minimize)
-    pairs = list(combinations([group.group for group in groups], 2))
-    if against is not None:
-        pairs = [pair for pair in pairs if against in pair]
-    scores = {group: table.scores for group, table in tables.items()}
-    comparisons = compare(scores, pairs, decision, minimize=minimize)
-    notes = notes + list(dict.fromkeys(g.iqm.refused for g in groups if g.iqm.refused))
-    return Section(name, frames, threshold, groups, comparisons, notes, minimize)
+    scores_of = {group: scores for group, (_, scores, _) in tables.items()}
+    comparisons = compare(scores_of, pairs, decision, minimize=section.minimize)
+    refused = dict.fromkeys(group.iqm.refused for group in groups if group.iqm.refused)
+    return replace(
+        section, groups=groups, comparisons=comparisons, notes=[*section.notes, *refused]
+    )
 
 
 def _notes(decision: Decision | None) -> list[str]:
@@ -192,13 +178,13 @@ def _notes(decision: Decision | None) -> list[str]:
 
 
 def _reached(
-    task: TaskStudy, threshold: float | None, seeds: Mapping[Seed, SeedCurve], minimize: bool
+    task: TaskStudy, threshold: float | None, group: str, minimize: bool
 ) -> tuple[TimeToThreshold, TimeToThreshold] | None:
     """Return frames and seconds to a threshold; a seed that did not reach it is censored."""
     if threshold is None:
         return None
     frames, seconds, events = [], [], []
-    for seed in seeds.values():
+    for seed in task.groups[group].values():
         at = first_reached(seed.curve, threshold, task.frames, minimize=minimize)
         end = task.frames if at is None else at
         frames.append(end)
@@ -210,43 +196,18 @@ def _reached(
 def _all_tasks(
     study: Study, score: str, references: Mapping[str, Reference], against: str | None
 ) -> list[Section]:
-    missing = [task.task for task in study.tasks if task.task not in references]
-    if missing:
-        return []
-    groups = [name for name in study.tasks[0].groups if all(name in t.groups for t in study.tasks)]
     tables, notes = {}, []
-    for name in groups:
-        parts = [task.groups[name] for task in study.tasks]
-        seeds = [seed for seed in parts[0] if all(seed in part for part in parts)]
-        left = sum(len(part) - len(seeds) for part in parts)
+    for name in study.tasks[0].groups:
+        if not all(name in task.groups for task in study.tasks):
+            continue
+        table = _tables(study.tasks, name, score, study.minimize, references)
+        left = sum(len(task.groups[name]) - len(table[0]) for task in study.tasks)
         if left:
             notes.append(f"{name}: {left} runs of seeds that not all tasks have are not counted")
-        if seeds:
-            tables[name] = _normalized(study, name, seeds, score, references)
-    if not tables:
-        return []
-    return [_section(ALL_TASKS, None, None, tables, {}, against, notes)]
-
-
-def _in_order(seeds: Iterable[Seed]) -> list[Seed]:
-    return sorted(seeds, key=lambda seed: (isinstance(seed, str), seed))
-
-
-def _normalized(
-    study: Study,
-    group: str,
-    seeds: Sequence[Seed],
-    score: str,
-    references: Mapping[str, Reference],
-) -> _Tables:
-    columns = []
-    for task in study.tasks:
-        shared = {seed: task.groups[group][seed] for seed in seeds}
-        table = _Tables.of_task(task, shared, score, study.minimize)
-        normalize = partial(references[task.task].normalize, minimize=study.minimize)
-        columns.append((normalize(table.scores), normalize(table.areas)))
-    scores, areas = (np.concatenate(part, axis=1) for part in zip(*columns, strict=True))
-    return _Tables(_in_order(seeds), scores, areas)
+        if table[0]:
+            tables[name] = table
+    section = Section(ALL_TASKS, None, None, [], [], notes)
+    return [_estimated(section, tables, {}, against)] if tables else []
 
 
 SCORE_TEXTS: Final = {
@@ -275,30 +236,35 @@ def interval_text(one: Interval) -> str:
     return f"{one.value:,.{decimals}f} [{one.low:,.{decimals}f}, {one.high:,.{decimals}f}]"
 
 
-def estimate_texts(section: Section, group: GroupResult) -> list[str]:
-    """Format interquartile mean, seeds, median, mean and area; with a threshold, times to it."""
-    iqm, *others = map(interval_text, (group.iqm, group.median, group.mean, group.area))
-    texts = [iqm, str(len(group.seeds)), *others]
-    if section.threshold is None:
-        return texts
-    if (frames := group.frames_to_threshold) is None:
-        return [*texts, "", "", ""]
-    return [
-        *texts,
-        f"{frames.reached} of {frames.seeds}",
-        reaching_text(frames, lambda value: f"{value:,.0f}"),
-        reaching_text(group.seconds_to_threshold, duration),
-    ]
+def estimates_table(section: Section) -> tuple[list[str], list[list[str]]]:
+    """Return the heads and, by group, the texts of its estimates, its name last."""
+    heads = ["IQM", "seeds", "median", "mean", "area"]
+    if section.threshold is not None:
+        heads += [f"reached {section.threshold:g}", "frames until then", "time until then"]
+    rows = []
+    for group in section.groups:
+        iqm, *others = map(interval_text, (group.iqm, group.median, group.mean, group.area))
+        texts = [iqm, str(len(group.seeds)), *others]
+        if (frames := group.frames_to_threshold) is not None:
+            texts += [
+                f"{frames.reached} of {frames.seeds}",
+                reaching_text(frames, lambda value: f"{value:,.0f}"),
+                reaching_text(group.seconds_to_threshold, duration),
+            ]
+        rows.append([*texts, *[""] * (len(heads) - len(texts)), group.group])
+    return [*heads, "group"], rows
+
+
+def comparisons_table(section: Section) -> tuple[list[str], list[list[str]]]:
+    """Return the heads and, by comparison, the difference, its tests and the verdict."""
+    heads = ["IQM difference", "P(improvement)", "p", "corrected", "so"]
+    return heads, [[*comparison_texts(one), one.verdict] for one in section.comparisons]
 
 
 def comparison_texts(one: Comparison) -> list[str]:
     """Format difference, probability of improvement and p-values."""
-    return [
-        interval_text(one.difference),
-        interval_text(one.improvement),
-        NONE if one.p is None else f"{one.p:.2g}",
-        NONE if one.corrected is None else f"{one.corrected:.2g}",
-    ]
+    p_values = [NONE if p is None else f"{p:.2g}" for p in (one.p, one.corrected)]
+    return [interval_text(one.difference), interval_text(one.improvement), *p_values]
 
 
 def reaching_text(one: TimeToThreshold | None, shown: Callable[[float], str]) -> str:

@@ -12,7 +12,7 @@ from ...statistics import Curve, curve_interval
 from ..chart import MOST_SHADED, figure, key
 from ..curves import Band
 from ..html import Html, document, folded, table
-from .analysis import SCORE_TEXTS, Section, comparison_texts, estimate_texts
+from .analysis import SCORE_TEXTS, Section, comparisons_table, estimates_table
 from .comparison_page import settings_table
 from .study import Study, TaskStudy
 
@@ -27,8 +27,8 @@ def report_page(study: Study, sections: Sequence[Section], score: str) -> str:
     body = [
         f"<h1>{escape(title)}</h1>",
         f"<p>{escape(study.metric)}{less}, {SCORE_TEXTS[score]}. The seed is the unit: "
-        "the episodes of an evaluation are averaged first. In brackets are 95 % intervals; [-] is "
-        "where the seeds are too few for one.</p>",
+        "the episodes of an evaluation are averaged first. IQM is the interquartile mean. In "
+        "brackets are 95 % intervals; [-] is where the seeds are too few for one.</p>",
     ]
     by_task = {task.task: task for task in study.tasks}
     for section in sections:
@@ -74,31 +74,26 @@ def _band(curves: Sequence[Curve], frames: float) -> Band:
 
 
 def _groups(section: Section) -> str:
-    heads = ["interquartile mean", "seeds", "median", "mean", "area under the curve"]
-    if section.threshold is not None:
-        heads += [f"reached {section.threshold:g}", "frames until then", "time until then"]
-    rows = [
-        [*estimate_texts(section, group), Html(key(number, group.group))]
-        for number, group in enumerate(section.groups)
-    ]
-    return table([*heads, "group"], rows, numbers=heads)
+    heads, rows = estimates_table(section)
+    keys = [[Html(key(number, row[-1]))] for number, row in enumerate(rows)]
+    rows = [[*row[:-1], *last] for row, last in zip(rows, keys, strict=True)]
+    return table(heads, rows, numbers=heads[:-1])
 
 
 def _comparisons(section: Section) -> str:
-    heads = ["IQM difference", "P(improvement)", "p", "corrected"]
-    rows = [[*comparison_texts(one), one.verdict] for one in section.comparisons]
+    heads, rows = comparisons_table(section)
     if not rows:
         return ""
     shown, more = (
-        table([*heads, "so"], part, numbers=heads) if part else ""
+        table(heads, part, numbers=heads[:-1])
         for part in (rows[:_MOST_COMPARISONS], rows[_MOST_COMPARISONS:])
     )
+    hidden = len(rows) - _MOST_COMPARISONS
     apart = sum(one.separated for one in section.comparisons)
-    if more:
-        more = folded(f"{len(rows) - _MOST_COMPARISONS} more comparisons", more)
     return (
         f"<h3>Comparisons</h3><p>{apart} of {plural(len(rows), 'pair')} told apart. Differences "
-        f"are of the first that is named; P is its probability to do better.</p>{shown}{more}"
+        "are of the first that is named; P is its probability to do better.</p>"
+        f"{shown}{folded(f'{hidden} more comparisons', more) if hidden > 0 else ''}"
     )
 
 

@@ -92,7 +92,7 @@ def test_a_title_a_legend_and_comparisons_of_many_groups_are_short():
     )
     assert 'class="band' not in page
     table = page[page.index("<table") : page.index("</table>")]
-    assert re.findall(r"<th\b[^>]*>([^<]*)", table)[0] == "interquartile mean"
+    assert re.findall(r"<th\b[^>]*>([^<]*)", table)[0] == "IQM"
     assert re.findall(r"<th\b[^>]*>([^<]*)", table)[-1] == "group"
 
 
