@@ -32,6 +32,7 @@ from ..graphs.compiling import keep_for_forks
 from ..log.factory import DEFAULT_LOGGERS, import_sinks
 from ..loop.control import Control
 from ..loop.signals import GracefulSignals, SignalExit
+from ..run.config import from_plain
 from ..run.programs import run_programs
 from ..run.seeds import words_of_seeds
 from ..store.rng import rng_state, set_rng_state
@@ -409,26 +410,20 @@ def train_on_ray(algorithm: AlgorithmConfig, place: Path) -> None:
         SystemExit: As `Loop.train` does, if a signal ended them.
     """
     name, kind = algorithm.name(), type(algorithm)
-    plain = [one for one in ("env", "network") if not isinstance(getattr(algorithm, one), str)]
-    for option in ("loggers", "hooks", "collector", *plain):
-        if value := getattr(algorithm, option):
-            raise ConfigError(
-                f"{name}: engine='ray': {option}={value!r} cannot be sent to other machines: leave "
-                "it out, or engine."
-            )
+    values = algorithm.as_dict() | {"workers": 1, "engine": "local", "progress_bar": False}
+    # One at a time: Ray gives each process one core.
+    alone = replace(algorithm, workers=1, engine="local", progress_bar=False)
+    if kind.__module__ == "__main__" or kind(**from_plain(kind, values, name)) != alone:
+        raise ConfigError(
+            f"{name}: engine='ray': other machines are sent the options that a command line can "
+            "have. Leave out the others, and put a class of a script into a module."
+        )
     if algorithm.collectors:
         raise ConfigError(
             f"{name}: collectors={algorithm.collectors} with seeds and workers: each seed collects "
             "by itself. Leave it out."
         )
-    if kind.__module__ == "__main__":
-        raise ConfigError(
-            f"{name}: engine='ray': other machines cannot import a class of a script: put it into "
-            "a module."
-        )
     shares = [algorithm.seeds[i :: algorithm.workers] for i in range(algorithm.workers)]
-    # One at a time: Ray gives each process one core.
-    values = algorithm.as_dict() | {"workers": 1, "engine": "local", "progress_bar": False}
     program = ["-m", "hooktrainer.algorithms.seed_program", kind.__module__, kind.__qualname__]
     words = ["--run-dir", str(place.absolute()), "--seeds"]
     from ..run.ray import Cluster, RayProgram

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import re
 import shlex
@@ -44,27 +45,22 @@ def take_launch(words: Sequence[str]) -> Launch | None:
     end = words.index("--") if "--" in words else len(words)
     if not any(word.split("=", 1)[0] == OPTION for word in words[:end]):
         return None
-    found, rest, launcher = Launch(), list(words[:end]), ""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument(OPTION)
+    parser.add_argument("--jobs", default="1")
+    parser.add_argument("--dry-run", action="store_true")
+    known, rest = parser.parse_known_args(words[:end])
+    if known.launcher != "slurm":
+        raise ConfigError(f"{OPTION} {known.launcher}: the only launcher is slurm.")
+    found = Launch(jobs=_count(known.jobs), dry_run=known.dry_run)
     while rest:
-        word = rest.pop(0)
-        option, equals, given = word.partition("=")
-        value = given if equals else None
-        if option == "--dry-run":
-            found.dry_run = True
-        elif option in (OPTION, "--jobs"):
-            value = value if equals or not rest else rest.pop(0)
-            if option == OPTION:
-                launcher = value or ""
-            else:
-                found.jobs = _count(value or "")
-        elif option.startswith(_PREFIX):
-            if not equals and rest and not rest[0].startswith("-"):
-                value = rest.pop(0)
-            found.options[option[len(_PREFIX) :].replace("_", "-")] = value
-        else:
-            found.words.append(word)
-    if launcher != "slurm":
-        raise ConfigError(f"{OPTION} {launcher}: the only launcher is slurm.")
+        option, equals, value = rest.pop(0).partition("=")
+        if not option.startswith(_PREFIX):
+            found.words.append(option + equals + value)
+            continue
+        has_value = bool(equals or (rest and not rest[0].startswith("-")))
+        value = value if equals or not has_value else rest.pop(0)
+        found.options[option[len(_PREFIX) :].replace("_", "-")] = value if has_value else None
     found.words += words[end:]
     return found
 
@@ -155,7 +151,9 @@ def _training(given: Launch, words: Sequence[str]) -> Job:
         raise ConfigError(f"--jobs {given.jobs} divide the seeds of a run: give --seeds.")
     if seeds and fork is not None:
         raise ConfigError(f"--fork {fork} with --seeds {several}: jobs do not begin branches so.")
-    begins = [*_given(said, "--resume"), *_given(said, "--fork")]
+    resume = value_of(said, "--resume")
+    begins = [] if resume is None else ["--resume", resume]
+    begins += [] if fork is None else ["--fork", fork]
     for run in [place / f"seed{seed}" for seed in seeds] or [place]:
         if "--resume" not in begins and RunDir(run).holds_run:
             raise TakenError(
@@ -179,11 +177,6 @@ def _training(given: Launch, words: Sequence[str]) -> Job:
         begun=place if seeds else RunDir(place).run_file,
         runs=[[place / f"seed{seed}" for seed in share] for share in shares],
     )
-
-
-def _given(words: Sequence[str], option: str) -> list[str]:
-    value = value_of(words, option)
-    return [] if value is None else [option, value]
 
 
 def _grace(words: Sequence[str], saved: Any = None) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shlex
 import sys
@@ -43,8 +42,6 @@ def train(words: Words = (), /, *, json: Flag = False) -> int | Callable[[], int
     """
     if words:
         found, args = scripts.trainable_of(words)
-        if not words[0].endswith(".py"):  # a user's script may have other options
-            _check_loggers(args)
         args = args[1:] if args[:1] == ["--"] else args
         if found.script is None:
             return partial(train_algorithm, found.name, args)
@@ -80,16 +77,6 @@ def train_algorithm(name: str, options: Sequence[str]) -> int:
             kind = algorithms.get(name)
             parse(kind, options, f"hooktrainer train {kind.name()}").train_as_program()
     return 0
-
-
-def _check_loggers(words: list[str]) -> None:
-    """Refuse an unknown ``--logger`` before the recipe has imported everything."""
-    named = [value for option, value in itertools.pairwise(words) if option == "--logger"]
-    named += [word.partition("=")[2] for word in words if word.startswith("--logger=")]
-    if named:
-        from ..log.factory import check_kinds  # it imports NumPy
-
-        check_kinds(list(dict.fromkeys(named)))
 
 
 def separate_arguments(words: list[str]) -> list[str]:

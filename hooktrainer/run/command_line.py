@@ -47,8 +47,8 @@ def parse(
     """Parse a command line, and return what ``kind`` returns for it.
 
     Args:
-        kind: A dataclass whose fields are the options, or a function whose parameters are. It is
-            called with them, sometimes twice, so it should do nothing else.
+        kind: A dataclass whose fields are the options, or a function whose parameters are, which is
+            called with them. Its standard error is not seen.
         words: The command line, without the program's name.
         prog: The program's name; by default the script's.
         description: The text of help; by default ``kind``'s docstring.
@@ -58,18 +58,18 @@ def parse(
         ConfigError: If there is no option of a name; it names the nearest.
         SystemExit: With 0 after ``--help``, 2 after an error that has been explained on stderr.
     """
-    read = partial(tyro.cli, kind, prog=prog, description=description, registry=_REGISTRY)
+    options = {"prog": prog, "description": description, "registry": _REGISTRY}
     if default is not tyro.MISSING:
-        read = partial(read, default=default)
-    unheard = io.StringIO()
+        options["default"] = default
+    said = io.StringIO()
     try:
-        with redirect_stdout(unheard), redirect_stderr(unheard):
-            return read(args=words)
+        with unread(), redirect_stderr(said):
+            return tyro.cli(kind, args=words, **options)
     except SystemExit as end:
         if end.code:
-            _check_options(words, lambda: read(args=["--help"]), prog)
-    with unread():
-        return read(args=words)  # once more, to be heard
+            _check_options(words, partial(tyro.cli, kind, args=["--help"], **options), prog)
+            sys.stderr.write(said.getvalue())
+        raise
 
 
 @contextmanager

@@ -43,54 +43,39 @@ class Layout:
             if place.count is None and not place.numbers:
                 place = replace(place, count=args.collectors)
             elif args.collectors != place.processes:
-                raise ConfigError(
-                    f"--collectors {args.collectors} contradicts {asked}, which has "
-                    f"{place.processes}: leave one out."
-                )
-        apart = [
-            name
-            for name, part in (("collectors", place), ("eval", placement.get("eval")))
-            if part.kind == "node"
+                raise ConfigError(f"--collectors {args.collectors} contradicts {asked}.")
+        parts = {"collectors": place, "eval": placement.get("eval")}
+        needs_ray = place.processes > 1 or any(
+            part.kind == "node"
             or (part.numbers and part.kind == "cpu")
             or (name in placement.places and part.kind != learner.kind)
-        ]
-        if place.processes > 1:
-            apart.append(f"{place.processes} collectors")
-        if args.engine == "local" and apart:
-            raise ConfigError(
-                f"{apart[-1]} need processes of their own, which --engine local does not start: "
-                "use --engine ray."
-            )
-        self.engine = args.engine or ("ray" if apart else "local")
+            for name, part in parts.items()
+        )
+        self.engine = args.engine or ("ray" if needs_ray else "local")
         if not collects:
             _check_collects_nothing(args, self.engine, ranks)
-        if self.engine == "ray" and ranks.world_size > 1:
-            raise ConfigError(
-                "--engine ray has one learner, and torchrun starts several: leave one of them out."
-            )
-        if self.engine == "ray" and (args.overlap or 0) > 1:
-            raise ConfigError(
-                f"--overlap {args.overlap}: with --engine ray collectors work ahead by one batch "
-                "at most; give --overlap 1."
-            )
         counted = learner.kind == "gpu" or learner.count is not None
-        if counted and learner.processes != ranks.world_size:
-            raise ConfigError(
-                f"{asked}: learner: {learner} is {learner.processes} processes and there are "
-                f"{ranks.world_size}; start them with torchrun --nproc-per-node "
-                f"{learner.processes}."
-            )
-        if args.device is not None and "learner" in placement.places:
-            raise ConfigError(
-                f"--device {args.device} and {asked} both say where the learner computes: leave "
-                "one out."
-            )
-        if not args.timeout > 0:
-            raise ConfigError(f"--timeout {args.timeout:g}: give more than 0 seconds.")
-        if args.stages > 1 and not args.workers:
-            raise ConfigError(
-                f"--stages {args.stages}: stages need processes beside this one; add --workers 2."
-            )
+        contradictions = {
+            f"{asked}, --collectors {args.collectors}: these need processes of their own; use "
+            "--engine ray.": needs_ray and self.engine == "local",
+            "--engine ray has one learner, and torchrun starts several: leave one of them out.": (
+                self.engine == "ray" and ranks.world_size > 1
+            ),
+            f"--overlap {args.overlap}: with --engine ray collectors work ahead by one batch at "
+            "most; give --overlap 1.": self.engine == "ray" and (args.overlap or 0) > 1,
+            f"{asked}: {learner} needs torchrun --nproc-per-node {learner.processes}, and there "
+            f"are {ranks.world_size} processes.": counted and learner.processes != ranks.world_size,
+            f"--device {args.device} and {asked} both place the learner: leave one out.": (
+                args.device is not None and "learner" in placement.places
+            ),
+            f"--timeout {args.timeout:g}: give more than 0 seconds.": not args.timeout > 0,
+            f"--stages {args.stages}: stages need processes; add --workers 2.": (
+                args.stages > 1 and not args.workers
+            ),
+        }
+        for message, is_true in contradictions.items():
+            if is_true:
+                raise ConfigError(message)
         self.collectors = place
         self._args = args
         self._placement = placement

@@ -113,7 +113,7 @@ class DataParallel(TrainerHookBase):
     def _combine(self, window: Mapping[str, WindowValue]) -> dict[str, WindowValue]:
         """Add up what the ranks logged: means are over all values of all ranks."""
         together: dict[str, WindowValue] = {}
-        for part in self._ranks.all_gather("the end of a log window", dict(window)):
+        for part in self._ranks.meet("the end of a log window", dict(window)):
             for name, value in part.items():
                 seen = together.get(name)
                 together[name] = value if seen is None else seen + value
@@ -128,7 +128,7 @@ class DataParallel(TrainerHookBase):
         if not isinstance(trainer.loss_module, torch.nn.Module):
             return
         own = tensors_digest(whole(p.detach()) for p in trainer.loss_module.parameters())
-        digests = self._ranks.all_gather("the end of the run", own[:16])
+        digests = self._ranks.meet("the end of the run", own[:16])
         listed = ", ".join(f"rank {rank}: {digest}" for rank, digest in enumerate(digests))
         if len(set(digests)) > 1:
             raise RanksError(f"the ranks' parameters differ at the end: {listed}")

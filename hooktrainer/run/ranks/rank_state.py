@@ -62,7 +62,7 @@ def rank_state(
         ``None`` if there is nothing to resume.
     """
     if ranks.world_size > 1:
-        if not ranks.broadcast("a resume", state is not None):
+        if not ranks.meet("a resume", state is not None)[0]:
             return None
         sent = None
         if state is not None:
@@ -181,7 +181,7 @@ class GatheredCheckpoints:
         """Save the state of all ranks; see `CheckpointManager.save`."""
         parts = {name: whole_tree(part) for name, part in tree["components"].items()}
         digests = {name: tree_digest(part) for name, part in parts.items()}
-        first = self._ranks.broadcast("a checkpoint", digests)
+        first = self._ranks.meet("a checkpoint", digests)[0]
         same = [name for name in parts if digests[name] == first.get(name)]
         own = {name: part for name, part in parts.items() if name not in same}
         share = {"same": same, "components": {}, "rng": tree["rng"]}

@@ -17,16 +17,6 @@ import torch.distributed as dist
 from ...loop.control import Control, Request, Stop
 
 T = TypeVar("T")
-_PLACES: Final = (
-    "the start of the run",
-    "the start of a batch",
-    "the end of a batch",
-    "the end of a log window",
-    "a checkpoint",
-    "a resume",
-    "the end of the run",
-)
-_NUMBERS: Final = 6  # that a rank may say when ranks meet
 TIMEOUT: Final = 600.0
 """Seconds after which a silent rank is given up. An evaluation on rank 0 must not take longer."""
 
@@ -34,7 +24,7 @@ TIMEOUT: Final = 600.0
 class Ranks:
     """The processes that train together, each with a share of the environments.
 
-    Whatever ranks exchange begins with `meet`, where each says where it is. Ranks that have lost
+    Whatever ranks exchange begins with `meet`, which compares where they are. Ranks that have lost
     step with each other notice there, and end with an error instead of waiting for ever. A rank
     that has died is noticed at once, since its connections close; one that is stuck, after
     ``timeout``.
@@ -93,71 +83,45 @@ class Ranks:
 
     # -- messages --------------------------------------------------------------------------------
 
-    def meet(self, place: str, numbers: Sequence[int] = ()) -> list[list[int]]:
-        """Meet the other ranks and exchange a few integers, in one small message.
+    def meet(self, place: str, value: T) -> list[T]:
+        """Meet the other ranks; return what each rank has, by rank.
 
         Args:
             place: Where this rank is; the same for all, or they have lost step.
-            numbers: At most six integers.
-
-        Returns:
-            What each rank said, by rank.
+            value: What the others are sent; it must pickle.
 
         Raises:
             RanksError: If another rank is elsewhere, gone or silent.
         """
         if self.world_size == 1:
-            return [list(numbers)]
-        table = torch.zeros(self.world_size, 1 + _NUMBERS, dtype=torch.int64)
-        row = [_PLACES.index(place), *numbers]
-        table[self.rank, : len(row)] = torch.tensor(row)
+            return [value]
+        rows: list[Any] = [None] * self.world_size
         with self._together(place):
-            dist.all_reduce(table, group=self._group)
-        places = table[:, 0].tolist()
-        if any(other != places[0] for other in places):
-            where = "; ".join(f"rank {r} is at {_PLACES[p]}" for r, p in enumerate(places))
+            dist.all_gather_object(rows, (place, value), group=self._group)
+        if any(other != place for other, _ in rows):
+            where = "; ".join(f"rank {rank} is at {other}" for rank, (other, _) in enumerate(rows))
             raise RanksError(
                 f"the ranks have lost step: {where}. Every rank must collect equally many batches, "
                 "and whatever ends or saves a run must ask the trainer for it."
             )
-        return [row[: len(numbers)] for row in table[:, 1:].tolist()]
-
-    def broadcast(self, place: str, value: T, source: int = 0) -> T:
-        """Give all ranks what rank ``source`` has; it must pickle."""
-        if self.world_size == 1:
-            return value
-        self.meet(place)
-        box = [value if self.rank == source else None]
-        with self._together(place):
-            dist.broadcast_object_list(box, source, group=self._group)
-        return box[0]  # type: ignore[return-value]
+        return [value for _, value in rows]
 
     def gather(self, place: str, value: T) -> list[T]:
         """Return on rank 0 what each rank has, by rank; elsewhere an empty list."""
         if self.world_size == 1:
             return [value]
-        self.meet(place)
+        self.meet(place, None)
         values: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
         with self._together(place):
             dist.gather_object(value, values, group=self._group)
         return values or []
-
-    def all_gather(self, place: str, value: T) -> list[T]:
-        """Return on every rank what each rank has, by rank."""
-        if self.world_size == 1:
-            return [value]
-        self.meet(place)
-        values: list[Any] = [None] * self.world_size
-        with self._together(place):
-            dist.all_gather_object(values, value, group=self._group)
-        return values
 
     def scatter(self, place: str, values: Sequence[T] | None) -> T:
         """Give each rank its element of a list that rank 0 has."""
         if self.world_size == 1:
             assert values is not None
             return values[0]
-        self.meet(place)
+        self.meet(place, None)
         box: list[Any] = [None]
         with self._together(place):
             dist.scatter_object_list(
@@ -181,7 +145,7 @@ class Ranks:
                 result = make()
             except Exception as raised:
                 error = raised
-        failed, result = self.broadcast("the start of the run", (error is not None, result))
+        failed, result = self.meet("the start of the run", (error is not None, result))[0]
         if error is not None:
             raise error
         if failed:
@@ -298,16 +262,16 @@ class RankControl(Control):
     def agree(self, place: str) -> None:
         """Meet the other ranks; what any of them asked for now holds for all."""
         own, reason = self._own, self._own.stop_reason
-        asked = [reason is not None, own.take("save"), own.take("log")]
-        rows = self._ranks.meet(place, [*map(int, asked), own.signal or 0])
-        stops, saves, logs, signals = zip(*rows, strict=True)
+        asked = reason is not None, own.take("save"), own.take("log"), own.signal or 0
+        rows = self._ranks.meet(place, (own.stop, *asked))
+        requests, stops, saves, logs, signals = zip(*rows, strict=True)
         if any(saves):
             super().request("save")
         if any(logs):
             super().request("log")
         self.signal = max(signals) or None
         if any(stops) and self.stop_reason is None:
-            self._take(self._ranks.broadcast(place, own.stop, stops.index(1)))
+            self._take(requests[stops.index(True)])
 
     def _take(self, stop: tuple[str | None, Stop]) -> None:
         self.stop_reason, self._stop_status = stop

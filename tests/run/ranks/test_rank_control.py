@@ -12,13 +12,10 @@ class TwoRanks:
     rank, world_size = 0, 2
 
     def __init__(self) -> None:
-        self.other = [0, 0, 0, 0]
+        self.other = False, False, False, 0
 
-    def meet(self, place, numbers):
-        return [list(numbers), self.other]
-
-    def broadcast(self, place, value, source=0):
-        return value if source == 0 else ("the other's reason", "pruned")
+    def meet(self, place, value):
+        return [value, (("the other's reason", "pruned"), *self.other)]
 
 
 def test_a_request_waits_until_the_ranks_meet():
@@ -44,7 +41,7 @@ def test_a_signal_here_stops_all_ranks():
 def test_what_another_rank_asks_for_is_done_here():
     ranks = TwoRanks()
     control = RankControl(Control(), ranks)
-    ranks.other = [1, 1, 0, 15]
+    ranks.other = True, True, False, 15
     control.agree("the end of a batch")
     assert control.stop_reason == "the other's reason"
     assert control.take("save")
@@ -57,7 +54,7 @@ def test_what_another_rank_asks_for_is_done_here():
 def test_a_status_is_that_of_all_ranks_and_an_early_end_of_the_collectors_needs_no_meeting():
     ranks = TwoRanks()
     control = RankControl(Control(), ranks)
-    ranks.other = [1, 0, 0, 0]
+    ranks.other = True, False, False, 0
     control.agree("the end of a batch")
     control.end()
     assert control.status == "pruned"
