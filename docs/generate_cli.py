@@ -5,6 +5,7 @@ MkDocs calls `on_page_markdown` for every page.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import typing
@@ -28,7 +29,10 @@ def _command(name: str, command: Callable[..., int]) -> str:
     arguments = re.sub(r"\n {8}", " ", arguments)  # continuation lines
     explained = dict(re.findall(r"^    (\w+): (.+)$", arguments, re.MULTILINE))
     hints = typing.get_type_hints(command, include_extras=True)
+    whole = [kind for kind in map(_kind, hints.values()) if dataclasses.is_dataclass(kind)]
     for parameter in inspect.signature(command).parameters.values():
+        if _kind(hints[parameter.name]) in whole:
+            continue
         marks = getattr(hints[parameter.name], "__metadata__", ())
         shown = next(filter(None, (getattr(mark, "metavar", None) for mark in marks)), "")
         if parameter.kind is not parameter.POSITIONAL_ONLY:
@@ -36,7 +40,16 @@ def _command(name: str, command: Callable[..., int]) -> str:
         shown = (shown or parameter.name.upper()).replace("|", "\\|")
         meaning = re.sub(r"(?<!\w)(--[\w-]+)", r"`\1`", explained[parameter.name])
         rows.append(f"| `{shown}` | {meaning} |")
+    for kind in whole:
+        helped = re.findall(
+            r'^    (\w+): .*\n    """(.+)"""$', inspect.getsource(kind), re.MULTILINE
+        )
+        rows += [f"| `--{field.replace('_', '-')}` | {meaning} |" for field, meaning in helped]
     return f"### `hooktrainer {name}`\n\n{text.strip()}\n\n" + "\n".join(rows)
+
+
+def _kind(hint: Any) -> Any:
+    return typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -25,7 +25,6 @@ import pytest
 import hooktrainer
 from hooktrainer.cli.commands import COMMANDS, GROUPS, load
 from hooktrainer.cli.launcher import take_launch
-from hooktrainer.cli.sweep import separate_arguments
 from hooktrainer.loop.hook_points import HOOK_POINTS
 from hooktrainer.torchrl.stages import STAGES
 
@@ -140,10 +139,8 @@ def test_command_lines_in_the_pages_are_understood(page: Path) -> None:
         count = 2 if words[0] in GROUPS else 1
         name, words = " ".join(words[:count]), words[count:]
         assert name in COMMANDS, f"{page.name}: hooktrainer {name}"
-        if name == "train":  # the rest is the recipe's
+        if name in ("train", "sweep"):  # the rest is that of what they train
             continue
-        if name == "sweep":  # whose options may stand among those of what it trains
-            _, *words = separate_arguments(["sweep", *words])
         own = words[: words.index("--")] if "--" in words else words
         known = {f"--{p.replace('_', '-')}" for p in inspect.signature(load(name)).parameters}
         options = [word for word in own if word.startswith("--") and word != "--help"]

@@ -8,15 +8,16 @@ import itertools
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import Positional
+from tyro.conf import OmitArgPrefixes, Positional
 
 from ..base.text_file import write_atomically
 from ..base.words import did_you_mean, listed
 from ..errors import ConfigError
+from ..sweep.options import SweepOptions
 from . import output
-from .arguments import Count, Directory, Flag, OptionalCount, Patterns, shown_as
+from .arguments import Count, Flag, Patterns, shown_as
 
 if TYPE_CHECKING:
     from ..algorithms import Algorithm
@@ -25,29 +26,17 @@ if TYPE_CHECKING:
     from ..sweep.ledger import Trial
 
 Words = Annotated[tuple[str, ...], Positional, shown_as("NAME [ARGS ...]")]
-Objective = Annotated[Literal["area", "last", "tail", "best"], shown_as("SCORE")]
-Sampler = Annotated[Literal["tpe", "gp", "random"], shown_as("SAMPLER")]
-Pruner = Annotated[Literal["median", "hyperband", "none"], shown_as("PRUNER")]
 File = Annotated[Path | None, shown_as("FILE")]
-Return = Annotated[float, shown_as("RETURN")]
+_DEFAULTS = SweepOptions()
 
 
 def sweep(
     words: Words,
     /,
     *,
-    trials: Count = 40,
-    seeds: Count = 3,
-    run_dir: Directory = None,
-    parallel: Count = 4,
+    options: Annotated[SweepOptions, OmitArgPrefixes] = _DEFAULTS,
     space: File = None,
     search: Patterns = (),
-    objective: Objective = "area",
-    cpu_second: Return = 0.0,
-    sampler: Sampler = "tpe",
-    pruner: Pruner = "median",
-    seed: Count = 0,
-    finalists: OptionalCount = None,
     confirm: Count = 10,
     json: Flag = False,
 ) -> int:
@@ -65,43 +54,20 @@ def sweep(
 
     Args:
         words: an algorithm, and options of it that are the same in all trials
-        trials: trials of the whole sweep, over all processes
-        seeds: seeds of each trial, which no report counts
-        run_dir: directory of the sweep; by default runs/sweep_NAME_ENV
-        parallel: how many trials are trained and compared at once
+        options: the search
         space: YAML, by option {low: ..., high: ..., log: true}, a list of values, or null
         search: an entry of it, 'lr={low: 1e-4, high: 1e-2, log: true}'; may be repeated
-        objective: of a seed: area under its curve; last evaluation; mean of the tail; or best
-        cpu_second: what a CPU second of a seed subtracts from its score; trials then run one at a
-            time
-        sampler: tpe, gp or random
-        pruner: what ends trials early: median, hyperband or none
-        seed: of the sampler, and of the choice of tuning seeds
-        finalists: best trials that get further seeds before one wins; by default up to three
         confirm: from how many fresh seeds winner and default settings are trained; 0 for none
         json: print JSON: the trials, the winner, the importances, the confirmation
     """
     from ..loop.signals import ending_cleanly
 
     with ending_cleanly():
-        from ..sweep import Sweep, SweepOptions
+        from ..sweep import Sweep
         from ..sweep.space import import_optuna
 
         import_optuna()  # fail before anything is created
         algorithm, fixed = _algorithm(words)
-        place = run_dir or Path("runs") / _place_of(algorithm)
-        options = SweepOptions(
-            run_dir=place,
-            trials=trials,
-            seeds=seeds,
-            parallel=parallel,
-            objective=objective,
-            finalists=finalists,
-            cpu_second=cpu_second,
-            sampler=sampler,
-            pruner=pruner,
-            seed=seed,
-        )
         made = Sweep(algorithm, options, fixed=fixed, space=_space(space, search))
         try:
             return _run(made, confirm, as_json=json)
@@ -128,7 +94,8 @@ def separate_arguments(words: list[str]) -> list[str]:
 
 
 def _own_options() -> list[str]:
-    return [name for name in inspect.signature(sweep).parameters if name != "words"]
+    names = inspect.signature(sweep).parameters.keys() - {"words", "options"}
+    return [*names, *(one.name for one in fields(SweepOptions))]
 
 
 def _algorithm(words: tuple[str, ...]) -> tuple[Algorithm, set[str]]:
@@ -152,13 +119,6 @@ def _algorithm(words: tuple[str, ...]) -> tuple[Algorithm, set[str]]:
             f"hooktrainer sweep --help and hooktrainer train {kind.name()} --help."
         )
     return parse(kind, options, f"hooktrainer train {kind.name()}"), fixed
-
-
-def _place_of(algorithm: Algorithm) -> str:
-    from ..algorithms.check_spaces import name_of
-
-    env = "".join(c if c.isalnum() or c in "-_." else "_" for c in str(name_of(algorithm.env)))
-    return f"sweep_{algorithm.name()}_{env}"
 
 
 def _space(file: Path | None, entries: tuple[str, ...]) -> dict[str, Any]:
@@ -274,11 +234,8 @@ def _line(made: Sweep, trial: Trial) -> str:
 def _trial_json(made: Sweep, trial: Trial) -> dict[str, Any]:
     return {
         "trial": trial.number,
-        "state": trial.state,
-        "value": trial.value,
+        **{name: getattr(trial, name) for name in ("state", "value", "frames", "cpu_seconds")},
         "finals": made.ledger.finals.get(trial.number),
         "settings": made.space.settings(trial.params),
         "evaluations": trial.reports,
-        "frames": trial.frames,
-        "cpu_seconds": trial.cpu_seconds,
     }

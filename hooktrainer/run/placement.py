@@ -5,7 +5,7 @@ The grammar, with ``learner: gpu:0, collectors: 4@cpu, eval: cpu`` as an example
     placement   = entry, {",", entry}
     entry       = component, {",", component}, ":", place
     component   = "learner" | "collectors" | "eval"
-    place       = [count, "@"], device | [count, "@"], ranges
+    place       = [count, "@"], (device | ranges)
     device      = ("cpu" | "gpu" | "node"), [":", ranges]
     ranges      = "all" | range, {",", range}
     range       = number, ["-", number]
@@ -18,7 +18,6 @@ learner's. Without a count, one process is started for each number in the ranges
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple
 
@@ -35,11 +34,12 @@ _NAMES: Final = {
 }
 _COMPONENTS: Final = {name: part for part, names in _NAMES.items() for name in names}
 _LIMIT: Final = 100_000  # of the numbers in a range, before they are compared with the machine
-_RANGES = r"all|\d+(?:-\d+)?"
-_PLACE = re.compile(
-    rf"(?:(?P<count>\d+)@)?(?:(?P<kind>cpu|gpu|node)(?::(?P<of>{_RANGES}))?|(?P<bare>{_RANGES}))"
+_RANGE = r"\d+(?:-\d+)?"
+_RANGES = rf"all|{_RANGE}(?:\s*,\s*{_RANGE})*"
+_ENTRY = re.compile(
+    rf"\s*(?P<names>\w+(?:\s*,\s*\w+)*)\s*:\s*(?:(?P<count>\d+)@)?"
+    rf"(?:(?P<kind>cpu|gpu|node)(?:\s*:\s*(?P<of>{_RANGES}))?|(?P<bare>{_RANGES}))\s*(?:,|$)"
 )
-_RANGE = re.compile(r"\d+(?:-\d+)?")
 
 
 @dataclass(frozen=True)
@@ -128,34 +128,22 @@ def _error(text: str, problem: object) -> ConfigError:
 
 def _parsed(text: str) -> dict[str, Place]:
     places: dict[str, Place] = {}
-    waiting: list[str] = []  # components whose place is still to come
-    placed: list[str] = []  # those of the entry before
-    for token in (token.strip() for token in text.split(",")):
-        head, colon, rest = (part.strip() for part in token.partition(":"))
-        if not colon and _RANGE.fullmatch(token) and placed and not waiting:
-            for name in placed:
-                place = places[name]
-                if place.numbers is None:
-                    raise ValueError(f"{token!r} follows {place}, which has no numbers to add to")
-                numbers = (*place.numbers, *_numbers(token))
-                places[name] = replace(place, numbers=numbers)
-        elif not colon:
-            waiting.append(_component(token))
-        else:
-            placed, waiting = list(dict.fromkeys([*waiting, _component(head)])), []
-            place = _place(rest)
-            for name in placed:
-                if places.setdefault(name, place) != place:
-                    raise ValueError(f"{name} is placed twice, at {places[name]} and {place}")
-    if waiting:
-        raise ValueError(f"{waiting[0]} has no place; write {waiting[0]}: cpu")
-    for name, place in places.items():
-        (number, times), *_ = Counter(place.numbers or ()).most_common(1) or [(0, 0)]
-        if times > 1:
+    end = 0
+    while end < len(text) or not places:
+        entry = _ENTRY.match(text, end)
+        if entry is None:
             raise ValueError(
-                f"{name}: {place} lists {number} twice; for several processes there, write how "
-                f"many, as 2@{place.kind}:{number}"
+                f"{text[end:].strip()!r} is no component and its place; write 'learner: gpu:0, "
+                "collectors: 4@cpu, eval: cpu'; a place is cpu, cpu:0-3, gpu:0, node:1 or 4@cpu"
             )
+        end = entry.end()
+        place = _place(entry)
+        for written in re.split(r"\s*,\s*", entry["names"]):
+            if written not in _COMPONENTS:
+                raise ValueError(f"{written!r} is no component; there are {', '.join(_NAMES)}")
+            name = _COMPONENTS[written]
+            if places.setdefault(name, place) != place:
+                raise ValueError(f"{name} is placed twice, at {places[name]} and {place}")
     return places
 
 
@@ -184,40 +172,27 @@ def _checked(name: str, place: Place, machine: Machine) -> Place:
     return place
 
 
-def _component(name: str) -> str:
-    if name not in _COMPONENTS:
-        what = f"{name!r} is no component" if name else "the name of a component is missing"
-        raise ValueError(
-            f"{what}; there are {', '.join(_NAMES)}, written as "
-            "'learner: gpu:0, collectors: 4@cpu, eval: cpu'"
-        )
-    return _COMPONENTS[name]
-
-
-def _place(written: str) -> Place:
-    found = _PLACE.fullmatch(written.replace(" ", ""))
-    if found is None:
-        raise ValueError(
-            f"{written!r} is no place; write cpu, cpu:0-3, gpu:0, node:1, 4@cpu or 0-3"
-        )
-    count = int(found["count"]) if found["count"] else None
+def _place(entry: re.Match[str]) -> Place:
+    kind: Any = entry["kind"] or "gpu"
+    count = None if entry["count"] is None else int(entry["count"])
     if count == 0:
-        raise ValueError(f"{written!r}: 0 processes; give at least 1")
-    kind: Any = found["kind"] or "gpu"
-    ranges = found["of"] or found["bare"] or ("0" if kind == "gpu" else None)
-    return Place(kind, None if ranges is None else _numbers(ranges), count)
-
-
-def _numbers(ranges: str) -> tuple[int, ...]:
-    if ranges == "all":
-        return ()
-    first, _, last = ranges.partition("-")
-    numbers = range(int(first), int(last or first) + 1)
-    if not numbers:
-        raise ValueError(f"the range {ranges} is empty")
-    if numbers[-1] >= _LIMIT:
-        raise ValueError(f"{numbers[-1]} is more than any machine has")
-    return tuple(numbers)
+        raise ValueError("0 processes; give at least 1")
+    ranges = entry["of"] or entry["bare"] or ("0" if kind == "gpu" else None)
+    if ranges is None or ranges == "all":
+        return Place(kind, None if ranges is None else (), count)
+    numbers: list[int] = []
+    for part in ranges.split(","):
+        first, _, last = part.strip().partition("-")
+        if not int(first) <= int(last or first) < _LIMIT:
+            raise ValueError(f"the range {part.strip()} is empty, or more than any machine has")
+        numbers += range(int(first), int(last or first) + 1)
+    place = Place(kind, tuple(numbers), count)
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(
+            f"{place} lists a number twice; for several processes there, write how many, as "
+            f"2@{kind}:1"
+        )
+    return place
 
 
 def _join(numbers: tuple[int, ...]) -> str:

@@ -258,21 +258,19 @@ class Run:
 
     def _how_to_go_on(self, trainer: Trainer) -> str:
         """What goes on with a run that has ended."""
-        if (reason := trainer.stop_reason) is None:
+        reason = trainer.stop_reason
+        if reason is None:
             frames = 2 * trainer.total_frames
-            ended = "the run is finished"
-            options, fields = f"--total-frames {frames}", f"total_frames={frames}"
+            why, options = "the run is finished", f"--total-frames {frames}"
         elif reason.startswith("solved") and self._config.get("stop_at") is not None:
-            ended = f"the run has ended: {reason}"
+            why = f"the run has ended: {reason}"
             options = "--stop-at None --allow-change stop_at"
-            fields = "stop_at=None, allow_change=('stop_at',)"
         else:
             return (
                 f"the run has ended: {reason}. To go on, give the option that ended it another "
                 "value, and accept that with --allow-change."
             )
-        command = f"hooktrainer resume {shell_word(self.dir.path)} -- {options}"
-        return f"{ended}. This goes on: {command} (in Python: {fields})"
+        return f"{why}. This goes on: hooktrainer resume {shell_word(self.dir.path)} -- {options}"
 
 
 @contextmanager

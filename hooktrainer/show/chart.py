@@ -111,39 +111,6 @@ class _Axes:
         return parts
 
 
-def scatter(
-    points: Sequence[tuple[float | str, float, str, str]],
-    *,
-    among: Sequence[str] = (),
-    between: tuple[float, float] = (0.0, 1.0),
-    log: bool = False,
-) -> str:
-    """Draw scores over the values that they were reached with.
-
-    A point is its value, score, title and CSS class. Values are categories ``among`` some, in
-    order, or numbers ``between`` two ends.
-    """
-    where = {word: float(number) for number, word in enumerate(among)}
-    place = math.log10 if log else float
-    xs = [where[value] if isinstance(value, str) else place(value) for value, *_ in points]
-    ys = [y for _, y, *_ in points]
-    ends = (-0.5, len(among) - 0.5) if among else (place(between[0]), place(between[1]))
-    axes = _Axes(_NARROW, ends, (min(ys), max(ys)), 0 if among else _MARK + 3)
-    if among:
-        x_ticks = [(at, word) for word, at in where.items()]
-    elif log:
-        x_ticks = [(place(value), name) for value, name in log_ticks(*between)]
-    else:
-        x_ticks = ticks(axes.x_low, axes.x_high, 5)[0]
-    parts = axes.begin(x_ticks)
-    for x, (_, y, title, kind) in zip(xs, points, strict=True):
-        parts.append(
-            f'<circle class="{kind}" cx="{axes.x(x)}" cy="{axes.y(y)}" r="{_MARK - 1}">'
-            f"<title>{escape(title)}</title></circle>"
-        )
-    return "".join([*parts, "</svg>"])
-
-
 def chart(
     groups: Sequence[tuple[str, Sequence[tuple[str, Curve]]]],
     bands: Sequence[Band],
@@ -230,15 +197,3 @@ def label(value: float, step: float) -> str:
         return f"{value:.3g}"
     decimals = next(n for n in range(7) if abs(round(step, n) - step) < 1e-6 * step)
     return f"{value:.{decimals}f}"
-
-
-def log_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    """Choose tick values of a logarithmic axis; both ends are positive."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    marks: list[float] = []
-    for steps in ((1,), (1, 3), (1, 2, 5), range(1, 10)):
-        marks = [step * 10.0**power for power in powers for step in steps]
-        marks = [mark for mark in marks if low <= mark * (1 + 1e-9) and mark <= high * (1 + 1e-9)]
-        if len(marks) >= 3:
-            break
-    return [(mark, f"{mark:g}") for mark in marks]

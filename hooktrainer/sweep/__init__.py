@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from ..base.lazy import attach
 
 if TYPE_CHECKING:
-    from .ledger import SweepOptions as SweepOptions
+    from .options import SweepOptions as SweepOptions
     from .space import SearchSpace as SearchSpace
     from .sweep import Sweep as Sweep
 else:

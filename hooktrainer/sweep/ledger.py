@@ -25,7 +25,6 @@ from optuna.pruners import BasePruner
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from ..base.checks import TUNING_SEEDS, check_count, check_rate
 from ..base.text_file import open_to_lock, write_atomically
 from ..base.untrusted import MalformedError, one_line, parse_json, read_file, refusing, shown
 from ..base.untrusted.text import check_fields
@@ -34,6 +33,7 @@ from ..errors import CheckpointError, ConfigError, TakenError
 from ..store.lock import RunLock
 from ..store.lookup import SWEEP_FILE
 from ..store.run_dir import RunDir
+from .options import SweepOptions
 from .space import SearchSpace, import_optuna
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class Ledger:
 
     Args:
         options: The sweep's options.
+        place: Its directory.
         settings: Plain values that must be equal in all processes of the sweep.
         space: The search space.
         steps: Frames of the first and of the last evaluation, for the pruner.
@@ -84,6 +85,7 @@ class Ledger:
     def __init__(
         self,
         options: SweepOptions,
+        place: Path,
         settings: Mapping[str, Any],
         space: SearchSpace,
         steps: tuple[int, int],
@@ -91,7 +93,7 @@ class Ledger:
         self._optuna = import_optuna()
         self._options, self._space = options, space
         self._pruner = self._make_pruner(*steps)
-        self._place = Path(options.run_dir)
+        self._place = place
         self._held: dict[int, tuple[Trial, RunLock]] = {}
         self._place.mkdir(parents=True, exist_ok=True)
         with in_turn(self._place / SWEEP_FILE):
@@ -365,62 +367,3 @@ class MedianPruner(BasePruner):
         if len(others) < OTHERS:
             return False
         return max(trial.intermediate_values.values()) < float(np.median(others))
-
-
-# -- Options.
-
-_MOST_SEEDS = 1_000  # of a trial, finals included; seeds of two sweeps do not overlap
-
-
-@dataclass(frozen=True, kw_only=True)
-class SweepOptions:
-    """The options of a sweep.
-
-    Raises:
-        ConfigError: If a value is out of range.
-    """
-
-    run_dir: Path
-    """directory of the sweep; the runs of trial k are in trial<k>/seed<i>"""
-    trials: int = 40
-    """trials of the whole sweep, over all processes"""
-    seeds: int = 3
-    """seeds of each trial"""
-    parallel: int = 4
-    """trials that train at once, each seed in a process; as many compute as there are cores"""
-    objective: Literal["area", "last", "tail", "best"] = "area"
-    """the score of a seed; a trial's value is the mean over its seeds"""
-    finalists: int | None = None
-    """best trials that train from as many further seeds before one wins; 0 or 1 for none; by
-    default one for every eight trials, up to three"""
-    cpu_second: float = 0.0
-    """subtracted from a seed's score per CPU second; trials then train one at a time"""
-    sampler: Literal["tpe", "gp", "random"] = "tpe"
-    """Optuna's sampler of settings"""
-    pruner: Literal["median", "hyperband", "none"] = "median"
-    """the pruner that ends trials early"""
-    seed: int = 0
-    """seed of the sampler, and of the choice of tuning seeds"""
-
-    def __post_init__(self) -> None:
-        for name in ("trials", "seeds", "parallel"):
-            check_count(name, getattr(self, name))
-        check_rate("cpu_second", self.cpu_second)
-        check_count("seed", self.seed, least=0)
-        check_count("finalists", self.most_finalists, least=0)
-        most = len(TUNING_SEEDS) // _MOST_SEEDS
-        if self.seeds * 2 > _MOST_SEEDS or self.seed >= most:
-            raise ConfigError(
-                f"seeds={self.seeds}, seed={self.seed}: there are tuning seeds for at most "
-                f"{_MOST_SEEDS // 2} seeds a trial, and for seeds of sweeps below {most:,}."
-            )
-
-    @property
-    def most_finalists(self) -> int:
-        """Most trials in the finals."""
-        return min(3, self.trials // 8) if self.finalists is None else self.finalists
-
-    def tuning_seeds(self) -> range:
-        """Return the seeds of each trial."""
-        first = TUNING_SEEDS.start + self.seed * _MOST_SEEDS
-        return range(first, first + self.seeds)

@@ -14,8 +14,8 @@ from ..algorithms import Algorithm
 from ..base.plain import to_yaml
 from ..base.text_file import write_atomically
 from ..base.words import plural, shell_word
-from ..run.config import NAME, Mark, OneOf, as_words, marked
-from ..show.chart import figure, scatter
+from ..run.config import NAME, Mark, as_words, marked
+from ..show.chart import figure
 from ..show.curves import Band
 from ..show.html import Html, document, table
 from ..show.report.analysis import SCORE_TEXTS, comparison_texts
@@ -23,14 +23,11 @@ from ..show.report.grouping import short
 from ..statistics import Curve
 from .confirm import KEEP, Confirmation
 from .ledger import Trial
-from .space import import_optuna
 from .sweep import Sweep
 
 _COMPARED: Final = ("IQM difference", "P(improvement)", "p")
 _BAR = """
 .bar{display:inline-block;height:.7em;background:var(--c0);border-radius:.15em}
-.ended{fill:none;stroke:var(--c7)}.done{fill:var(--c0)}.best{fill:var(--c1);stroke:var(--ink)}
-.plots{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(20rem,100%),1fr));gap:.75rem}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;padding:.75rem;background:var(--card);
 border:1px solid var(--line);border-radius:.5rem;font-size:.9rem}
 """
@@ -66,7 +63,6 @@ def sweep_page(sweep: Sweep, verdict: str, found: Confirmation | None = None) ->
         one = found.comparison
         rows = [[*comparison_texts(one)[:3], f"{one.first} against {one.second}"]]
         body += ["<h2>On fresh seeds</h2>", table([*_COMPARED, ""], rows, numbers=_COMPARED)]
-    body.append(_options(sweep))
     body += [_importances(sweep), _curves(sweep)]
     heads, rows = trial_rows(sweep)
     body.append("<h2>Trials</h2>")
@@ -90,36 +86,7 @@ def _importances(sweep: Sweep) -> str:
     made = table(["", "importance", "option"], rows, numbers=["importance"])
     return (
         f"<h2>What mattered</h2>{made}<p>How much each option has to do with being among the best "
-        "quarter of the trials (PED-ANOVA); of few trials it is a hint.</p>"
-    )
-
-
-def _options(sweep: Sweep) -> str:
-    """Plot the values of trials over each searched option."""
-    best, names = sweep.winner, sweep.space.candidates
-    done = [one for one in sweep.trials if one.value is not None]
-    figures = []
-    for name, candidates in names.items() if done else ():
-        words = isinstance(candidates, OneOf)
-        points: list[tuple[float | str, float, str, str]] = []
-        for one in done:
-            given = sweep.space.settings(one.params)[name]
-            kind = "ended" if one.state == "pruned" else "done"
-            if best is not None and one.number == best.number:
-                kind = "best"
-            title = f"trial {one.number}: {one.value:,.5g} with {name} {short(given)}"
-            points.append((short(given) if words else given, one.value or 0.0, title, kind))
-        if isinstance(candidates, OneOf):
-            drawn = scatter(points, among=[short(value) for value in candidates.values])
-        else:
-            ends = (candidates.low, candidates.high)
-            drawn = scatter(points, between=ends, log=candidates.log)
-        figures.append(f"<figure>{drawn}<figcaption>{escape(name)}</figcaption></figure>")
-    if not figures:
-        return ""
-    return (
-        f'<h2>Value over options</h2><div class="plots">{"".join(figures)}</div><p>Each point is a '
-        "trial; rings were ended early, and have the value that they had reached.</p>"
+        "trials (PED-ANOVA); of few trials it is a hint.</p>"
     )
 
 
@@ -176,26 +143,17 @@ def training_command(sweep: Sweep, trial: Trial | None) -> str:
 
 
 def importances(sweep: Sweep) -> Mapping[str, float]:
-    """Return the importance of each option for the best quarter of trials, the greatest first.
+    """Return the importance of each option for the best trials, the greatest first.
 
-    They add up to 1. By PED-ANOVA (Watanabe et al., 2023, arXiv:2304.10255) over ranks; pruned
-    trials rank below the others.
+    They add up to 1. By PED-ANOVA (Watanabe et al., 2023, arXiv:2304.10255), of completed trials.
     """
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
-    from optuna.trial import create_trial
 
-    done = [one for one in sweep.trials if one.value is not None]
-    if len({(one.state, one.value) for one in done}) < 2:
-        return {}
-    ranked, ranges = import_optuna().create_study(direction="maximize"), sweep.space.distributions()
-    for rank, one in enumerate(sorted(done, key=_rank)):
-        ranked.add_trial(create_trial(value=-rank, params=one.params, distributions=ranges))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            evaluator = PedAnovaImportanceEvaluator(target_quantile=0.25)
-            found = get_param_importances(ranked, evaluator=evaluator)
-        except (ValueError, RuntimeError):  # such as of an option that had one value
+            found = get_param_importances(sweep.study, evaluator=PedAnovaImportanceEvaluator())
+        except (ValueError, RuntimeError):  # of too few trials, or options that had one value
             return {}
     return {name: float(value) for name, value in found.items()}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,8 @@ from ..algorithms.seed_runs import SeedResult, train_runs
 from ..base.plain import to_plain
 from ..errors import ConfigError
 from ..run.config import Mark, marked
-from .ledger import Ledger, SweepOptions, Trial
+from .ledger import Ledger, Trial
+from .options import SweepOptions
 from .space import SearchSpace
 from .trial_runs import Evaluations, TrialRuns, prune, watched
 
@@ -62,11 +64,15 @@ class Sweep:
         self.algorithm = algorithm
         self.options = options
         self.fixed = frozenset(fixed)
-        self.place = Path(options.run_dir)
+        if options.run_dir is None:
+            env = re.sub(r"[^\w.-]", "_", str(algorithm.as_dict()["env"]))
+            self.place = Path("runs", f"sweep_{algorithm.name()}_{env}")
+        else:
+            self.place = Path(options.run_dir)
         self.space = SearchSpace.of(algorithm, fixed, space)
         self.seeds = options.tuning_seeds()
         steps = algorithm.eval_interval, algorithm.total_frames
-        self.ledger = Ledger(options, self._settings(), self.space, steps)
+        self.ledger = Ledger(options, self.place, self._settings(), self.space, steps)
 
     @property
     def trials(self) -> list[Trial]:

@@ -21,7 +21,8 @@ from ..show.curves import read_curves
 from ..statistics import SCORES, Curve
 from ..store.run_dir import RunDir
 from ..trainer import Trainer
-from .ledger import Ledger, SweepOptions, Trial
+from .ledger import Ledger, Trial
+from .options import SweepOptions
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop

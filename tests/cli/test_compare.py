@@ -8,9 +8,8 @@ from cli_runs import state
 from tensordict import TensorDict
 
 from hooktrainer import Every, get_logger
-from hooktrainer.cli.compare import compare_runs, compare_series, without_clock
+from hooktrainer.cli.compare import compare_runs, without_clock
 from hooktrainer.store import CheckpointManager
-from hooktrainer.store.diff import Difference
 from hooktrainer.store.run_dir import RunDir
 from hooktrainer.testing import tiny_trainer
 
@@ -71,15 +70,3 @@ def test_only_times_are_left_out():
     assert set(left["components"]["metrics"]["series"]) == {"loss/a"}
     assert left["components"]["cadence/log"]["next"] == 100
     assert left["components"].keys() == right["components"].keys()
-
-
-def test_rows_are_compared_by_step_and_value():
-    nan = float("nan")
-    left = {"a": [(1, nan), (2, 0.5)], "time/step": [(1, 1.0)]}
-    right = {"a": [(1, nan)], "time/step": [(1, 2.0)], "b": [(3, 1.0)]}
-    compared = compare_series("metrics.csv", left, right)
-    assert compared.leaves == 2
-    assert compared.found == [
-        Difference("metrics.csv/a", "0.5 at step 2", "absent"),
-        Difference("metrics.csv/b", "absent", "1.0 at step 3"),
-    ]

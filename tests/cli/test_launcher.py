@@ -273,12 +273,6 @@ def test_line_breaks_in_options_are_refused(words, cluster, capsys):
     assert not list(cluster.glob("**/*.sh"))
 
 
-def test_one_share_of_the_seeds_is_no_array(call, cluster):
-    done = call(*TRAIN, "--seeds=3-3", "--launcher=slurm", "--jobs=4", "--dry-run")
-    assert "--seeds 3-3" in done.out
-    assert "--array" not in done.out
-
-
 def test_jobs_of_a_sweep_run_the_same_command(call, cluster):
     done = call("sweep", "ppo", "--env", "CartPole-v1", "--launcher", "slurm", "--dry-run",
                 "--jobs", 3, "--run-dir", "out")  # fmt: skip

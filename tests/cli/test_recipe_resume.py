@@ -93,9 +93,7 @@ def test_resuming_a_finished_run_does_nothing(run, capsys):
     before, rows = frames(run), (run / "metrics.csv").read_bytes()
     capsys.readouterr()
     assert train(run, "latest").collected_frames == 60
-    out = capsys.readouterr().out
-    assert "nothing left to do, the run is finished" in out
-    assert f"hooktrainer resume {run} -- --total-frames 120 (in Python: total_frames=120)" in out
+    assert f"hooktrainer resume {run} -- --total-frames 120" in capsys.readouterr().out
     assert (frames(run), (run / "metrics.csv").read_bytes()) == (before, rows)
 
 

@@ -163,9 +163,3 @@ def test_copies_of_a_run_are_reported(call, tmp_path):
     assert f"are copies of one run, {run_id}." in done.err
     assert "is a copy of" in done.err
     assert "2 runs" not in done.out
-
-
-def test_without_evaluations_the_training_return_is_shown(call, tmp_path):
-    run = write_run(tmp_path / "a", ())
-    run.metrics.write_text("step,name,value\n100,train/return,4.0\n")
-    assert listed(call, tmp_path)[0]["metric"] == "train/return"

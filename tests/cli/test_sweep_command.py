@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import sys
-from dataclasses import fields
 
 import pytest
 
-from hooktrainer.cli.sweep import separate_arguments, sweep
-from hooktrainer.sweep import SweepOptions
+from hooktrainer.cli.sweep import separate_arguments
 
 SMALL = (
     *("ppo", "--env", "CartPole-v1", "--total-frames", "64", "--num-envs", "2"),
@@ -25,13 +22,6 @@ def test_options_of_the_command_and_of_the_algorithm_are_separated():
     assert separate_arguments(words) == ["sweep", *own, "--", "ppo", "--env", "A", "--no-tuned"]
     assert separate_arguments(["sweep", "ppo", "--help"]) == ["sweep", "--help", "--", "ppo"]
     assert separate_arguments(["report", "--json"]) == ["report", "--json"]
-
-
-def test_defaults_are_those_of_sweep_options(tmp_path):
-    options = SweepOptions(run_dir=tmp_path)
-    known = inspect.signature(sweep).parameters
-    shared = [one.name for one in fields(options) if one.name != "run_dir"]
-    assert {n: known[n].default for n in shared} == {n: getattr(options, n) for n in shared}
 
 
 def test_a_sweep_is_continued_by_the_same_command(call, tmp_path):

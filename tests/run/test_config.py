@@ -19,7 +19,6 @@ from hooktrainer.run.config import (
     Mark,
     Means,
     RunConfig,
-    as_words,
     check_ranges,
     marked,
     parse_run,
@@ -137,11 +136,6 @@ def test_a_file_that_is_no_configuration_is_refused(
     with pytest.raises(ConfigError, match=message) as caught:
         parse_run(Args, ["--config", str(tmp_path)])
     assert "\n" not in str(caught.value)
-
-
-def test_an_option_that_is_no_longer_there_is_answered_as_on_the_command_line() -> None:
-    with pytest.raises(ConfigError, match=r"no option --widht\. Did you mean --width"):
-        parse_run(Args, as_words({"total_frames": 1, "widht": 2}))
 
 
 def test_words_behind_two_dashes_and_without_a_file_are_left() -> None:

@@ -26,7 +26,7 @@ def opened(tmp_path):
 
     def open_one(trials=3):
         options = SweepOptions(run_dir=tmp_path, trials=trials, sampler="random")
-        made.append(Ledger(options, {"seeds": 2}, SearchSpace.of(small()), (32, 128)))
+        made.append(Ledger(options, tmp_path, {"seeds": 2}, SearchSpace.of(small()), (32, 128)))
         return made[-1]
 
     yield open_one

@@ -70,9 +70,6 @@ def test_the_page_has_trials_curves_and_what_mattered_and_needs_nothing_else(swe
     assert "The winner is &lt;not&gt; confirmed." in page
     assert "The best: trial 2" in page
     assert page.count("<polyline") > 4
-    for name in swept.space.candidates:  # the value of all five trials that have one, over it
-        plot = next(part for part in page.split("<svg") if f"<figcaption>{name}<" in part)
-        assert [plot.count(f'class="{kind}"') for kind in ("done", "ended", "best")] == [3, 1, 1]
     assert set(importances(swept)) == set(swept.space.candidates)
     assert sum(importances(swept).values()) == pytest.approx(1.0)
     assert "What mattered" in page

