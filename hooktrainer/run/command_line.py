@@ -58,16 +58,16 @@ def parse(
         ConfigError: If there is no option of a name; it names the nearest.
         SystemExit: With 0 after ``--help``, 2 after an error that has been explained on stderr.
     """
-    options = {"prog": prog, "description": description, "registry": _REGISTRY}
+    read = partial(tyro.cli, kind, prog=prog, description=description, registry=_REGISTRY)
     if default is not tyro.MISSING:
-        options["default"] = default
+        read = partial(read, default=default)
     said = io.StringIO()
     try:
         with unread(), redirect_stderr(said):
-            return tyro.cli(kind, args=words, **options)
+            return read(args=words)
     except SystemExit as end:
         if end.code:
-            _check_options(words, partial(tyro.cli, kind, args=["--help"], **options), prog)
+            _check_options(words, partial(read, args=["--help"]), prog)
             sys.stderr.write(said.getvalue())
         raise
 
