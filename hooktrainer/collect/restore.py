@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
@@ -132,7 +131,7 @@ def random_episode(env: Any, seed: int, steps: int) -> Iterator[tuple[Any, tuple
             mask = observation.get(MASK)
         allowed = None if mask is None else np.asarray(mask, np.int8)
         action = space.sample() if allowed is None else space.sample(allowed)
-        outcome = whole_step(env.step(action), env)
+        outcome = env.step(action)
         yield action, outcome
         observation, _, terminated, truncated, info = outcome
         if terminated or truncated:
@@ -141,37 +140,13 @@ def random_episode(env: Any, seed: int, steps: int) -> Iterator[tuple[Any, tuple
 
 def begun(env: Any, seed: int, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
     """Begin an episode."""
-    try:
-        found = env.reset(seed=seed) if options is None else env.reset(seed=seed, options=options)
-    except TypeError as error:
-        if not re.search(
-            r"reset\(\) got an unexpected keyword argument '(seed|options)'", str(error)
-        ):
-            raise
-        raise ConfigError(
-            f"{env}: {error}. Define reset(self, *, seed=None, options=None), as gymnasium.Env has."
-        ) from error
+    found = env.reset(seed=seed) if options is None else env.reset(seed=seed, options=options)
     if not isinstance(found, tuple) or len(found) != 2:
         raise ConfigError(
-            f"reset() of {env} returned {_returned(found)}; let it return (observation, info)."
+            f"reset() of {env} returned a {type(found).__name__}; let it return (observation, "
+            "info)."
         )
     return found
-
-
-def whole_step(outcome: Any, env: Any) -> tuple[Any, ...]:
-    """What ``step`` returned."""
-    if not isinstance(outcome, tuple) or len(outcome) != 5:
-        old = ", as the old Gym did" if isinstance(outcome, tuple) and len(outcome) == 4 else ""
-        raise ConfigError(
-            f"step() of {env} returned {_returned(outcome)}{old}; let it return (observation, "
-            "reward, terminated, truncated, info)."
-        )
-    return outcome
-
-
-def _returned(value: Any) -> str:
-    several = isinstance(value, (tuple, list))
-    return f"{len(value)} values" if several else f"a {type(value).__name__}"
 
 
 def infos_of(env: Any, seed: int) -> Iterator[tuple[Mapping[str, Any], bool]]:

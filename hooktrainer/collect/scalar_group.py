@@ -19,11 +19,8 @@ from .restore import (
     infos_of,
     put_back,
     snapshot,
-    whole_step,
 )
-from .spaces import Array, refuse_missing, refuse_several
-
-_UNSTEPPED = object()  # takes the place of the outcome of a step
+from .spaces import Array, refuse_missing
 
 
 class ScalarGroup(EnvGroup):
@@ -77,14 +74,11 @@ class ScalarGroup(EnvGroup):
         single, first, ndarray = layout.is_single, rows[0], np.ndarray
         reward = terminated = truncated = 0.0
         observation: Any = None
-        outcome: Any = _UNSTEPPED
         info: Any = {}
-        i = -1
+        i = 0
         try:
             for i, action in enumerate(self._format.each(actions)):
-                outcome = _UNSTEPPED
-                outcome = steps[i](action)
-                observation, reward, terminated, truncated, info = outcome
+                observation, reward, terminated, truncated, info = steps[i](action)
                 if reward is None or terminated is None or truncated is None:
                     refuse_missing(reward, "reward")
                     refuse_missing(terminated, "terminated")
@@ -94,39 +88,17 @@ class ScalarGroup(EnvGroup):
                 truncations[i] = truncated
                 if terminated or truncated:
                     finished.append((i, layout.copies(observation, info)))
-                    outcome = _UNSTEPPED  # what fails now is the reset
                     observation, info = self._begin(i, self.episodes[i] + 1)
                 if single and observation.__class__ is ndarray:
                     first[i] = observation
                 else:
                     layout.write(rows, i, observation, info)
         except Exception as error:
-            i = max(i, 0)
-            found: Exception = error
-            if type(error) in (TypeError, ValueError):  # maybe NumPy's, of what was returned
-                found = self._clearer(error, i, outcome)
-            self._annotate(found, i, "stepping", f" at step {row.index + 1} of the batch,")
-            if found is error:
-                raise
-            raise found from error
+            self._annotate(error, i, "stepping", f" at step {row.index + 1} of the batch,")
+            raise
         if self.info_keys:
             write_infos(self.info_keys, row, self._infos, self.names)
         return finished
-
-    def _clearer(self, error: Exception, i: int, outcome: Any) -> Exception:
-        """What is wrong with what an environment returned, if it is that; else the error."""
-        name = self.names[i]
-        if outcome is _UNSTEPPED:
-            return error
-        try:
-            observation, *rest = whole_step(outcome, name)
-            for what, value in zip(("reward", "terminated", "truncated"), rest, strict=False):
-                refuse_several(value, what, name)
-            if observation is not None:
-                self._layout.check(observation, rest[-1], name)
-        except ConfigError as clearer:
-            return clearer
-        return error
 
     def _annotate(self, error: Exception, i: int, doing: str, when: str = "") -> None:
         place = self.seeds.first_env + i
@@ -193,14 +165,9 @@ def _repeated(step: Callable[[Any], Any], times: int) -> Callable[[Any], Any]:
     def repeat(action: Any) -> Any:
         total = 0.0
         for _ in range(times):
-            outcome = step(action)
-            if not isinstance(outcome, tuple) or len(outcome) != 5 or outcome[1] is None:
-                return outcome  # which is refused by whoever asked
-            observation, reward, terminated, truncated, info = outcome
-            try:
-                total += float(reward)
-            except (TypeError, ValueError):  # the same
-                return observation, reward, terminated, truncated, info
+            observation, reward, terminated, truncated, info = step(action)
+            refuse_missing(reward, "reward")
+            total += float(reward)
             if terminated or truncated:
                 break
         return observation, total, terminated, truncated, info

@@ -159,15 +159,6 @@ def refuse_missing(value: Any, what: str, path: Path = ()) -> None:
         )
 
 
-def refuse_several(value: Any, what: str, name: str) -> None:
-    """Refuse an array or a list where a single number is due."""
-    array = np.asarray(value)
-    if array.shape or array.dtype.kind not in "biuf":
-        raise ConfigError(
-            f"step() of {name} returned {what} = {value!r:.60}: let it return a single number."
-        )
-
-
 def check_leaf(value: Any, leaf: Leaf, name: str, num_envs: int | None = None) -> None:
     """Refuse what NumPy would make something else of on its way into a batch."""
     array = value if value.__class__ is np.ndarray else np.asarray(value)

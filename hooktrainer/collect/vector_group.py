@@ -17,7 +17,7 @@ from ..errors import ConfigError, add_note
 from .buffers import Row
 from .group import EnvGroup, Finished, GroupOptions, said_autoreset_mode
 from .info import of_one, write_vector_info
-from .restore import NOT_ASKED, Restore, whole_step
+from .restore import NOT_ASKED, Restore
 from .spaces import Array
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
@@ -210,8 +210,7 @@ class VectorGroup(EnvGroup):
         if self._device is not None:
             outcome = as_arrays(outcome)
         if checks:
-            signals = zip(_SIGNALS, whole_step(outcome, self._env)[1:4], strict=True)
-            for name, values in signals:
+            for name, values in zip(_SIGNALS, outcome[1:4], strict=True):
                 if np.shape(values) != (self.num_envs,):
                     raise ConfigError(
                         f"{self._env}: step() returned {name} of shape {list(np.shape(values))}; "

@@ -18,10 +18,10 @@ from hooktrainer.errors import ConfigError
 class Says(gym.Env):
     """Returns what it is told to, at resets and steps; its episodes have three steps."""
 
-    def __init__(self, space, value, *, later=None, reward=0.0, action_space=None):
+    def __init__(self, space, value, *, later=None, action_space=None):
         self.observation_space = space
         self.action_space = action_space or spaces.Discrete(3)
-        self.value, self.later, self.reward = value, value if later is None else later, reward
+        self.value, self.later = value, value if later is None else later
         self.mask = self.later_mask = None
 
     def __str__(self):
@@ -38,7 +38,7 @@ class Says(gym.Env):
     def step(self, action):
         self.count += 1
         ends = self.count == 3
-        return self.later, self.reward, ends, False, self._info(self.later_mask)
+        return self.later, 0.0, ends, False, self._info(self.later_mask)
 
 
 def collect(make, **kwargs):
@@ -123,40 +123,9 @@ def test_what_is_meant_is_taken():
     assert batch["observation"].unique().tolist() == [2]
 
 
-@pytest.mark.parametrize(
-    ("later", "match"),
-    [
-        (np.zeros(4, np.float32), r"has the shape \[4\], not \[3\]"),
-        ("nothing", "returned observation|which holds no numbers|has the shape"),
-    ],
-)
-def test_what_numpy_does_not_take_later_is_named(later, match):
-    refused(lambda: Says(BOX, np.zeros(3, np.float32), later=later), match)
-
-
 def test_a_part_that_is_missing_later_is_named():
     value = {"a": np.zeros(3, np.float32), "b": 1}
     refused(lambda: Says(PARTS, value, later={"a": value["a"]}), "has no 'b', which its space has")
-
-
-@pytest.mark.parametrize("frame_skip", [1, 2])
-@pytest.mark.parametrize("reward", [[1.0], [1.0, 2.0], np.zeros(2), "one"])
-def test_rewards_are_single_numbers(reward, frame_skip):
-    def make():
-        return Says(BOX, np.zeros(3, np.float32), reward=reward)
-
-    refused(
-        make, r"step\(\) of Says returned reward = .* return a single number", frame_skip=frame_skip
-    )
-
-
-def test_an_error_of_the_environment_stays_its_own():
-    class Fails(Says):
-        def step(self, action):
-            raise ValueError("my own")
-
-    with pytest.raises(ValueError, match="my own"):
-        collect(lambda: Fails(BOX, np.zeros(3, np.float32)))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_an_id_with_its_module() -> None:
         ("zzzzzzzz", {"num_envs": 1}, r"no environment 'zzzzzzzz'\. Import"),
         ("CartPole-v1", {}, "num_envs=None: say how many environments of CartPole-v1"),
         ("CartPole-v1", {"num_envs": 0}, "num_envs=0"),
-        ("CartPole-v1", {"num_envs": 3}, r"frames_per_batch=4 .* num_envs=3: the next one is 6, 2"),
+        ("CartPole-v1", {"num_envs": 3}, r"frames_per_batch=4 .* num_envs=3"),
         ("CartPole-v1", {"num_envs": 1, "frames_per_batch": 0}, "frames_per_batch=0"),
         ("CartPole-v1", {"num_envs": 1, "total_frames": 0}, "total_frames=0"),
         ("CartPole-v1", {"num_envs": 1, "frame_skip": 0}, "frame_skip=0"),
