@@ -238,14 +238,14 @@ def _tensor(array: Any) -> torch.Tensor:
 
 
 class RecordDataset(TrainerHookBase):
-    """Keeps what is collected and, at the end of the run, writes it to a directory.
+    """Keeps what is collected and, at the end of the run, writes it to a file.
 
-    The transitions of each environment lie one behind another, and its last one is marked as
-    truncated. What the whole episodes returned is written down beside them, and logged in the end
-    as ``data/return``. Everything is held in memory and is part of the checkpoints.
+    The transitions of each environment follow one another, and its last one is marked as truncated.
+    The returns of whole episodes are written with them, and their mean is logged as
+    ``data/return``. Everything is held in memory and is part of the checkpoints.
 
     Args:
-        path: The directory to write; there must be nothing yet.
+        path: The file to write; it must not exist yet.
         env: Id of the environment.
         description: How the data came about, for people.
 

@@ -386,6 +386,7 @@ _CONSTANTS = (
     *(type, enum.Enum, types.ModuleType, types.FunctionType, types.BuiltinFunctionType),
     *(types.MethodType, spaces.Space, torch.device, torch.dtype, frozenset),
 )
+_LEAF = pytree.tree_flatten(None)[1]
 _CONSTANT_MODULES = ("gym", "gymnasium", "pyglet", "matplotlib")
 
 
@@ -459,7 +460,8 @@ class ObjectState:
                 self._find(vars(leaf))
 
     def _code(self, place: int, name: str, value: Any) -> list[Any]:
-        leaves, form = pytree.tree_flatten(value)
+        is_plain = isinstance(value, _PLAIN)
+        leaves, form = ([value], _LEAF) if is_plain else pytree.tree_flatten(value)
         self._forms[place, name, len(leaves)] = leaves, form
         return [leaf if isinstance(leaf, _PLAIN) else self._reference(leaf) for leaf in leaves]
 
@@ -479,15 +481,16 @@ class ObjectState:
 
 def _has_rows(value: Any, number: int) -> bool:
     """Whether it is a tensor whose rows are separate in memory, unlike those of an expanded one."""
-    is_tensor = isinstance(value, torch.Tensor) and value.ndim > 0 and len(value) == number
-    return is_tensor and 0 not in value.stride()
+    if not isinstance(value, torch.Tensor) or value.ndim == 0 or len(value) != number:
+        return False
+    return 0 not in value.stride()
 
 
 def _equal(old: Any, new: Any) -> bool:
-    return type(old) is type(new) and (old is new or bool(np.array_equal(old, new)))
+    return old is new or (type(old) is type(new) and bool(np.array_equal(old, new)))
 
 
-def copied(state: Any, copy: Callable[[torch.Tensor], torch.Tensor] = torch.clone) -> Any:
+def copied(state: State, copy: Callable[[torch.Tensor], torch.Tensor] = torch.clone) -> State:
     """Copy a state; a tensor that occurs twice is copied once."""
     seen: dict[int, torch.Tensor] = {}
 
@@ -498,7 +501,7 @@ def copied(state: Any, copy: Callable[[torch.Tensor], torch.Tensor] = torch.clon
             return seen[id(value)]
         return value.copy() if isinstance(value, np.ndarray) else value
 
-    return pytree.tree_map(one, state)
+    return [{name: list(map(one, leaves)) for name, leaves in item.items()} for item in state]
 
 
 def _is_object(value: Any) -> bool:
