@@ -50,17 +50,6 @@ def test_a_state_goes_on_with_any_number_of_workers():
         assert (batches(other) == expected).all()
 
 
-def test_shares_with_workers_are_the_whole():
-    whole = batches(collector(num_envs=4))
-    shares = [collector(num_envs=4) for _ in range(2)]
-    for rank, share in enumerate(shares):
-        share.use_workers(2, at_once=False)
-        share.shard(rank, 2)
-    found = torch.cat([batches(share).select("cat", "next") for share in shares])
-    seen = [("cat", "mask"), ("next", "done")]  # random actions are drawn by each share
-    assert (found.select(*seen) == whole.select(*seen)).all()
-
-
 def test_an_error_comes_here_and_new_episodes_begin():
     built = collector(Fails, num_envs=4, workers=2)
     with pytest.raises(ValueError, match="the arm broke") as caught:

@@ -117,13 +117,6 @@ def test_a_replay_that_differs_is_refused():
         collector(Drawn).load_state_dict(made.state_dict())
 
 
-def test_environments_are_closed_once():
-    made = collector()
-    made.shutdown()
-    made.shutdown()
-    assert [env.closed for env in made.world.envs.envs] == [1, 1]
-
-
 @pytest.mark.parametrize(
     ("make", "problem"),
     [

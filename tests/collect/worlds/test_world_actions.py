@@ -62,14 +62,6 @@ def test_random_actions_obey_the_masks_and_count_from_the_spaces_start():
     assert batch["action_mask"].dtype is torch.bool
 
 
-def test_random_actions_go_on_from_batch_to_batch():
-    """And do so whatever the batches' lengths are."""
-    made = [WorldCollector(Ladder, num_envs=4, frames_per_batch=4 * time) for time in (20, 40)]
-    first, second, both = made[0].collect(), made[0].collect(), made[1].collect()
-    assert not torch.equal(first["action"], second["action"])
-    assert torch.equal(torch.cat([first, second], 1)["action"], both["action"])
-
-
 def test_numbers_for_each_environment_are_in_the_batch():
     collector = WorldCollector(Talker, num_envs=3, frames_per_batch=6, info_keys=("height", "rank"))
     following = collector.collect()["next"]

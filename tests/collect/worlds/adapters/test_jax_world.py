@@ -231,15 +231,6 @@ def test_brax_begins_again_where_it_began_with_other_random_numbers():
     assert len(set(winds)) == 8
 
 
-def test_wrapped_ones_are_refused():
-    class AutoResetWrapper(Runner):
-        def __init__(self, env):
-            self.env = env
-
-    with pytest.raises(ConfigError, match=r"wrapped in AutoResetWrapper already.*get_environment"):
-        adapt_world(AutoResetWrapper(Runner()), num_envs=2)
-
-
 def test_a_device_that_jax_does_not_have_is_refused():
     with pytest.raises(ConfigError, match="JAX has no device 'meta'"):
         make_tensor_world(Walk(), 2, device="meta")
