@@ -103,7 +103,7 @@ def test_groups_can_be_given():
         ),
         (
             lambda: MAPPO(env=Match, groups={"a": ["left"]}, total_frames=10),
-            "right: in no group",
+            "each of the agents left, right has to be in one group",
         ),
         (
             lambda: MAPPO(env="CartPole-v1", total_frames=10),
