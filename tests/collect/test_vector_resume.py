@@ -238,7 +238,6 @@ def test_a_replay_that_goes_astray_is_an_error() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        {"env": [Opaque] * 2},
         {"env": [Counter] * 2},
         {"env": "CartPole-v1", "num_envs": 2},
         {"env": SyncVectorEnv([Counter] * 2)},

@@ -215,13 +215,12 @@ def test_processes_may_start_with_the_first_batch() -> None:
     small.shutdown()
 
 
-@pytest.mark.parametrize("source", [Counter, Opaque], ids=["state", "replay"])
-def test_a_state_goes_on_with_any_number_of_workers_and_stages(source: Any) -> None:
+def test_a_state_goes_on_with_any_number_of_workers_and_stages() -> None:
     layouts: list[Arguments] = [{}, {"workers": 2, "stages": 2}, {"workers": 1}]
 
     def build(layout: Arguments, seed: int = 0) -> VectorCollector:
         return VectorCollector(
-            [source] * 4, lambda x: (x[:, 1] % 2).long(), frames_per_batch=28, seed=seed, **layout
+            [Opaque] * 4, lambda x: (x[:, 1] % 2).long(), frames_per_batch=28, seed=seed, **layout
         )
 
     reference = build({}, seed=5)

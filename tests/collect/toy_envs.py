@@ -109,14 +109,14 @@ class Echo(gym.Env[Any, Any]):
 
 
 class _Box:
-    """Holds a number where no snapshot looks."""
+    """Holds a number."""
 
     def __init__(self) -> None:
         self.value = 0.0
 
 
 class Opaque(Counter):
-    """Has a state that is no plain data, so that its episodes have to be replayed."""
+    """Shows what all actions and its generator have added up to in an object of its own."""
 
     def __init__(self, length: int = 50) -> None:
         super().__init__(length)
