@@ -20,7 +20,7 @@ from ..base.untrusted import one_line, open_file, refusing
 from ..base.words import shell_word
 from ..errors import ConfigError, TakenError
 from . import media
-from .sink import HParams, Image, Scalars, Sink, Text, Video, append, log
+from .sink import HParams, Image, Scalars, Sink, Text, Video, append, log, sync
 
 HEADER: Final = "step,name,value\n"
 
@@ -97,6 +97,7 @@ class CSVSink(Sink):
     def state_dict(self) -> dict[str, Any]:
         """Return the length and the last step of the file."""
         self.flush()
+        sync(self.path)  # a checkpoint that outlives a power loss finds its rows
         return {"bytes": self._size() if self._started else 0, "step": self._step}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ on earlier ones do not count.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import struct
 import time
@@ -17,7 +18,7 @@ from ..base.plain import flatten_config, to_yaml
 from ..base.untrusted import open_file
 from ..base.words import shell_word
 from . import media
-from .sink import Histogram, HParams, Image, Scalars, Sink, Text, Video, append
+from .sink import Histogram, HParams, Image, Scalars, Sink, Text, Video, append, sync
 
 _PREFIX: Final = "events.out.tfevents."
 
@@ -47,7 +48,7 @@ class TensorBoardSink(Sink):
         self._pending = io.BytesIO()
         self._purge_from: int | None = None
         self._step = -1
-        self._config: str | None = None
+        self._config: str | None = None  # hash of the one that was written
 
     def write_scalars(self, event: Scalars) -> None:
         """Write the values of one step as one event."""
@@ -63,9 +64,10 @@ class TensorBoardSink(Sink):
         from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
         config = to_yaml(event.config)
-        if config == self._config:
+        digest = hashlib.sha256(config.encode()).hexdigest()
+        if digest == self._config:
             return
-        self._config = config
+        self._config = digest
         known = {
             name: value if isinstance(value, (bool, int, float, str)) else str(value)
             for name, value in flatten_config(event.config).items()
@@ -119,15 +121,17 @@ class TensorBoardSink(Sink):
         return header.getvalue()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the last step."""
+        """Return the last step, and which configuration has been written."""
         self.flush()
-        return {"step": self._step}
+        if self._path is not None:
+            sync(self._path)
+        return {"step": self._step, "config": self._config}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Begin a file that takes back the later steps of earlier ones."""
         self._path, self._pending, self._config = None, io.BytesIO(), None
         if state_dict:
-            self._step = state_dict["step"]
+            self._step, self._config = state_dict["step"], state_dict["config"]
             self._purge_from = self._step + 1
 
     def how_to_view(self) -> str:
