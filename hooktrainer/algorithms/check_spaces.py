@@ -16,29 +16,23 @@ from ..errors import ConfigError
 Actions = Literal["continuous", "discrete", "any"]
 Observations = Literal["vector", "any"]
 
-_POLICY_GRADIENT = "ppo, a2c and reinforce"
+_TAKERS = {"discrete": "dqn, ", "continuous": "sac, td3, ddpg, "}
 _KNOWN = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box)
 
 
 def check_env(algorithm: str, env: Any, eval_episodes: int) -> None:
     """Refuse what cannot be built twice: the policy is evaluated in environments of its own."""
-    if is_built(env):
-        if not eval_episodes:
-            return
-        hint = ", or eval_episodes=0"
-    elif isinstance(env, gym.vector.VectorEnv) or is_envpool(env):
-        hint = (
-            ", and num_envs. To collect from these, add collector=lambda env, num_envs, **options: "
-            "VectorCollector(<these>, **options)"
-        )
-    elif isinstance(env, gym.Env):
-        hint = ""
-    else:
+    built = is_built(env)
+    vector = isinstance(env, gym.vector.VectorEnv) or is_envpool(env)
+    if not (eval_episodes if built else vector or isinstance(env, gym.Env)):
         return
+    hint = ", or eval_episodes=0" if built else ""
+    if vector:
+        hint = "; collector=lambda env, num_envs, **options: VectorCollector(<these>, **options)"
+        hint += " collects from these"
     raise ConfigError(
-        f"{algorithm}: env={name_of(env) if is_built(env) else env} is built already, and the "
-        f"policy is evaluated in environments of its own: give its id, or a function that builds "
-        f"one{hint}."
+        f"{algorithm}: env={name_of(env) if built else env} is built already, and the policy is "
+        f"evaluated in environments of its own: give its id, or a function that builds one{hint}."
     )
 
 
@@ -75,27 +69,20 @@ def check_actions(algorithm: str, env_name: str, space: spaces.Space[Any], wante
                 "so many choices, or a Box of float32 that the environment rounds."
             )
     known = all(isinstance(part, _KNOWN) for part in parts)
-    fits = {
-        "any": known,
-        "discrete": isinstance(space, spaces.Discrete),
-        "continuous": isinstance(space, spaces.Box),
-    }
-    if fits[wanted] and wanted == "continuous":
-        check_bounds(algorithm, env_name, space)
-    if not fits[wanted]:
-        if not known:
-            instead = "Discrete, MultiDiscrete, MultiBinary, Box, Dict and Tuple would fit"
-        elif isinstance(space, spaces.Discrete):
-            instead = f"dqn, {_POLICY_GRADIENT} take discrete actions"
-        elif isinstance(space, spaces.Box):
-            instead = f"sac, td3, ddpg, {_POLICY_GRADIENT} take continuous ones"
-        else:
-            instead = f"{_POLICY_GRADIENT} take {type(space).__name__} actions"
-        kind = "discrete or continuous" if wanted == "any" else wanted
-        raise ConfigError(
-            f"{algorithm} is for {kind} actions, but those of {env_name} are {_said(space)}: "
-            f"{instead}."
-        )
+    kind = type(space).__name__
+    if isinstance(space, spaces.Discrete | spaces.Box):
+        kind = "discrete" if isinstance(space, spaces.Discrete) else "continuous"
+    if known and wanted in ("any", kind):
+        if wanted == "continuous":
+            check_bounds(algorithm, env_name, space)
+        return
+    instead = "Discrete, MultiDiscrete, MultiBinary, Box, Dict and Tuple would fit"
+    if known:
+        instead = f"{_TAKERS.get(kind, '')}ppo, a2c and reinforce take {kind} actions"
+    raise ConfigError(
+        f"{algorithm} is for {'discrete or continuous' if wanted == 'any' else wanted} actions, "
+        f"but those of {env_name} are {_said(space)}: {instead}."
+    )
 
 
 def check_distribution(

@@ -192,7 +192,6 @@ def test_a_run_on_a_nested_observation_resumes_bit_for_bit(name, tmp_path):
     ("env", "options", "message"),
     [
         (partial(AnyEnv, spaces.Text(5), BOX), {}, "Text.*no tensor form"),
-        (partial(AnyEnv, spaces.Dict(a=VECTOR, b=spaces.Text(5)), BOX), {}, "space b is a Text"),
         (partial(AnyEnv, VECTOR, spaces.Text(5)), {}, "ppo.*Text"),
         (
             partial(AnyEnv, VECTOR, spaces.Discrete(4), 3),
@@ -210,16 +209,6 @@ def test_a_run_on_a_nested_observation_resumes_bit_for_bit(name, tmp_path):
             partial(AnyEnv, VECTOR, spaces.MultiDiscrete([[3, 2], [2, 2]])),
             {"action_distribution": "squashed"},
             "action_distribution='squashed' is for continuous actions.*leave it out",
-        ),
-        (
-            partial(AnyEnv, VECTOR, spaces.Dict(a=CHOICE)),
-            {"action_distribution": "beta"},
-            "action_distribution='beta' is for continuous actions",
-        ),
-        (
-            partial(AnyEnv, VECTOR, spaces.Box(0, 255, (2,), "uint8")),
-            {},
-            "a Box of uint8: make it a MultiDiscrete",
         ),
         (
             partial(AnyEnv, VECTOR, spaces.Dict(a=spaces.Box(0, 3, (2,), "int32"))),
@@ -256,11 +245,8 @@ def test_a_mask_of_what_is_not_chosen_from_is_refused(where, name, action):
     ("name", "action", "message"),
     [
         ("dqn", spaces.MultiDiscrete([[3, 2]]), "ppo, a2c and reinforce take MultiDiscrete"),
-        ("dqn", spaces.MultiBinary(3), "ppo, a2c and reinforce take MultiBinary"),
-        ("dqn", ACTIONS["dict"], "ppo, a2c and reinforce take Dict"),
         ("dqn", BOX, "sac, td3, ddpg, ppo, a2c and reinforce take continuous"),
         ("sac", ACTIONS["dict"], "ppo, a2c and reinforce take Dict"),
-        ("sac", spaces.MultiBinary(3), "ppo, a2c and reinforce take MultiBinary"),
         ("sac", CHOICE, "dqn, ppo, a2c and reinforce take discrete"),
     ],
 )

@@ -28,19 +28,6 @@ def make(kind):
 
 
 KINDS = pytest.mark.parametrize("kind", ["categorical", "gaussian", "tanh"])
-BATCHES = pytest.mark.parametrize("batch", [(), (5,), (2, 3)])
-
-
-@KINDS
-@BATCHES
-def test_log_prob_is_that_of_the_distribution(kind, batch):
-    policy, observation = make(kind), torch.randn(*batch, 4)
-    out = policy.act(observation)
-    dist = policy.get_dist(TensorDict(observation=observation, batch_size=batch))
-    assert out["action_log_prob"].shape == batch
-    torch.testing.assert_close(
-        out["action_log_prob"], dist.log_prob(out["action"]), atol=1e-4, rtol=1e-4
-    )
 
 
 @KINDS
@@ -71,23 +58,6 @@ def test_deterministic_modes_give_one_and_the_same_action(kind):
         assert torch.equal(first, policy.evaluate(observation).argmax(-1))
     if kind == "gaussian":
         torch.testing.assert_close(first, policy.evaluate(observation).detach())
-
-
-@pytest.mark.parametrize("kind", ["categorical", "gaussian"])
-def test_log_prob_and_entropy_have_the_values_and_gradients_of_the_distribution(kind):
-    policy, observation = make(kind), torch.randn(6, 4)
-    action = policy.act(observation)["action"]
-    log_prob, entropy = policy.log_prob_and_entropy([observation], action)
-    dist = policy.get_dist(TensorDict(observation=observation, batch_size=[6]))
-    for ours, theirs in ((log_prob, dist.log_prob(action)), (entropy, dist.entropy())):
-        torch.testing.assert_close(ours, theirs)
-        parameters = list(policy.parameters())
-        grads = [
-            torch.autograd.grad(x.sum(), parameters, retain_graph=True, materialize_grads=True)
-            for x in (ours, theirs)
-        ]
-        for mine, other in zip(*grads, strict=True):
-            torch.testing.assert_close(mine, other)
 
 
 def test_categorical_frequencies_follow_the_softmax():
