@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import torch
@@ -11,8 +10,6 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .common import CountingLoss, Entries, as_tensordict, distance, evaluate
-
-_log = logging.getLogger(__name__)
 
 
 class ClipPPOLoss(CountingLoss):
@@ -38,7 +35,8 @@ class ClipPPOLoss(CountingLoss):
         actor_network: The policy, from `hooktrainer.networks` or with TorchRL's ``get_dist``.
         critic_network: A TensorDict module that writes ``"state_value"``; ``None`` for no critic.
         clip_epsilon: Bound of the ratio's distance from 1; a pair for below and above.
-        entropy_bonus: Whether to compute ``loss_entropy``.
+        entropy_bonus: Whether to compute ``loss_entropy``. An entropy without a closed form, as
+            that of squashed actions, is estimated from one sample.
         entropy_coeff: Factor of ``loss_entropy``.
         critic_coeff: Factor of ``loss_critic``.
         loss_critic_type: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
@@ -116,10 +114,7 @@ class ClipPPOLoss(CountingLoss):
         self.diagnostics = diagnostics
         self.entropy_bonus = entropy_bonus
         self.kl = kl
-        self._warned = False
         distribution = getattr(actor_network, "distribution", None)
-        if getattr(distribution, "estimates_entropy", False):
-            self._warn_of_estimated_entropy(type(distribution).__name__)
         exact = tuple(getattr(distribution, "kl_keys", ()))
         written = getattr(actor_network, "out_keys", ())
         # The entries for the divergence's closed form; none for the estimate.
@@ -222,18 +217,8 @@ class ClipPPOLoss(CountingLoss):
         try:
             entropy = dist.entropy()
         except NotImplementedError:  # no closed form
-            self._warn_of_estimated_entropy(type(dist).__name__)
             entropy = -dist.log_prob(dist.rsample())
         return dist.log_prob(action), entropy, None
-
-    def _warn_of_estimated_entropy(self, of: str) -> None:
-        if self.entropy_bonus and self.entropy_coeff and not self._warned:
-            self._warned = True
-            _log.warning(
-                "%s: the entropy of %s has no closed form; its bonus is estimated from one sample.",
-                type(self).__name__,
-                of,
-            )
 
     def _objective(self, log_ratio: Tensor, advantage: Tensor) -> dict[str, Tensor]:
         if self.normalize_advantage:

@@ -88,7 +88,6 @@ def test_entropies_are_those_of_many_samples():
         _, log_prob = distribution.rsample(parameters)
         entropy = distribution.log_prob_and_entropy(parameters, torch.zeros(50_000, 1))[1]
         assert float(entropy.mean()) == pytest.approx(-float(log_prob.mean()), abs=0.02)
-        assert distribution.estimates_entropy == (entropy.std() > 0.1)
 
 
 def test_samples_of_a_squashed_gaussian_are_differentiable_and_its_mode_is_in_the_middle():

@@ -119,8 +119,6 @@ def test_log_probability_and_entropy_are_those_of_a_normal_distribution():
     log_prob, entropy = distribution.log_prob_and_entropy(z, action)
     torch.testing.assert_close(log_prob, normal.log_prob(action).sum(-1))
     torch.testing.assert_close(entropy, 2 * normal.entropy()[None])
-    assert not distribution.estimates_entropy
-    assert KINDS["squashed"]().estimates_entropy
 
 
 def test_the_deviation_is_learned_and_its_features_are_not_by_way_of_it():

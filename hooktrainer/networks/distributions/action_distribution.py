@@ -24,14 +24,11 @@ class ActionDistribution(nn.Module, ABC):
         entries: Further entries of `sample` and `complete`, besides ``"action"`` and
             ``"action_log_prob"``.
         mask_size: Size of an action mask; 0 if masks are not supported.
-        estimates_entropy: Whether the entropy is estimated from one sample, for lack of a closed
-            form.
         kl_keys: The entries of the old distribution for `kl_from`; empty if it has no closed form.
     """
 
     entries: tuple[str, ...] = ()
     mask_size: int = 0
-    estimates_entropy: bool = False
     kl_keys: tuple[str, ...] = ()
 
     def __init__(self, shape: tuple[int, ...], parameter_features: int) -> None:

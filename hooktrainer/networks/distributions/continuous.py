@@ -108,7 +108,6 @@ class SquashedGaussian(Gaussian):
 
     entries = ()
     kl_keys = ()
-    estimates_entropy = True
 
     def __init__(self, shape: tuple[int, ...], low: Bound = -1.0, high: Bound = 1.0) -> None:
         features = math.prod(shape)

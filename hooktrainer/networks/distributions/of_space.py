@@ -86,7 +86,6 @@ class Joint(ActionDistribution):
         )
         self.parts = nn.ModuleList(parts)
         self.mask_size = sum(part.mask_size for part in parts)
-        self.estimates_entropy = any(part.estimates_entropy for part in parts)
         self._widths = [math.prod(part.shape) for part in parts]
         self._parameters_of = [part.parameter_features for part in parts]
         self._masks = [part.mask_size for part in parts]
