@@ -1,12 +1,12 @@
-"""One operator call of a program, its arguments checked against the operator's schema.
+"""One operator call of a program: which may be called, with arguments checked by its schema.
 
 Arguments of other types (a storage, a generator, another layout) cannot be given.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import zip_longest
 from typing import Any, Final, cast
 
 import torch
@@ -14,7 +14,7 @@ import torch
 from ..errors import CheckpointError
 
 MOST_ITEMS: Final = 4_096
-"""Largest number of values in one list of arguments."""
+"""Largest number of values in one list of arguments, and of tensors returned by a call."""
 DTYPES: Final = {
     name: getattr(torch, name)
     for name in (
@@ -43,10 +43,10 @@ class Batch(int):
 
 
 class Call:
-    """One call: its constant arguments, and the places of the others; see `Program`.
+    """One call: an operator and its arguments by name; see `Program`.
 
-    PyTorch checks the types of arguments, first on the device ``meta``. `reads` has the numbers of
-    the values that it uses, `result` that of its result.
+    PyTorch checks the types of arguments, first on the device ``meta``. ``index`` has the numbers
+    of the values by name.
     """
 
     def __init__(
@@ -58,53 +58,54 @@ class Call:
         random: bool = False,
     ) -> None:
         self.target = target
-        self.result = -1
-        self.reads: set[int] = set()
         self._function: Callable[..., Any] = _item
         self._index = index
-        schema: Any = ()
+        kinds = {"of": "Tensor", "number": "int"}
+        places = list(kinds)
+        self._arguments: dict[str, Any] = {}
         if target != "getitem":
             self._function = operator_named(target, random)
             schema = cast(Any, self._function)._schema.arguments
-        self._places = [one.name for one in schema if not one.kwarg_only]
-        self._defaults = {one.name: one.default_value for one in schema}
-        kinds = {one.name: str(one.type) for one in schema}
-        named = zip_longest(self._places[: len(args)], args)
-        arguments = [self._parse(value, kinds.get(name, "")) for name, value in named]
-        self._kwargs = {
-            n: self._parse(v, kinds.get(n, "")) for n, v in kwargs.items() if n not in _MADE_HERE
-        }
-        if any(map(_varies, self._kwargs.values())):
-            raise TypeError(f"a keyword argument of {target} is no constant")
-        if "device" in self._defaults:
-            self._kwargs["device"] = "cpu"
-        self._args: list[Any] = [None if _varies(value) else value for value in arguments]
-        self._filled = [(n, value) for n, value in enumerate(arguments) if _varies(value)]
-        varying = [one for _, value in self._filled for one in _flat(value)]
-        self.is_constant = bool(self.reads) and not any(isinstance(v, Batch) for v in varying)
-        if target.split(".")[1:2] and target.split(".")[1] in RANDOM:
-            self.is_constant = False
+            kinds = {one.name: str(one.type) for one in schema}
+            places = [one.name for one in schema if not one.kwarg_only]
+            self._arguments = {
+                one.name: one.default_value for one in schema if one.has_default_value()
+            }
+        given = {**dict(zip(places, args, strict=False)), **kwargs}
+        if len(given) < len(args) + len(kwargs) or given.keys() - kinds.keys():
+            raise TypeError(
+                f"{target} does not take {len(args)} arguments and {list(kwargs)!r:.80}"
+            )
+        for name, value in given.items():
+            if name not in _MADE_HERE:
+                self._arguments[name] = self._parse(value, kinds[name])
 
-    def __call__(self, values: Sequence[Any], batch: int, device: str = "cpu") -> Any:
-        """Call the operator on all values, by number; new tensors are made on the device."""
-        args = self._args_of(values, batch)
-        if device != "cpu":
-            if self.target in _SHAPES:  # without an implementation for the device meta
-                return torch.empty_like(args[0])
-            if "device" in self._kwargs:
-                return self._function(*args, **self._kwargs | {"device": device})
-        return self._function(*args, **self._kwargs)
+    def arguments(self, values: Sequence[Any], batch: int, device: str = "cpu") -> dict[str, Any]:
+        """Return all arguments by name; new tensors are to be made on the device."""
+        filled = {name: _fill(value, values, batch) for name, value in self._arguments.items()}
+        if "device" in filled:
+            filled["device"] = device
+        return filled
 
-    def named(self, values: Sequence[Any], batch: int) -> dict[str, Any]:
-        """Return all arguments by name, defaults included."""
-        args = zip(self._places, self._args_of(values, batch), strict=False)
-        return {**self._defaults, **dict(args), **self._kwargs}
+    def run(self, arguments: Mapping[str, Any]) -> Any:
+        """Call the operator."""
+        try:
+            if self.target in _SHAPES and arguments["self"].is_meta:
+                return torch.empty_like(arguments["self"])
+            return self._function(**arguments)
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            raise CheckpointError(
+                f"the policy's operator {self.target} cannot be calculated: {reason}"
+            ) from None
 
-    def _args_of(self, values: Sequence[Any], batch: int) -> list[Any]:
-        args = self._args.copy()
-        for place, value in self._filled:
-            args[place] = _fill(value, values, batch)
-        return args
+    def check(self, arguments: Mapping[str, Any]) -> int:
+        """Check arguments that the operator does not; return the bytes it needs temporarily."""
+        check = _CHECKS.get(self.target.partition(".")[2].partition(".")[0])
+        try:
+            return 0 if check is None else check(self.target, arguments)
+        except (TypeError, AttributeError, LookupError) as error:
+            raise CheckpointError(f"{self.target} cannot be calculated: {error!s:.200}") from None
 
     def _parse(self, value: Any, kind: str) -> Any:
         if not isinstance(value, list):
@@ -118,9 +119,7 @@ class Call:
     def _one(self, value: Any, kind: str) -> Any:
         match value:
             case str():
-                found = Value(self._index[value.removeprefix("%")])
-                self.reads.add(found)
-                return found
+                return Value(self._index[value.removeprefix("%")])
             case {"batch": int(number), **rest} if not rest and number.bit_length() <= 32:
                 return Batch(number)
             case {"text": str(text), **rest} if not rest and len(text) < 32:
@@ -140,14 +139,6 @@ def _item(of: Any, number: int) -> Any:
     if not isinstance(of, (list, tuple)):
         raise TypeError("getitem is for results of several tensors")
     return of[number]
-
-
-def _flat(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
-def _varies(value: Any) -> bool:
-    return any(isinstance(one, (Value, Batch)) for one in _flat(value))
 
 
 def _fill(value: Any, values: Sequence[Any], batch: int) -> Any:
@@ -180,11 +171,8 @@ _REDUCING: Final = """
 _LAYERS: Final = """
     _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d addbmm
     addmm addmv addr avg_pool2d avg_pool3d baddbmm bmm _cdist_forward constant_pad_nd
-    convolution dot embedding im2col linalg_cross max_pool2d_with_indices
-    max_pool3d_with_indices mm mv native_layer_norm pixel_shuffle pixel_unshuffle
-    reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
-    replication_pad3d upsample_bilinear2d upsample_linear1d upsample_nearest1d
-    upsample_nearest2d upsample_nearest3d upsample_trilinear3d vdot
+    convolution dot embedding linalg_cross max_pool2d_with_indices max_pool3d_with_indices mm mv
+    native_layer_norm pixel_shuffle pixel_unshuffle vdot
 """
 _INDEXING: Final = """
     alias bucketize cat clone copy detach diag_embed diagonal expand fill flip gather index
@@ -254,3 +242,64 @@ def objection(op: Any, random: bool = False) -> str | None:
     if name not in ALLOWED | RANDOM or str(op) in _REFUSED:
         return _NOT_ALLOWED
     return None
+
+
+# -- Arguments that an operator does not check itself, and memory that it takes beside its result.
+
+
+def _pieces(target: str, arguments: Mapping[str, Any]) -> int:
+    shape, dim = arguments["self"].shape, int(arguments.get("dim") or 0)
+    size = shape[dim] if -len(shape) <= dim < len(shape) else 0
+    if target == "aten.split.Tensor":
+        size = -(-size // max(int(arguments["split_size"]), 1))
+    if size > MOST_ITEMS:
+        raise CheckpointError(f"{target} cuts a tensor into {size:,} pieces.")
+    return 0
+
+
+def _convolution(target: str, arguments: Mapping[str, Any]) -> int:
+    """Memory of the columns that a convolution may be unfolded into."""
+    given, weight = arguments["input"], arguments["weight"]
+    spatial = weight.dim() - 2
+    least = {"stride": 1, "padding": 0, "dilation": 1, "output_padding": 0}
+    numbers = {
+        name: arguments[name] * (spatial if len(arguments[name]) == 1 else 1) for name in least
+    }
+    fits = 1 <= spatial <= 3 and given.dim() in (spatial + 1, spatial + 2)
+    fits = fits and all(len(numbers[name]) == spatial for name in least)
+    fits = fits and all(low <= n < 1 << 20 for name, low in least.items() for n in numbers[name])
+    if not fits or arguments["groups"] < 1 or 0 in weight.shape:
+        raise CheckpointError(f"{target} has arguments that do not fit together.")
+    places = given.shape[-spatial:]
+    if not arguments["transposed"]:
+        places = [
+            max(0, (size + 2 * pad - dilation * (length - 1) - 1) // stride + 1)
+            for size, length, stride, pad, dilation, _ in zip(
+                places, weight.shape[2:], *numbers.values(), strict=True
+            )
+        ]
+    batch = given.shape[0] if given.dim() > spatial + 1 else 1
+    across = math.prod(weight.shape[1:]) * arguments["groups"] * weight.element_size()
+    return batch * math.prod(places) * across
+
+
+def _division(target: str, arguments: Mapping[str, Any]) -> int:
+    if arguments.get("rounding_mode") == "trunc":  # the least integer by -1 ends the process
+        raise CheckpointError(f"{target} divides towards zero; use rounding_mode='floor'.")
+    return 0
+
+
+def _masks(target: str, arguments: Mapping[str, Any]) -> int:
+    """Memory of a mask's indices."""
+    masks = [t for t in arguments["indices"] if t is not None and t.element_size() == 1]
+    if masks and target.startswith("aten.index."):
+        raise CheckpointError(f"{target} takes as many values as a mask has; use torch.where.")
+    return sum(8 * (mask.dim() + 1) * math.prod(mask.shape) for mask in masks)
+
+
+_CHECKS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], int]]] = {
+    **dict.fromkeys(("split", "unbind"), _pieces),
+    "convolution": _convolution,
+    "div": _division,
+    **dict.fromkeys(("index", "index_put"), _masks),
+}

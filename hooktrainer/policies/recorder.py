@@ -26,7 +26,7 @@ from .describe_environment import describe
 from .environment import Environment
 from .policy_files import FACTS, LATEST, POLICY, SCHEMA, SEAL, PolicyContent, encode, read_facts
 from .saved import SavedPolicy, scan_policies
-from .trace import Traced, current_weights, still_holds, trace
+from .trace import Traced, current_weights, trace
 
 _log = logging.getLogger(__name__)
 
@@ -138,9 +138,8 @@ class PolicyRecorder:
     def _trace(self) -> Traced:
         seen = self._described
         examples = (self._policy, seen.keys, seen.examples, seen.actions)
-        if self._traced is None or not still_holds(self._traced, *examples):
-            self._traced = trace(*examples)
-            seen.check(self._traced.example)
+        self._traced = trace(*examples, former=self._traced)
+        seen.check(self._traced.example)
         return self._traced
 
 

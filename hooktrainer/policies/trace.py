@@ -30,32 +30,127 @@ from .calls import INSTEAD, objection
 from .interface import MASK
 from .program import Program
 
-# -- A policy in training as a function of tensors: observations and hidden states to actions.
-
-
 IS_INIT = "is_init"
+_SIZES = (5, 7)  # batch sizes; numbers that are multiples of both at one place stand for the batch
 
 
-class LivePolicy(nn.Module):
-    """A policy as a function of tensors: observations ``keys`` and hidden states to all actions."""
+@dataclass(frozen=True)
+class Traced:
+    """A policy as plain data, without its weights.
+
+    `sampling` is the reason if random actions cannot be recorded; `state` has the initial hidden
+    states without a batch dimension; `example` the actions for the examples, of each group of
+    agents.
+    """
+
+    reads: tuple[NestedKey, ...]
+    program: dict[str, Any]
+    sampling: dict[str, Any] | str
+    weights: tuple[str, ...]
+    constants: Mapping[str, Tensor]
+    state: Mapping[str, Tensor]
+    example: tuple[Tensor, ...]
+
+
+def trace(
+    policy: Any,
+    keys: Sequence[NestedKey],
+    examples: Sequence[Tensor],
+    actions: Sequence[NestedKey] = ("action",),
+    former: Traced | None = None,
+) -> Traced:
+    """Record how a policy computes its actions from some of the observations ``keys``.
+
+    A copy is run on the CPU with the examples, ``[at least 12, ...]`` for each key; the policy and
+    the random generators do not change. ``actions`` has a key for each group of agents. A
+    ``former`` recording is returned if the policy, with its current weights, still does the same;
+    it does not if something other than a tensor has changed, such as a Python number.
+    """
+    if not isinstance(policy, nn.Module):
+        raise ConfigError(
+            f"the policy is a {type(policy).__name__}, and only a torch.nn.Module can be saved "
+            "with its weights: make it one."
+        )
+    if any(hasattr(parameter, "full_tensor") for parameter in policy.parameters()):
+        raise ConfigError(
+            "the policy's parameters are shared out among processes (FSDP); it cannot be saved."
+        )
+    with torch.random.fork_rng(devices=[]):
+        own = _Copy(policy, keys, examples, actions)
+        if former is not None and all(own.difference(former, r) is None for r in (False, True)):
+            return former
+        program, constants = own.record()
+        sampling: dict[str, Any] | str
+        try:
+            sampling, drawn = own.record(random=True)
+            constants |= drawn
+            used = _used(program) | _used(sampling)
+        except ConfigError as error:
+            sampling, used = str(error), _used(program)
+        traced = Traced(
+            tuple(own.reads),
+            program,
+            sampling,
+            tuple(name for name in own.tensors() if name in used),
+            {name: tensor for name, tensor in constants.items() if name in used},
+            own.state,
+            own(*own.given)[: len(actions)],
+        )
+        if (reason := own.difference(traced)) is not None:
+            raise ConfigError(
+                f"{own.name} acts differently when it is saved ({reason}): does it "
+                "choose by Python conditions on the values of tensors?"
+            )
+        if (reason := own.difference(traced, random=True)) is not None:
+            traced = replace(traced, sampling=reason)
+    return traced
+
+
+def current_weights(policy: nn.Module, traced: Traced) -> dict[str, Tensor]:
+    """Copy the tensors that a traced policy uses to the CPU."""
+    live = {f"policy.{name}": tensor for name, tensor in _tensors_of(policy).items()}
+    weights = {
+        name: live[name].detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name in traced.weights
+    }
+    return {**weights, **traced.constants}
+
+
+class _Copy(nn.Module):
+    """A copy of a policy on the CPU, which PyTorch evaluates: a function of tensors.
+
+    It takes the observations that the policy reads and its hidden states, ``[batch, ...]`` each, as
+    `given` has them for the examples, and returns all actions and the next hidden states. Names of
+    tensors, inputs and states have a prefix, and no step of a program has a dot in its name.
+    """
 
     def __init__(
         self,
         policy: nn.Module,
         keys: Sequence[NestedKey],
-        hidden: Sequence[NestedKey],
+        examples: Sequence[Tensor],
         actions: Sequence[NestedKey],
     ) -> None:
         super().__init__()
-        self.policy = policy
-        self.keys = list(keys)
-        self.hidden = list(hidden)
+        by_key = {unravel_key(key): value for key, value in zip(keys, examples, strict=True)}
+        self.reads, self.hidden = _read_keys(policy, list(by_key))
         self.actions = list(actions)
-        self._never = torch.zeros(0, 1, dtype=torch.bool).as_subclass(_Constant)
+        self.name = type(policy).__name__
+        self.policy = copy.deepcopy(policy).cpu().eval()
+        for module in self.policy.modules():
+            for value in vars(module).values():
+                if isinstance(value, Inference):
+                    value.use_torch()  # NumPy cannot be recorded
+        states = _first_states(self.policy, self.hidden)
+        self.state = {".".join(("state", *_parts(key))): value for key, value in states.items()}
+        self.given = [by_key[key] for key in self.reads]
+        self.given += [value.expand(len(self.given[0]), *value.shape) for value in states.values()]
+        self.inputs = [".".join(("input", *_parts(key))) for key in self.reads]
+        self.inputs += self.state
 
-    def prepare(self, batch: int) -> None:
-        """Make constants for this batch size, before recording."""
-        self._never = torch.zeros(batch, 1, dtype=torch.bool).as_subclass(_Constant)
+    def tensors(self) -> dict[str, Tensor]:
+        """The policy's parameters and buffers."""
+        return _tensors_of(self)
 
     @torch.no_grad()
     def forward(self, *inputs: Tensor, random: bool = False) -> tuple[Tensor, ...]:
@@ -73,43 +168,116 @@ class LivePolicy(nn.Module):
     def _call_on_observations(self, *inputs: Tensor) -> Any:
         """Call a function as `VectorCollector` does, with the mask if it takes one."""
         call = getattr(self.policy, "act", self.policy)
-        given = dict(zip(self.keys, inputs, strict=True))
+        given = dict(zip(self.reads, inputs, strict=True))
         mask = {}
         if len(given) > 1 and MASK in given and MASK in _parameters(call):
             mask = {MASK: given.pop(MASK)}
         if len(given) == 1:
             return call(*given.values(), **mask)
-        tree: dict[str, Any] = {}
-        for key, value in given.items():
-            *parents, name = parts(key)
-            place = tree
-            for parent in parents:
-                place = place.setdefault(parent, {})
-            place[name] = value
-        return call(tree, **mask)
+        data = TensorDict({}, batch_size=[len(inputs[0])])
+        return call(data.update(given).to_dict(), **mask)
 
     def _call_on_tensordict(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         batch = len(inputs[0])
         data = TensorDict({}, batch_size=[batch])
-        for key, value in zip([*self.keys, *self.hidden], inputs, strict=True):
-            data.set(key, value)
+        data.update(dict(zip([*self.reads, *self.hidden], inputs, strict=True)))
         if IS_INIT in list(getattr(self.policy, "in_keys", ())):
-            data.set(IS_INIT, self._never)
+            with _disable_current_modes():
+                data.set(IS_INIT, torch.zeros(batch, 1, dtype=torch.bool).as_subclass(_Constant))
         data = self.policy(data)
-        following = [("next", *parts(key)) for key in self.hidden]
+        following = [("next", *_parts(key)) for key in self.hidden]
         return tuple(data.get(key) for key in [*self.actions, *following])
 
+    def record(self, *, random: bool = False) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """The description of a program, and its constants."""
+        (one, constants), (other, _) = (self._record_calls(size, random) for size in _SIZES)
+        return _merge(one, other), constants
 
-def read_keys(
+    def _record_calls(self, size: int, random: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Run the policy on one batch, and record every operator that it calls."""
+        inputs = [value[:size] for value in self.given]
+        tensors = self.tensors()
+
+        def function(weights: list[Tensor], *inputs: Tensor) -> tuple[Tensor, ...]:
+            named = dict(zip(tensors, weights, strict=True))
+            return tuple(torch.func.functional_call(self, named, inputs, {"random": random}))
+
+        weights = [tensor.detach().clone() for tensor in tensors.values()]
+        with _plain_operators():
+            try:
+                graph = make_fx(function, decomposition_table=_plainer())(weights, *inputs)
+                functional = torch.func.functionalize(graph, remove="mutations")
+                graph = make_fx(functional)(weights, *inputs)
+            except ConfigError:
+                raise
+            except Exception as error:
+                raise ConfigError(f"{self.name} could not be run to be saved: {error}") from error
+        graph.graph.eliminate_dead_code()
+        placeholders = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
+        names = dict(zip(placeholders, [*tensors, *self.inputs], strict=True))
+        constants: dict[str, Tensor] = {}
+        steps: list[Any] = []
+        outputs: list[Any] = []
+        for node in graph.graph.nodes:
+            if node.op == "get_attr":
+                names[node.name] = f"{'sampling.' * random}constant.{node.target}"
+                constants[names[node.name]] = getattr(graph, node.target).detach().cpu().clone()
+            elif node.op == "call_function":
+                args = [_plain(argument, names) for argument in node.args]
+                kwargs = {name: _plain(value, names) for name, value in node.kwargs.items()}
+                steps.append([node.name, self._target(node.target, random), args, kwargs])
+            elif node.op == "output":
+                outputs = [_plain(value, names) for value in node.args[0]]
+        return {"inputs": self.inputs, "steps": steps, "outputs": outputs}, constants
+
+    def _target(self, target: Any, random: bool) -> str:
+        if target is operator.getitem:
+            return "getitem"
+        if (other := INSTEAD.get(str(target))) is not None:
+            return other
+        if reason := objection(target, random):
+            raise ConfigError(
+                f"{self.name} cannot be saved: it calls {target}, {reason}: use other layers or "
+                "functions (docs/policies.md, What can be saved), or keep checkpoints instead."
+            )
+        return str(target)
+
+    def difference(self, traced: Traced, random: bool = False) -> str | None:
+        """How a traced policy differs from this one on the same inputs and random numbers."""
+        description = traced.sampling if random else traced.program
+        if isinstance(description, str):
+            return None
+        tensors = self.tensors()
+        if missing := [name for name in traced.weights if name not in tensors]:
+            return f"it has no {missing[0]}"
+        weights = {name: tensors[name].detach() for name in traced.weights}
+        try:
+            program = Program(description, {**weights, **traced.constants}, random=random)
+            for batch in [self.given, *([] if random else [[value[:1] for value in self.given]])]:
+                torch.default_generator.manual_seed(0)
+                ours = program(*batch)
+                torch.default_generator.manual_seed(0)
+                theirs = self(*batch, random=random)
+                if differing := [pair for pair in zip(ours, theirs, strict=True) if _differ(*pair)]:
+                    a, b = differing[0]
+                    return f"{a.dtype}{list(a.shape)}, not {b.dtype}{list(b.shape)}"
+        except CheckpointError as error:  # it would not be loaded either
+            if random:
+                return str(error)
+            raise ConfigError(f"{self.name} cannot be saved: {error}") from None
+        return None
+
+
+def _read_keys(
     policy: nn.Module, observed: Sequence[NestedKey]
 ) -> tuple[list[NestedKey], list[NestedKey]]:
-    """Return the observations that a policy reads, and its hidden states."""
+    """The observations that a policy reads, and its hidden states."""
     in_keys = getattr(policy, "in_keys", None)
     if in_keys is None:
         return list(observed), []
     writes = [unravel_key(key) for key in getattr(policy, "out_keys", ())]
     keys = [unravel_key(key) for key in in_keys]
-    hidden = [key for key in keys if ("next", *parts(key)) in writes]
+    hidden = [key for key in keys if ("next", *_parts(key)) in writes]
     reads = [key for key in keys if key not in hidden and key != IS_INIT]
     if missing := [key for key in reads if key not in observed]:
         raise ConfigError(
@@ -119,7 +287,7 @@ def read_keys(
     return reads, hidden
 
 
-def first_states(policy: nn.Module, hidden: Sequence[NestedKey]) -> dict[NestedKey, Tensor]:
+def _first_states(policy: nn.Module, hidden: Sequence[NestedKey]) -> dict[NestedKey, Tensor]:
     """The hidden states at the start of an episode, without a batch dimension."""
     if not hidden:
         return {}
@@ -136,16 +304,7 @@ def first_states(policy: nn.Module, hidden: Sequence[NestedKey]) -> dict[NestedK
     return {key: first.get(key).cpu() for key in hidden}
 
 
-def without_numpy(policy: nn.Module) -> None:
-    """Have a policy's networks evaluated by torch, so that it can be recorded."""
-    for module in policy.modules():
-        for value in vars(module).values():
-            if isinstance(value, Inference):
-                value.use_torch()
-
-
-def parts(key: NestedKey) -> tuple[str, ...]:
-    """A key as a tuple."""
+def _parts(key: NestedKey) -> tuple[str, ...]:
     return (key,) if isinstance(key, str) else tuple(key)
 
 
@@ -179,219 +338,6 @@ def _parameters(function: Any) -> Any:
         return inspect.signature(target).parameters
     except (TypeError, ValueError):
         return ()
-
-
-_SIZES = (5, 7)  # batch sizes; numbers that are multiples of both at one place stand for the batch
-
-
-@dataclass(frozen=True)
-class Traced:
-    """A policy as plain data, without its weights.
-
-    `sampling` is the reason if random actions cannot be recorded; `state` has the initial hidden
-    states without a batch dimension; `example` the actions for the examples, of each group of
-    agents.
-    """
-
-    reads: tuple[NestedKey, ...]
-    program: dict[str, Any]
-    sampling: dict[str, Any] | str
-    weights: tuple[str, ...]
-    constants: Mapping[str, Tensor]
-    state: Mapping[str, Tensor]
-    example: tuple[Tensor, ...]
-
-
-def trace(
-    policy: Any,
-    keys: Sequence[NestedKey],
-    examples: Sequence[Tensor],
-    actions: Sequence[NestedKey] = ("action",),
-) -> Traced:
-    """Record how a policy computes its actions from some of the observations ``keys``.
-
-    A copy is run on the CPU with the examples, ``[at least 12, ...]`` for each key; the policy and
-    the random generators do not change. ``actions`` has a key for each group of agents.
-    """
-    check_saveable(policy)
-    with torch.random.fork_rng(devices=[]):
-        own = _Copy(policy, keys, examples, actions)
-        program, constants = own.record()
-        sampling: dict[str, Any] | str
-        try:
-            sampling, drawn = own.record(random=True)
-            constants |= drawn
-            used = _used(program) | _used(sampling)
-        except ConfigError as error:
-            sampling, used = str(error), _used(program)
-        traced = Traced(
-            tuple(own.reads),
-            program,
-            sampling,
-            tuple(name for name in own.tensors if name in used),
-            {name: tensor for name, tensor in constants.items() if name in used},
-            own.state,
-            own(own.given)[: len(actions)],
-        )
-        reason = own.difference(traced)
-        if reason is not None:
-            raise ConfigError(
-                f"{type(policy).__name__} acts differently when it is saved ({reason}): does it "
-                "choose by Python conditions on the values of tensors?"
-            )
-        if (reason := own.difference(traced, random=True)) is not None:
-            traced = replace(traced, sampling=reason)
-    return traced
-
-
-def still_holds(
-    traced: Traced,
-    policy: nn.Module,
-    keys: Sequence[NestedKey],
-    examples: Sequence[Tensor],
-    actions: Sequence[NestedKey] = ("action",),
-) -> bool:
-    """Whether a traced policy, with current weights, still computes what the policy does.
-
-    It does not if something other than a tensor has changed, such as a Python number.
-    """
-    with torch.random.fork_rng(devices=[]):
-        own = _Copy(policy, keys, examples, actions)
-        return all(own.difference(traced, random=random) is None for random in (False, True))
-
-
-def check_saveable(policy: Any) -> None:
-    """Refuse a policy that is no module, and parameters sharded among processes."""
-    if not isinstance(policy, nn.Module):
-        raise ConfigError(
-            f"the policy is a {type(policy).__name__}, and only a torch.nn.Module can be saved "
-            "with its weights: make it one."
-        )
-    if any(hasattr(parameter, "full_tensor") for parameter in policy.parameters()):
-        raise ConfigError(
-            "the policy's parameters are shared out among processes (FSDP); it cannot be saved."
-        )
-
-
-def current_weights(policy: nn.Module, traced: Traced) -> dict[str, Tensor]:
-    """Copy the tensors that a traced policy uses to the CPU."""
-    live = _tensors_of(policy)
-    weights = {
-        name: live[name].detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name in traced.weights
-    }
-    return {**weights, **traced.constants}
-
-
-class _Copy:
-    """A copy of a policy on the CPU, which PyTorch evaluates, and its inputs for the examples."""
-
-    def __init__(
-        self,
-        policy: nn.Module,
-        keys: Sequence[NestedKey],
-        examples: Sequence[Tensor],
-        actions: Sequence[NestedKey],
-    ) -> None:
-        by_key = {unravel_key(key): value for key, value in zip(keys, examples, strict=True)}
-        self.reads, hidden = read_keys(policy, list(by_key))
-        self.name = type(policy).__name__
-        plain = copy.deepcopy(policy).cpu().eval()
-        without_numpy(plain)
-        states = first_states(plain, hidden)
-        self.state = {".".join(parts(key)): value for key, value in states.items()}
-        self.given = [by_key[key] for key in self.reads]
-        self.given += [value.expand(len(self.given[0]), *value.shape) for value in states.values()]
-        self.module = LivePolicy(plain, self.reads, hidden, actions)
-        self.tensors = _tensors_of(plain)
-
-    def __call__(self, inputs: Sequence[Tensor], random: bool = False) -> tuple[Tensor, ...]:
-        self.module.prepare(len(inputs[0]))
-        return self.module(*inputs, random=random)
-
-    def record(self, *, random: bool = False) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """The description of a program, and its constants."""
-        (one, constants), (other, _) = (self._record_calls(size, random) for size in _SIZES)
-        return _merge(one, other), constants
-
-    def _record_calls(self, size: int, random: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Run the policy on one batch, and record every operator that it calls."""
-        inputs = [value[:size] for value in self.given]
-        self.module.prepare(size)
-
-        def function(weights: list[Tensor], *inputs: Tensor) -> tuple[Tensor, ...]:
-            named = {f"policy.{n}": w for n, w in zip(self.tensors, weights, strict=True)}
-            call = torch.func.functional_call
-            return tuple(call(self.module, named, inputs, {"random": random}))
-
-        weights = [tensor.detach().clone() for tensor in self.tensors.values()]
-        with _plain_operators():
-            try:
-                graph = make_fx(function, decomposition_table=_plainer())(weights, *inputs)
-                functional = torch.func.functionalize(graph, remove="mutations")
-                graph = make_fx(functional)(weights, *inputs)
-            except ConfigError:
-                raise
-            except Exception as error:
-                raise ConfigError(f"{self.name} could not be run to be saved: {error}") from error
-        graph.graph.eliminate_dead_code()
-        named = [*self.tensors, *(".".join(parts(key)) for key in self.reads), *self.state]
-        placeholders = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
-        names = dict(zip(placeholders, named, strict=True))
-        constants: dict[str, Tensor] = {}
-        steps: list[Any] = []
-        outputs: list[Any] = []
-        for node in graph.graph.nodes:
-            if node.op == "get_attr":
-                names[node.name] = f"{'sampling.' * random}constant.{node.target}"
-                constants[names[node.name]] = getattr(graph, node.target).detach().cpu().clone()
-            elif node.op == "call_function":
-                args = [_plain(argument, names) for argument in node.args]
-                kwargs = {name: _plain(value, names) for name, value in node.kwargs.items()}
-                steps.append([node.name, self._target(node.target, random), args, kwargs])
-            elif node.op == "output":
-                outputs = [_plain(value, names) for value in node.args[0]]
-        return {
-            "inputs": named[len(self.tensors) :],
-            "steps": steps,
-            "outputs": outputs,
-        }, constants
-
-    def _target(self, target: Any, random: bool) -> str:
-        if target is operator.getitem:
-            return "getitem"
-        if (other := INSTEAD.get(str(target))) is not None:
-            return other
-        if reason := objection(target, random):
-            raise ConfigError(
-                f"{self.name} cannot be saved: it calls {target}, {reason}: use other layers or "
-                "functions (docs/policies.md, What can be saved), or keep checkpoints instead."
-            )
-        return str(target)
-
-    def difference(self, traced: Traced, *, random: bool = False) -> str | None:
-        """How a traced policy differs from this one on the same inputs and random numbers."""
-        description = traced.sampling if random else traced.program
-        if isinstance(description, str):
-            return None
-        if missing := [name for name in traced.weights if name not in self.tensors]:
-            return f"it has no {missing[0]}"
-        weights = {name: self.tensors[name].detach() for name in traced.weights}
-        try:
-            program = Program(description, {**weights, **traced.constants}, random=random)
-            for batch in [self.given, *([] if random else [[value[:1] for value in self.given]])]:
-                torch.default_generator.manual_seed(0)
-                ours = program(*batch)
-                torch.default_generator.manual_seed(0)
-                theirs = self(batch, random)
-                if differing := [pair for pair in zip(ours, theirs, strict=True) if _differ(*pair)]:
-                    a, b = differing[0]
-                    return f"{a.dtype}{list(a.shape)}, not {b.dtype}{list(b.shape)}"
-        except CheckpointError as error:  # it would not be loaded either
-            if random:
-                return str(error)
-            raise ConfigError(f"{self.name} cannot be saved: {error}") from None
-        return None
 
 
 def _differ(ours: Tensor, theirs: Tensor) -> bool:

@@ -82,7 +82,7 @@ def test_at_the_start_at_the_cadence_and_at_the_end(tmp_path):
     assert frames_of(tmp_path) == [0, 60, 120, 180, 200]
     path = tmp_path / "policies/step_000000000000"
     weights = read_content(path, read_facts(path)).weights
-    assert torch.equal(weights["network.0.weight"], before)
+    assert torch.equal(weights["policy.network.0.weight"], before)
     seconds = [saved.seconds for saved in list_policies(tmp_path)]
     assert seconds == sorted(seconds)
 

@@ -332,8 +332,8 @@ def test_links_to_policies_elsewhere_are_not_followed(save, tmp_path):
 
 def test_another_schema_is_refused(save):
     path = save(policy())
-    change_facts(path, schema=4)
-    with pytest.raises(CheckpointError, match="has schema 4, and this version of hooktrainer"):
+    change_facts(path, schema=3)
+    with pytest.raises(CheckpointError, match="has schema 3, and this version of hooktrainer"):
         load_policy(path)
 
 
