@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 _STEPS_AT_ONCE = 64
+_MANY_STEPS = 1 << 17  # after which an evaluation says that it waits
 
 
 @dataclass(eq=False, repr=False)
@@ -123,6 +125,7 @@ class Evaluate(TrainerHookBase):
         collector.set_seed(self.seed)
         ended = torch.zeros(self.episodes, dtype=torch.bool)
         results = torch.zeros(len(keys), self.episodes, dtype=torch.float64)
+        steps = 0
         while not ended.all():
             following = collector.collect()["next"].cpu()
             done = following["done"].squeeze(-1)
@@ -132,6 +135,13 @@ class Evaluate(TrainerHookBase):
                 value = following[key].squeeze(-1).gather(-1, first).squeeze(-1).double()
                 row[ends_here] = value[ends_here]
             ended |= ends_here
+            steps += _STEPS_AT_ONCE
+            if steps == _MANY_STEPS and not ended.all():
+                warnings.warn(
+                    f"{int((~ended).sum())} of {self.episodes} episodes of an evaluation have not "
+                    f"ended after {steps:,} steps: give {self.env!r:.60} a limit of steps.",
+                    stacklevel=2,
+                )
         return results
 
     def _open(self) -> Collector:

@@ -1,7 +1,7 @@
 """Saved policies: written while a run trains, used without any training code.
 
-A run keeps them in ``<run>/policies/step_<12 digits of frames>/``; ``latest`` links to the newest.
-Each directory is complete or absent, and holds
+A run keeps them in ``<run>/policies/step_<12 digits of frames>/``. Each directory is complete or
+absent, and holds
 
 - ``policy.safetensors``: the policy as a program of PyTorch's basic operators, with its weights. It
   contains no code, and nothing in it is executed;

@@ -15,6 +15,7 @@ from ..errors import ConfigError
 Array = npt.NDArray[Any]
 Path = tuple[str | int, ...]
 _MOST_PARTS = 1 << 12
+_MOST_DEPTH = 64  # keys that lead to a part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +73,7 @@ class JointAction:
     def __post_init__(self) -> None:
         if not 0 < len(self.parts) <= _MOST_PARTS:
             raise ValueError(f"the action has {len(self.parts)} parts")
-        if any(not path or action.sizes for path, action in self.parts):
+        if any(not 0 < len(path) <= _MOST_DEPTH or action.sizes for path, action in self.parts):
             raise ValueError("a part of the action has no place, or is one-hot")
         _ = _tree([(path, None) for path, _ in self.parts])  # else there is no such tree
 

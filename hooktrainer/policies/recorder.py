@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
-import secrets
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +18,10 @@ from ..store import Retention, fs
 from ..store.manifest import seal
 from ..store.provenance import origin
 from ..store.retention import best_of
-from ..store.stored import TRASH, UNFINISHED, delete, move_away, surplus, sweep
+from ..store.stored import TRASH, UNFINISHED, delete, free_path, surplus, sweep
 from .describe_environment import describe
 from .environment import Environment
-from .policy_files import FACTS, LATEST, POLICY, SCHEMA, SEAL, PolicyContent, encode, read_facts
+from .policy_files import FACTS, POLICY, SCHEMA, SEAL, PolicyContent, encode, read_facts
 from .saved import SavedPolicy, scan_policies
 from .trace import Traced, current_weights, trace
 
@@ -93,10 +90,12 @@ class PolicyRecorder:
             "evaluation": None,
             **self._provenance,
         }
-        path = self.directory / f"step_{progress.frames:012d}"
 
         def commit() -> None:
-            write_policy(path, facts, content)
+            former = [saved for saved in self._own() if saved.frames == progress.frames]
+            write_policy(free_path(self.directory, progress.frames), facts, content)
+            for saved in former:  # only now: one of the two is there at any moment
+                delete(saved.path)
             if keep is not None:
                 self.thin(keep)
 
@@ -126,8 +125,6 @@ class PolicyRecorder:
         """
         policies = self._own()
         left = [saved for saved in policies if saved.frames <= frames]
-        if left:
-            point_latest_at(left[-1].path)
         for saved in policies[len(left) :]:
             delete(saved.path)
         return left[-1].frames if left else -1
@@ -154,27 +151,9 @@ def write_policy(path: Path, facts: Mapping[str, Any], content: PolicyContent) -
     data = encode(content)
     files = {POLICY: {"size": len(data), "xxh3_128": xxhash.xxh3_128_hexdigest(data)}}
     fs.make_directories(path.parent)
-    former = None
     with fs.new_directory(path) as work:
         fs.write_file(work / POLICY, data)
         fs.write_file(work / FACTS, seal(SEAL, {"schema": SCHEMA, **facts, "files": files}))
-        if os.path.lexists(path):
-            former = move_away(path, ".trash")
-    point_latest_at(path)
-    fs.flush_to_disk(path.parent)
-    if former is not None:
-        sweep(path.parent, former.name)
-
-
-def point_latest_at(path: Path) -> None:
-    """Link ``latest`` to a saved policy, where the file system has links."""
-    link = path.with_name(f".tmp-{LATEST}-{secrets.token_hex(4)}")
-    try:
-        os.symlink(path.name, link, target_is_directory=True)
-        os.replace(link, path.with_name(LATEST))
-    except OSError:
-        with suppress(OSError):
-            os.unlink(link)
 
 
 def change_facts(path: Path, **fields: Any) -> None:

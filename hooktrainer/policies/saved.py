@@ -19,7 +19,7 @@ from .policy_files import DIRECTORY, FACTS, LATEST, decode_data, file_record, re
 METRIC = "eval/return"
 """The metric of a policy's evaluation."""
 _MOST_SECONDS = 1e11
-NAME = re.compile(r"step_(\d{12,})")
+NAME = re.compile(r"step_(\d{12,})(?:-\d+)?")
 _WRONG = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 
@@ -156,12 +156,12 @@ def find_policy(spec: str | os.PathLike[str]) -> SavedPolicy:
         run, at, last = os.fspath(spec).rpartition("@")
         if at and (named := which(last)) is not None:
             word, path = named, Path(run)
-        elif path.name == LATEST:  # where the file system has no links
+        elif path.name == LATEST:
             path = path.parent
     if (path / FACTS).is_file() or NAME.fullmatch(path.resolve().name):
         if not path.is_dir():
             raise CheckpointError(f"there is no policy {path}. {_what_there_is(path.parent)}")
-        return SavedPolicy.open(_behind(path))
+        return SavedPolicy.open(path)
     if not path.is_dir():
         from ..store.lookup import no_run
 
@@ -172,15 +172,6 @@ def find_policy(spec: str | os.PathLike[str]) -> SavedPolicy:
     if not directory.is_dir() and not RunDir(path).holds_run:
         raise CheckpointError(f"{path} holds no run: no run.json, no policies.")
     return _find_in(directory, word)
-
-
-def _behind(path: Path) -> Path:
-    """Resolve a path; a link in a directory of policies may only lead to a policy there."""
-    found = path.resolve()
-    inside = path.name == LATEST or NAME.fullmatch(path.name)
-    if inside and path.is_symlink() and found.parent != path.parent.resolve():
-        raise DamagedCheckpointError(f"{path} is damaged: it is a link that leads to {found}.")
-    return found
 
 
 def _find_in(directory: Path, word: str) -> SavedPolicy:
@@ -198,7 +189,8 @@ def _find_in(directory: Path, word: str) -> SavedPolicy:
             if word == "latest" or saved.frames == int(word):
                 return saved
         for path, reason in damaged.items():
-            if word == "latest" or int(path.name.removeprefix("step_")) == int(word):
+            match = NAME.fullmatch(path.name)
+            if word == "latest" or (match is not None and int(match[1]) == int(word)):
                 raise DamagedCheckpointError(reason)
     raise CheckpointError(f"there is no policy {word!r}. {_what_there_is(directory)}")
 

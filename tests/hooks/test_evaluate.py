@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from hooktrainer import ConfigError, Evaluate, Every
+from hooktrainer.hooks import evaluate
 from hooktrainer.testing import tiny_trainer
 
 
@@ -128,6 +129,21 @@ def test_a_resumed_run_continues_until_it_is_solved(first_frames, stop_at, frame
     second.load_from_file(file)
     second.train()
     assert second.collected_frames == frames
+
+
+class Long(Corridor):
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        self.left = 200
+        return observation, info
+
+
+def test_an_episode_that_does_not_end_is_said(monkeypatch):
+    monkeypatch.setattr(evaluate, "_MANY_STEPS", 128)
+    hook = Evaluate(Long, always(0), every=Every(frames=20), episodes=2)
+    with pytest.warns(UserWarning, match="2 of 2 episodes of an evaluation have not ended"):
+        assert hook.evaluate()["eval/length"] == 200
+    hook.close()
 
 
 def example(trainer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -22,8 +23,10 @@ from hooktrainer import (
     load_policy,
 )
 from hooktrainer.networks import CategoricalPolicy, mlp
+from hooktrainer.policies import Evaluation
 from hooktrainer.policies.policy_files import read_content, read_facts
-from hooktrainer.store import EveryFrames, Last
+from hooktrainer.policies.recorder import change_facts
+from hooktrainer.store import Best, EveryFrames, Last
 
 
 class Reinforce(nn.Module):
@@ -94,8 +97,27 @@ def test_the_last_policy_is_the_trained_one(tmp_path):
     assert frames_of(tmp_path) == [0, 100, 200]
     observation = torch.randn(50, 4)
     logits = trainer.loss_module.policy.network(observation)
-    loaded = load_policy(tmp_path / "policies/latest")
+    loaded = load_policy(tmp_path)
     assert loaded(observation.numpy()).tolist() == logits.argmax(-1).tolist()
+
+
+def test_policies_carry_the_id_of_their_run_and_those_of_another_are_left_alone(tmp_path):
+    for name in ("other", "run"):
+        RunDir.create(tmp_path / name)
+    first = make_trainer()
+    snapshot(first, tmp_path / "other", every=Every(frames=100))
+    first.train()
+    other, own = (RunDir(tmp_path / name).run_id for name in ("other", "run"))
+    saved = list_policies(tmp_path / "other")
+    assert [(p.frames, p.run_id) for p in saved] == [(0, other), (100, other), (200, other)]
+    (tmp_path / "run" / "policies").mkdir()
+    saved[1].path.rename(tmp_path / "run" / "policies" / "step_000000000130")
+
+    second = make_trainer()
+    snapshot(second, tmp_path / "run", snapshots=2)
+    second.train()
+    found = {(p.frames, p.run_id) for p in list_policies(tmp_path / "run")}
+    assert found == {(0, own), (100, other), (200, own)}
 
 
 def draw(frames, policy):
@@ -121,7 +143,29 @@ def test_retention_policies_of_checkpoints_thin_them_out(tmp_path):
     snapshot(trainer, tmp_path, every=Every(frames=20), keep=EveryFrames(100) | Last(2))
     trainer.train()
     assert frames_of(tmp_path) == [0, 100, 180, 200]
-    assert (tmp_path / "policies/latest").resolve().name == "step_000000000200"
+
+
+def test_the_best_and_those_without_evaluation_are_kept(tmp_path):
+    trainer = make_trainer(total_frames=100)
+    returns = {0: 5.0, 20: 9.0, 40: 3.0}
+
+    def rate(frames, policy):
+        for saved in list_policies(tmp_path):
+            if saved.evaluation is None and saved.frames in returns:
+                evaluation = Evaluation(0, (returns[saved.frames],), (1,))
+                with suppress(FileNotFoundError):  # its score known, it is deleted at once
+                    change_facts(saved.path, evaluation=evaluation.encode())
+
+    hook = snapshot(
+        trainer,
+        tmp_path,
+        every=Every(frames=20),
+        keep=Last(1) | Best(1, "eval/return"),
+        policy_fn=rate,
+    )
+    trainer.train()
+    hook.close()
+    assert frames_of(tmp_path) == [20, 60, 80, 100]
 
 
 class StopAt:
@@ -158,17 +202,14 @@ def test_a_resumed_run_has_no_policy_twice_and_lacks_none(options, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         first.train()
     assert max(frames_of(tmp_path / "parts")) > 160
-    latest, there = [], []
+    there = []
 
     rest = make_trainer(total_frames=400)
     snapshot(rest, tmp_path / "parts", **options)
     rest.load_state_dict(state)
-    link = tmp_path / "parts/policies/latest"
-    rest.register_op("batch_process", lambda batch: latest.append(link.resolve().name))
     rest.register_op("batch_process", lambda batch: there.append(frames_of(tmp_path / "parts")))
     rest.train()
     assert max(there[0]) <= 160  # what is done again is not there twice, nor before its time
-    assert latest[0] in ("step_000000000160", "step_000000000120", "step_000000000100")
     assert frames_of(tmp_path / "parts") == frames_of(tmp_path / "whole")
     assert seen.count(0) == 1
     for frames in frames_of(tmp_path / "whole"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hooktrainer.loop.cadence import Progress
-from hooktrainer.policies import LoadedPolicy, load_policy
+from hooktrainer.policies import LoadedPolicy, list_policies, load_policy
 from hooktrainer.policies.recorder import PolicyRecorder
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -33,7 +33,8 @@ def save(tmp_path: Path) -> Callable[..., Path]:
         recorder = PolicyRecorder(tmp_path / run / "policies", policy, env, **options)
         recorder.save(Progress(frames=frames, optim_steps=frames // 10, seconds=1.5), keep)
         recorder._job.result()
-        return tmp_path / run / "policies" / f"step_{frames:012d}"
+        (saved,) = (one for one in list_policies(tmp_path / run) if one.frames == frames)
+        return saved.path
 
     return save
 

@@ -21,7 +21,7 @@ from hooktrainer.cli import main
 from hooktrainer.errors import DamagedCheckpointError
 from hooktrainer.loop.cadence import Progress
 from hooktrainer.networks import CategoricalPolicy, mlp
-from hooktrainer.policies import SavedPolicy, find_policy, list_policies, load_policy
+from hooktrainer.policies import SavedPolicy, find_policy, list_policies, load_policy, policy_files
 from hooktrainer.policies.policy_files import (
     FACTS,
     POLICY,
@@ -78,16 +78,10 @@ def test_policies_are_found_by_run_frames_latest_best_and_path(save, tmp_path):
 
 def test_the_directory_of_policies_may_be_copied_elsewhere(save, tmp_path):
     save(policy(), frames=100)
-    copy = shutil.copytree(tmp_path / "run/policies", tmp_path / "copy", symlinks=True)
+    copy = shutil.copytree(tmp_path / "run/policies", tmp_path / "copy")
     shutil.rmtree(tmp_path / "run")
     assert [saved.frames for saved in list_policies(copy)] == [100]
     assert load_policy(f"{copy}@100").frames == load_policy(copy / "latest").frames == 100
-
-
-def test_latest_works_without_links(save, tmp_path):
-    save(policy(), frames=7)
-    (tmp_path / "run/policies/latest").unlink()
-    assert load_policy(tmp_path / "run/policies/latest").frames == 7
 
 
 def test_what_is_not_there_is_said_with_what_there_is(save, tmp_path):
@@ -291,6 +285,16 @@ def test_observations_that_cannot_be_are_damage(change, save, capsys):
     assert len(capsys.readouterr().err.splitlines()) <= 1
 
 
+def test_a_part_of_an_action_at_the_end_of_a_long_path_is_damage(save, capsys):
+    path = save(policy())
+    interface = read_facts(path)["interface"]
+    action = interface["groups"][0]["action"]
+    interface["groups"][0]["action"] = {"parts": [[["a"] * 100_000, action]]}
+    change_facts(path, interface=interface)
+    assert main(["policies", "show", str(path)]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
 def test_a_boolean_is_0_or_1(save):
     path = save(policy())
     content = read_content(path, read_facts(path))
@@ -318,16 +322,22 @@ def test_links_to_policies_elsewhere_are_not_followed(save, tmp_path):
     path = save(policy(), frames=100)
     other = save(policy(), frames=7, run="other")
     (path.parent / "step_000000000007").symlink_to(other)
-    latest = path.parent / "latest"
-    assert find_policy(latest).path == path
     assert [saved.frames for saved in list_policies(tmp_path / "run")] == [100]
-    latest.unlink()
-    latest.symlink_to(other)
-    for leading in (latest, path.parent / "step_000000000007"):
-        with pytest.raises(DamagedCheckpointError, match="it is a link that leads to"):
-            find_policy(leading)
     (tmp_path / "mine").symlink_to(other)  # what a user names is his
     assert find_policy(tmp_path / "mine").frames == 7
+
+
+def test_one_of_the_same_frames_takes_the_place_of_the_former(save):
+    first, second = save(policy(), frames=7), save(policy(), frames=7)
+    assert not first.exists()
+    assert second.exists()
+
+
+def test_a_larger_file_than_may_be_read_is_not_read(save, monkeypatch):
+    path = save(policy())
+    monkeypatch.setattr(policy_files, "MOST_FACTS", 100)
+    with pytest.raises(DamagedCheckpointError, match=r"bytes, more than 100"):
+        load_policy(path)
 
 
 def test_another_schema_is_refused(save):
@@ -338,8 +348,8 @@ def test_another_schema_is_refused(save):
 
 
 def save_three(directory: Path) -> None:
-    """Write two policies, the second one twice: the first of these is replaced."""
-    for frames, value in ((1, 1.0), (2, 5.0), (2, 2.0)):
+    """Write three policies."""
+    for frames, value in ((1, 1.0), (2, 5.0), (3, 2.0)):
         content = PolicyContent({}, {"all": torch.full((50,), value)}, {})
         write_policy(directory / f"step_{frames:012d}", {"frames": frames}, content)
 
@@ -350,10 +360,10 @@ def check(directory: Path) -> None:
         facts = read_facts(path)
         weights = read_content(path, facts).weights["all"]
         assert weights.shape == (50,)
-        assert weights.unique().tolist() in {1: ([1.0],), 2: ([2.0], [5.0])}[facts["frames"]]
+        assert weights.unique().tolist() == [{1: 1.0, 2: 5.0, 3: 2.0}[facts["frames"]]]
     sweep(directory, UNFINISHED, TRASH)
     names = {path.name for path in directory.glob("*")}
-    assert names <= {"step_000000000001", "step_000000000002", "latest"}
+    assert names <= {f"step_{frames:012d}" for frames in (1, 2, 3)}
 
 
 def test_a_power_loss_at_any_moment_leaves_no_half_policy():

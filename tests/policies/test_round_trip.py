@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -264,6 +266,39 @@ def test_what_cannot_be_saved_is_refused_with_the_reason(save):
 
     with pytest.raises(ConfigError, match=r"could not be run to be saved|acts differently"):
         save(Fickle(), box_env)
+
+
+def test_saving_leaves_policy_and_random_numbers_alone(save):
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(4)
+
+        def forward(self, observation):
+            return self.norm(observation)[:, :2]
+
+    policy = Counts().train()
+    before = copy.deepcopy(policy.state_dict())
+    state = torch.get_rng_state()
+    save(policy, box_env)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert policy.training
+    assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
+
+
+class Named(nn.Module):
+    """Has a parameter that is named as a step of its program is."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean = nn.Parameter(torch.ones(4))
+
+    def forward(self, observation):
+        return (observation - self.mean).mean(-1, keepdim=True).expand(-1, 2)
+
+
+def test_a_parameter_may_have_the_name_of_an_operator(reload):
+    assert reload(Named(), box_env)(np.ones(4, "float32")).tolist() == [0.0, 0.0]
 
 
 def drawn_from(distribution: type) -> nn.Module:

@@ -125,8 +125,9 @@ def write_board(logs: Path, exhibits: Sequence[Exhibit]) -> int:
     there = set()
     for path in directory.iterdir():
         if (match := _NAMES.fullmatch(path.name)) is not None:
-            frames = int(match[1])
-            if frames > max(known) or (frames in known and known[frames].key != match[2]):
+            frames, is_empty = int(match[1]), path.lstat().st_size == 0
+            other = frames in known and known[frames].key != match[2]
+            if is_empty or other or frames > max(known):
                 path.unlink(missing_ok=True)
             else:
                 there.add(frames)

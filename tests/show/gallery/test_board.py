@@ -45,6 +45,8 @@ def test_nothing_is_written_twice_and_what_is_new_is_added(make_run):
     run = make_run()
     write_board(run.logs, exhibit(run))
     before = {path: path.read_bytes() for path in (run.logs / "gallery").iterdir()}
+    next(iter(before)).write_bytes(b"")  # as a full disk leaves it
+    assert write_board(run.logs, exhibit(run)) == 1
     assert write_board(run.logs, exhibit(run)) == 0
     save_policy(run, "CartPole-v1", 500, FALLS)
     assert write_board(run.logs, exhibit(run)) == 1
