@@ -100,7 +100,7 @@ def describe_environment(
     bounded: gym.Space[Any] | None = None
     mask = None
     if isinstance(env, gym.vector.VectorEnv):  # whose reset would disturb the collector
-        environment = _by_spec(env.spec, {}) or Environment(reason="a vector environment was given")
+        environment = _by_spec(env.spec, {})
         space, action_space = env.single_observation_space, env.single_action_space
     else:
         made = _make(env, env_kwargs)
@@ -181,76 +181,60 @@ def _recorded(env: Envs, env_kwargs: Mapping[str, Any], made: gym.Env[Any, Any])
             reason="it normalizes its observations by what it has seen, which is not a part of the "
             "policy; put a RunningNorm into the network instead"
         )
-    if isinstance(env, str):
-        return _with_registration(_with_kwargs(env, env_kwargs), find_spec(env))
-    if isinstance(env, EnvSpec):
-        return _by_spec(env, env_kwargs) or Environment(reason="its id is not registered")
-    factory = env[0] if isinstance(env, Sequence) else env
-    return _by_name(factory) or _by_rebuilding(made)
+    if isinstance(env, str | EnvSpec):
+        return _by_spec(find_spec(env) if isinstance(env, str) else env, env_kwargs)
+    factory: Any = env[0] if isinstance(env, Sequence) else env
+    try:
+        inspect.signature(factory).bind()
+        place = place_of(factory)
+    except (TypeError, ValueError):
+        place = None
+    return _by_spec(made.spec, {}) if place is None else Environment(**place)
 
 
 def _recorded_agents(env: Any, env_kwargs: Mapping[str, Any]) -> Environment:
     given = dict(env_kwargs)
     if isinstance(env, functools.partial) and not env.args:
         env, given = env.func, {**env.keywords, **given}
-    found = _with_kwargs(env if isinstance(env, str) else None, given)
-    if isinstance(env, str) or found.reason is not None:
+    try:
+        found = Environment(env if isinstance(env, str) else None, _plain(given))
+    except (TypeError, ValueError) as error:
+        return Environment(reason=f"it has arguments that are not plain data ({error})")
+    if isinstance(env, str):
         return found
-    place = place_of(env)
-    if place is None:
+    if (place := place_of(env)) is None:
         return Environment(reason="other processes cannot import what makes it")
     return dataclasses.replace(found, **place)
 
 
-def _with_kwargs(env_id: str | None, kwargs: Mapping[str, Any]) -> Environment:
-    try:
-        return Environment(id=env_id, kwargs=_plain(kwargs))
-    except (TypeError, ValueError) as error:
-        return Environment(reason=f"its keyword arguments are not plain data ({error})")
-
-
-def _plain(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
     """Keyword arguments as JSON has them."""
-    return dict(json.loads(json.dumps(dict(kwargs), allow_nan=False)))
+    return dict(json.loads(json.dumps(kwargs, allow_nan=False)))
 
 
-def _by_spec(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> Environment | None:
+def _by_spec(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> Environment:
+    """What Gymnasium knows: id, arguments, wrappers, and what others register an id by."""
     if spec is None or spec.id not in gym.registry:
-        return None
+        return Environment(reason="it comes from a function that other processes cannot import")
     known = gym.registry[spec.id]
     own = {k: v for k, v in {**spec.kwargs, **kwargs}.items() if k not in _NOT_OF_ONE}
     given = {k: v for k, v in own.items() if k not in known.kwargs or known.kwargs[k] != v}
     if spec.max_episode_steps != known.max_episode_steps:
         given["max_episode_steps"] = spec.max_episode_steps
-    found = _with_registration(_with_kwargs(spec.id, given), known)
-    wrappers = tuple((one.entry_point, dict(one.kwargs or {})) for one in spec.additional_wrappers)
-    return dataclasses.replace(found, wrappers=wrappers)
-
-
-def _with_registration(environment: Environment, spec: EnvSpec) -> Environment:
-    """Add the registration of an id that is not Gymnasium's own, for other processes."""
-    entry = spec.entry_point
-    own = isinstance(entry, str) and entry.startswith("gymnasium.")
-    if environment.id is None or entry is None or own or spec.additional_wrappers:
-        return environment
+    try:
+        wrappers = tuple((one.entry_point, _plain(one.kwargs)) for one in spec.additional_wrappers)
+        found = Environment(spec.id, _plain(given), wrappers)
+    except (TypeError, ValueError) as error:
+        return Environment(reason=f"it has arguments that are not plain data ({error})")
+    entry = known.entry_point
+    if entry is None or (isinstance(entry, str) and entry.startswith("gymnasium.")):
+        return found
     try:
         place = place_of(load_env_creator(entry) if isinstance(entry, str) else entry)
-        registered = {"kwargs": _plain(spec.kwargs), "max_episode_steps": spec.max_episode_steps}
+        registered = {"kwargs": _plain(known.kwargs), "max_episode_steps": known.max_episode_steps}
     except (ImportError, AttributeError, TypeError, ValueError):
-        return environment  # it can be made after importing what registers it
-    if place is None:
-        return environment
-    return dataclasses.replace(environment, **place, registered=registered)
-
-
-def _by_name(factory: Any) -> Environment | None:
-    """A function or class without arguments that other processes can import."""
-    try:
-        inspect.signature(factory).bind()
-    except (TypeError, ValueError):
-        return None
-    place = place_of(factory)
-    return None if place is None else Environment(**place)
+        return found  # it can be made after importing what registers it
+    return found if place is None else dataclasses.replace(found, **place, registered=registered)
 
 
 def place_of(factory: Any) -> dict[str, Any] | None:
@@ -267,45 +251,12 @@ def place_of(factory: Any) -> dict[str, Any] | None:
     return {"factory": name, "module": module, "file": file}
 
 
-def _by_rebuilding(made: gym.Env[Any, Any]) -> Environment:
-    """From the environment's spec, if that makes one with the same layers."""
-    cannot = "it comes from a function that other processes cannot import"
-    try:
-        spec = made.spec
-        assert spec is not None
-        wrappers = tuple(
-            (wrapper.entry_point, json.loads(json.dumps(wrapper.kwargs or {})))
-            for wrapper in spec.additional_wrappers
-        )
-        timed = [each for each in _layers(made) if isinstance(each, gym.wrappers.TimeLimit)]
-        limits = [layer._max_episode_steps for layer in timed]
-        steps = min(limits, default=spec.max_episode_steps)
-        found = _by_spec(dataclasses.replace(spec, max_episode_steps=steps), {})
-        assert found is not None
-        found = dataclasses.replace(found, wrappers=wrappers)
-        again = found.make(trust=True)  # it is what was given
-        try:
-            same = _kinds(again) == _kinds(made)
-        finally:
-            again.close()
-    except Exception as error:
-        return Environment(reason=f"{cannot} ({error})" if str(error) else cannot)
-    return found if same else Environment(reason=cannot)
-
-
 def _layers(env: gym.Env[Any, Any]) -> list[Any]:
     """The wrappers, and the environment in them."""
     layers: list[Any] = [env]
     while isinstance(layers[-1], gym.Wrapper):
         layers.append(layers[-1].env)
     return layers
-
-
-def _kinds(env: gym.Env[Any, Any]) -> list[type]:
-    """The layers that matter, without time limits and checks."""
-    w = gym.wrappers
-    others = (w.PassiveEnvChecker, w.OrderEnforcing, w.TimeLimit)
-    return [type(layer) for layer in _layers(env) if type(layer) not in others]
 
 
 def _examples(

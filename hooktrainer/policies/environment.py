@@ -138,10 +138,13 @@ class Environment:
             if not isinstance(env, gym.Env):
                 raise ConfigError(f"{self.name} made a {type(env).__name__}, not a gymnasium.Env.")
             return self._rendered(env, kwargs)
-        env = gym.make(self._spec(), disable_env_checker=True, **{**self.kwargs, **kwargs})
-        for name, options in self.wrappers:
-            env = _wrapper(name)(env, **options)
-        return env
+        spec = self._spec()
+        if self.wrappers:
+            from gymnasium.envs.registration import WrapperSpec
+
+            wrappers = tuple(WrapperSpec(name, name, dict(given)) for name, given in self.wrappers)
+            spec = dataclasses.replace(spec, additional_wrappers=wrappers)
+        return gym.make(spec, disable_env_checker=True, **{**self.kwargs, **kwargs})
 
     def _made_for_several(self, kwargs: Mapping[str, Any]) -> Any:
         from ..collect.agents.parallel_world import checked_env, pettingzoo_factory
@@ -195,13 +198,3 @@ class Environment:
         if kwargs:  # drawn by the innermost environment, which only looks at this
             getattr(env, "unwrapped", env).render_mode = kwargs["render_mode"]
         return env
-
-
-def _wrapper(place: str) -> Any:
-    import gymnasium as gym
-
-    module, _, name = place.partition(":")
-    wrapper = getattr(importlib.import_module(module), name, None)
-    if not (isinstance(wrapper, type) and issubclass(wrapper, gym.Wrapper)):
-        raise ConfigError(f"{printable(place)} is not a wrapper of environments.")
-    return wrapper

@@ -17,17 +17,18 @@ Everything else is reported, and made if the user trusts it.
 
 from __future__ import annotations
 
+import functools
 import importlib
-import importlib.util
 import math
 import re
 import reprlib
+import runpy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ..base.words import printable
 from ..errors import ConfigError
@@ -141,19 +142,17 @@ def _size(value: Any) -> float:
 
 
 def find_callable(name: str, module: str, file: str | None) -> Callable[..., Any]:
-    """Import a module, or the script ``file`` of ``__main__``, and return its function or class.
+    """Import a module, or run the script ``file`` of ``__main__``; return its function or class.
 
     ``file`` is also where to look for a module that cannot be imported.
     """
-    found = getattr(_import_module(module, file), name, None)
-    if not callable(found):
+    scope = _run_script(str(file)) if module == "__main__" else vars(_import_module(module, file))
+    if not callable(found := scope.get(name)):
         raise ConfigError(f"{file or module} has no {name} any more.")
-    return found
+    return cast(Callable[..., Any], found)
 
 
 def _import_module(name: str, file: str | None) -> ModuleType:
-    if name == "__main__":
-        return _run_script(Path(str(file)))
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -170,24 +169,13 @@ def _import_module(name: str, file: str | None) -> ModuleType:
         return importlib.import_module(name)
 
 
-def _run_script(path: Path) -> ModuleType:
-    """Import a script as a module, so that its ``__main__`` block does not run."""
-    name = f"hooktrainer_env_{path.stem}"
-    if name in sys.modules and sys.modules[name].__file__ == str(path):
-        return sys.modules[name]
-    if not path.is_file():
-        raise ConfigError(f"the environment is made by {path}, which is not there.")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    try:
-        with _importing_from(path.parent):
-            spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+@functools.cache
+def _run_script(file: str) -> dict[str, Any]:
+    """What a script defines; its ``__main__`` block does not run."""
+    if not Path(file).is_file():
+        raise ConfigError(f"the environment is made by {file}, which is not there.")
+    with _importing_from(Path(file).parent):
+        return runpy.run_path(file, run_name="hooktrainer_env")
 
 
 @contextmanager
