@@ -144,8 +144,7 @@ class Picture:
     """An episode as in `Recording`, ready to be shown.
 
     `film` is an animated WebP of `size` width and height, `seconds_shown` long; or ``None`` for a
-    `reason`: then observations and actions have at most eight lines each over `steps`, and
-    `left_out` counts further components.
+    `reason`: then observations and actions have at most eight lines each over `steps`.
     """
 
     seed: int
@@ -160,7 +159,6 @@ class Picture:
     observations: tuple[tuple[float, ...], ...] = ()
     actions: tuple[tuple[float, ...], ...] = ()
     steps: tuple[int, ...] = ()
-    left_out: tuple[int, int] = (0, 0)
 
     @classmethod
     def of(cls, recording: Recording) -> Picture:
@@ -186,7 +184,6 @@ class Picture:
             observations=_lines(recording.observations[steps]),
             actions=_lines(recording.actions[steps]),
             steps=tuple(steps.tolist()),
-            left_out=recording.left_out,
         )
 
     def save(self, place: Path) -> None:

@@ -20,7 +20,7 @@ from ...base.text_file import write_atomically
 from ...base.words import duration
 from ...errors import CheckpointError, NotFoundError
 from ...log.media import gif
-from ...loop.time_table import TimeRow, concurrent_rows, serial_rows
+from ...loop.time_table import concurrent_rows, serial_rows
 from ...policies.saved import EPISODES, SEED, policy_directory
 from ...store.run_dir import RunDir
 from ..chart import Marker, chart, figure
@@ -288,12 +288,10 @@ def _shown(exhibit: Exhibit, env: str) -> str:
             f'<img src="data:image/webp;base64,{data}" width="{width}" height="{height}" '
             f'alt="{escape(alt)}">'
         )
-    lines = [("observation", picture.observations, picture.left_out[0])]
-    lines.append(("action", picture.actions, picture.left_out[1]))
+    lines = {"observation": picture.observations, "action": picture.actions}
     drawn = "".join(
-        f"<figcaption>{name}{f' (the first {len(values)})' if hidden else ''}</figcaption>"
-        + _traces(name, values, picture.steps)
-        for name, values, hidden in lines
+        f"<figcaption>{name}</figcaption>{_traces(name, values, picture.steps)}"
+        for name, values in lines.items()
         if values
     )
     return f'<div class="traces">{drawn}</div>'
@@ -343,8 +341,7 @@ def _times(curves: Mapping[str, Curve]) -> str:
         if name.startswith("time/") and name != "time/fps"
     }
     phases = serial_rows(means, {})
-    hooks = [row for row in concurrent_rows(means, "hook") if not _is_phase(row, phases)]
-    hooks = hooks[:_MOST_HOOKS]
+    hooks = concurrent_rows(means, "hook")[:_MOST_HOOKS]
     rows = [*phases, *hooks]
     cells = [
         [
@@ -356,11 +353,6 @@ def _times(curves: Mapping[str, Curve]) -> str:
     ]
     heads = ["phase", "ms a batch", "share"]
     return f"<section><h2>Time</h2>{table(heads, cells, numbers=heads[1:])}</section>"
-
-
-def _is_phase(hook: TimeRow, phases: Sequence[TimeRow]) -> bool:
-    """Return whether a hook takes all the time of a phase."""
-    return any(abs(hook.seconds - phase.seconds) <= 0.02 * phase.seconds for phase in phases)
 
 
 def _mean(curve: Curve, steps: Curve, weights: NDArray[np.int64]) -> float:

@@ -55,8 +55,7 @@ class Recording:
 
     Every n-th step is rendered and scaled, until the film is long enough or rendering fails for a
     `reason`: then `frames`, of the film with `fps` pictures a second, is empty. `total` is the
-    return, `length` the number of actions, and `left_out` counts further components of observations
-    and actions.
+    return, `length` the number of actions.
     """
 
     def __init__(self, env: Any, frame_skip: int, view: View, seed: int, episode: int) -> None:
@@ -64,7 +63,6 @@ class Recording:
         self.episode = episode
         self.total = 0.0
         self.length = 0
-        self.left_out = (0, 0)
         self.frames: list[Frame] = []
         self.reason: str | None = None
         self._env = env
@@ -105,10 +103,6 @@ class Recording:
             observation = _numbers(step.observation, self._first[0])
             action = _numbers(step.action, self._first[1])
             self._seen.append((observation[:MOST_LINES].copy(), action[:MOST_LINES].copy()))
-            self.left_out = (
-                max(0, len(observation) - MOST_LINES),
-                max(0, len(action) - MOST_LINES),
-            )
         due = step.action is None or step.index % self._stride == 0
         if self.reason is not None or not due or len(self.frames) >= self._most:
             return
@@ -205,9 +199,7 @@ def _numbers(value: Any, first: Any) -> NDArray[np.float64]:
 
 
 def _explain(error: BaseException) -> str:
-    text = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    hint = advice(error)
-    return f"drawing failed: {hint} ({text})" if hint else f"drawing failed: {text}"
+    return "drawing failed: " + " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
 @contextmanager
@@ -250,17 +242,6 @@ def draw_off_screen() -> None:
         found = next(filter(_is_there, _LIBRARIES), None)
         if found or wanted or "DISPLAY" not in os.environ:
             os.environ["MUJOCO_GL"] = found or "disable"
-
-
-def advice(error: BaseException) -> str:
-    """Return what to do about an environment that failed to render; empty if unknown."""
-    text = f"{type(error).__name__} {error}".lower()
-    if not any(word in text for word in ("opengl", "mujoco_gl", "egl", "osmesa", "display")):
-        return ""
-    chosen = os.environ.get("MUJOCO_GL", "")
-    if chosen == "disable":
-        return "MuJoCo draws off screen with libEGL or libOSMesa, and neither is installed"
-    return f"MUJOCO_GL is {chosen or 'not set'}; with egl or osmesa MuJoCo needs no screen"
 
 
 def _is_there(backend: str) -> bool:

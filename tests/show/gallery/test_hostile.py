@@ -84,7 +84,6 @@ def test_pages_run_nothing(run, tmp_path):
         {"seconds": -1.0},
         {"steps": [EVIL]},
         {"observations": [[EVIL]], "film": False},
-        {"left_out": [1]},
         {"reason": 5},
         {"film": 1, "size": [60, 41]},
     ],

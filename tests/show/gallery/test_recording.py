@@ -19,7 +19,7 @@ from hooktrainer.networks import AgentsPolicy, Policy, distribution_for, mlp
 from hooktrainer.policies import load_policy, play_episodes
 from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.show.gallery import View, record_episodes
-from hooktrainer.show.gallery.recording import advice, draw_off_screen, scaled
+from hooktrainer.show.gallery.recording import draw_off_screen, scaled
 
 
 def policy_of(run):
@@ -116,7 +116,6 @@ def test_other_environments_are_drawn(env, needs, make_run, tmp_path):
     recorder.wait()
     (recorded,) = record_episodes(load_policy(tmp_path), view=View(size=60, seconds=0.3))
     if needs == "mujoco" and recorded.reason is not None:
-        assert "MUJOCO_GL" in recorded.reason or "libEGL" in recorded.reason
         pytest.skip(recorded.reason)
     assert recorded.reason is None
     assert len(recorded.frames) > 3
@@ -155,13 +154,3 @@ def choose(monkeypatch):
 )
 def test_mujoco_draws_with_an_installed_library(installed, wanted, display, expected, choose):
     assert choose(installed, wanted, display) == expected
-
-
-@on_linux
-def test_a_failed_drawing_says_what_to_install(choose):
-    error = RuntimeError("Environment variable MUJOCO_GL must be one of ...: got 'disable'.")
-    choose([])
-    assert "neither is installed" in advice(error)
-    choose(["EGL"])
-    assert "MUJOCO_GL is egl" in advice(error)
-    assert advice(ValueError("something else")) == ""
