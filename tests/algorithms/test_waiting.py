@@ -93,7 +93,7 @@ def test_what_would_be_compiled_waits_nowhere(name, compile, monkeypatch):
 
 
 def test_environments_of_gymnasium_are_waited_for_once_a_step():
-    """Their actions have to come to the CPU; nothing else is read."""
+    """Their actions have to come to the CPU, and once a batch those that episodes replay."""
     found = iteration("ppo", env="CartPole-v1").found
-    assert sum(found.values()) == 10, found
+    assert sorted(found.values()) == [1, 10], found
     assert all("collect/rollout.py" in where for where in found)
