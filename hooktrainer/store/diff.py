@@ -35,8 +35,6 @@ class _Node(NamedTuple):
 
 _Where: TypeAlias = tuple[Any, ...]
 _ABSENT = _Node("absent", "absent")
-_PAIRS = ("$dict", "$OrderedDict", "$TensorDict")
-_WITH_TENSOR = ("$tensor", "$ndarray", "$bytes", "$bytearray")
 
 
 def compare_trees(left: Any, right: Any) -> Iterator[Difference]:
@@ -72,29 +70,35 @@ def _nodes(
     node: Json, tensors: Mapping[str, torch.Tensor], where: _Where
 ) -> Iterator[tuple[_Where, _Node]]:
     """Yield each value of a tree, containers too, with the keys that lead to it."""
-    tag = next(iter(node), "") if isinstance(node, dict) else ""
-    parts: dict[Any, Json] = {}
-    if tag.startswith("$"):
-        content, tensor, text = node[tag], None, tag
-        others = {f".{name}": node[name] for name in node if name != tag}
-        if tag in _WITH_TENSOR:
-            tensor = tensors[content]
-            with suppress(TypeError, ValueError):  # a dtype foreign to torch: as bytes
-                if tag == "$ndarray":
-                    tensor, others = torch.from_numpy(unflatten(node, tensors)), {}
-            text = str(TensorSpec.of(tensor))
-        elif tag in _PAIRS:
-            parts = {k if isinstance(k, str | int) else repr(k): item for k, item in content}
-        else:
-            parts = dict(enumerate(content)) if isinstance(content, list) else {tag: content}
-        parts |= others
-        yield where, _Node(tag, text, tensor)
-    else:
-        container = isinstance(node, dict | list)
-        kind = type(node).__name__
-        text = kind if container else repr(node)
-        yield where, _Node(kind, text)
-        if container:
-            parts = dict(enumerate(node)) if isinstance(node, list) else node
-    for key, item in parts.items():
+    kind, text, tensor = type(node).__name__, repr(node), None
+    parts = _entries(node)
+    if parts is not None:
+        text = kind
+    elif isinstance(node, dict):
+        kind = text = tag = next(iter(node))
+        if tag in ("$tensor", "$ndarray"):
+            with suppress(TypeError):  # a dtype foreign to torch: as bytes
+                tensor = torch.as_tensor(unflatten(node, tensors))
+                text = str(TensorSpec.of(tensor))
+        if tensor is None:
+            first, *others = node[tag]
+            parts = _entries(first)
+            if parts is None and isinstance(first, dict):
+                parts = {tag: first}
+            elif parts is None:
+                text, parts = f"{tag[1:]} {first}", {}
+            parts |= {f".{place}": part for place, part in enumerate(others, start=1)}
+    yield where, _Node(kind, text, tensor)
+    for key, item in (parts or {}).items():
         yield from _nodes(item, tensors, (*where, key))
+
+
+def _entries(node: Json) -> dict[Any, Json] | None:
+    """Return what a list or a dict holds; ``None`` for anything else."""
+    if isinstance(node, list):
+        return dict(enumerate(node))
+    if not isinstance(node, dict) or not next(iter(node), "").startswith("$"):
+        return dict(node) if isinstance(node, dict) else None
+    if "$dict" not in node:
+        return None
+    return {k if isinstance(k, str | int) else repr(k): item for k, item in node["$dict"][0]}

@@ -29,7 +29,7 @@ from ..errors import CheckpointError, DamagedCheckpointError
 from . import fs
 
 FILE = "manifest.json"
-SCHEMA = 4
+SCHEMA = 5
 # What keeps a process from reading a file that may be intact: rights, limits, a file server.
 _NOT_THE_FILE = {
     *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR),

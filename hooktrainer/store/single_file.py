@@ -21,7 +21,7 @@ from . import fs
 from .tensor_spec import compact, torch_save
 from .tree import flatten, unflatten
 
-FORMAT = "hooktrainer-state-1"
+FORMAT = "hooktrainer-state-2"
 
 
 def save_file(path: str | Path, tree: Any, backend: str = "torch") -> None:

@@ -3,8 +3,8 @@
 A *state tree* is what ``state_dict()`` methods return: dicts, lists and tuples of numbers, strings,
 tensors, NumPy arrays and TensorDicts. `flatten` splits one into
 
-* a **skeleton**: JSON values only. What JSON has no word for is an object whose first key starts
-  with ``$`` and names the type, such as ``{"$tuple": [1, 2]}``;
+* a **skeleton**: JSON values only. A value that JSON lacks is an object with one key, which names
+  its type after a ``$``, and the parts that it is made of: ``{"$deque": [[1, 2], 10]}``;
 * **tensors**: every tensor and array, under the path it has in the tree.
 
 `unflatten` is the exact inverse. No pickle is involved and no class is looked up by name, so
@@ -13,6 +13,7 @@ reading a skeleton never runs code that came with it.
 
 from __future__ import annotations
 
+import base64
 import enum
 import math
 from collections import OrderedDict, deque
@@ -78,7 +79,7 @@ def unflatten(skeleton: Json, tensors: Mapping[str, torch.Tensor]) -> Any:
             or is malformed.
     """
     with refusing("The state is malformed", CheckpointError):
-        return _Decoder(tensors).node(skeleton)
+        return _decode(skeleton, tensors)
 
 
 def blank(specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
@@ -92,99 +93,125 @@ def blank(specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
     }
 
 
-def join(path: str, key: Any) -> str:
-    """Return the path of what stands at ``key`` under ``path``: ``modules/policy/0.weight``."""
-    step = key if type(key) is str else repr(key)
-    return f"{path}/{step}" if path else step
-
-
 class _Encoder:
     """Turns one tree into JSON; `tensors` collects its tensors, in the order of the tree."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
-        self._names: dict[int, str] = {}  # of the first tensor at each address
+        self._names: dict[tuple[Any, ...], str] = {}  # by what makes two views one tensor
 
     def node(self, value: Any, path: str) -> Json:
-        encode = _ENCODERS.get(type(value)) or _encoder_of_subclass(value)
-        if encode is None:
-            raise _cannot_save(value, path)
-        return encode(self, value, path)
+        kind = type(value)
+        if value is None or kind in (bool, str):
+            return value
+        # JSON readers are only good for 64 bits and finite numbers; repr() round-trips floats.
+        if (kind is int and -(2**63) <= value < 2**63) or (kind is float and value - value == 0):
+            return value
+        if kind is list:
+            return self._items(value, path)
+        if kind is dict:
+            if all(type(key) is str and not key.startswith("$") for key in value):
+                return {key: self.node(item, _join(path, key)) for key, item in value.items()}
+            places = [_join(path, key) for key in value]
+            pairs = zip(value.items(), places, strict=True)
+            return {"$dict": [[[self.node(part, place) for part in pair] for pair, place in pairs]]}
+        if isinstance(value, torch.Tensor):
+            return {"$tensor": self._tensor(value, path)}
+        tag, parts = _parts_of(value, path)
+        # The path of a value is that of its first part: td/x, not td/0/x.
+        paths = (path if place == 0 else _join(path, f".{place}") for place in range(len(parts)))
+        return {f"${tag}": [self.node(*part) for part in zip(parts, paths, strict=True)]}
 
-    def items(self, values: Iterable[Any], path: str) -> list[Json]:
-        return [self.node(value, join(path, index)) for index, value in enumerate(values)]
+    def _items(self, values: Iterable[Any], path: str) -> list[Json]:
+        return [self.node(value, _join(path, index)) for index, value in enumerate(values)]
 
-    def pairs(self, mapping: Mapping[Any, Any], path: str) -> list[list[Json]]:
-        return [
-            [self.node(key, join(path, key)), self.node(value, join(path, key))]
-            for key, value in mapping.items()
-        ]
-
-    def add(self, tensor: torch.Tensor, path: str) -> str:
-        """Collect ``tensor`` and return its name."""
-        address = tensor.data_ptr()
-        known = self._names.get(address)
-        if known is not None and _same_view(self.tensors[known], tensor):
-            return known
-        name, count = path, 1
-        while name in self.tensors:  # the keys 1 and "1", or "a/b" and "a" → "b"
-            count += 1
-            name = f"{path}~{count}"
-        self.tensors[name] = tensor
-        if tensor.numel():
-            self._names.setdefault(address, name)
-        return name
-
-
-class _Decoder:
-    """Rebuilds one tree from its JSON and its tensors."""
-
-    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        self._tensors = tensors
-        self._copied: set[str] = set()
-
-    def node(self, node: Json) -> Any:
-        if type(node) is list:
-            return self.items(node)
-        if type(node) is not dict:
-            return node
-        tag = next(iter(node), "")
-        if not tag.startswith("$"):
-            return {key: self.node(item) for key, item in node.items()}
-        if tag not in _DECODERS:
-            raise CheckpointError(
-                f"The state holds a value of type {shown(tag[1:])}, unknown to this "
-                "version of hooktrainer. It was written by a newer one: update hooktrainer to load "
-                "it."
+    def _tensor(self, tensor: torch.Tensor, path: str) -> list[Json]:
+        """Collect a tensor; return its name, and its device if that is not the CPU."""
+        device = tensor.device
+        wraps_others = type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+        is_plain = tensor.layout is torch.strided and not tensor.is_quantized
+        if not is_plain or wraps_others or device.type == "meta":
+            raise _cannot_save(
+                tensor, path, f"a {tensor.layout} {type(tensor).__name__} on {device}"
             )
-        return _DECODERS[tag](self, node[tag], node)
-
-    def items(self, nodes: Iterable[Json]) -> list[Any]:
-        return [self.node(node) for node in nodes]
-
-    def pairs(self, pairs: Json) -> dict[Any, Any]:
-        return {self.node(key): self.node(value) for key, value in pairs}
-
-    def tensor(self, name: str) -> torch.Tensor:
-        try:
-            return self._tensors[name]
-        except KeyError:
-            raise CheckpointError(
-                f"The state has no tensor {shown(name)}: it is incomplete."
-            ) from None
-
-    def content(self, name: str) -> bytes:
-        """A copy of the bytes under ``name``, which may be made once, since it takes memory."""
-        tensor = self.tensor(name)
-        if name in self._copied or tensor.dtype is not torch.uint8:
-            raise MalformedError(f"{shown(name)} is not the bytes of one value")
-        self._copied.add(name)
-        return tensor.numpy().tobytes()
+        if type(tensor) is not torch.Tensor or tensor.requires_grad:
+            tensor = tensor.detach().as_subclass(torch.Tensor)
+        if tensor.is_conj() or tensor.is_neg():
+            tensor = tensor.resolve_conj().resolve_neg()
+        view = tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), device
+        name = self._names.get(view)
+        if name is None:
+            name, count = path, 1
+            while name in self.tensors:  # the keys 1 and "1", or "a/b" and "a" → "b"
+                count += 1
+                name = f"{path}~{count}"
+            self.tensors[name] = tensor
+            if tensor.numel():
+                self._names[view] = name
+        return [name] if device.type == "cpu" else [name, str(device)]
 
 
-def _same_view(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors that begin at one address are one: two views may differ in the rest."""
-    return (a.dtype, a.shape, a.stride(), a.device) == (b.dtype, b.shape, b.stride(), b.device)
+def _join(path: str, key: Any) -> str:
+    """Return the path of what stands at ``key`` under ``path``: ``modules/policy/0.weight``."""
+    step = key if type(key) is str else repr(key)
+    return f"{path}/{step}" if path else step
+
+
+def _decode(node: Json, tensors: Mapping[str, torch.Tensor]) -> Any:
+    if type(node) is list:
+        return [_decode(item, tensors) for item in node]
+    if type(node) is not dict:
+        return node
+    tag = next(iter(node), "")
+    if not tag.startswith("$"):
+        return {key: _decode(item, tensors) for key, item in node.items()}
+    if tag == "$tensor":
+        return _stored_tensor(tensors, *node[tag])
+    if tag not in _BUILDERS:
+        raise CheckpointError(
+            f"The state holds a value of type {shown(tag[1:])}, unknown to this version of "
+            "hooktrainer. It was written by a newer one: update hooktrainer to load it."
+        )
+    first, *others = node[tag]  # only the first part, and attributes, may be more than JSON
+    if tag in _LISTS and type(first) is not list:
+        raise MalformedError(f"{shown(first)} is no list of the parts of a {tag[1:]}")
+    if tag == "$OrderedDict":
+        others = _decode(others, tensors)
+    return _BUILDERS[tag](_decode(first, tensors), *others)
+
+
+def _stored_tensor(
+    tensors: Mapping[str, torch.Tensor], name: str, device: str = "cpu"
+) -> torch.Tensor:
+    if name not in tensors:
+        raise CheckpointError(f"The state has no tensor {shown(name)}: it is incomplete.")
+    return tensors[name] if device == "cpu" else tensors[name].to(_here(device))
+
+
+def _here(device: str | None) -> torch.device | None:
+    """The device, or the CPU where this machine has no such device."""
+    if device is None:
+        return None
+    wanted = torch.device(device)
+    module = getattr(torch, wanted.type, None)
+    present = module.device_count() if module is not None and module.is_available() else 0
+    return wanted if (wanted.index or 0) < present else torch.device("cpu")
+
+
+def _parts_of(value: Any, path: str) -> tuple[str, tuple[Any, ...]]:
+    """Return the name of a value's type, and the parts that rebuild it."""
+    kind = type(value)
+    if is_segment_tree(value):
+        return "SegmentTree", (segment_leaves(value), kind.__name__)
+    if isinstance(value, np.generic) and not (value.dtype.hasobject or value.dtype.names):
+        return "numpy", (value.tobytes().hex(), value.dtype.str)
+    known = _PARTS.get(np.ndarray if kind is np.memmap else kind)
+    if known is None:
+        raise _cannot_save(value, path)
+    if isinstance(value, np.ndarray) and (value.dtype.hasobject or value.dtype.names):
+        raise _cannot_save(value, path, f"a NumPy array of dtype {value.dtype}")
+    tag, parts = known
+    return tag, parts(value)
 
 
 def _cannot_save(value: Any, path: str, problem: str = "") -> CheckpointError:
@@ -210,94 +237,40 @@ _HINTS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 )
 
 
-# -- What is more than a line: each type's encoder, then its decoder.
+# -- Types whose parts take more than a line.
 
 
-def _dict(encoder: _Encoder, value: dict[Any, Any], path: str) -> Json:
-    if all(type(key) is str and not key.startswith("$") for key in value):
-        return {key: encoder.node(item, join(path, key)) for key, item in value.items()}
-    return {"$dict": encoder.pairs(value, path)}
-
-
-def _ordered_dict(encoder: _Encoder, value: OrderedDict[Any, Any], path: str) -> Json:
-    attributes = encoder.node(vars(value), join(path, "__dict__"))  # nn.Module's _metadata
-    return {"$OrderedDict": encoder.pairs(value, path), "attributes": attributes}
-
-
-def _to_ordered_dict(decoder: _Decoder, pairs: Json, node: Json) -> OrderedDict[Any, Any]:
-    result = OrderedDict(decoder.pairs(pairs))
-    set_attributes(result, decoder.node(node["attributes"]))
-    return result
-
-
-def _bytes(encoder: _Encoder, value: bytes | bytearray, path: str) -> Json:
-    array = np.frombuffer(value, np.uint8).copy()
-    return {f"${type(value).__name__}": encoder.add(torch.from_numpy(array), path)}
-
-
-def _set(encoder: _Encoder, value: set[Any] | frozenset[Any], path: str) -> Json:
-    # Sorted, because the order of a set of strings differs from process to process.
-    return {f"${type(value).__name__}": encoder.items(sorted(value, key=repr), path)}
-
-
-def _range(encoder: _Encoder, value: range | slice, path: str) -> Json:
-    return {f"${type(value).__name__}": encoder.items((value.start, value.stop, value.step), path)}
-
-
-def _array(encoder: _Encoder, value: np.ndarray[Any, Any], path: str) -> Json:
-    if value.dtype.hasobject or value.dtype.names:
-        raise _cannot_save(value, path, f"a NumPy array of dtype {value.dtype}")
+def _array_parts(value: np.ndarray[Any, Any]) -> tuple[Any, ...]:
     flat = np.asarray(value).reshape(-1)
     if not (flat.flags.c_contiguous and flat.flags.writeable):
         flat = flat.copy()
-    name = encoder.add(torch.from_numpy(flat.view(np.uint8)), path)
-    return {"$ndarray": name, "dtype": value.dtype.str, "shape": list(value.shape)}
+    return torch.from_numpy(flat.view(np.uint8)), value.dtype.str, list(value.shape)
 
 
-def _to_array(decoder: _Decoder, name: str, node: Json) -> np.ndarray[Any, Any]:
-    dtype, shape = plain_dtype(node["dtype"]), node["shape"]
-    check_shape(shape, dtype.itemsize)
-    data = decoder.tensor(name)
-    if data.dtype != torch.uint8 or math.prod(shape) * dtype.itemsize != data.numel():
-        raise MalformedError(f"{dtype}{shape} is not of the {data.nbytes} bytes of its array")
-    return np.ndarray(shape, dtype, buffer=data.contiguous().numpy())
+def _array(data: torch.Tensor, dtype: str, shape: list[int]) -> np.ndarray[Any, Any]:
+    kind = plain_dtype(dtype)
+    check_shape(shape, kind.itemsize)
+    if data.dtype != torch.uint8 or math.prod(shape) * kind.itemsize != data.numel():
+        raise MalformedError(f"{kind}{shape} is not of the {data.nbytes} bytes of its array")
+    return np.ndarray(shape, kind, buffer=data.contiguous().numpy())
 
 
-def _numpy_scalar(_: _Encoder, value: np.generic, path: str) -> Json:
-    if value.dtype.hasobject or value.dtype.names:
-        raise _cannot_save(value, path)
-    return {"$numpy": value.tobytes().hex(), "dtype": value.dtype.str}
-
-
-def _to_numpy_scalar(decoder: _Decoder, data: str, node: Json) -> Any:
-    content, dtype = bytes.fromhex(data), plain_dtype(node["dtype"])
-    if len(content) < dtype.itemsize:  # an empty text has more
-        raise MalformedError(f"{len(content)} bytes are no {dtype}")
-    if dtype.kind == "S":  # from an array it would come without its last zeros
+def _numpy_scalar(data: str, dtype: str) -> Any:
+    content, kind = bytes.fromhex(data), plain_dtype(dtype)
+    if len(content) < kind.itemsize:  # an empty text has more
+        raise MalformedError(f"{len(content)} bytes are no {kind}")
+    if kind.kind == "S":  # from an array it would come without its last zeros
         return np.bytes_(content)
-    return np.ndarray((), dtype, buffer=content)[()]
+    return np.ndarray((), kind, buffer=content)[()]
 
 
-def _tensor(encoder: _Encoder, value: torch.Tensor, path: str) -> Json:
-    device = value.device
-    if value.layout is not torch.strided or value.is_quantized or device.type == "meta":
-        kind = "quantized" if value.is_quantized else value.layout
-        raise _cannot_save(value, path, f"a {kind} tensor on {device}")
-    plain = value
-    if type(value) is not torch.Tensor or value.requires_grad:
-        plain = value.detach().as_subclass(torch.Tensor)
-    if plain.is_conj() or plain.is_neg():
-        plain = plain.resolve_conj().resolve_neg()
-    name = encoder.add(plain, path)
-    return {"$tensor": name} if device.type == "cpu" else {"$tensor": name, "device": str(device)}
+def _ordered_dict(content: dict[Any, Any], attributes: dict[str, Any]) -> OrderedDict[Any, Any]:
+    result = OrderedDict(content)
+    set_attributes(result, attributes)  # nn.Module's _metadata
+    return result
 
 
-def _to_tensor(decoder: _Decoder, name: str, node: Json) -> torch.Tensor:
-    tensor = decoder.tensor(name)
-    return tensor.to(_here(node["device"])) if "device" in node else tensor
-
-
-def _to_dtype(_: _Decoder, name: str, node: Json) -> torch.dtype:
+def _dtype(name: str) -> torch.dtype:
     if name not in DTYPES:
         raise CheckpointError(
             f"This version of torch ({torch.__version__}) has no dtype {shown(name)}."
@@ -305,53 +278,31 @@ def _to_dtype(_: _Decoder, name: str, node: Json) -> torch.dtype:
     return DTYPES[name]
 
 
-def _tensordict(encoder: _Encoder, value: Any, path: str) -> Json:
-    return {
-        "$TensorDict": encoder.pairs(dict(value.items()), path),
+def _tensordict_parts(value: Any) -> tuple[Any, ...]:
+    about = {
         "batch_size": list(value.batch_size),
         "device": _device_name(value),
         "names": _names(value),
         "locked": type(value) is TensorDict and value.is_locked,
     }
+    return dict(value.items()), about
 
 
-def _to_tensordict(decoder: _Decoder, pairs: Json, node: Json) -> TensorDict:
-    result = TensorDict(
-        decoder.pairs(pairs),
-        batch_size=node["batch_size"],
-        device=_here(node["device"]),
-        names=node["names"],
-    )
-    return result.lock_() if node["locked"] else result
+def _tensordict(content: dict[Any, Any], about: dict[str, Any]) -> TensorDict:
+    size, names = about["batch_size"], about["names"]
+    made = TensorDict(content, batch_size=size, device=_here(about["device"]), names=names)
+    return made.lock_() if about["locked"] else made
 
 
-def _lazy_stack(encoder: _Encoder, value: Any, path: str) -> Json:
-    return {
-        "$LazyStackedTensorDict": encoder.items(value.tensordicts, path),
-        "stack_dim": value.stack_dim,
-        "names": _names(value),
-    }
+def _lazy_stack_parts(value: Any) -> tuple[Any, ...]:
+    return list(value.tensordicts), value.stack_dim, _names(value)
 
 
-def _to_lazy_stack(decoder: _Decoder, items: Json, node: Json) -> Any:
-    stack = LazyStackedTensorDict.lazy_stack(decoder.items(items), node["stack_dim"])
-    if node["names"] is not None:
-        stack.names = node["names"]
+def _lazy_stack(items: list[Any], stack_dim: int, names: list[str | None] | None) -> Any:
+    stack = LazyStackedTensorDict.lazy_stack(items, stack_dim)
+    if names is not None:
+        stack.names = names
     return stack
-
-
-def _non_tensor(encoder: _Encoder, value: Any, path: str) -> Json:
-    return {
-        "$NonTensorData": encoder.node(value.data, path),
-        "batch_size": list(value.batch_size),
-        "device": _device_name(value),
-    }
-
-
-def _to_non_tensor(decoder: _Decoder, data: Json, node: Json) -> NonTensorData:
-    return NonTensorData(
-        data=decoder.node(data), batch_size=node["batch_size"], device=_here(node["device"])
-    )
 
 
 def _names(value: Any) -> list[str | None] | None:
@@ -360,16 +311,6 @@ def _names(value: Any) -> list[str | None] | None:
 
 def _device_name(value: Any) -> str | None:
     return None if value.device is None else str(value.device)
-
-
-def _here(device: str | None) -> torch.device | None:
-    """The device, or the CPU where this machine has no such device."""
-    if device is None:
-        return None
-    wanted = torch.device(device)
-    module = getattr(torch, wanted.type, None)
-    present = module.device_count() if module is not None and module.is_available() else 0
-    return wanted if (wanted.index or 0) < present else torch.device("cpu")
 
 
 # -- The priorities in a prioritized sampler of TorchRL: C++ trees, saved as their leaves. The sums
@@ -395,7 +336,7 @@ def segment_leaves(tree: Any) -> torch.Tensor:
     return torch.as_tensor(tree[torch.arange(len(tree), device=device)])
 
 
-def segment_tree(kind: str, leaves: torch.Tensor) -> Any:
+def segment_tree(leaves: torch.Tensor, kind: str) -> Any:
     """The tree of a kind with these leaves; one from a GPU is one of the CPU where there is none.
 
     Raises:
@@ -419,82 +360,65 @@ def segment_tree(kind: str, leaves: torch.Tensor) -> Any:
     return tree
 
 
-# -- The types that there are. None of the functions runs foreign code.
+# -- The types that there are, with the parts of a value, and what makes a value of its parts. None
+# of the functions runs foreign code.
 
-_ENCODERS: dict[type, Callable[[_Encoder, Any, str], Json]] = {
-    **dict.fromkeys((type(None), bool, str), lambda _, value, path: value),
-    # JSON readers are only good for 64 bits, and Python refuses to parse very long decimals.
-    int: lambda _, value, path: value if -(2**63) <= value < 2**63 else {"$int": hex(value)},
-    # repr() round-trips every finite float, -0.0 too; JSON has no word for the others.
-    float: lambda _, value, path: value if value - value == 0 else {"$float": repr(value)},
-    complex: lambda _, value, path: {"$complex": [repr(value.real), repr(value.imag)]},
-    bytes: _bytes,
-    bytearray: _bytes,
-    list: _Encoder.items,
-    tuple: lambda encoder, value, path: {"$tuple": encoder.items(value, path)},
-    set: _set,
-    frozenset: _set,
-    range: _range,
-    slice: _range,
-    deque: lambda encoder, value, path: {
-        "$deque": encoder.items(value, path),
-        "maxlen": value.maxlen,
-    },
-    dict: _dict,
-    OrderedDict: _ordered_dict,
-    type(Path()): lambda _, value, path: {"$Path": str(value)},
-    np.ndarray: _array,
-    torch.Tensor: _tensor,
-    torch.dtype: lambda _, value, path: {"$dtype": str(value).removeprefix("torch.")},
-    torch.device: lambda _, value, path: {"$device": str(value)},
-    torch.Size: lambda _, value, path: {"$Size": list(value)},
-    TensorDict: _tensordict,
-    TensorDictParams: _tensordict,
-    LazyStackedTensorDict: _lazy_stack,
-    NonTensorStack: _lazy_stack,
-    NonTensorData: _non_tensor,
+_PARTS: dict[type, tuple[str, Callable[[Any], tuple[Any, ...]]]] = {
+    int: ("int", lambda value: (hex(value),)),  # Python refuses to parse very long decimals
+    float: ("float", lambda value: (repr(value),)),
+    complex: ("complex", lambda value: ([value.real, value.imag],)),
+    bytes: ("bytes", lambda value: (base64.b64encode(value).decode(),)),
+    bytearray: ("bytearray", lambda value: (base64.b64encode(value).decode(),)),
+    tuple: ("tuple", lambda value: (list(value),)),
+    # Sorted, because the order of a set of strings differs from process to process.
+    set: ("set", lambda value: (sorted(value, key=repr),)),
+    frozenset: ("frozenset", lambda value: (sorted(value, key=repr),)),
+    range: ("range", lambda value: ([value.start, value.stop, value.step],)),
+    slice: ("slice", lambda value: ([value.start, value.stop, value.step],)),
+    deque: ("deque", lambda value: (list(value), value.maxlen)),
+    OrderedDict: ("OrderedDict", lambda value: (dict(value), vars(value))),
+    type(Path()): ("Path", lambda value: (str(value),)),
+    np.ndarray: ("ndarray", _array_parts),
+    torch.dtype: ("dtype", lambda value: (str(value).removeprefix("torch."),)),
+    torch.device: ("device", lambda value: (str(value),)),
+    torch.Size: ("Size", lambda value: (list(value),)),
+    TensorDict: ("TensorDict", _tensordict_parts),
+    TensorDictParams: ("TensorDict", _tensordict_parts),
+    LazyStackedTensorDict: ("LazyStackedTensorDict", _lazy_stack_parts),
+    NonTensorStack: ("LazyStackedTensorDict", _lazy_stack_parts),
+    NonTensorData: (
+        "NonTensorData",
+        lambda value: (value.data, list(value.batch_size), _device_name(value)),
+    ),
 }
-
-
-def _encoder_of_subclass(value: Any) -> Callable[[_Encoder, Any, str], Json] | None:
-    """Parameters, memory maps, NumPy scalars and segment trees; nothing else can be rebuilt."""
-    kind = type(value)
-    if isinstance(value, torch.Tensor):  # but not one that is a wrapper around others
-        plain = kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
-        return _tensor if plain else None
-    if isinstance(value, np.generic):
-        return _numpy_scalar
-    if is_segment_tree(value):
-        return lambda encoder, tree, path: {
-            "$SegmentTree": encoder.node(segment_leaves(tree), path),
-            "kind": kind.__name__,
-        }
-    return _array if isinstance(value, np.memmap) else None
-
-
-_DECODERS: dict[str, Callable[[_Decoder, Any, Json], Any]] = {
-    "$int": lambda _, digits, node: int(digits, 16),
-    "$float": lambda _, text, node: float(text),
-    "$complex": lambda _, parts, node: complex(*map(float, parts)),
-    "$bytes": lambda decoder, name, node: decoder.content(name),
-    "$bytearray": lambda decoder, name, node: bytearray(decoder.content(name)),
-    "$tuple": lambda decoder, items, node: tuple(decoder.items(items)),
-    "$set": lambda decoder, items, node: set(decoder.items(items)),
-    "$frozenset": lambda decoder, items, node: frozenset(decoder.items(items)),
-    "$range": lambda decoder, items, node: range(*decoder.items(items)),
-    "$slice": lambda decoder, items, node: slice(*decoder.items(items)),
-    "$deque": lambda decoder, items, node: deque(decoder.items(items), node["maxlen"]),
-    "$dict": lambda decoder, pairs, node: decoder.pairs(pairs),
-    "$OrderedDict": _to_ordered_dict,
-    "$Path": lambda _, text, node: Path(text),
-    "$ndarray": _to_array,
-    "$numpy": _to_numpy_scalar,
-    "$tensor": _to_tensor,
-    "$dtype": _to_dtype,
-    "$device": lambda _, text, node: torch.device(text),
-    "$Size": lambda _, sizes, node: torch.Size(sizes),
-    "$TensorDict": _to_tensordict,
-    "$LazyStackedTensorDict": _to_lazy_stack,
-    "$NonTensorData": _to_non_tensor,
-    "$SegmentTree": lambda decoder, leaves, node: segment_tree(node["kind"], decoder.node(leaves)),
+_BUILDERS: dict[str, Callable[..., Any]] = {
+    "$int": lambda digits: int(digits, 16),
+    "$float": float,
+    "$complex": lambda parts: complex(*parts),
+    "$bytes": lambda text: base64.b64decode(text, validate=True),
+    "$bytearray": lambda text: bytearray(base64.b64decode(text, validate=True)),
+    "$tuple": tuple,
+    "$set": set,
+    "$frozenset": frozenset,
+    "$range": lambda parts: range(*parts),
+    "$slice": lambda parts: slice(*parts),
+    "$deque": deque,
+    "$dict": dict,
+    "$OrderedDict": _ordered_dict,
+    "$Path": Path,
+    "$ndarray": _array,
+    "$numpy": _numpy_scalar,
+    "$dtype": _dtype,
+    "$device": torch.device,
+    "$Size": torch.Size,
+    "$TensorDict": _tensordict,
+    "$LazyStackedTensorDict": _lazy_stack,
+    "$NonTensorData": lambda data, size, device: NonTensorData(
+        data=data, batch_size=size, device=_here(device)
+    ),
+    "$SegmentTree": segment_tree,
 }
+_LISTS = (
+    *("$complex", "$tuple", "$set", "$frozenset", "$range", "$slice", "$deque", "$dict", "$Size"),
+)
+"""Those whose first part is a list. A small range in its place would become a large tuple."""

@@ -177,7 +177,7 @@ def _completed(buffer: Any, state: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("_sum_tree", "_min_tree"):
         if isinstance(leaves := priorities.get(name), torch.Tensor):
             kind, live = type(sampler[name]).__name__, segment_leaves(sampler[name])
-            priorities[name] = segment_tree(kind, leaves.to(live.dtype))
+            priorities[name] = segment_tree(leaves.to(live.dtype), kind)
     return {**state, "_sampler": priorities or sampler}
 
 

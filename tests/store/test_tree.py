@@ -251,8 +251,14 @@ def test_a_cycle_is_refused():
 
 def test_unknown_types_and_missing_tensors_are_named():
     with pytest.raises(CheckpointError, match="'Widget'"):
-        unflatten({"$Widget": 1}, {})
+        unflatten({"$Widget": [1]}, {})
     with pytest.raises(CheckpointError, match="'a/b'"):
-        unflatten({"$tensor": "a/b"}, {})
+        unflatten({"$tensor": ["a/b"]}, {})
     with pytest.raises(CheckpointError, match="no dtype 'save'"):
-        unflatten({"$dtype": "save"}, {})
+        unflatten({"$dtype": ["save"]}, {})
+
+
+@pytest.mark.parametrize("tag", ["tuple", "set", "frozenset", "deque", "Size", "dict"])
+def test_nothing_becomes_larger_than_it_is_written(tag):
+    with pytest.raises(CheckpointError, match="is no list of the parts"):
+        unflatten({f"${tag}": [{"$range": [[0, 10**9, 1]]}]}, {})

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from ...base.untrusted import MalformedError
-from ...base.untrusted.read_torch import StoredTensor, TorchFile
+from ...base.untrusted.read_torch import read_torch
 from .. import fs
 from ..tensor_spec import TensorSpec, compact, torch_save
 
@@ -34,20 +33,12 @@ class TorchBackend:
 
     def check(self, directory: Path, specs: Mapping[str, TensorSpec]) -> None:
         """Compare what the file describes with the tensors; see `Backend.check`."""
-        with TorchFile(directory / FILE, directory) as file:
-            _check(file.content, specs)
-            file.check()
+        content = read_torch(directory / FILE, directory, "meta")
+        if type(content) is not dict or any(type(x) is not torch.Tensor for x in content.values()):
+            raise MalformedError(f"{FILE} holds more than tensors by name")
+        if {name: TensorSpec.of(tensor) for name, tensor in content.items()} != dict(specs):
+            raise MalformedError(f"{FILE} does not hold the tensors of its checkpoint")
 
     def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
         """Read all tensors; see `Backend.read`."""
-        with TorchFile(directory / FILE, directory) as file:
-            return dict(file.load())
-
-
-def _check(content: Any, specs: Mapping[str, TensorSpec]) -> None:
-    if type(content) is not dict or not all(
-        type(stored) is StoredTensor and not stored.parameter for stored in content.values()
-    ):
-        raise MalformedError(f"{FILE} holds more than tensors by name")
-    if {n: TensorSpec(s.dtype, s.shape) for n, s in content.items()} != dict(specs):
-        raise MalformedError(f"{FILE} does not hold the tensors of its checkpoint")
+        return dict(read_torch(directory / FILE, directory))

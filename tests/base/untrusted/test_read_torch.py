@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hooktrainer.base.untrusted import MalformedError
-from hooktrainer.base.untrusted.read_torch import TorchFile, read_torch
+from hooktrainer.base.untrusted.read_torch import read_torch
 
 
 def saved(content):
@@ -70,6 +70,15 @@ def test_tensors_keep_dtype_shape_stride_and_what_they_share(dtype):
     assert back["view"].float().sum() == 0
 
 
+@pytest.mark.parametrize("shape", [(), (0, 3), (1, 5), (100_000,)], ids=str)
+def test_parameters_of_any_shape(shape):
+    parameter = torch.nn.Parameter(torch.rand(shape))
+    back = read_torch(saved({"x": parameter, "y": torch.zeros(shape)}))["x"]
+    assert type(back) is torch.nn.Parameter
+    assert back.equal(parameter)
+    assert back.stride() == parameter.stride()
+
+
 @pytest.mark.parametrize(
     "value",
     [Counter(a=torch.ones(1)), Counter(a=1.5), Counter(a=[1])],
@@ -95,14 +104,14 @@ def test_a_tensor_larger_than_its_storage():
     larger = pickle.BININT2 + (400).to_bytes(2, "little") + pickle.TUPLE1
     data = rewritten(saved(torch.ones(300)), lambda content: content.replace(shape, larger))
     with pytest.raises(MalformedError, match="larger than its storage"):
-        TorchFile(data)
+        read_torch(data)
 
 
 def test_a_storage_larger_than_its_record():
     count, more = (pickle.BININT2 + n.to_bytes(2, "little") for n in (300, 400))
     data = rewritten(saved(torch.ones(300)), lambda content: content.replace(count, more))
     with pytest.raises(MalformedError, match="is to have 1600 bytes, and has 1200"):
-        TorchFile(data)
+        read_torch(data)
 
 
 @pytest.mark.parametrize("zipped", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
@@ -116,7 +125,7 @@ def test_a_compressed_record_is_not_unpacked(zipped):
             new.writestr(name, old.read(name))
     assert len(result.getvalue()) < 10_000
     with pytest.raises(MalformedError, match="compressed"):
-        TorchFile(result.getvalue())
+        read_torch(result.getvalue())
 
 
 def test_a_tree_that_refers_to_itself_over_and_over():
@@ -167,7 +176,7 @@ class Planted:
 )
 def test_nothing_is_called(call):
     with pytest.raises(MalformedError):
-        TorchFile(saved(Planted(*call)))
+        read_torch(saved(Planted(*call)))
     assert Planted.ran == []
 
 
@@ -179,7 +188,7 @@ def test_an_attribute_may_not_hide_a_method():
         saved(state), lambda content: content.replace(b"\x09\0\0\0_metadata", b"\x05\0\0\0items")
     )
     with pytest.raises(MalformedError, match="'items' is no attribute"):
-        TorchFile(hiding)
+        read_torch(hiding)
 
 
 def test_every_cut_and_many_flipped_bits_are_found():
