@@ -13,7 +13,6 @@ import base64
 import os
 import struct
 import zipfile
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from math import prod
@@ -36,8 +35,9 @@ from ..base.untrusted import (
     shown,
 )
 from ..base.untrusted.array_file import check_shape, plain_dtype
-from ..base.untrusted.read_torch import DTYPES, read_pickle, read_torch, set_attributes
+from ..base.untrusted.read_torch import DTYPES, read_pickle, read_torch
 from ..errors import CheckpointError
+from ..store import unflatten
 
 _DENSEST = 1032  # bytes that one byte of deflate can stand for
 _RENAMED = {"trainer_state": "state"}
@@ -91,29 +91,24 @@ class Folder:
     """The files below a directory or in a zip archive, by name, with ``/`` as the separator."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile | None = None) -> None:
-        self._path, self._archive = path, archive
+        self._root = zipfile.Path(archive) if archive else path
+        self._archive = archive
         entries = archive.infolist() if archive else []
-        self._entries = {entry.filename: entry for entry in entries}
-        if len(self._entries) != len(entries):
+        if len({entry.filename for entry in entries}) != len(entries):
             raise MalformedError("it has two files of one name")
         for entry in entries:  # zipfile bounds what it unpacks of these only
             if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise MalformedError(f"{shown(entry.filename)} is packed as TorchRL never does")
-        if sum(e.file_size for e in self._entries.values()) > _DENSEST * path.stat().st_size:
+        if sum(entry.file_size for entry in entries) > _DENSEST * path.stat().st_size:
             raise MalformedError("its files are to be larger than they can be")
 
     def __contains__(self, name: str) -> bool:
-        check_name(name)
-        return name in self._entries if self._archive else (self._path / name).is_file()
+        return bool((self._root / check_name(name)).is_file())
 
     def names(self, place: str = "") -> set[str]:
-        """Return the first part of every name below ``place``."""
-        if self._archive is None:
-            directory = self._path / check_name(place) if place else self._path
-            return set(os.listdir(directory)) if directory.is_dir() else set()
-        start = f"{check_name(place)}/" if place else ""
-        inside = (name[len(start) :] for name in self._entries if name.startswith(start))
-        return {name.partition("/")[0] for name in inside}
+        """Return the names in a directory; none if there is no such directory."""
+        inside = self._root / check_name(place) if place else self._root
+        return {entry.name for entry in inside.iterdir()} if inside.is_dir() else set()
 
     def read(self, name: str, size: int | None = None, start: int | None = None) -> bytes:
         """Return the content of a file.
@@ -130,10 +125,11 @@ class Folder:
             raise MalformedError(f"it has no {name}")
         with places_in_file():
             if self._archive:
-                found = self._entries[name].file_size
+                found = self._archive.getinfo(name).file_size
                 file: Any = self._archive.open(name)
             else:
-                file = open_file(self._path / name, self._path)
+                assert isinstance(self._root, Path)
+                file = open_file(self._root / name, self._root)
                 found = os.fstat(file.fileno()).st_size
         with places_in_file(), file:
             if size is None and found > MAX_STRUCTURE:
@@ -241,7 +237,9 @@ def _read_state_dict(folder: Folder, place: str) -> Any:
             raise MalformedError(f"it has no {place}")
         return NotRead("it is packed; save it with StateDictCheckpointAdapter('directory')")
     tensors = read_tensordict(folder, f"{place}/state")
-    return _decode(parse_json(folder.read(f"{place}/state.json"), nan=True), tensors)
+    with refusing(place):
+        skeleton = _skeleton(parse_json(folder.read(f"{place}/state.json"), nan=True), tensors)
+        return unflatten(skeleton, tensors)
 
 
 def _read_replay_buffer(folder: Folder, place: str) -> Any:
@@ -273,61 +271,43 @@ _ADAPTERS: dict[str, Callable[[Folder, str], Any]] = {
 }
 
 
-def _decode(node: Mapping[str, Any], tensors: Mapping[str, Any]) -> Any:
-    """Rebuild a state dict from its schema and tensors."""
+_TAGS = {"torch_size": "Size", "torch_device": "device", "torch_dtype": "dtype", "path": "Path"}
+"""Our names of TorchRL's types, where they differ."""
+
+
+def _skeleton(node: Mapping[str, Any], tensors: dict[str, Any]) -> Any:
+    """Convert TorchRL's schema of a state to that of `flatten`; add the bytes of its arrays."""
     kind = node["kind"]
-    if kind in _VALUES:
-        return _VALUES[kind](node)
-    if kind in _SEQUENCES:
-        return _SEQUENCES[kind]([_decode(item, tensors) for item in node["items"]])
-    if kind in ("dict", "ordered_dict"):
-        pairs = ((_decode(k, tensors), _decode(v, tensors)) for k, v in node["items"])
-        if kind == "dict":
-            return dict(pairs)
-        ordered = OrderedDict(pairs)
-        if node.get("metadata") is not None:
-            set_attributes(ordered, {"_metadata": _decode(node["metadata"], tensors)})
-        return ordered
-    if kind not in ("tensor", "numpy"):
-        raise MalformedError(f"its state holds a {kind!r}, which is unknown")
-    tensor = tensors[node["key"]]
-    if not isinstance(tensor, torch.Tensor):
-        raise MalformedError(f"{node['key']!r} is no tensor")
+    tag = f"${_TAGS.get(kind, kind)}"
+    if kind == "value":
+        return node["value"]
     if kind == "tensor":
-        return tensor
-    array = tensor.numpy()
-    if array.dtype != plain_dtype(node["dtype"]):
-        raise MalformedError(f"an array of {array.dtype} is to be one of {node['dtype']}")
-    return array
-
-
-def _numpy_scalar(node: Mapping[str, Any]) -> Any:
-    dtype, value = plain_dtype(node["dtype"]), node["value"]
-    if dtype.kind not in "biufU" or not isinstance(value, (bool, int, float, str)):
-        raise MalformedError(f"{shown(value)} is no number of the dtype {dtype}")
-    return dtype.type(value)
-
-
-_SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
-    "list": list,
-    "tuple": tuple,
-    "set": set,
-    "frozenset": frozenset,
-    "slice": lambda items: slice(*items),
-}
-_VALUES: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    "range": lambda node: range(*node["items"]),
-    "torch_size": lambda node: torch.Size(node["items"]),
-    "torch_device": lambda node: torch.device(node["value"]),
-    "torch_dtype": lambda node: DTYPES[node["value"]],
-    "path": lambda node: Path(node["value"]),
-    "bytes": lambda node: base64.b64decode(node["value"], validate=True),
-    "bytearray": lambda node: bytearray(base64.b64decode(node["value"], validate=True)),
-    "complex": lambda node: complex(node["real"], node["imag"]),
-    "numpy_scalar": _numpy_scalar,
-    "ellipsis": lambda node: ...,
-    "value": lambda node: node["value"],
-}
+        return {"$tensor": [node["key"]]}
+    if kind == "numpy":
+        tensor, name = tensors[node["key"]], f"{node['key']}/bytes"
+        tensors[name] = tensor.reshape(-1).view(torch.uint8)
+        return {"$ndarray": [{"$tensor": [name]}, node["dtype"], list(tensor.shape)]}
+    if kind == "numpy_scalar":
+        dtype, value = plain_dtype(node["dtype"]), node["value"]
+        if dtype.kind not in "biufU" or not isinstance(value, (bool, int, float, str)):
+            raise MalformedError(f"{shown(value)} is no number of the dtype {dtype}")
+        scalar = dtype.type(value)
+        return {"$numpy": [scalar.tobytes().hex(), scalar.dtype.str]}
+    if kind == "complex":
+        return {tag: [[node["real"], node["imag"]]]}
+    if kind in ("dict", "ordered_dict"):
+        pairs = [[_skeleton(part, tensors) for part in pair] for pair in node["items"]]
+        if kind == "dict":
+            return {"$dict": [pairs]}
+        about = node.get("metadata")
+        attributes = {} if about is None else {"_metadata": _skeleton(about, tensors)}
+        return {"$OrderedDict": [{"$dict": [pairs]}, attributes]}
+    if "items" not in node:
+        return {tag: [node["value"]]}
+    items = node["items"]
+    if kind not in ("torch_size", "range"):
+        items = [_skeleton(item, tensors) for item in items]
+    return items if kind == "list" else {tag: [items]}
 
 
 # -- The format of torchsnapshot.

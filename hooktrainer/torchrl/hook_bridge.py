@@ -12,7 +12,7 @@ from torch import nn
 
 from ..collect.adapt import waits_for_processes
 from ..loop.cadence import Progress
-from ..loop.dispatch import Adapter
+from ..loop.hook import TrainerHookBase
 from ..loop.hook_points import HookPoint
 from ..loop.metrics import Metrics
 from ..loop.registry import HookHandle
@@ -49,13 +49,15 @@ class TorchRLBridge:
         """Return the callable for one of TorchRL's hooks at a point."""
         if point == "optimizer" and _is(op, "OptimizerHook"):
             entries = self._trainer.registry.points[point].entries
-            return _InOrder(op, sum(_is(entry.owner, "OptimizerHook") for entry in entries))
+            # TorchRL passes it its index among those of its kind.
+            index = sum(_is(entry.owner, "OptimizerHook") for entry in entries)
+            return stages.Calls(op, lambda losses, clip, norm, _: op(losses, clip, norm, index))
         hook = getattr(op, "__self__", None)
         stores = point == "batch_process" and _is(hook, "ReplayBufferTrainer")
         if stores and self._trainer.source.replay_buffer is hook.replay_buffer:  # type: ignore[union-attr]
-            return _AlreadyStored(op)
+            return stages.Calls(op, lambda batch: None)  # the collector has stored it itself
         if _is(op, "UpdateWeights"):
-            return _UpdateWeights(op, self._trainer)
+            return stages.Calls(op, lambda: self.send(getattr(op, "collector", None), op))
         return op
 
     def module(self, name: str, module: Any) -> None:
@@ -69,7 +71,9 @@ class TorchRLBridge:
             own = None if given is None else registry.modules.get("optimizer")
             for entry in [e for e in registry.entries() if own is not None and e.owner is own]:
                 registry.remove(entry)
-            self._trainer.register_op("optimizer", _Stepper(module.step, self._trainer))
+            step = module.step
+            takes = _Stepper(step, lambda sub_batch, *_: step(self._trainer, sub_batch))
+            self._trainer.register_op("optimizer", takes)
 
     def part(self, thing: Any) -> Any:
         """Return the object that holds the state of a hook, the loss module or the collector."""
@@ -97,48 +101,10 @@ class TorchRLBridge:
         return name == "_signal_cleanup_handler" and module.startswith("torchrl.")
 
 
-class _InOrder(Adapter):
-    """Passes an optimizer hook its index among those of its kind, as TorchRL does."""
-
-    def __init__(self, func: Callable[..., Any], place: int) -> None:
-        super().__init__(func)
-        self._place = place
-
-    def __call__(
-        self, losses: Any, clip_grad_norm: bool, clip_norm: float | None, index: int
-    ) -> Any:
-        return self.func(losses, clip_grad_norm, clip_norm, self._place)
-
-
-class _AlreadyStored(Adapter):
-    """Skips storing a batch that the collector has stored itself."""
-
-    def __call__(self, batch: Any) -> None:
-        pass
-
-
-class _OfTrainer(Adapter):
-    """Wraps an op of TorchRL's that needs the trainer."""
-
-    def __init__(self, func: Callable[..., Any], trainer: Loop) -> None:
-        super().__init__(func)
-        self._trainer = trainer
-
-
-class _UpdateWeights(_OfTrainer):
-    """Updates a collector's weights unless its processes have ended."""
-
-    def __call__(self) -> None:
-        self._trainer.bridge.send(getattr(self.func, "collector", None), self.func)
-
-
-class _Stepper(_OfTrainer):
+class _Stepper(stages.Calls):
     """Calls a TorchRL stepper at ``optimizer``."""
 
     computes_loss = True
-
-    def __call__(self, sub_batch: Any, *_: Any) -> Any:
-        return self.func(self._trainer, sub_batch)
 
 
 class _UpdaterCount:
@@ -331,74 +297,54 @@ class LoggedValues(Mapping[str, list[float]]):
 State = Mapping[str, Any]
 
 
+# The keys of our hooks' states, by which they are recognized, and those of TorchRL's.
+_EARLY_STOPPING = {
+    "best_score": "best_score",
+    "stop_reason": "stop_reason",
+    "improved_at": "_last_improvement_frame",
+}
+_VALIDATION = {"count": "_count", "environment": "recorder_state_dict"}
+_REWARDS = {"decay": "decay", "sum": "sum", "sum_of_squares": "ssq", "count": "count"}
+
+
 def to_ours(hook: Any, state: State, progress: Progress) -> dict[str, Any]:
     """Convert the state of TorchRL's hook to that of ours of the same name."""
-    from ..hooks import EarlyStopping, LogValidationReward, RewardNormalizer, UpdateWeights
-
-    if isinstance(hook, RewardNormalizer):
+    if not isinstance(hook, TrainerHookBase):
+        return dict(state)
+    if state.keys() == set(_EARLY_STOPPING.values()):
+        ours = {own: state[theirs] for own, theirs in _EARLY_STOPPING.items()}
+        return ours | {"improved_at": ours["improved_at"] or 0}
+    if state.keys() == set(_VALIDATION.values()):
+        return {own: state[theirs] for own, theirs in _VALIDATION.items()}
+    if "_reward_stats" in state:
         stats = state["_reward_stats"]
-        return {
-            "decay": stats["decay"],
-            "sum": torch.as_tensor(stats.get("sum", 0.0)).double(),
-            "sum_of_squares": torch.as_tensor(stats.get("ssq", 0.0)).double(),
-            "count": float(stats.get("count", 0.0)),
-        }
-    if isinstance(hook, EarlyStopping):
-        return {
-            "best_score": state["best_score"],
-            "stop_reason": state["stop_reason"],
-            "improved_at": state["_last_improvement_frame"] or 0,
-        }
-    if isinstance(hook, LogValidationReward):
-        return {"count": state["_count"], "environment": state["recorder_state_dict"]}
-    if isinstance(hook, UpdateWeights):
-        if hook.interval_unit == "optim_steps":
-            return {"counter": progress.optim_steps - state.get("last_update_count", 0)}
-        return {"counter": state["counter"]}
+        sums = {own: stats.get(_REWARDS[own], 0.0) for own in ("sum", "sum_of_squares")}
+        sums = {own: torch.as_tensor(value).double() for own, value in sums.items()}
+        return {"decay": stats["decay"], "count": float(stats.get("count", 0.0)), **sums}
+    if state.keys() == {"counter", "last_update_count"}:
+        in_steps = getattr(hook, "interval_unit", "") == "optim_steps"
+        since = progress.optim_steps - state["last_update_count"]
+        return {"counter": since if in_steps else state["counter"]}
     return dict(state)
 
 
 def to_theirs(state: State, optim_steps: int) -> dict[str, Any]:
     """Convert the state of one of our hooks to that of TorchRL's of the same name."""
-    keys = set(state)
-    if keys == _REWARD_NORMALIZER:
-        return _their_reward_normalizer(state)
-    if keys == _EARLY_STOPPING:
-        seen = state["best_score"] is not None
-        return {
-            "best_score": state["best_score"],
-            "stop_reason": state["stop_reason"],
-            "_last_improvement_frame": state["improved_at"] if seen else None,
+    for names in (_EARLY_STOPPING, _VALIDATION):
+        if state.keys() == names.keys():
+            theirs = {names[own]: value for own, value in state.items()}
+            if theirs.get("best_score", 0) is None:
+                theirs["_last_improvement_frame"] = None
+            return theirs
+    if state.keys() == _REWARDS.keys():
+        seen = bool(state["count"])
+        stats = {
+            theirs: value.float() if isinstance(value := state[own], torch.Tensor) else value
+            for own, theirs in _REWARDS.items()
+            if seen or own == "decay"
         }
-    if keys == _VALIDATION:
-        return {"_count": state["count"], "recorder_state_dict": state["environment"]}
-    if keys == _UPDATE_WEIGHTS:
+        called = {f"_{method}_has_been_called": seen for method in ("normalize", "update")}
+        return {"_reward_stats": stats, **called}
+    if state.keys() == {"counter"}:
         return {"counter": state["counter"], "last_update_count": optim_steps}
     return dict(state)
-
-
-# The keys by which our hooks' states are recognized.
-_REWARD_NORMALIZER = {"decay", "sum", "sum_of_squares", "count"}
-_EARLY_STOPPING = {"best_score", "stop_reason", "improved_at"}
-_VALIDATION = {"count", "environment"}
-_UPDATE_WEIGHTS = {"counter"}
-
-
-def _their_reward_normalizer(state: State) -> dict[str, Any]:
-    total, squares, count = (
-        torch.as_tensor(state[key], dtype=torch.float64)
-        for key in ("sum", "sum_of_squares", "count")
-    )
-    stats: dict[str, Any] = {"decay": state["decay"]}
-    if count:
-        variance = (squares - total.square() / count) / (count - 1).clamp_min(1)
-        eps = torch.finfo(torch.get_default_dtype()).eps
-        spread = {"var": variance, "std": variance.clamp_min(eps).sqrt()}
-        sums = {"sum": total, "ssq": squares, "mean": total / count}
-        stats |= {key: value.float() for key, value in (sums | spread).items()}
-        stats["count"] = state["count"]
-    return {
-        "_reward_stats": stats,
-        "_normalize_has_been_called": bool(count),
-        "_update_has_been_called": bool(count),
-    }

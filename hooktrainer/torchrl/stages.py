@@ -45,6 +45,30 @@ STAGES: dict[str, HookPoint] = {
 """The stages by name."""
 
 
+# The methods of `_Stage` that serve a stage, each with its point and priority. What ends an epoch
+# comes before what begins the next.
+_METHODS: dict[str, tuple[tuple[HookPointName, str, float], ...]] = {
+    "pre_epoch_log": (("process_optim_batch", "begin_epoch", EARLY + 2),),
+    "pre_epoch": (("process_optim_batch", "begin_epoch", EARLY + 1),),
+    "post_epoch_log": (
+        ("process_optim_batch", "follow_epoch", EARLY + 4),
+        ("post_steps", "end_epoch", EARLY + 4),
+    ),
+    "post_epoch": (
+        ("process_optim_batch", "follow_epoch", EARLY + 3),
+        ("post_steps", "end_epoch", EARLY + 3),
+    ),
+    "process_loss": (
+        ("post_loss", "remember", LATE),
+        ("optimizer", "process_loss", EARLY + 1),
+    ),
+    "post_optim_complete_log": (
+        ("optimizer", "add_losses", LAST),
+        ("post_steps", "log_means", EARLY),
+    ),
+}
+
+
 def place(
     trainer: Loop,
     stage: HookPoint,
@@ -64,57 +88,42 @@ def place(
             "the hook at one of the ten points."
         )
     call = functools.partial(op, **kwargs) if kwargs else op
+    placed = _Stage(call, trainer, stage)
+    if stage not in _METHODS:
+        return [trainer.registry.add_run_op(placed)]
     within = atan(priority) / pi  # keeps the order, within a half on both sides
-
-    def at(point: HookPointName, adapter: Callable[..., Any], rank: float) -> HookHandle:
-        return trainer.register_op(point, adapter, priority=rank)
-
-    if stage in ("setup", "shutdown"):
-        return [trainer.registry.add_run_op(_RunOp(call, stage))]
-    if stage in _BEGINNINGS:
-        begin = _EpochBegins(trainer, stage, call)
-        return [at("process_optim_batch", begin, EARLY + _BEGINNINGS[stage] + within)]
-    if stage in _ENDS:
-        end, rank = _EpochEnds(trainer, stage, call), EARLY + _ENDS[stage] + within
-        return [
-            at("process_optim_batch", end, rank),
-            at("post_steps", _Method(call, end.end), rank),
-        ]
-    if stage == "process_loss":
-        process = _ProcessLoss(call)
-        return [
-            at("post_loss", _Method(call, process.remember), LATE),
-            at("optimizer", process, EARLY + 1 + within),
-        ]
-    means = _MeanLosses(trainer, call)
     return [
-        at("optimizer", means, LAST),
-        at("post_steps", _Method(call, means.log), EARLY + within),
+        trainer.register_op(point, Calls(call, getattr(placed, method)), priority=rank + within)
+        for point, method, rank in _METHODS[stage]
     ]
 
 
-# Behind what ends the epoch before.
-_BEGINNINGS = {"pre_epoch_log": 2, "pre_epoch": 1}
-_ENDS = {"post_epoch_log": 4, "post_epoch": 3}
+class Calls(Adapter):
+    """Calls something else in place of the op, whose name and state it has."""
 
-
-class _Method(Adapter):
-    """Calls a method of an adapter at a second point."""
-
-    def __init__(self, func: Callable[..., Any], method: Callable[..., Any]) -> None:
+    def __init__(self, func: Callable[..., Any], call: Callable[..., Any]) -> None:
         super().__init__(func)
-        self._method = method
+        self._call = call
 
     def __call__(self, *args: Any) -> Any:
-        return self._method(*args)
+        """Call it."""
+        return self._call(*args)
 
 
-class _RunOp(Adapter):
-    """An op of the stage ``setup`` or ``shutdown``."""
+class _Stage(Adapter):
+    """Calls its op when its stage is reached."""
 
-    def __init__(self, func: Callable[..., Any], stage: HookPoint) -> None:
+    def __init__(self, func: Callable[..., Any], trainer: Loop, stage: HookPoint) -> None:
         super().__init__(func)
+        self._trainer = trainer
         self._stage = stage
+        self._epoch: tuple[int, int] | None = None
+        self._batch: TensorDictBase | None = None
+        self._sums: dict[str, Any] = {}
+        self._counts: dict[str, int] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_epoch": None, "_batch": None}
 
     def on_train_start(self, trainer: Loop) -> None:
         if self._stage == "setup":
@@ -124,102 +133,59 @@ class _RunOp(Adapter):
         if self._stage == "shutdown":
             self.func()
 
-
-class _EpochOp(Adapter):
-    """Detects at ``process_optim_batch`` that another epoch begins."""
-
-    def __init__(self, trainer: Loop, stage: HookPoint, func: Callable[..., Any]) -> None:
-        super().__init__(func)
-        self._trainer = trainer
-        self._stage = stage
-        self._epoch: tuple[int, int] | None = None
-        self._batch: TensorDictBase | None = None
-
-    def begins(self) -> bool:
-        """Return whether this is the first call in an epoch."""
+    def _begins(self) -> bool:
+        """Return whether this is the first step of an epoch."""
         epoch = self._trainer.progress.batches, self._trainer.epoch
         before, self._epoch = self._epoch, epoch
         return epoch != before
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_epoch": None, "_batch": None}
-
-
-class _EpochBegins(_EpochOp):
-    """Calls its op at the first step of an epoch."""
-
-    def __call__(self, batch: TensorDictBase) -> TensorDictBase:
+    def begin_epoch(self, batch: TensorDictBase) -> TensorDictBase:
         """Return the batch, or the result of a ``pre_epoch`` op for this epoch."""
-        if self.begins():
-            out = self.func(batch)
-            if self._stage.kind == "transform":
-                self._batch = out
-            else:
-                _log(self._trainer, self._stage, out)
+        if self._begins():
+            out = self._log(batch)
+            self._batch = out if self._stage == "pre_epoch" else None
         return batch if self._batch is None else self._batch
 
-
-class _EpochEnds(_EpochOp):
-    """Calls its op after an epoch: when the next one begins, or at ``post_steps``."""
-
-    def __call__(self, batch: TensorDictBase) -> TensorDictBase:
-        if self.begins():
-            self.end()
+    def follow_epoch(self, batch: TensorDictBase) -> None:
+        """Call the op when the next epoch begins."""
+        if self._begins():
+            self.end_epoch()
             self._batch = batch
-        return batch
 
-    def end(self) -> None:
+    def end_epoch(self) -> None:
         """Call the op if an epoch has begun."""
         batch, self._batch = self._batch, None
         if batch is not None:
-            _log(self._trainer, self._stage, self.func(*([batch] * len(self._stage.receives))))
-
-
-class _ProcessLoss(Adapter):
-    """At ``post_loss`` and ``optimizer``: passes its op the sub-batch and the losses."""
-
-    _sub_batch: TensorDictBase | None = None
+            self._log(*([batch] * len(self._stage.receives)))
 
     def remember(self, sub_batch: TensorDictBase) -> None:
-        self._sub_batch = sub_batch
+        self._batch = sub_batch
 
-    def __call__(self, losses: TensorDictBase, *_: Any) -> Any:
-        sub_batch, self._sub_batch = self._sub_batch, None
+    def process_loss(self, losses: TensorDictBase, *_: Any) -> Any:
+        sub_batch, self._batch = self._batch, None
         return self.func(sub_batch, losses)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_sub_batch": None}
-
-
-class _MeanLosses(Adapter):
-    """At ``optimizer`` and ``post_steps``: passes its op the mean losses of a batch."""
-
-    def __init__(self, trainer: Loop, func: Callable[..., Any]) -> None:
-        super().__init__(func)
-        self._trainer = trainer
-        self._sums: dict[str, Any] = {}
-        self._counts: dict[str, int] = {}
-
-    def __call__(self, losses: TensorDictBase, *_: Any) -> None:
+    def add_losses(self, losses: TensorDictBase, *_: Any) -> None:
         for key, loss in losses.items():
             value = loss.detach().clone()  # a CUDA graph overwrites its outputs
             self._sums[key] = self._sums[key] + value if key in self._sums else value
             self._counts[key] = self._counts.get(key, 0) + 1
 
-    def log(self) -> None:
+    def log_means(self) -> None:
         """Log the result of the op, if a step was made."""
         if self._sums:
             means = TensorDict({k: v / self._counts[k] for k, v in self._sums.items()}, [])
             self._sums, self._counts = {}, {}
-            stage = STAGES["post_optim_complete_log"]
-            _log(self._trainer, stage, self.func(self._trainer.optim_count, means))
+            self._log(self._trainer.optim_count, means)
 
-
-def _log(trainer: Loop, stage: HookPoint, out: Any) -> None:
-    if out is None or stage.kind != "log":
-        return
-    if not isinstance(out, dict):
-        raise HookReturnError(
-            f"returned {out!r:.80} of type {type(out).__name__}; {stage!s} takes {stage.returns}."
-        )
-    trainer.log(out)
+    def _log(self, *args: Any) -> Any:
+        """Call the op; log what it returns if that is what its stage is for."""
+        out = self.func(*args)
+        if out is not None and self._stage.kind == "log":
+            if not isinstance(out, dict):
+                raise HookReturnError(
+                    f"returned {out!r:.80} of type {type(out).__name__}; {self._stage!s} takes "
+                    f"{self._stage.returns}."
+                )
+            self._trainer.log(out)
+        return out

@@ -44,7 +44,7 @@ def _unified() -> Files:
         tensors=[torch.rand(3), torch.empty(0, 2), torch.tensor([True, False])],
         arrays=[np.arange(4.0).reshape(2, 2), np.float32(1.5)],
         ordered=collections.OrderedDict(a=(1, [2.5, None]), b={"x"}, c=frozenset({1})),
-        ranges=[slice(1, None), range(1, 9, 2), ..., 1 + 2j, float("inf")],
+        ranges=[slice(1, None), range(1, 9, 2), 1 + 2j, float("inf")],
         torch=[torch.Size([2, 3]), torch.device("cpu"), torch.float16],
         bytes=[b"\x00\xff", bytearray(b"ab"), Path("a/b")],
     )

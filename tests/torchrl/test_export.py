@@ -8,6 +8,7 @@ import pytest
 import torch
 import torchrl.trainers as theirs
 from saved_there import Parts, prioritized, same_priorities, their_trainer
+from tensordict import TensorDict
 
 import hooktrainer
 from hooktrainer import Trainer
@@ -55,9 +56,13 @@ def test_torchrls_trainer_goes_on_from_it(module, tmp_path, capsys, monkeypatch)
     stats = hooks["reward_normalizer"]._reward_stats
     assert stats["decay"] == 0.9
     rewards = there.hooks["reward_normalizer"]
-    mean = rewards.mean if module is hooktrainer else rewards._reward_stats["mean"]
-    assert float(stats["mean"]) == pytest.approx(float(mean))
-    assert float(stats["std"]) > 0
+    ours = module is hooktrainer
+    mean, std = (getattr(rewards, n) if ours else rewards._reward_stats[n] for n in ("mean", "std"))
+    assert float(stats["sum"] / stats["count"]) == pytest.approx(float(mean))
+    batch = TensorDict({("next", "reward"): torch.ones(10)}, [10])
+    for normalizer in (hooks["reward_normalizer"], rewards):
+        normalizer.update_reward_stats(batch)
+    assert float(stats["std"]) == pytest.approx(float(rewards.std if ours else std), abs=0.1)
     assert hooks["count_frames_log"].frame_count == 100
     assert hooks["early_stopping"].best_score == there.hooks["early_stopping"].best_score
     assert hooks["early_stopping"]._last_improvement_frame == 20

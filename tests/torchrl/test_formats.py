@@ -164,7 +164,6 @@ class Everything:
             "bytes": b"\x00\xff",
             "array of bytes": bytearray(b"ab"),
             "complex": 1 + 2j,
-            "more": ...,
             3: "a number as a key",
             "infinite": float("inf"),
         }
