@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import torch
-import numpy as np
 from runner import run_cases
 from target import Target
 
