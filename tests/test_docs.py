@@ -26,7 +26,7 @@ import hooktrainer
 from hooktrainer.cli.commands import COMMANDS, GROUPS, load
 from hooktrainer.cli.launcher import take_launch
 from hooktrainer.loop.hook_points import HOOK_POINTS
-from hooktrainer.torchrl.stages import STAGES
+from hooktrainer.torchrl.hook_bridge import STAGES
 
 ROOT = Path(__file__).parent.parent
 PLACES = (ROOT, ROOT / "hooktrainer")

@@ -56,10 +56,10 @@ if TYPE_CHECKING:
     from .policy import CategoricalPolicy as CategoricalPolicy
     from .policy import DiagonalGaussianPolicy as DiagonalGaussianPolicy
     from .policy import Policy as Policy
+    from .policy import StateDependentExploration as StateDependentExploration
     from .policy import TanhGaussianPolicy as TanhGaussianPolicy
     from .q_network import EpsilonGreedy as EpsilonGreedy
     from .q_network import QNetwork as QNetwork
     from .q_network import ValueNetwork as ValueNetwork
-    from .state_dependent_exploration import StateDependentExploration as StateDependentExploration
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

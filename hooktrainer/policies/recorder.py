@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
+import inspect
+import json
 import logging
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
+import torch
 import xxhash
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+from tensordict import NestedKey, unravel_key
+from torch import Tensor
 
+from ..base.space_parts import MASK, Leaf, parts_of
+from ..collect.action_format import AnyActionFormat, action_format_of, clips
+from ..collect.agents import is_several, make_world
 from ..collect.agents.world import Grouping
+from ..collect.env_errors import explain_env_errors
+from ..collect.make_group import Envs, find_spec
+from ..collect.spaces import ObservationLayout
+from ..errors import ConfigError
 from ..loop.cadence import Progress
 from ..store import Retention, fs
 from ..store.manifest import seal
 from ..store.provenance import origin
 from ..store.retention import best_of
 from ..store.stored import TRASH, UNFINISHED, delete, free_path, surplus, sweep
-from .describe_environment import describe
+from .actions import Action, JointAction
 from .environment import Environment
+from .interface import PRESENCE, Group, Interface, Observation
 from .policy_files import FACTS, POLICY, SCHEMA, SEAL, PolicyContent, encode, read_facts
 from .saved import SavedPolicy, scan_policies
 from .trace import Traced, current_weights, trace
@@ -161,3 +180,292 @@ def change_facts(path: Path, **fields: Any) -> None:
     facts = {**read_facts(path), **fields}
     with fs.replace_file(path / FACTS) as file:
         file.write(seal(SEAL, facts))
+
+
+# -- Describes the environment of a policy in training: how to make it, its spaces, examples.
+
+
+EXAMPLES = 12
+_NOT_OF_ONE = ("num_envs", "vectorization_mode", "vector_kwargs")
+
+
+@dataclasses.dataclass(frozen=True)
+class Described:
+    """The description of an environment: how to make it, what can be read by key, its actions.
+
+    `examples` are sampled observations, ``[12, ...]`` for each key, with an agent dimension if
+    there are several agents.
+    """
+
+    environment: Environment
+    observations: dict[NestedKey, Observation]
+    examples: list[Tensor]
+    groups: tuple[Group, ...]
+    formats: list[AnyActionFormat]
+
+    @property
+    def keys(self) -> list[NestedKey]:
+        """The policy's keys of the observation."""
+        return list(self.observations)
+
+    @property
+    def actions(self) -> list[NestedKey]:
+        """The policy's action keys."""
+        return [(group.name, "action") if group.agents else "action" for group in self.groups]
+
+    def interface(self, reads: Sequence[NestedKey]) -> Interface:
+        """The interface of a policy that reads some of the keys."""
+        return Interface(tuple(self.observations[key] for key in reads), self.groups)
+
+    def check(self, actions: Sequence[Tensor]) -> None:
+        """Refuse a policy's actions for the examples if the environment does not take them."""
+        for group, form, action in zip(self.groups, self.formats, actions, strict=True):
+            if group.agents:
+                wanted = (EXAMPLES, len(group.agents))
+                if tuple(action.shape[:2]) != wanted:
+                    raise ConfigError(
+                        f"the actions of {group.name!r} have shape {list(action.shape)}; they have "
+                        f"to begin with the batch and the agents, {list(wanted)} here."
+                    )
+                action = action.flatten(0, 1)
+            form.check(action.numpy(), len(action))
+
+
+def describe(
+    env: Any,
+    env_kwargs: Mapping[str, Any] | None = None,
+    *,
+    categorical_actions: bool = True,
+    groups: Grouping | None = None,
+) -> Described:
+    """Describe an environment of one agent or of several: one is built, reset and closed.
+
+    Arguments are those of `VectorCollector` or `AgentsCollector`.
+    """
+    if is_several(env) or _makes_several(env, env_kwargs):
+        return describe_agents(env, env_kwargs or {}, groups)
+    return describe_environment(env, env_kwargs, categorical_actions=categorical_actions)
+
+
+def describe_environment(
+    env: Envs, env_kwargs: Mapping[str, Any] | None = None, *, categorical_actions: bool = True
+) -> Described:
+    """Describe an environment of one agent; see `describe`."""
+    bounded: gym.Space[Any] | None = None
+    mask = None
+    if isinstance(env, gym.vector.VectorEnv):  # whose reset would disturb the collector
+        environment = _by_spec(env.spec, {})
+        space, action_space = env.single_observation_space, env.single_action_space
+    else:
+        made = _make(env, env_kwargs)
+        try:
+            mask = made.reset(seed=0)[1].get(MASK)
+            environment = _recorded(env, env_kwargs or {}, made)
+        finally:
+            made.close()
+        space, action_space = made.observation_space, made.action_space
+        bounded = next((layer.env.action_space for layer in _layers(made) if clips(layer)), None)
+    layout = ObservationLayout(space, mask)
+    return Described(
+        environment,
+        {unravel_key(leaf.key): observation_of(leaf) for leaf in layout.leaves},
+        _examples(space, layout, EXAMPLES, {} if mask is None else {MASK: mask}),
+        (Group(action_of(action_space, categorical_actions, bounded)),),
+        [action_format_of(action_space, categorical_actions)],
+    )
+
+
+def describe_agents(env: Any, env_kwargs: Mapping[str, Any], groups: Grouping | None) -> Described:
+    """Describe an environment of several agents; see `describe`."""
+    world = make_world(env, 1, env_kwargs=env_kwargs, groups=groups)
+    try:
+        seen = world.reset()
+    finally:
+        world.close()
+    observations: dict[NestedKey, Observation] = {}
+    examples: list[Tensor] = []
+    for group in world.groups:
+        agents = len(group.agents)
+        layout = ObservationLayout(group.observation_space)
+        drawn = _examples(group.observation_space, layout, EXAMPLES * agents, {})
+        own = [observation_of(leaf, group.path) for leaf in layout.leaves]
+        keys = [tuple(leaf.key) for leaf in layout.leaves]
+        examples += [v.reshape(EXAMPLES, agents, *v.shape[1:]) for v in drawn]
+        for name, path in ((MASK, group.mask_path or ()), (PRESENCE, ())):
+            if (value := seen.get((group.name, name))) is not None:
+                own.append(Observation(name, path, tuple(value.shape[2:]), "bool"))
+                keys.append((name,))
+                examples.append(value.cpu().repeat_interleave(EXAMPLES, 0))
+        for key, one in zip(keys, own, strict=True):
+            full = unravel_key((group.name, *key))
+            observations[full] = dataclasses.replace(one, group=group.name, keys=key)
+    if (space := world.state_space) is not None:
+        layout = ObservationLayout(space)
+        examples += _examples(space, layout, EXAMPLES, {})
+        state = observation_of(layout.leaves[0])
+        observations["state"] = dataclasses.replace(state, key="state", keys=("state",))
+    return Described(
+        dataclasses.replace(_recorded_agents(env, env_kwargs), several=True),
+        observations,
+        examples,
+        tuple(
+            Group(action_of(one.action_space, True, one.action_space), one.name, one.agents)
+            for one in world.groups
+        ),
+        [group.action_format for group in world.groups],
+    )
+
+
+def _make(env: Envs, env_kwargs: Mapping[str, Any] | None) -> gym.Env[Any, Any]:
+    source: Any = find_spec(env) if isinstance(env, str) else env
+    with explain_env_errors(source, env_kwargs):
+        if isinstance(source, EnvSpec):
+            return gym.make(source, disable_env_checker=True, **(env_kwargs or {}))
+        if isinstance(source, Sequence) and source:
+            source = source[0]
+        if not callable(source):
+            raise ConfigError(f"env={env!r}: give an environment id, or a factory.")
+        made: gym.Env[Any, Any] = source()
+        return made
+
+
+def _recorded(env: Envs, env_kwargs: Mapping[str, Any], made: gym.Env[Any, Any]) -> Environment:
+    if any(isinstance(layer, gym.wrappers.NormalizeObservation) for layer in _layers(made)):
+        return Environment(
+            reason="it normalizes its observations by what it has seen, which is not a part of the "
+            "policy; put a RunningNorm into the network instead"
+        )
+    if isinstance(env, str | EnvSpec):
+        return _by_spec(find_spec(env) if isinstance(env, str) else env, env_kwargs)
+    factory: Any = env[0] if isinstance(env, Sequence) else env
+    try:
+        inspect.signature(factory).bind()
+        place = place_of(factory)
+    except (TypeError, ValueError):
+        place = None
+    return _by_spec(made.spec, {}) if place is None else Environment(**place)
+
+
+def _recorded_agents(env: Any, env_kwargs: Mapping[str, Any]) -> Environment:
+    given = dict(env_kwargs)
+    if isinstance(env, functools.partial) and not env.args:
+        env, given = env.func, {**env.keywords, **given}
+    try:
+        found = Environment(env if isinstance(env, str) else None, _plain(given))
+    except (TypeError, ValueError) as error:
+        return Environment(reason=f"it has arguments that are not plain data ({error})")
+    if isinstance(env, str):
+        return found
+    if (place := place_of(env)) is None:
+        return Environment(reason="other processes cannot import what makes it")
+    return dataclasses.replace(found, **place)
+
+
+def _plain(kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Keyword arguments as JSON has them."""
+    return dict(json.loads(json.dumps(kwargs, allow_nan=False)))
+
+
+def _by_spec(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> Environment:
+    """What Gymnasium knows: id, arguments, wrappers, and what others register an id by."""
+    if spec is None or spec.id not in gym.registry:
+        return Environment(reason="it comes from a function that other processes cannot import")
+    known = gym.registry[spec.id]
+    own = {k: v for k, v in {**spec.kwargs, **kwargs}.items() if k not in _NOT_OF_ONE}
+    given = {k: v for k, v in own.items() if k not in known.kwargs or known.kwargs[k] != v}
+    if spec.max_episode_steps != known.max_episode_steps:
+        given["max_episode_steps"] = spec.max_episode_steps
+    try:
+        wrappers = tuple((one.entry_point, _plain(one.kwargs)) for one in spec.additional_wrappers)
+        found = Environment(spec.id, _plain(given), wrappers)
+    except (TypeError, ValueError) as error:
+        return Environment(reason=f"it has arguments that are not plain data ({error})")
+    entry = known.entry_point
+    if entry is None or (isinstance(entry, str) and entry.startswith("gymnasium.")):
+        return found
+    try:
+        place = place_of(load_env_creator(entry) if isinstance(entry, str) else entry)
+        registered = {"kwargs": _plain(known.kwargs), "max_episode_steps": known.max_episode_steps}
+    except (ImportError, AttributeError, TypeError, ValueError):
+        return found  # it can be made after importing what registers it
+    return found if place is None else dataclasses.replace(found, **place, registered=registered)
+
+
+def place_of(factory: Any) -> dict[str, Any] | None:
+    """Where other processes find a function or class, as `Environment` fields, or ``None``."""
+    name, module = getattr(factory, "__name__", None), getattr(factory, "__module__", None)
+    if not isinstance(name, str) or module not in sys.modules:
+        return None
+    if getattr(sys.modules[module], name, None) is not factory:
+        return None
+    file = getattr(sys.modules[module], "__file__", None)
+    if file is None and module == "__main__":
+        return None
+    file = None if file is None else str(Path(file).resolve())
+    return {"factory": name, "module": module, "file": file}
+
+
+def _layers(env: gym.Env[Any, Any]) -> list[Any]:
+    """The wrappers, and the environment in them."""
+    layers: list[Any] = [env]
+    while isinstance(layers[-1], gym.Wrapper):
+        layers.append(layers[-1].env)
+    return layers
+
+
+def _examples(
+    space: gym.Space[Any], layout: ObservationLayout, number: int, info: Mapping[str, Any]
+) -> list[Tensor]:
+    """Sample observations ``[number, ...]`` of each leaf, from a copy of the space."""
+    drawing = copy.deepcopy(space)
+    drawing.seed(0)
+    rows = [layout.copies(drawing.sample(), info) for _ in range(number)]
+    return [torch.from_numpy(np.stack(values)) for values in zip(*rows, strict=True)]
+
+
+def observation_of(leaf: Leaf, before: tuple[str | int, ...] = ()) -> Observation:
+    """A leaf as plain data, its path after some keys."""
+    start = leaf.start.tolist() if hasattr(leaf.start, "tolist") else leaf.start
+    return Observation(
+        ".".join(leaf.key), (*before, *leaf.path), leaf.shape, leaf.dtype.name, start
+    )
+
+
+def action_of(
+    space: gym.Space[Any], categorical: bool, bounded: gym.Space[Any] | None
+) -> Action | JointAction:
+    """The actions of a space: indices if ``categorical``, else one-hot; clipped to ``bounded``."""
+    limits = [part for _, part in parts_of(bounded)] if bounded is not None else None
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        parts = parts_of(space)
+        within = [None] * len(parts) if limits is None else limits
+        return JointAction(
+            tuple(
+                (path, _one(part, True, limit))
+                for (path, part), limit in zip(parts, within, strict=True)
+            )
+        )
+    return _one(space, categorical, limits[0] if limits else None)
+
+
+def _one(space: gym.Space[Any], categorical: bool, limit: gym.Space[Any] | None) -> Action:
+    start = getattr(space, "start", None)  # of discrete spaces
+    start = np.asarray(start).tolist() if start is not None and np.any(start) else None
+    sizes: list[int] = []
+    if not categorical:
+        sizes = np.ravel(getattr(space, "n", getattr(space, "nvec", []))).tolist()
+    low = high = None
+    if isinstance(limit, gym.spaces.Box) and limit.is_bounded():
+        low, high = limit.low.tolist(), limit.high.tolist()
+    return Action(tuple(space.shape or ()), str(space.dtype), start, tuple(sizes), low, high)
+
+
+def _makes_several(env: Any, env_kwargs: Mapping[str, Any] | None) -> bool:
+    """Whether a function makes a parallel PettingZoo environment."""
+    if not callable(env):
+        return False
+    if isinstance(env, type):
+        return hasattr(env, "possible_agents")
+    made = env(**(env_kwargs or {}))
+    made.close()
+    return hasattr(made, "possible_agents")

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from math import atan, pi
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from tensordict import TensorDict, TensorDictBase
 from torch import nn
 
 from ..collect.adapt import waits_for_processes
+from ..errors import ConfigError, HookReturnError
 from ..loop.cadence import Progress
-from ..loop.hook import TrainerHookBase
-from ..loop.hook_points import HookPoint
+from ..loop.dispatch import Adapter
+from ..loop.hook import EARLY, LAST, LATE, TrainerHookBase
+from ..loop.hook_points import HookPoint, HookPointName
 from ..loop.metrics import Metrics
 from ..loop.registry import HookHandle
 from ..loop.stateful import StatefulModule
-from . import stages
 
 if TYPE_CHECKING:
     from ..loop.cadence import Every
@@ -26,10 +30,175 @@ if TYPE_CHECKING:
     from ..loop.registry import Registry
 
 
+# -- TorchRL's stages in addition to the ten points, each mapped to points.
+
+
+STAGES: dict[str, HookPoint] = {
+    stage: stage
+    for stage in (
+        HookPoint("setup", "action", (), "lazy initialization"),
+        HookPoint("shutdown", "action", (), "a last evaluation"),
+        HookPoint("pre_epoch_log", "log", ("batch",), "metrics of an epoch"),
+        HookPoint("pre_epoch", "transform", ("batch",), "advantages"),
+        HookPoint("post_epoch_log", "log", ("batch",), "metrics of an epoch"),
+        HookPoint("post_epoch", "action", (), "weight updates"),
+        HookPoint("process_loss", "transform", ("sub_batch", "losses"), "scaling"),
+        HookPoint("post_optim_complete_log", "log", ("optim_steps", "losses"), "mean losses"),
+    )
+}
+"""The stages by name."""
+
+
+# The methods of `_Stage` that serve a stage, each with its point and priority. What ends an epoch
+# comes before what begins the next.
+_METHODS: dict[str, tuple[tuple[HookPointName, str, float], ...]] = {
+    "pre_epoch_log": (("process_optim_batch", "begin_epoch", EARLY + 2),),
+    "pre_epoch": (("process_optim_batch", "begin_epoch", EARLY + 1),),
+    "post_epoch_log": (
+        ("process_optim_batch", "follow_epoch", EARLY + 4),
+        ("post_steps", "end_epoch", EARLY + 4),
+    ),
+    "post_epoch": (
+        ("process_optim_batch", "follow_epoch", EARLY + 3),
+        ("post_steps", "end_epoch", EARLY + 3),
+    ),
+    "process_loss": (
+        ("post_loss", "remember", LATE),
+        ("optimizer", "process_loss", EARLY + 1),
+    ),
+    "post_optim_complete_log": (
+        ("optimizer", "add_losses", LAST),
+        ("post_steps", "log_means", EARLY),
+    ),
+}
+
+
+def place_stage(
+    trainer: Loop,
+    stage: HookPoint,
+    op: Callable[..., Any],
+    kwargs: dict[str, Any],
+    priority: float,
+    every: Any,
+) -> list[HookHandle]:
+    """Register ``op`` at the points of ``stage``; among ops of a stage, higher priority runs first.
+
+    Raises:
+        ConfigError: If a cadence is given, since only the ten points check cadences.
+    """
+    if every is not None:
+        raise ConfigError(
+            f"every={every!r}: {stage!s} is a stage of torchrl's, which takes no cadence; register "
+            "the hook at one of the ten points."
+        )
+    call = functools.partial(op, **kwargs) if kwargs else op
+    placed = _Stage(call, trainer, stage)
+    if stage not in _METHODS:
+        return [trainer.registry.add_run_op(placed)]
+    within = atan(priority) / pi  # keeps the order, within a half on both sides
+    return [
+        trainer.register_op(point, Calls(call, getattr(placed, method)), priority=rank + within)
+        for point, method, rank in _METHODS[stage]
+    ]
+
+
+class Calls(Adapter):
+    """Calls something else in place of the op, whose name and state it has."""
+
+    def __init__(self, func: Callable[..., Any], call: Callable[..., Any]) -> None:
+        super().__init__(func)
+        self._call = call
+
+    def __call__(self, *args: Any) -> Any:
+        """Call it."""
+        return self._call(*args)
+
+
+class _Stage(Adapter):
+    """Calls its op when its stage is reached."""
+
+    def __init__(self, func: Callable[..., Any], trainer: Loop, stage: HookPoint) -> None:
+        super().__init__(func)
+        self._trainer = trainer
+        self._stage = stage
+        self._epoch: tuple[int, int] | None = None
+        self._batch: TensorDictBase | None = None
+        self._sums: dict[str, Any] = {}
+        self._counts: dict[str, int] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_epoch": None, "_batch": None}
+
+    def on_train_start(self, trainer: Loop) -> None:
+        if self._stage == "setup":
+            self.func()
+
+    def on_train_end(self, trainer: Loop) -> None:
+        if self._stage == "shutdown":
+            self.func()
+
+    def _begins(self) -> bool:
+        """Return whether this is the first step of an epoch."""
+        epoch = self._trainer.progress.batches, self._trainer.epoch
+        before, self._epoch = self._epoch, epoch
+        return epoch != before
+
+    def begin_epoch(self, batch: TensorDictBase) -> TensorDictBase:
+        """Return the batch, or the result of a ``pre_epoch`` op for this epoch."""
+        if self._begins():
+            out = self._log(batch)
+            self._batch = out if self._stage == "pre_epoch" else None
+        return batch if self._batch is None else self._batch
+
+    def follow_epoch(self, batch: TensorDictBase) -> None:
+        """Call the op when the next epoch begins."""
+        if self._begins():
+            self.end_epoch()
+            self._batch = batch
+
+    def end_epoch(self) -> None:
+        """Call the op if an epoch has begun."""
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            self._log(*([batch] * len(self._stage.receives)))
+
+    def remember(self, sub_batch: TensorDictBase) -> None:
+        self._batch = sub_batch
+
+    def process_loss(self, losses: TensorDictBase, *_: Any) -> Any:
+        sub_batch, self._batch = self._batch, None
+        return self.func(sub_batch, losses)
+
+    def add_losses(self, losses: TensorDictBase, *_: Any) -> None:
+        for key, loss in losses.items():
+            value = loss.detach().clone()  # a CUDA graph overwrites its outputs
+            self._sums[key] = self._sums[key] + value if key in self._sums else value
+            self._counts[key] = self._counts.get(key, 0) + 1
+
+    def log_means(self) -> None:
+        """Log the result of the op, if a step was made."""
+        if self._sums:
+            means = TensorDict({k: v / self._counts[k] for k, v in self._sums.items()}, [])
+            self._sums, self._counts = {}, {}
+            self._log(self._trainer.optim_count, means)
+
+    def _log(self, *args: Any) -> Any:
+        """Call the op; log what it returns if that is what its stage is for."""
+        out = self.func(*args)
+        if out is not None and self._stage.kind == "log":
+            if not isinstance(out, dict):
+                raise HookReturnError(
+                    f"returned {out!r:.80} of type {type(out).__name__}; {self._stage!s} takes "
+                    f"{self._stage.returns}."
+                )
+            self._trainer.log(out)
+        return out
+
+
 class TorchRLBridge:
     """Adapts hooks, steppers and stages of ``torchrl.trainers``."""
 
-    stages: Mapping[str, HookPoint] = stages.STAGES
+    stages: Mapping[str, HookPoint] = STAGES
 
     def __init__(self, trainer: Loop) -> None:
         self._trainer = trainer
@@ -43,7 +212,7 @@ class TorchRLBridge:
         every: Every | None,
     ) -> list[HookHandle]:
         """Register an op of one of TorchRL's stages at the matching points."""
-        return stages.place(self._trainer, stage, op, kwargs, priority, every)
+        return place_stage(self._trainer, stage, op, kwargs, priority, every)
 
     def op(self, point: HookPoint, op: Callable[..., Any]) -> Callable[..., Any]:
         """Return the callable for one of TorchRL's hooks at a point."""
@@ -51,13 +220,13 @@ class TorchRLBridge:
             entries = self._trainer.registry.points[point].entries
             # TorchRL passes it its index among those of its kind.
             index = sum(_is(entry.owner, "OptimizerHook") for entry in entries)
-            return stages.Calls(op, lambda losses, clip, norm, _: op(losses, clip, norm, index))
+            return Calls(op, lambda losses, clip, norm, _: op(losses, clip, norm, index))
         hook = getattr(op, "__self__", None)
         stores = point == "batch_process" and _is(hook, "ReplayBufferTrainer")
         if stores and self._trainer.source.replay_buffer is hook.replay_buffer:  # type: ignore[union-attr]
-            return stages.Calls(op, lambda batch: None)  # the collector has stored it itself
+            return Calls(op, lambda batch: None)  # the collector has stored it itself
         if _is(op, "UpdateWeights"):
-            return stages.Calls(op, lambda: self.send(getattr(op, "collector", None), op))
+            return Calls(op, lambda: self.send(getattr(op, "collector", None), op))
         return op
 
     def module(self, name: str, module: Any) -> None:
@@ -101,7 +270,7 @@ class TorchRLBridge:
         return name == "_signal_cleanup_handler" and module.startswith("torchrl.")
 
 
-class _Stepper(stages.Calls):
+class _Stepper(Calls):
     """Calls a TorchRL stepper at ``optimizer``."""
 
     computes_loss = True

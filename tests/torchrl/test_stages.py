@@ -7,7 +7,7 @@ import torch
 
 from hooktrainer import ConfigError, Every, HookError
 from hooktrainer.testing import ScriptedLoss, tiny_trainer
-from hooktrainer.torchrl.stages import STAGES
+from hooktrainer.torchrl.hook_bridge import STAGES
 
 
 def trainer_that_writes(calls, **overrides):

@@ -15,7 +15,7 @@ from marks import slow_except
 
 from hooktrainer import ConfigError, VectorCollector
 from hooktrainer.collect.families import usual_wrappers
-from hooktrainer.policies.describe_environment import describe_environment
+from hooktrainer.policies.recorder import describe_environment
 
 STILL = {"repeat_action_probability": 0.0}
 

@@ -13,7 +13,7 @@ from hooktrainer import VectorCollector
 from hooktrainer.collect.families import usual_wrappers
 from hooktrainer.collect.make_group import find_spec
 from hooktrainer.errors import MissingPackageError
-from hooktrainer.policies.describe_environment import describe_environment
+from hooktrainer.policies.recorder import describe_environment
 
 IDS = [
     "MiniGrid-DoorKey-5x5-v0",
