@@ -68,20 +68,6 @@ def test_it_keeps_the_contract(name):
 
 
 @pytest.mark.parametrize("name", HOOKS)
-def test_a_trainer_with_it_saves_loads_and_pickles(name, tmp_path):
-    hook, trainer = prepare(name)
-    trainer.save_trainer_file = tmp_path / "state.pt"
-    hook.register(trainer)
-    pickle.loads(pickle.dumps(trainer))
-    trainer.train()
-    fresh, other = prepare(name)
-    fresh.register(other)
-    other.load_from_file(tmp_path / "state.pt")
-    assert other.collected_frames == 50
-    fresh.close()
-
-
-@pytest.mark.parametrize("name", HOOKS)
 def test_a_resumed_run_is_the_run_that_was_not_interrupted(name):
     hooks = []
 
@@ -90,6 +76,7 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(name):
         hook, trainer = prepare(name)
         trainer.set_seed(3)
         hook.register(trainer)
+        pickle.loads(pickle.dumps(trainer))
         hooks.append(hook)
         return trainer
 
