@@ -123,8 +123,10 @@ def _from_spec(
 def _from_vector_env(env: VectorEnv, options: GroupOptions) -> EnvGroup:
     if type(env) is SyncVectorEnv:
         return ScalarGroup(env.envs, options)
-    if type(env) is CartPoleVectorEnv and env.spec is not None:
-        return VectorGroup(_vectorised(env.spec, env.num_envs, {}, True), options)
+    if type(env) is CartPoleVectorEnv:
+        seeded = SeededCartPole(env.num_envs)
+        vars(seeded).update(vars(env))  # with what was set since it was built
+        return VectorGroup(seeded, options)
     return VectorGroup(env, options)
 
 

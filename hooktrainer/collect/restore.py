@@ -49,15 +49,15 @@ def choose_restore(env: gym.Env[Any, Any]) -> Restore:
 # A Gymnasium environment is a chain of wrappers around a base. A layer may give the state of itself
 # and of all within it by ``episode_state()``, as plain data, and take it by
 # ``set_episode_state(state)``; the numbers of the wrappers around it are then the rest. A replay
-# restores all but running moments, which outlast episodes.
+# restores all but running moments, which outlast episodes, and what wrappers made with them.
 def snapshot(env: gym.Env[Any, Any]) -> dict[str, Any] | None:
     """What has to be saved beside the actions of an episode, as a state tree."""
     *wrappers, last = _layers(env)
     says = _says_its_state(last)
-    numbers = [_numbers(layer) if says or _has_moments(layer) else {} for layer in wrappers]
-    if not says and not any(numbers):
+    if not says and not any(map(_has_moments, wrappers)):
         return None
-    return {"state": last.episode_state() if says else None, "wrappers": numbers}
+    numbers = [_numbers(layer) for layer in wrappers]
+    return {"state": copy.deepcopy(last.episode_state()) if says else None, "wrappers": numbers}
 
 
 def put_back(env: gym.Env[Any, Any], saved: Mapping[str, Any]) -> None:

@@ -63,6 +63,14 @@ def test_a_wrapped_environment_is_restored_by_replay(mode: AutoresetMode) -> Non
             assert (resumed.collect() == collector.collect()).all()
 
 
+def test_cartpole_keeps_what_was_set_since_it_was_built() -> None:
+    env: Any = gym.make_vec("CartPole-v1", 3)
+    env.max_episode_steps = 4
+    collector = VectorCollector(env, frames_per_batch=60)
+    assert collector.collect()["next", "step_count"].max() == 4
+    assert {restore.method for restore in collector.describe_restore()} == {"replay"}
+
+
 @pytest.mark.parametrize("shared_memory", [True, False])
 def test_an_asynchronous_environment(shared_memory: bool) -> None:
     def build() -> VectorCollector:

@@ -487,6 +487,8 @@ def _has_rows(value: Any, number: int) -> bool:
 
 
 def _equal(old: Any, new: Any) -> bool:
+    if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):  # on any device
+        return old.dtype == new.dtype and torch.equal(old, new)
     return old is new or (type(old) is type(new) and bool(np.array_equal(old, new)))
 
 

@@ -63,7 +63,7 @@ class WorldActions:
     def draw(self, uniform: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Sample allowed actions uniformly, in the policy's format.
 
-        A number that has a bound on one side or none is normal, and clipped to the bound.
+        As in Gymnasium, a number without bounds is normal, one with a single bound exponential.
         """
         if self._box is not None:
             low, high, is_bounded = self._box
@@ -72,7 +72,10 @@ class WorldActions:
             if self._is_bounded:
                 return within
             normal = torch.special.ndtri(uniform.clamp(2.0**-25))  # keeps the lowest value finite
-            return torch.where(is_bounded, within, normal.clamp(low, high))
+            far = -torch.log1p(-uniform)
+            from_high = torch.where(high.isfinite(), high - far, normal)
+            unbounded = torch.where(low.isfinite(), low + far, from_high)
+            return torch.where(is_bounded, within, unbounded)
         if not self._sizes:  # bits
             bits = uniform < 0.5
             return (bits if mask is None else bits & mask).view(-1, *self.format.shape).long()

@@ -34,6 +34,7 @@ def drawn(space: spaces.Space, number: int = 4000, mask=None, categorical: bool 
         spaces.MultiBinary(3),
         spaces.Box(-1.0, 3.0, (2, 2)),
         spaces.Box(-np.inf, np.inf, (2,)),
+        spaces.Box(np.array([10, -np.inf]), np.array([np.inf, 5]), dtype=np.float64),
     ],
 )
 @pytest.mark.parametrize("categorical", [True, False])
