@@ -105,6 +105,7 @@ class Dataset:
             overwrite: Whether what is there is replaced, if it is a data set.
 
         Raises:
+            ConfigError: If the transitions have an entry ``"returns"``.
             TakenError: If something is there already.
         """
         from safetensors.torch import save_file
@@ -124,6 +125,8 @@ class Dataset:
             )
             for key, value in self.transitions.items(include_nested=True, leaves_only=True)
         }
+        if _RETURNS in entries:
+            raise ConfigError(f"transitions cannot have an entry {_RETURNS!r}: rename it.")
         entries[_RETURNS] = torch.tensor(self.returns, dtype=torch.float64)
         about = {"format": _FORMAT, "env": self.env or "", "description": self.description}
         beside = path.with_name(f".tmp-{path.name}-{secrets.token_hex(4)}")

@@ -77,6 +77,12 @@ def test_what_is_no_data_set_is_refused(tmp_path):
         Dataset(TensorDict(batch_size=[0]))
 
 
+def test_an_entry_called_as_the_returns_is_not_overwritten(tmp_path):
+    transitions = TensorDict({"action": torch.zeros(2), "returns": torch.ones(2)}, [2])
+    with pytest.raises(ConfigError, match="returns"):
+        Dataset(transitions).save(tmp_path / "data")
+
+
 def test_the_collector_draws_batches_that_a_resumed_one_draws_too():
     dataset = make_dataset()
     keys = ["observation", ("next", "reward")]
