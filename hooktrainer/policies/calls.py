@@ -79,13 +79,18 @@ class Call:
         for name, value in given.items():
             if name not in _MADE_HERE:
                 self._arguments[name] = self._parse(value, kinds[name])
+        if "device" in self._arguments:
+            self._arguments["device"] = "cpu"
+        self._filled = {name: value for name, value in self._arguments.items() if _varies(value)}
 
     def arguments(self, values: Sequence[Any], batch: int, device: str = "cpu") -> dict[str, Any]:
         """Return all arguments by name; new tensors are to be made on the device."""
-        filled = {name: _fill(value, values, batch) for name, value in self._arguments.items()}
-        if "device" in filled:
-            filled["device"] = device
-        return filled
+        arguments = self._arguments.copy()
+        for name, value in self._filled.items():
+            arguments[name] = _fill(value, values, batch)
+        if device != "cpu" and "device" in arguments:
+            arguments["device"] = device
+        return arguments
 
     def run(self, arguments: Mapping[str, Any]) -> Any:
         """Call the operator."""
@@ -141,11 +146,15 @@ def _item(of: Any, number: int) -> Any:
     return of[number]
 
 
+def _varies(value: Any) -> bool:
+    return any(map(_varies, value)) if isinstance(value, list) else isinstance(value, Value | Batch)
+
+
 def _fill(value: Any, values: Sequence[Any], batch: int) -> Any:
-    if isinstance(value, list):
-        return [_fill(item, values, batch) for item in value]
     if isinstance(value, Value):
         return values[value]
+    if isinstance(value, list):
+        return [_fill(item, values, batch) for item in value]
     return value * batch if isinstance(value, Batch) else value
 
 
