@@ -233,7 +233,8 @@ class ClipPPOLoss(CountingLoss):
                 beyond = (advantage < 0) & (ratio > self.dual_clip)
                 clipped, trained = torch.where(beyond, self.dual_clip, clipped), trained & ~beyond
         gain = torch.dot(torch.where(trained, ratio, clipped), advantage)
-        out = {"loss_objective": gain / -len(ratio)}
+        # Not len(), which a trace of rows chosen by a mask does not know.
+        out = {"loss_objective": gain / -ratio.shape[0]}
         if self._diagnose:
             log_ratio, ratio = log_ratio.detach(), ratio.detach()
             mean_ratio = ratio.mean()
