@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 from typing import Annotated
 
+from ..base.untrusted import refusing
 from ..base.words import plural
 from ..errors import ConfigError
 from ..store.lookup import no_run
@@ -108,8 +109,9 @@ def _send(run: Path, kind: str, to: str | None) -> int:
     from ..log.factory import sink_class
     from ..log.sender import read_note, reason
 
-    options = read_note(run, kind)["options"]
-    sender = sink_class(kind)(run, **options | ({"tracking_uri": to, "run_id": None} if to else {}))
+    new = {"tracking_uri": to, "run_id": None} if to else {}
+    with refusing(run / f"{kind}.json", ConfigError):
+        sender = sink_class(kind)(run, **read_note(run, kind)["options"] | new)
     if to:
         sender.keeps_note, sender.note["sent"] = False, {}
     output.note(f"{run}: sending to {sender.address}")

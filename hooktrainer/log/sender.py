@@ -133,6 +133,7 @@ class Sender(Sink):
         """Send everything that the server does not have; return the number of values and files."""
         if self._client is None:
             self._lock = lock_sending(self.directory, self.name)
+            self._write_note()  # before the server has a run that only this process knows
             self._reached = {n: s for n, s in self.note["sent"].items() if n.startswith("file ")}
             self._reached |= self.connect()
             self._position, self._sent_config = 0, None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -265,6 +267,48 @@ def test_a_server_that_fails_at_any_request_has_every_value_once(tmp_path, monke
                 sender.disconnect()
         assert len(fake.runs) == 1
         assert Server("mlflow", fake).history() == read_csv(tmp_path)
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from hooktrainer.log import Logger
+from hooktrainer.log.csv import CSVSink
+from hooktrainer.log.mlflow import MLflowSink
+
+path, uri = Path(sys.argv[1]), sys.argv[2]
+logger = Logger({
+    "csv": CSVSink(path / "metrics.csv"), "mlflow": MLflowSink(path, "e", "run", tracking_uri=uri)
+})
+for step in range(10**9):
+    logger.log_scalars({"x": step / 3, "y": -step}, step)
+    if step % 100 == 99:
+        logger.state_dict()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("requests", [4, 6, 9])
+def test_a_run_whose_process_is_killed_has_every_value_once(tmp_path, requests):
+    with FakeMLflow() as fake:
+        command = [sys.executable, "-c", PROGRAM, str(tmp_path), fake.uri]
+        with subprocess.Popen(command) as program:
+            until = time.monotonic() + 60
+            while fake.requests < requests and time.monotonic() < until:
+                time.sleep(0.001)
+            program.kill()
+        assert fake.requests >= requests
+        assert main(["sync", str(tmp_path)]) == 0
+        assert len(fake.runs) == 1
+        assert Server("mlflow", fake).history() == read_csv(tmp_path)
+        assert Server("mlflow", fake).ending() == "KILLED"
+
+
+@pytest.mark.parametrize("options", [{"no": 1}, [], None])
+def test_a_note_that_no_run_wrote_is_refused_in_a_line(tmp_path, capsys, options):
+    (tmp_path / "mlflow.json").write_text(json.dumps({"run": "x", "options": options}))
+    assert main(["sync", str(tmp_path)]) == 2
+    assert "mlflow.json" in capsys.readouterr().err
 
 
 def test_parameters_that_changed_become_tags(tmp_path):
