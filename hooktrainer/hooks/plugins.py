@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import warnings
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any
 
 from .. import hooks
-from ..base.lazy import names_listed
 
 GROUP = "hooktrainer.hooks"
 
@@ -24,9 +22,7 @@ def available_hooks() -> dict[str, Any]:
 
     An entry point that cannot be imported, or reuses a name, causes a warning and is left out.
     """
-    found: dict[str, Any] = {
-        name: getattr(hooks, name) for name in names_listed(Path(hooks.__file__))
-    }
+    found: dict[str, Any] = {name: getattr(hooks, name) for name in vars(hooks)["__all__"]}
     for entry in entry_points(group=GROUP):
         if entry.name in found:
             warnings.warn(

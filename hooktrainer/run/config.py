@@ -186,7 +186,7 @@ class RunConfig:
     """What a run is: how long, from which seed, how it is watched, kept, placed and collected.
 
     A field does nothing by itself: `hooktrainer.run.run.Run` acts on it, or
-    `hooktrainer.run.layout.Layout` if it says where something computes.
+    `hooktrainer.run.run.Layout` if it says where something computes.
     """
 
     total_frames: FreeOnResume[Count]

@@ -6,8 +6,8 @@ import pytest
 
 from hooktrainer import ConfigError, OverlappedCollector, VectorCollector
 from hooktrainer.run.config import RunConfig
-from hooktrainer.run.layout import Layout
 from hooktrainer.run.ranks import Ranks
+from hooktrainer.run.run import Layout
 from hooktrainer.testing import tiny_trainer
 
 

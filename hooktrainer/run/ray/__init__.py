@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from .cluster import RayProgram as RayProgram
     from .pool import RayWorkerError as RayWorkerError
     from .ray_collector import RayCollector as RayCollector
-    from .ray_evaluate import RayEvaluate as RayEvaluate
-    from .ray_evaluate import use_ray as use_ray
+    from .ray_collector import RayEvaluate as RayEvaluate
+    from .ray_collector import use_ray as use_ray
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

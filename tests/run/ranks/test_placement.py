@@ -11,9 +11,9 @@ import pytest
 
 from hooktrainer.errors import ConfigError
 from hooktrainer.run.config import RunConfig
-from hooktrainer.run.layout import Layout
 from hooktrainer.run.placement import Machine, Placement
 from hooktrainer.run.ranks import Ranks
+from hooktrainer.run.run import Layout
 
 MACHINE = Machine(cores=(0, 1, 2, 3), gpus=2)
 
