@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -100,8 +102,8 @@ class Killing(TrainerHookBase):
 
     is_saved = False
 
-    def __init__(self, mark, number=signal.SIGKILL):
-        self.mark, self.number = mark, number
+    def __init__(self, marks, number):
+        self.marks, self.number = marks, number
 
     def register(self, trainer, name="killing"):
         trainer.register_module(name, self)
@@ -109,10 +111,15 @@ class Killing(TrainerHookBase):
 
     def kill(self, batch):
         if self.trainer.collected_frames == 96 and self.trainer.seed % 2:
-            count = int(self.mark.read_text())
-            self.mark.write_text(str(count + 1))
-            if count == 3:  # in the second of two batches of trials
+            if self.count() == 3:  # in the second of two batches of trials
                 os.kill(os.getppid(), self.number)
+
+    def count(self):
+        """How many came before, of processes that may count at once."""
+        for number in itertools.count():
+            with contextlib.suppress(FileExistsError):
+                (self.marks / f"mark{number}").touch(exist_ok=False)
+                return number
 
 
 def in_child(call, *args, **kwargs):
@@ -125,16 +132,14 @@ def in_child(call, *args, **kwargs):
 def whole(tmp_path_factory):
     """What a sweep finds that nobody kills."""
     place = tmp_path_factory.mktemp("whole")
-    (place / "mark").write_text("100")
-    return results(swept(place / "sweep", algorithm=small(hooks=[Killing(place / "mark")])))
+    unharmed = small(hooks=[Killing(place, 0)])
+    return results(swept(place / "sweep", algorithm=unharmed))
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.slow
 def test_a_sweep_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path, whole, number):
-    mark = tmp_path / "mark"
-    mark.write_text("0")
-    killed = small(hooks=[Killing(mark, number)])
+    killed = small(hooks=[Killing(tmp_path, number)])
     process = in_child(swept, tmp_path / "sweep", algorithm=killed)
     process.join()
     # SIGTERM may come while its handler is not installed, between two batches.
