@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 import multiprocessing
 import os
@@ -110,15 +108,19 @@ class Killing(TrainerHookBase):
         trainer.register_op("post_steps_log", self.kill)
 
     def kill(self, batch):
-        if self.trainer.collected_frames == 96 and self.trainer.seed % 2:
-            if self.count() == 3:  # in the second of two batches of trials
-                os.kill(os.getppid(), self.number)
+        is_counted = self.trainer.collected_frames == 96 and self.trainer.seed % 2
+        if is_counted and self.count() == 3:  # in the second of two batches of trials
+            os.kill(os.getppid(), self.number)
 
     def count(self):
         """How many came before, of processes that may count at once."""
-        for number in itertools.count():
-            with contextlib.suppress(FileExistsError):
+        number = 0
+        while True:
+            try:
                 (self.marks / f"mark{number}").touch(exist_ok=False)
+            except FileExistsError:
+                number += 1
+            else:
                 return number
 
 
