@@ -148,7 +148,7 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
     from ..sweep.page import importances, sweep_page, training_command, trial_rows, write_best
     from .report import print_section
 
-    done, names = sum(one.state != "running" for one in made.trials), listed(made.space.candidates)
+    done, names = sum(not one.is_open for one in made.trials), listed(made.space.candidates)
     page = made.place / "sweep.html"
     output.note(f"{made.place}: {done} of {made.options.trials} trials are done; searched: {names}")
 

@@ -49,7 +49,8 @@ class Trial:
 
     Attributes:
         params: Optuna's parameters; `SearchSpace.settings` makes them values of fields.
-        value: The mean score of its seeds; of a pruned trial, up to its end; else ``None``.
+        value: The mean score of its seeds; of a pruned trial, up to its end; ``None`` while it is
+            open, and if it failed.
         reports: By frames, the mean score up to them.
         frames: Collected by all of its seeds.
         worker: Host and process that trained it last.
@@ -66,6 +67,11 @@ class Trial:
     failure: str | None = None
     worker: str = ""
     rungs: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its runs have not all ended."""
+        return self.state == "running" or (self.state == "pruned" and self.value is None)
 
 
 class Ledger:
@@ -119,7 +125,7 @@ class Ledger:
     @property
     def elsewhere(self) -> list[Trial]:
         """The running trials of other processes."""
-        return [t for t in self.trials if t.state == "running" and t.number not in self._held]
+        return [t for t in self.trials if t.is_open and t.number not in self._held]
 
     @property
     def finals(self) -> dict[int, float | None]:
@@ -144,7 +150,7 @@ class Ledger:
             known = {one.number: one for one in self.trials}
             for number in sorted({*known, *range(self._options.trials)}):
                 trial = known.get(number)
-                if number in self._held or (trial is not None and trial.state != "running"):
+                if number in self._held or (trial is not None and not trial.is_open):
                     continue
                 place = self.place_of(number)
                 refuse_links(place, *place.glob("seed*"))
@@ -153,7 +159,10 @@ class Ledger:
                     lock = RunLock(place)
                 except CheckpointError:  # another process works on it
                     continue
-                trial = trial or self._new(number, known.values())
+                trial = self._read(number) or self._new(number, known.values())
+                if not trial.is_open:  # it has ended in the meantime
+                    lock.release()
+                    continue
                 trial.worker = f"{socket.gethostname()}:{os.getpid()}"
                 self._held[number] = trial, lock
                 self.save(trial)
@@ -167,9 +176,13 @@ class Ledger:
         write_atomically(self.place_of(trial.number) / _FILE, text, durable=False)
 
     def finish(self, trial: Trial, value: float | None) -> None:
-        """Record a trial's value, ``None`` if it failed, unless it was pruned."""
-        if trial.state == "running":
-            trial.state, trial.value = "fail" if value is None else "complete", value
+        """Record a trial's value, ``None`` if it failed; a pruned one has its last report."""
+        if trial.state == "pruned":
+            value = trial.reports[max(trial.reports)]
+        if value is None or not math.isfinite(value):
+            trial.state, trial.failure = "fail", trial.failure or "it has no finite score"
+        else:
+            trial.state, trial.value = "complete" if trial.state == "running" else "pruned", value
         self.save(trial)
         self._release(trial.number)
 
@@ -184,7 +197,7 @@ class Ledger:
         known = self.trials
         study, index = self._study(known), [one.number for one in known].index(trial.number)
         if self._pruner.prune(study, study.get_trials(deepcopy=False)[index]):
-            trial.state, trial.value = "pruned", trial.reports[max(trial.reports)]
+            trial.state = "pruned"
         trial.rungs = dict(study.get_trials(deepcopy=False)[index].system_attrs)
         self.save(trial)
 
@@ -200,7 +213,7 @@ class Ledger:
         with refusing(file, ConfigError):
             check_fields(found, _Notes)
             notes = _Notes(**found)
-            if not all(name.isdecimal() for name in notes.finals):
+            if not all(_NAME.fullmatch(f"trial{name}") for name in notes.finals):
                 raise MalformedError("it has finals of no trial")
         return notes
 
@@ -226,7 +239,8 @@ class Ledger:
             whole = self._space.holds(one.params) and len(one.params) == len(self._space.candidates)
             if not whole:
                 raise MalformedError("it has settings that are not searched, or lacks some")
-            if (one.state in ("complete", "pruned")) != (one.value is not None):
+            has_value = one.reports if one.state == "pruned" else one.value is not None
+            if bool(has_value) != (one.state in ("complete", "pruned")):
                 raise MalformedError(f"it is {one.state} and has the value {shown(one.value)}")
             if one.value is not None and not math.isfinite(one.value):
                 raise MalformedError(f"it has the value {shown(one.value)}")

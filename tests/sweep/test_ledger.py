@@ -12,8 +12,9 @@ import pytest
 from small_sweep import make, results, small, swept
 
 from hooktrainer import ConfigError
+from hooktrainer.store.lock import RunLock
 from hooktrainer.store.lookup import SWEEP_FILE
-from hooktrainer.sweep import SearchSpace, SweepOptions
+from hooktrainer.sweep import SearchSpace, SweepOptions, ledger
 from hooktrainer.sweep.ledger import Ledger
 
 FORK = multiprocessing.get_context("fork")
@@ -45,6 +46,7 @@ def test_there_are_as_many_as_asked_for_and_the_first_has_the_defaults(opened):
     trials[2].reports[32] = 0.5
     one._pruner.prune = lambda study, trial: trial.last_step == 32
     one.prune(trials[2])
+    assert opened().elsewhere[0].state == "pruned"  # until its runs have ended
     one.finish(trials[2], None)
     found = [(t.state, t.value) for t in opened().trials]
     assert found == [("complete", 1.0), ("fail", None), ("pruned", 0.5)]
@@ -86,6 +88,43 @@ def test_those_that_ask_at_the_same_time_get_no_more_than_there_are(opened):
     assert sorted(t.number for own in taken for t in own if t is not None) == list(range(5))
 
 
+def test_one_that_ends_while_another_process_claims_it_stays_ended(opened, monkeypatch):
+    one, other = opened(), opened()
+    trial = one.take()
+
+    def lock(place):
+        if one._held:
+            one.finish(trial, 1.0)
+        return RunLock(place)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger, "RunLock", lock)
+        assert other.take().number == 1
+    assert [(t.number, t.state) for t in one.trials] == [(0, "complete"), (1, "running")]
+
+
+def test_the_runs_of_a_pruned_trial_are_ended_by_the_next_process(opened):
+    one, other = opened(), opened()
+    trial = one.take()
+    trial.reports[32] = 0.5
+    one._pruner.prune = lambda study, trial: True
+    one.prune(trial)
+    one.close()  # as when it is killed
+    taken = other.take()
+    assert (taken.number, taken.state, taken.value) == (0, "pruned", None)
+
+
+def test_a_pruned_trial_without_a_score_has_failed(opened):
+    one = opened()
+    trial = one.take()
+    trial.reports |= {32: 0.5, 64: math.nan}
+    one._pruner.prune = lambda study, trial: True
+    one.prune(trial)
+    one.finish(trial, None)
+    (found,) = opened().trials
+    assert (found.state, found.value, found.failure) == ("fail", None, "it has no finite score")
+
+
 @pytest.fixture
 def place(tmp_path):
     """A sweep of three trials that trained nothing."""
@@ -103,12 +142,13 @@ def place(tmp_path):
     [
         *(("sweep.json", {"settings": one}) for one in (["x"], {"\x1b[2J": "x\ny"})),
         *(("sweep.json", {"finals": one}) for one in ([1], {"0": "x"}, {"x": 1.0})),
+        ("sweep.json", {"finals": {"9" * 5000: 1.0}}),
         *(("trial0/trial.json", change) for change in (
             {"params": {}}, {"params": {"../x": 1.0}}, {"params": {"lr": 9.0}}, {"params": None},
             {"state": "done"}, {"state": "running"}, {"value": None}, {"value": "x"},
             {"value": math.nan}, {"value": math.inf}, {"reports": {"x": 1.0}},
             {"reports": {"-1": 1.0}}, {"reports": {"32": "x"}}, {"frames": "many"},
-            {"other": 1}, {"failure": 1},
+            {"other": 1}, {"failure": 1}, {"state": "pruned", "reports": {}},
         )),
     ],
 )  # fmt: skip

@@ -32,7 +32,7 @@ def swept(tmp_path_factory):
         trial = sweep.ledger.take()
         trial.reports = {32: 32.0, 64: 64.0}
         if value == 5.0:
-            trial.state, trial.value = "pruned", value
+            trial.state = "pruned"
         sweep.ledger.finish(trial, value)
     yield sweep
     sweep.close()
@@ -42,7 +42,8 @@ def test_the_winner_is_the_best_that_came_to_its_end(swept):
     assert swept.best.number == 2
     heads, rows = trial_rows(swept)
     assert [row[0] for row in rows] == ["2", "3", "1", "0", "5", "4"]
-    assert [row[2] for row in rows] == ["winner", "", "", "", "pruned", "failed: None"]
+    ends = ["winner", "", "", "", "pruned", "failed: it has no finite score"]
+    assert [row[2] for row in rows] == ends
     assert heads[5:] == ["num_cells", "lr", "gamma", "entropy_coeff", "clip_epsilon"]
 
 
