@@ -49,20 +49,22 @@ def take_launch(words: Sequence[str]) -> Launch | None:
     parser.add_argument(OPTION)
     parser.add_argument("--jobs", default="1")
     parser.add_argument("--dry-run", action="store_true")
-    known, rest = parser.parse_known_args(words[:end])
-    if known.launcher != "slurm":
-        raise ConfigError(f"{OPTION} {known.launcher}: the only launcher is slurm.")
-    found = Launch(jobs=_count(known.jobs), dry_run=known.dry_run)
+    rest, others, options = list(words[:end]), list[str](), dict[str, str | None]()
     while rest:
         option, equals, value = rest.pop(0).partition("=")
         if not option.startswith(_PREFIX):
-            found.words.append(option + equals + value)
+            others.append(option + equals + value)
             continue
         has_value = bool(equals or (rest and not rest[0].startswith("-")))
         value = value if equals or not has_value else rest.pop(0)
-        found.options[option[len(_PREFIX) :].replace("_", "-")] = value if has_value else None
-    found.words += words[end:]
-    return found
+        options[option[len(_PREFIX) :].replace("_", "-")] = value if has_value else None
+    try:
+        known, others = parser.parse_known_args(others)
+    except argparse.ArgumentError as error:
+        raise ConfigError(f"{OPTION}: {error}.") from None
+    if known.launcher != "slurm":
+        raise ConfigError(f"{OPTION} {known.launcher}: the only launcher is slurm.")
+    return Launch([*others, *words[end:]], _count(known.jobs), known.dry_run, options)
 
 
 def launch(given: Launch) -> int:

@@ -224,6 +224,9 @@ def test_a_dry_run_only_prints_the_script(call, cluster, monkeypatch):
             "--jobs 2 divide the seeds of a run: give --seeds",
         ),
         (["--launcher", "slurm", "--jobs", "0"], "--jobs 0: give how many"),
+        (["--launcher", "slurm", "--jobs"], "--launcher: argument --jobs: expected one argument"),
+        (["--launcher"], "--launcher: argument --launcher: expected one argument"),
+        (["--launcher", "slurm", "--dry-run=x"], "argument --dry-run: ignored explicit argument"),
         (["--launcher", "slurm", "--slurm-array", "0-3"], "--slurm-array: the script gives that"),
         (["--launcher", "slurm", "--slurm-comment", "a\nb"], "cannot stand in a script"),
         (["--launcher", "slurm", "--slurm-partition=nowhere"], "sbatch: error: no such partition"),
@@ -274,8 +277,10 @@ def test_line_breaks_in_options_are_refused(words, cluster, capsys):
 
 
 def test_jobs_of_a_sweep_run_the_same_command(call, cluster):
-    done = call("sweep", "ppo", "--env", "CartPole-v1", "--launcher", "slurm", "--dry-run",
+    done = call("sweep", "--slurm-exclusive", "--dry-run", "ppo", "--env", "CartPole-v1",
+                "--launcher", "slurm",
                 "--jobs", 3, "--run-dir", "out")  # fmt: skip
     assert "#SBATCH --array=0-2" in done.out
+    assert "#SBATCH --exclusive\n" in done.out
     assert f"#SBATCH --output={cluster}/out/slurm/%A_%a.out" in done.out
     assert "-m hooktrainer sweep ppo --env CartPole-v1 --run-dir out &" in done.out
