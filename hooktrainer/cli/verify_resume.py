@@ -111,6 +111,7 @@ def _run_both(
             if number == kills:
                 _wait_for(script, lambda: committed_frames(killed) > 0)
             if script.code is not None:
+                finish(script, log)
                 raise ConfigError(
                     f"the run ended before it could be killed {plural(kills, 'time')}; give it "
                     "more frames."

@@ -15,10 +15,13 @@ parser.add_argument("--model", type=Path, help="a finished run")
 parser.add_argument("--resumed-model", type=Path, help="what resumed runs become instead")
 parser.add_argument("--pause", type=float, default=0.03)
 parser.add_argument("--fail-at", type=int)
+parser.add_argument("--fail-resumed", action="store_true")
 parser.add_argument("--forget-rows", action="store_true")
 parser.add_argument("--run-dir", type=Path)
 parser.add_argument("--resume")
 args = parser.parse_args()
+if args.fail_resumed and args.resume:
+    sys.exit("it cannot be resumed")
 
 checkpoints = args.run_dir / "checkpoints"
 checkpoints.mkdir(parents=True, exist_ok=True)

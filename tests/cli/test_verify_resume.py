@@ -72,7 +72,10 @@ def test_a_script_that_does_not_resume_exactly_differs(call, make_run, model, tm
 
 def test_a_script_that_fails_shows_its_last_lines(call, model, tmp_path):
     done = verify(call, tmp_path / "both", model, args=("--fail-at", 2))
-    assert done.code == 1
+    again = verify(call, tmp_path / "other", model, "--kills", 2, args=["--fail-resumed"])
+    assert "error: the script exited with 1; its last lines:\n" in again.err
+    assert "it cannot be resumed\n" in again.err
+    assert done.code == again.code == 1
     assert done.err.startswith("error: the script exited with 3; its last lines:\n")
     assert "started fresh\nthe whole bar\nno room for it\n" in done.err
     assert done.out == ""
