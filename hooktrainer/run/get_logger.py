@@ -137,19 +137,22 @@ class RunLogger(Logger):
         If those are not here, or something was logged to others before, that is reported: the
         values are logged from here on.
         """
+        waiting, self._waiting = self._waiting, None  # it comes after what is loaded
         run_id = state_dict.get("run_id")
         run = self._begin(run_id)
         if run_id == run.run_id or (self._record is None and None in (run_id, run.run_id)):
             super().load_state_dict(state_dict)
-            return
-        self._counts = dict(state_dict["counts"])
-        log.warning(
-            "The state that was loaded is of run %s, whose logs are not those in %s: logging "
-            "begins here, as run %s.",
-            run_id or "unknown",
-            run.path,
-            run.run_id,
-        )
+        else:
+            self._counts = dict(state_dict["counts"])
+            log.warning(
+                "The state that was loaded is of run %s, whose logs are not those in %s: logging "
+                "begins here, as run %s.",
+                run_id or "unknown",
+                run.path,
+                run.run_id,
+            )
+        if waiting is not None:
+            self._write(waiting)
 
     def _write(self, event: Event) -> None:
         if isinstance(event, HParams) and self._run is None:
@@ -202,6 +205,7 @@ def _holds(path: Path, run_id: str | None) -> bool:
 
 def _claim(wished: Path) -> Path:
     """Make a directory for a run, numbered if another has it; of two at once, one gets it."""
+    wished.parent.mkdir(parents=True, exist_ok=True)
     numbered = (wished.with_name(f"{wished.name}_{number}") for number in itertools.count(2))
     for path in itertools.chain([wished], numbered):
         run = RunDir(path)
@@ -210,7 +214,7 @@ def _claim(wished: Path) -> Path:
         if path.exists() and (not path.is_dir() or run.holds_run):
             continue
         with contextlib.suppress(FileExistsError):
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(exist_ok=True)
             os.close(os.open(run.run_file, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
             break
     return path

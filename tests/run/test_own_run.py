@@ -119,6 +119,8 @@ def test_a_state_goes_on_in_the_logs_of_its_run_whichever_number_they_have(tmp_p
     assert again.log_dir == str(tmp_path / "first_2")
     assert read_csv(again.log_dir) == {"a": [(1, 1.0), (2, 2.0)]}
     assert read_scalars(Path(again.log_dir, "tensorboard")) == {"a": [(1, 1.0), (2, 2.0)]}
+    events = Path(again.log_dir, "tensorboard").glob("*tfevents*")
+    assert any(b"lr: 0.1" in path.read_bytes() for path in events)
     kept = RunDir(again.log_dir).read()
     assert (kept["run_id"], len(kept["resumed"])) == (state["run_id"], 1)
     assert len(find_runs(tmp_path)) == 3
@@ -238,8 +240,12 @@ def test_of_programs_that_begin_at_once_each_has_a_directory(tmp_path):
     assert all(len(rows["a"]) == 1 for rows in found)
 
 
-def test_a_disk_that_refuses_ends_no_program(tmp_path, caplog):
-    (tmp_path / "runs").write_text("a file")
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_disk_that_refuses_ends_no_program(tmp_path, caplog, is_link):
+    if is_link:
+        (tmp_path / "runs").symlink_to(tmp_path / "gone")
+    else:
+        (tmp_path / "runs").write_text("a file")
     logger = get_logger("csv", tmp_path / "runs", "first")
     for step in range(3):
         logger.log_scalar("a", 1.0, step)
