@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+import pickle
+import random
 import time
 import traceback
 import types
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import partial
 from itertools import count
-from operator import getitem
+from operator import attrgetter, getitem
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -22,6 +25,9 @@ import torch
 from tensordict.nn.probabilistic import interaction_type
 from torch import nn
 from torch.nn.modules import module as _module
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from .inductor import Compiled, keep_between_runs, with_inductor
 
@@ -31,7 +37,7 @@ from .inductor import Compiled, keep_between_runs, with_inductor
 _PLAIN = (
     *(bool, int, float, complex, str, bytes, types.NoneType, types.EllipsisType, Enum, type),
     *(torch.dtype, torch.device, torch.Size, torch.layout, np.dtype, np.generic),
-    types.BuiltinFunctionType,
+    *(types.BuiltinFunctionType, types.CodeType),
 )
 # Of every module; they are changed in place, never replaced.
 _REGISTRIES = frozenset(vars(nn.Module())) - {"training"}
@@ -48,10 +54,10 @@ class Structure:
     """What a trace of a function depends on, but for its arguments and the numbers in tensors.
 
     This is all code, attributes, closures and containers that can be reached from it; of an object
-    without attributes, such as an iterator, only which one it is. Global variables are not looked
-    at, nor attributes that an object's ``not_in_graphs`` names. Its truth value is whether all of
-    it is unchanged. Two structures of one process, or of one and its fork, with the same `key` have
-    the same trace.
+    without attributes, such as an iterator, only which one it is. Global variables and attributes
+    of classes are not looked at, nor attributes that ``not_in_graphs`` names. Its truth value is
+    whether all of it is unchanged. Two structures of one process, or of one and its fork, with the
+    same `key` have the same trace.
 
     Args:
         root: A module or a function.
@@ -68,6 +74,7 @@ class Structure:
         self._places: list[tuple[dict[str, Any], str]] = []  # where an attribute is
         self._containers: list[Any] = list(_OF_ALL_MODULES)
         self._arrays: list[tuple[np.ndarray, bytes]] = []
+        self._reads: list[tuple[Callable[[Any], Any], Any]] = []  # of what no place is known
         self._modes = _modes()
         self._look(root)
         self._seen.clear()
@@ -75,6 +82,7 @@ class Structure:
         self._names = [name for _, name in self._places]
         self._values = [*map(getitem, self._owners, self._names)]
         self._numbers = [*map(len, self._objects)]
+        self._found = [read(value) for read, value in self._reads]
         # A copy of an ordered dict leaves the order out, which makes comparing fast.
         self._copies = [dict(x) if isinstance(x, dict) else x.copy() for x in self._containers]
 
@@ -92,6 +100,7 @@ class Structure:
                 and [*map(len, self._objects)] == self._numbers
                 and [*map(getitem, self._owners, self._names)] == self._values
                 and self._containers == self._copies
+                and [read(value) for read, value in self._reads] == self._found
                 and all(array.tobytes() == before for array, before in self._arrays)
             )
         except (KeyError, RuntimeError, ValueError):  # one is gone, or an array in its place
@@ -113,19 +122,25 @@ class Structure:
             self._arrays.append((value, value.tobytes()))
             self._parts += (value.dtype.str, value.shape, value.tobytes())
         elif isinstance(value, types.FunctionType):
-            self._parts.append(value.__code__)
-            cells = [cell.cell_contents for cell in value.__closure__ or ()]
-            self._look_at_all([*cells, value.__defaults__, value.__kwdefaults__])
+            self._read(_of_function, value)
         elif isinstance(value, types.MethodType):
             self._look_at_all((value.__func__, value.__self__))
         elif isinstance(value, partial):
             self._look_at_all((value.func, value.args, value.keywords))
-        elif isinstance(value, (dict, list, set, tuple, frozenset)):
+        elif isinstance(value, (dict, list, set, tuple, frozenset, deque)):
             self._look_at_container(value)
         elif hasattr(value, "__dict__") and kind is not types.ModuleType:
             self._look_at_attributes(value)
         else:
             self._parts += (kind, id(value))
+            if isinstance(value, np.random.Generator):
+                self._reads.append((attrgetter("bit_generator.state"), value))
+            elif hasattr(kind, "__slots__"):
+                self._read(_of_slots, value)
+
+    def _read(self, read: Callable[[Any], tuple[Any, ...]], value: Any) -> None:
+        self._reads.append((read, value))
+        self._look_at_all(read(value))
 
     def _look_at_container(self, value: Any) -> None:
         self._parts += (type(value), len(value))
@@ -157,6 +172,20 @@ class Structure:
     def _look_at_all(self, values: Iterable[Any]) -> None:
         for value in values:
             self._look(value)
+
+
+def _of_function(function: types.FunctionType) -> tuple[Any, ...]:
+    """Return what a function consists of, but for cells of its closure that are empty yet."""
+    found = [function.__code__, function.__defaults__, function.__kwdefaults__]
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):
+            found.append(cell.cell_contents)
+    return tuple(found)
+
+
+def _of_slots(value: Any) -> tuple[Any, ...]:
+    names = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    return tuple(getattr(value, name, None) for name in names)
 
 
 def _modes() -> tuple[Any, ...]:
@@ -286,14 +315,25 @@ class _Traced:
         self._kinds = [(weakref.ref(tensor), kind_of(tensor)) for tensor in given]
 
         def flat(*tensors: torch.Tensor) -> list[torch.Tensor]:
-            result = function(*_filled(template, tensors))
+            inputs = {id(x): y for x, y in zip(reached, tensors[len(given) :], strict=True)}
+            with _Exchanged(inputs), _NoLists():
+                result = function(*_filled(template, tensors))
             self._result = _template(result, count())
-            return _taken_apart(result)[0]
+            return [inputs.get(id(x), x) for x in _taken_apart(result)[0]]
 
         make: Any = make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)
-        with torch.no_grad(), _compiling_state_context():
-            module = make(*given)
-        self.fixed = _lift(module, reached)
+        python, numpy = random.getstate(), np.random.get_state(legacy=False)
+        before = pickle.dumps((python, numpy))
+        try:
+            with torch.no_grad(), _compiling_state_context():
+                module = make(*given, *(tensor.detach() for tensor in reached))
+            after = pickle.dumps((random.getstate(), np.random.get_state(legacy=False)))
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+        if after != before:  # they would be constants
+            raise CannotCompileError("it draws random numbers of Python or NumPy, not PyTorch")
+        self.fixed = _drop_unused(module, len(given))
         if BACKEND == "eager":
             self._compiled: Compiled = module
             return
@@ -322,27 +362,42 @@ class _Traced:
         return _filled(self._result, outputs)
 
 
-def _lift(module: torch.fx.GraphModule, reached: Sequence[torch.Tensor]) -> list[int]:
-    """Make inputs of the tensors that a trace has met; return their places among those reached.
+class _Exchanged(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Gives operators a trace's inputs for tensors that were reached.
 
-    Others are literals of the code and stay constants.
+    To the trace itself these would be constants: their numbers would stay those of the first call.
     """
-    places = {id(tensor): place for place, tensor in enumerate(reached)}
+
+    def __init__(self, inputs: dict[int, torch.Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._inputs = inputs
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = (args, kwargs or {})
+        args, kwargs = tree_map_only(torch.Tensor, lambda x: self._inputs.get(id(x), x), given)
+        return func(*args, **kwargs)
+
+
+class _NoLists(TorchFunctionMode):
+    """Lets ``tolist`` read no tensor's numbers past `_Exchanged`, which would become constants."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.tolist:
+            args = (args[0].clone(),)
+        return func(*args, **(kwargs or {}))
+
+
+def _drop_unused(module: torch.fx.GraphModule, first: int) -> list[int]:
+    """Remove a trace's inputs from the given one on that it does not use; return the others."""
     graph = module.graph
-    lifted: list[int] = []
-    last = [node for node in graph.nodes if node.op == "placeholder"][-1]
     graph.eliminate_dead_code()  # such as networks' own parameters, which were exchanged
-    for node in graph.find_nodes(op="get_attr"):
-        place = places.get(id(getattr(module, node.target)))
-        if place is not None:
-            with graph.inserting_after(last):
-                last = graph.placeholder(f"fixed_{len(lifted)}")
-            last.meta = node.meta
-            node.replace_all_uses_with(last)
+    inputs = [*graph.find_nodes(op="placeholder")][first:]
+    used = [place for place, node in enumerate(inputs) if node.users]
+    for node in inputs:
+        if not node.users:
             graph.erase_node(node)
-            lifted.append(place)
     module.recompile()
-    return lifted
+    return used
 
 
 class _Place(int):

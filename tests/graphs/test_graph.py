@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from marks import slow_except
@@ -129,6 +132,40 @@ def test_what_is_no_graph_is_computed_with_one_warning(caplog):
     (said,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert said.startswith("it cannot be compiled, and is made eagerly: ")
     assert "test_graph.py" in said
+
+
+def test_buffers_may_be_written_to(monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+    eager, traced = nn.BatchNorm1d(2), nn.BatchNorm1d(2)
+    graph = Graph(traced.forward, "it", quiet)
+    for turn in range(3):
+        x = torch.arange(6.0).view(3, 2) * (turn + 1)
+        torch.testing.assert_close(graph(x), eager(x).detach())
+        torch.testing.assert_close(traced.state_dict(), eager.state_dict())
+
+
+READ = {
+    "item": lambda x, scale: x * float(scale[0].item()),
+    "a list": lambda x, scale: x * scale.tolist()[0],
+    "a comparison": lambda x, scale: x * (2 if torch.equal(scale, torch.ones(1)) else 5),
+    "Python's random numbers": lambda x, scale: x * random.random(),
+    "NumPy's random numbers": lambda x, scale: x * np.random.rand(),
+}
+
+
+@pytest.mark.parametrize("read", READ.values(), ids=READ)
+def test_no_number_is_frozen(read):
+    """Neither one that is read from a tensor, nor one that is drawn outside of torch."""
+    scale, x = torch.ones(1), torch.ones(2)
+    graph = GraphOr(partial(read, scale=scale), "it", quiet)
+    for turn in range(3):
+        scale.fill_(turn + 1.0)
+        results = []
+        for function in (graph, read):
+            random.seed(turn)
+            np.random.seed(turn)
+            results.append(function(x) if function is graph else function(x, scale))
+        assert torch.equal(*results)
 
 
 def test_a_function_that_changes_its_module_is_refused(linear):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
+
+import numpy as np
 import pytest
 import torch
 from tensordict.nn import InteractionType, set_interaction_type
@@ -58,6 +61,42 @@ def test_a_change_is_noticed(change):
     assert unchanged
     change(loss)
     assert not unchanged
+
+
+class Slots:
+    __slots__ = ("factor", "unset")
+
+
+def test_closures_defaults_slots_and_queues_are_looked_at():
+    factor, slots, queue = 1.0, Slots(), deque([1.0])
+    generator = np.random.default_rng(0)
+    slots.factor = 1.0
+
+    def function(x, more=1.0):
+        return later if x is None else (factor, slots, queue, generator, more)
+
+    def change(place):
+        nonlocal factor, later
+        if place == 0:
+            factor = 2.0
+        elif place == 1:
+            slots.factor = 2.0
+        elif place == 2:
+            queue.append(2.0)
+        elif place == 3:
+            function.__defaults__ = (2.0,)
+        elif place == 4:
+            later = 2.0
+        else:
+            generator.random()
+
+    for place in range(6):
+        unchanged = Structure(function)
+        assert unchanged
+        change(place)
+        assert not unchanged
+        assert (Structure(function).key != unchanged.key) == (place < 5)
+    later = None
 
 
 def test_what_torch_keeps_for_all_is_looked_at():
