@@ -14,9 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ..base.space_parts import MASK
 from ..errors import ConfigError
-from ..networks.distributions.action_distribution import Draws
-from ..networks.inference import Inference
-from ..networks.inputs import is_deterministic
+from ..networks.policy import ArraySteps
 from ..networks.policy import Policy as NetworkPolicy
 from ..store.rng import rng_state, set_rng_state
 from .action_format import AnyActionFormat, Sampler
@@ -161,8 +159,10 @@ class FunctionActor(Actor):
     def array_steps(self) -> ArraySteps | None:
         """The quickest way through a rollout; ``None`` if there is none, or none is known yet."""
         if self._steps is None and self._in_full and self._outputs:
-            seen = [inputs[0] for inputs, _ in self._arguments]
-            self._steps = ArraySteps.of(self._function, seen, self._outputs.rows(slice(None)))
+            policy = getattr(self._function, "__self__", None)
+            if isinstance(policy, NetworkPolicy) and self._function == policy.sample:
+                seen = [inputs[0] for inputs, _ in self._arguments]
+                self._steps = policy.array_steps(seen, self._outputs.rows(slice(None)))
             self._in_full = self._steps is not None
         return self._steps
 
@@ -242,56 +242,6 @@ def _has_parameter(function: Callable[..., Any], name: str) -> bool:
         return name in inspect.signature(target).parameters
     except (TypeError, ValueError):
         return False
-
-
-_WORTH = 8
-"""Steps of a rollout from which on it is worth while to look at a network once for all of them."""
-
-
-class ArraySteps:
-    """Acts as a policy's `sample` does, bit for bit, in a fraction of the time.
-
-    Parameters do not change within a rollout, and its random numbers depend on nothing that happens
-    in it. What is left of a step is NumPy.
-    """
-
-    def __init__(self, inference: Inference, draws: Draws, seen: Sequence[torch.Tensor]) -> None:
-        self._inference, self._draws = inference, draws
-        self._inputs = len(seen[0]), seen[0].dtype
-        self._seen = [rows.numpy() for rows in seen]
-        self._layers: Sequence[Callable[[Array], Array]] = ()
-
-    @classmethod
-    def of(
-        cls,
-        function: Callable[..., Any],
-        seen: Sequence[torch.Tensor],
-        outputs: Mapping[NestedKey, torch.Tensor],
-    ) -> ArraySteps | None:
-        """The steps of a function of observations; ``None`` if it is no such policy's."""
-        policy = getattr(function, "__self__", None)
-        if not isinstance(policy, NetworkPolicy) or function != policy.sample:
-            return None
-        draws = policy.draws({str(key): rows for key, rows in outputs.items()})
-        if draws is None or seen[0].ndim != 2 or len(seen) < _WORTH:
-            return None
-        return cls(policy.inference, draws, seen)
-
-    def begin(self) -> bool:
-        """Begin a rollout; whether it can be, with the parameters as they are now."""
-        self._layers = self._inference.steps(*self._inputs)
-        if self._layers:
-            self._draws.begin(is_deterministic())
-        return bool(self._layers)
-
-    def __call__(self, t: int) -> Array:
-        """The actions of step ``t``, recorded with all other outputs."""
-        x = self._seen[t]
-        for layer in self._layers:
-            x = layer(x)
-        self._draws.parameters[t][...] = x
-        actions: Array = self._draws(t)
-        return actions
 
 
 _TRIALS = 3  # rollouts whose first step is made both ways

@@ -8,7 +8,7 @@ from tensordict import NestedKey, TensorDictBase
 
 from ..base.tensordicts import valid
 from ..loop.hook import EARLY, TrainerHookBase
-from ..networks.normalization import RunningNorm
+from ..networks.layers import RunningNorm
 
 
 @dataclass(eq=False, repr=False)

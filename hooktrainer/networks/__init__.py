@@ -40,9 +40,10 @@ if TYPE_CHECKING:
     from .encoders import impala_cnn as impala_cnn
     from .encoders import nature_cnn as nature_cnn
     from .encoders import small_cnn as small_cnn
-    from .inputs import copy_network as copy_network
-    from .inputs import fresh_copy as fresh_copy
     from .layers import AgentLinear as AgentLinear
+    from .layers import RunningNorm as RunningNorm
+    from .layers import copy_network as copy_network
+    from .layers import fresh_copy as fresh_copy
     from .layers import mlp as mlp
     from .layers import orthogonal_init as orthogonal_init
     from .memory import GRUMemory as GRUMemory
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from .memory import TransformerMemory as TransformerMemory
     from .memory import memory_for as memory_for
     from .network_factory import NetworkFactory as NetworkFactory
-    from .normalization import RunningNorm as RunningNorm
     from .policy import CategoricalPolicy as CategoricalPolicy
     from .policy import DiagonalGaussianPolicy as DiagonalGaussianPolicy
     from .policy import Policy as Policy

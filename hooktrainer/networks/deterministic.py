@@ -10,8 +10,7 @@ from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .head import Annealed, Head
-from .inputs import is_deterministic
+from .head import Annealed, Head, is_deterministic
 
 
 class DeterministicPolicy(Head):
@@ -47,16 +46,15 @@ class DeterministicPolicy(Head):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``"action"``, with gradient, and return ``tensordict``."""
-        return tensordict.set("action", self.box(self._read(tensordict)[0]))
-
-    def evaluate(self, *inputs: Tensor, features: Tensor | None = None) -> Tensor:
-        """The action ``[*batch, *shape]``, with gradient; arguments as for `QNetwork.evaluate`."""
-        return self.box(self._outputs(inputs, features)[0])
+        return tensordict.set("action", self.read(tensordict))
 
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
         """The action and the next hidden states, without gradient, as fast as possible."""
-        out, _, states = self._inferred(inputs)
-        return {"action": self.box(out), **states}
+        action, states = self.remember(*inputs)
+        return {"action": action, **states}
+
+    def _result(self, out: Tensor, mask: Tensor | None) -> Tensor:
+        return self.box(out)
 
 
 class AdditiveGaussian(Annealed):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 
-from .normalization import RunningNorm
+from .layers import RunningNorm
 
 
 class DynamicsEnsemble(nn.Module):

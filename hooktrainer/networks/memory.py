@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..base.checks import check_count
 from ..errors import ConfigError
 from .encoders import named
-from .inputs import arguments, takes_one
+from .layers import arguments, takes_one
 
 Hidden: TypeAlias = tuple[Tensor, ...]  # the hidden states of a memory, in its order
 
@@ -112,6 +112,7 @@ class MemoryTrunk(nn.Module):
     Attributes:
         in_keys: The observation, ``"is_init"`` and the hidden states.
         hidden_keys: The hidden states among these.
+        next_keys: The next hidden states, which a policy writes.
         out_features: Number of features.
     """
 
@@ -127,6 +128,7 @@ class MemoryTrunk(nn.Module):
         self.memory = memory
         self.observed = list(observed)
         self.hidden_keys: list[NestedKey] = [(name, each) for each in memory.hidden]
+        self.next_keys: list[NestedKey] = [("next", name, each) for each in memory.hidden]
         self.in_keys: list[NestedKey] = [*self.observed, IS_INIT, *self.hidden_keys]
         self.out_features = memory.out_features
         self._joins = takes_one(encoder)
@@ -144,13 +146,19 @@ class MemoryTrunk(nn.Module):
 
     def make_tensordict_primer(self) -> Any:
         """TorchRL's primer of the initial hidden states."""
-        from torchrl.data import Composite, Unbounded
-        from torchrl.envs import TensorDictPrimer
+        first = zip(self.hidden_keys, self.memory.hidden.values(), strict=True)
+        return primer({key: (state, 0) for key, state in first})
 
-        spec = Composite()
-        for key, first in zip(self.hidden_keys, self.memory.hidden.values(), strict=True):
-            spec[key] = Unbounded(shape=first.shape, dtype=first.dtype)
-        return TensorDictPrimer(spec, default_value=0)
+
+def primer(hidden: Mapping[NestedKey, tuple[Tensor, float]]) -> Any:
+    """TorchRL's primer of hidden states, given an example and the initial value of each."""
+    from torchrl.data import Composite, Unbounded
+    from torchrl.envs import TensorDictPrimer
+
+    spec = Composite()
+    for key, (example, _) in hidden.items():
+        spec[key] = Unbounded(shape=example.shape, dtype=example.dtype)
+    return TensorDictPrimer(spec, default_value={key: value for key, (_, value) in hidden.items()})
 
 
 class GRUMemory(Memory):
@@ -332,36 +340,6 @@ def memory_for(made_by: Any, in_features: int, size: int = 64, length: int = 32)
             f"memory={made_by!r:.80} made {made!r:.80}, which is no hooktrainer.networks.Memory."
         )
     return made
-
-
-def next_states(trunk: nn.Module | None) -> list[NestedKey]:
-    """The keys of the next hidden states that a network on this trunk writes."""
-    if not isinstance(trunk, MemoryTrunk):
-        return []
-    return [("next", *((key,) if isinstance(key, str) else key)) for key in trunk.hidden_keys]
-
-
-def through(
-    trunk: nn.Module | None,
-    inputs: Sequence[Tensor],
-    features: Tensor | None = None,
-    rest: int = 0,
-    steps: bool = False,
-) -> tuple[Sequence[Tensor], States]:
-    """The arguments of a network after a trunk, and the next hidden states by key.
-
-    With the trunk's ``features`` its inputs may be left out. It does not read ``rest`` inputs at
-    the end. Without ``steps`` there are no hidden states.
-    """
-    if trunk is None:
-        return inputs, {}
-    split, states = len(inputs) - rest, States()
-    if features is None and steps and isinstance(trunk, MemoryTrunk):
-        features, after = trunk.remember(*inputs[:split])
-        states = dict(zip(next_states(trunk), after.values(), strict=True))
-    elif features is None:
-        features = trunk(*inputs[:split])
-    return (features, *inputs[split:]), states
 
 
 def memory_of(*networks: Any) -> MemoryTrunk | None:

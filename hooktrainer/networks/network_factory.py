@@ -18,13 +18,12 @@ from .encoders import (
     EncodedNetwork,
     Encoder,
     ObservationEncoder,
+    OwnNetwork,
     has_convolutions,
+    made_by,
     named,
 )
-from .inputs import fresh_copy
-from .layers import mlp
-from .normalization import RunningNorm
-from .own_network import OwnNetwork, made_by
+from .layers import RunningNorm, fresh_copy, mlp
 
 Description = Encoder | Mapping[str, Encoder]
 """An encoder of observations, see `NetworkFactory`."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
 import torch
 from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
@@ -14,11 +15,9 @@ from ..base.checks import check_count
 from ..errors import ConfigError
 from .deterministic import Box
 from .distributions import ActionDistribution, Categorical, DiagonalGaussian, SquashedGaussian
-from .distributions.action_distribution import Draws
 from .distributions.continuous import Bound, StateDependentGaussian
-from .head import Actor, Head
-from .inputs import is_deterministic
-from .memory import States
+from .head import Actor, Head, Inference, Step, is_deterministic
+from .memory import primer
 
 
 class Policy(Head):
@@ -68,7 +67,7 @@ class Policy(Head):
                 f"{type(self).__name__}: out_keys={list(out_keys)} must hold 'action' and may hold "
                 f"{list(entries[1:])}."
             )
-        if action_mask_key is not None and _takes_no_mask(distribution):
+        if action_mask_key and distribution.parameter_features and not distribution.mask_size:
             raise ConfigError(
                 f"{type(self).__name__}: action_mask_key={action_mask_key!r}, but in a "
                 f"{type(distribution).__name__} there is nothing to choose from: leave it out."
@@ -84,52 +83,44 @@ class Policy(Head):
 
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
         """``out_keys`` for the entries ``in_keys``, ``[*batch, ...]`` each, without gradient."""
-        parameters, states = self.infer(*inputs)
-        out = self.complete(self._draw(parameters))
-        return {**out, **states} if states else out
+        parameters, states = self.remember(*inputs)
+        drawn = self.distribution.sample(parameters, self._wanted, is_deterministic())
+        return {**self.complete(drawn), **states}
 
     def sample(self, *inputs: Tensor) -> dict[str, Tensor]:
         """The part of `act` needed at every step: the action, and the inputs of `complete`."""
-        return self._draw(self.infer(*inputs)[0])
-
-    def _draw(self, parameters: Tensor) -> dict[str, Tensor]:
-        return self.distribution.sample(parameters, self._wanted, is_deterministic())
-
-    def draws(self, outputs: Mapping[str, Tensor]) -> Draws | None:
-        """A fast equivalent of `sample` for all steps of a rollout; ``None`` if there is none.
-
-        It is for a categorical policy whose network reads one entry.
-
-        Args:
-            outputs: Where the results of `sample` are written, ``[time, *batch, ...]`` each, on the
-                CPU.
-        """
-        # Of a subclass `sample` may be another.
-        known = type(self) in (Policy, CategoricalPolicy) and type(self.distribution) is Categorical
-        return Draws(outputs) if known and self.trunk is None and len(self.in_keys) == 1 else None
-
-    def infer(self, *inputs: Tensor) -> tuple[Tensor, States]:
-        """The distribution's parameters and the next hidden states by key, without gradient."""
-        parameters, mask, states = self._inferred(inputs)
-        self._check_parameters(parameters)
-        if mask is not None:
-            parameters = self.distribution.masked(parameters, mask)
-        return parameters, states
+        return self.distribution.sample(self.infer(*inputs), self._wanted, is_deterministic())
 
     def complete(self, sample: dict[str, Tensor]) -> dict[str, Tensor]:
         """The rest of `act` for one result of `sample`, or for many stacked: ``out_keys``."""
         return self.distribution.complete(sample, self._wanted)
 
-    def evaluate(self, *inputs: Tensor, features: Tensor | None = None) -> Tensor:
-        """The distribution's parameters ``[*batch, parameter_features]``, with gradient.
+    def array_steps(
+        self, seen: Sequence[Tensor], outputs: Mapping[Any, Tensor]
+    ) -> ArraySteps | None:
+        """A fast equivalent of `sample` for all steps of a rollout; ``None`` if there is none.
+
+        It is for a categorical policy whose network reads one entry.
 
         Args:
-            *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
-            features: The trunk's output for them, if it is known.
+            seen: That entry, ``[*batch, features]`` for each step, on the CPU.
+            outputs: Where the results of `sample` are written, ``[time, *batch, ...]`` each.
         """
-        parameters, mask, _ = self._outputs(inputs, features)
-        self._check_parameters(parameters)
-        return parameters if mask is None else self.distribution.masked(parameters, mask)
+        # Of a subclass `sample` may be another.
+        known = type(self) in (Policy, CategoricalPolicy) and type(self.distribution) is Categorical
+        if not known or self.trunk is not None or len(self.in_keys) != 1:
+            return None
+        worth = seen[0].ndim == 2 and len(seen) >= _WORTH
+        return ArraySteps(self._infer, seen, outputs) if worth else None
+
+    def _result(self, out: Tensor, mask: Tensor | None) -> Tensor:
+        found, needed = out.shape[-1], self.distribution.parameter_features
+        if needed and found != needed:  # 0: any number of choices
+            raise ConfigError(
+                f"{type(self).__name__}: the network returns {found} features, but a "
+                f"{type(self.distribution).__name__} needs {needed} (parameter_features)."
+            )
+        return out if mask is None else self.distribution.masked(out, mask)
 
     def mode(self, *inputs: Tensor, features: Tensor | None = None) -> Tensor:
         """The deterministic action ``[*batch, *shape]``, with gradient; arguments of `evaluate`."""
@@ -154,17 +145,47 @@ class Policy(Head):
         """The distribution of the action, ``[*batch]``, with gradient."""
         return self.distribution.as_torch(self.evaluate(*self.inputs(tensordict)))
 
-    def _check_parameters(self, parameters: Tensor) -> None:
-        found, needed = parameters.shape[-1], self.distribution.parameter_features
-        if needed and found != needed:  # 0: any number of choices
-            raise ConfigError(
-                f"{type(self).__name__}: the network returns {found} features, but a "
-                f"{type(self.distribution).__name__} needs {needed} (parameter_features)."
-            )
+
+_WORTH = 8  # steps of a rollout from which on `ArraySteps` is faster
 
 
-def _takes_no_mask(distribution: ActionDistribution) -> bool:
-    return distribution.parameter_features > 0 and not distribution.mask_size
+class ArraySteps:
+    """Acts as `Policy.sample` does, bit for bit, in a fraction of the time.
+
+    Parameters do not change within a rollout, and its random numbers depend on nothing that happens
+    in it. What is left of a step is NumPy, in memory that is there already.
+    """
+
+    def __init__(
+        self, infer: Inference, seen: Sequence[Tensor], outputs: Mapping[Any, Tensor]
+    ) -> None:
+        self._infer = infer
+        self._inputs = len(seen[0]), seen[0].dtype
+        self._seen = [rows.numpy() for rows in seen]
+        self._layers: Sequence[Step] = ()
+        self._logits = list(outputs["logits"].numpy())
+        self._actions = list(outputs["action"].numpy())
+        noise = torch.empty_like(outputs["logits"])
+        self._noise, self._clocks = noise.unbind(0), list(noise.numpy())
+        self._scores = np.empty_like(self._logits[0])
+
+    def begin(self) -> bool:
+        """Begin a rollout; whether it can be, with the parameters as they are now."""
+        self._layers = self._infer.steps(*self._inputs)
+        if self._layers:
+            deterministic = is_deterministic()
+            for noise in self._noise:  # one call a step, as what is drawn depends on the size
+                noise.zero_() if deterministic else noise.exponential_().log_()
+        return bool(self._layers)
+
+    def __call__(self, t: int) -> np.ndarray:
+        """The actions of step ``t``, ``[*batch]``, written with all other outputs."""
+        x = self._seen[t]
+        for layer in self._layers:
+            x = layer(x)
+        self._logits[t][...] = x
+        np.subtract(self._logits[t], self._clocks[t], out=self._scores)
+        return self._scores.argmax(-1, out=self._actions[t])
 
 
 # -- Policies for the usual action spaces.
@@ -307,7 +328,7 @@ class StateDependentExploration(Actor):
             # Drawn whether one is due or not: how many numbers are drawn depends on nothing.
             matrix = torch.where(is_due.unsqueeze(-1), torch.randn_like(matrix), matrix)
             age = torch.where(is_due, 0, age) + 1
-            parameters, states = self.policy.infer(*seen)
+            parameters, states = self.policy.remember(*seen)
             distribution: Any = self.policy.distribution
             drawn = distribution.perturbed(parameters, matrix, self.policy.out_keys)
             out = {**self.policy.complete(drawn), **states}
@@ -315,11 +336,6 @@ class StateDependentExploration(Actor):
 
     def make_tensordict_primer(self) -> Any:
         """TorchRL's primer of the initial hidden state."""
-        from torchrl.data import Composite, Unbounded
-        from torchrl.envs import TensorDictPrimer
-
         shape = self.policy.distribution.log_std.shape
-        spec = Composite()
-        spec[_MATRIX] = Unbounded(shape)
-        spec[_AGE] = Unbounded((1,), dtype=torch.int64)
-        return TensorDictPrimer(spec, default_value={_MATRIX: 0.0, _AGE: _NONE})
+        age = torch.zeros(1, dtype=torch.int64)
+        return primer({_MATRIX: (torch.zeros(shape), 0), _AGE: (age, _NONE)})

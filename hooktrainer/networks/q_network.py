@@ -10,10 +10,8 @@ from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .distributions.action_distribution import forbid
-from .head import Annealed, Head
-from .inputs import is_deterministic
-from .memory import States, next_states
+from .distributions.discrete import forbid
+from .head import Annealed, Head, is_deterministic
 
 
 class QNetwork(Head):
@@ -45,38 +43,19 @@ class QNetwork(Head):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the three entries, with gradient, and return ``tensordict``."""
-        action_value = _masked(*self._read(tensordict))
+        action_value = self.read(tensordict)
         chosen, action = action_value.max(-1, keepdim=True)
         tensordict.set("action_value", action_value)
         tensordict.set("action", action.squeeze(-1))
         return tensordict.set("chosen_action_value", chosen)
 
-    def evaluate(self, *inputs: Tensor, features: Tensor | None = None) -> Tensor:
-        """The value of every action, ``[*batch, actions]``, with gradient.
-
-        Args:
-            *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
-            features: The trunk's output for them, if it is known.
-        """
-        return _masked(*self._outputs(inputs, features)[:2])
-
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
         """The greedy action ``[*batch]`` and the next hidden states, as fast as possible."""
-        value, states = self.values_and_states(*inputs)
+        value, states = self.remember(*inputs)
         return {"action": value.argmax(-1), **states}
 
-    def infer(self, *inputs: Tensor) -> Tensor:
-        """The value of every action, without gradient, as fast as possible."""
-        return self.values_and_states(*inputs)[0]
-
-    def values_and_states(self, *inputs: Tensor) -> tuple[Tensor, States]:
-        """The result of `infer`, and the next hidden states by key."""
-        value, mask, states = self._inferred(inputs)
-        return _masked(value, mask), states
-
-
-def _masked(value: Tensor, mask: Tensor | None) -> Tensor:
-    return value if mask is None else forbid(value, mask)
+    def _result(self, out: Tensor, mask: Tensor | None) -> Tensor:
+        return out if mask is None else forbid(out, mask)
 
 
 class EpsilonGreedy(Annealed):
@@ -117,11 +96,11 @@ class EpsilonGreedy(Annealed):
         super().__init__(eps_init, eps_end, annealing_num_steps)
         self.q_network = q_network
         self.in_keys = q_network.in_keys
-        self.out_keys = ["action", *next_states(q_network.trunk)]
+        self.out_keys = ["action", *q_network.next_keys]
 
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
         """The action ``[*batch]`` and the next hidden states, as fast as possible."""
-        action_value, states = self.q_network.values_and_states(*inputs)
+        action_value, states = self.q_network.remember(*inputs)
         action = action_value.argmax(-1)
         if not is_deterministic():
             chances = torch.rand(*action.shape, device=action.device)  # faster than rand(Size)
@@ -158,22 +137,10 @@ class ValueNetwork(Head):
     ) -> None:
         of_action = "action" in list(in_keys)
         keys = list(out_keys or ["state_action_value" if of_action else "state_value"])
-        super().__init__(network, in_keys, keys, trunk, rest=int(of_action))
+        super().__init__(network, in_keys, keys, trunk)
         self.out_keys = keys  # without hidden states, which the policy writes
-
-    @property
-    def joins(self) -> bool:
-        """Whether the network takes one tensor, so that several inputs are concatenated."""
-        return self._infer.joins
+        self._rest = int(of_action)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the value ``[*batch, 1]``, with gradient, and return ``tensordict``."""
         return tensordict.set(self.out_keys[0], self.evaluate(*self.inputs(tensordict)))
-
-    def evaluate(self, *inputs: Tensor, features: Tensor | None = None) -> Tensor:
-        """The value ``[*batch, 1]``, with gradient; arguments as for `QNetwork.evaluate`."""
-        return self._outputs(inputs, features)[0]
-
-    def infer(self, *inputs: Tensor) -> Tensor:
-        """The value ``[*batch, 1]``, without gradient, as fast as possible."""
-        return self._inferred(inputs)[0]

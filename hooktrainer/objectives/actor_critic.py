@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..base.tensordicts import put
 from ..errors import ConfigError
-from ..networks.inputs import fresh_copy
+from ..networks.layers import fresh_copy
 from .common import (
     Entries,
     KeyOf,

@@ -19,7 +19,7 @@ from ..base.words import did_you_mean
 from ..errors import ConfigError
 from ..networks import QNetwork, ValueNetwork
 from ..networks.encoders import named
-from ..networks.inputs import arguments
+from ..networks.layers import arguments
 
 Distance: TypeAlias = Callable[..., Tensor]
 Entries: TypeAlias = Mapping[NestedKey, Tensor]

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ..errors import ConfigError
-from ..networks.inputs import copy_network
+from ..networks.layers import copy_network
 
 
 def target_copy(network: nn.Module) -> Any:

@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import CheckpointError, ConfigError
-from ..networks.inference import Inference
+from ..networks.head import Inference
 from .calls import INSTEAD, objection
 from .interface import MASK
 from .program import Program

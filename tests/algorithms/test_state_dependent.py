@@ -51,7 +51,7 @@ def assert_acting_and_learning_agree(trainer):
 def test_acting_and_learning_agree(name, distribution):
     trainer = make(name, action_distribution=distribution)
     batch, policy = assert_acting_and_learning_agree(trainer)
-    assert policy._infer.uses_numpy
+    assert policy._infer.steps(1, torch.float32)
     assert batch["is_init"][:, 1:].any()
     matrix = batch["next", "exploration", "matrix"]
     begins, age = batch["is_init"][..., 0], batch["exploration", "age"][..., 0]

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from torch import nn
 
 from hooktrainer.errors import ConfigError
 from hooktrainer.networks import (
     Beta,
-    CategoricalPolicy,
     Joint,
     Policy,
     SquashedGaussian,
@@ -189,24 +187,3 @@ def test_a_network_of_the_wrong_width_is_one_line(width):
         with pytest.raises(ConfigError, match=message) as error:
             call(torch.zeros(1, 2))
         assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("deterministic", [False, True])
-@pytest.mark.parametrize("shape", [(4, 2), (64, 18)])
-def test_a_rollouts_draws_are_the_samples_of_its_steps_bit_for_bit(shape, deterministic):
-    distribution = distribution_for(spaces.Discrete(shape[1]))
-    parameters = torch.randn(9, *shape)
-    torch.manual_seed(3)
-    samples = [distribution.sample(step, ["action"], deterministic) for step in parameters]
-    after = torch.get_rng_state()
-    outputs = {key: torch.stack([one[key] for one in samples]) for key in samples[0]}
-    written = {key: torch.zeros_like(value) for key, value in outputs.items()}
-    draws = CategoricalPolicy(nn.Identity()).draws(written)
-    for _ in range(2):  # nothing is left behind by a rollout
-        torch.manual_seed(3)
-        draws.begin(deterministic)
-        assert torch.equal(torch.get_rng_state(), after)
-        for t, step in enumerate(parameters):
-            draws.parameters[t][...] = step.numpy()
-            assert np.array_equal(draws(t), samples[t]["action"].numpy())
-        assert all(torch.equal(written[key], value) for key, value in outputs.items())

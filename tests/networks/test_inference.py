@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hooktrainer.networks import mlp
-from hooktrainer.networks.inference import Inference
+from hooktrainer.networks.head import Inference
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def test_agrees_with_the_network(batch, activation):
     network = mlp(4, 3, (16, 8), activation)
     x = torch.randn(*batch, 4)
     infer = Inference(network)
-    assert infer.uses_numpy
+    assert infer.steps(1, x.dtype)
     torch.testing.assert_close(infer(x), network(x))
 
 
@@ -33,7 +33,7 @@ def test_nested_sequentials_missing_biases_and_double_precision():
     network = nn.Sequential(inner, nn.ReLU(), nn.Linear(8, 2)).double()
     x = torch.randn(5, 4, dtype=torch.float64)
     infer = Inference(network)
-    assert infer.uses_numpy
+    assert infer.steps(1, x.dtype)
     assert infer(x).dtype == torch.float64
     torch.testing.assert_close(infer(x), network(x))
 
@@ -90,7 +90,7 @@ def test_a_copy_follows_the_copied_network():
 )
 def test_other_networks_are_called_as_they_are(network):
     infer, x = Inference(network), torch.randn(3, 4)
-    assert not infer.uses_numpy
+    assert not infer.steps(1, torch.float32)
     assert torch.equal(infer(x), network(x))
 
 

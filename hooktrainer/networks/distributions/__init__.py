@@ -1,6 +1,5 @@
 """Distributions over actions: one for each kind of action space."""
 
-from .action_distribution import ActionDistribution
 from .continuous import (
     Beta,
     DiagonalGaussian,
@@ -8,7 +7,7 @@ from .continuous import (
     SquashedStateDependentGaussian,
     StateDependentGaussian,
 )
-from .discrete import Bernoulli, Categorical, MultiCategorical
+from .discrete import ActionDistribution, Bernoulli, Categorical, MultiCategorical
 from .of_space import Joint, distribution_for
 
 __all__ = [

@@ -13,7 +13,7 @@ from torch.nn.functional import softplus
 
 from ...base.tensordicts import normal_like
 from ..deterministic import Box
-from .action_distribution import ActionDistribution
+from .discrete import ActionDistribution
 
 Bound: TypeAlias = Tensor | Sequence[float] | float
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)

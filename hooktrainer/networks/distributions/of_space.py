@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from ...base.space_parts import parts_of
 from ...errors import ConfigError
-from .action_distribution import ActionDistribution
 from .continuous import Beta, DiagonalGaussian, SquashedGaussian
-from .discrete import Bernoulli, Categorical, MultiCategorical
+from .discrete import ActionDistribution, Bernoulli, Categorical, MultiCategorical
 
 Continuous = Literal["gaussian", "squashed", "beta"]
 

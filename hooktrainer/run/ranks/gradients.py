@@ -11,7 +11,7 @@ from torch import nn
 
 from ...base.tensordicts import is_dtensor
 from ...loop.check_trainer import parameters_of
-from ...networks.normalization import RunningNorm
+from ...networks.layers import RunningNorm
 from .ranks import Ranks
 
 _FIRST = 2**20  # bytes; the gradients that are known first go soon
