@@ -64,7 +64,7 @@ def greet(name: str, /) -> int:
 '''
 
 BACKEND = """
-from .torch_file import TorchBackend
+from . import TorchBackend
 
 
 class EchoBackend(TorchBackend):

@@ -12,7 +12,7 @@ from ..base.words import plural
 from ..errors import DamagedCheckpointError
 from ..store import Checkpoint, list_checkpoints
 from ..store.lookup import Listing, recorded_best
-from ..store.manifest import FILE
+from ..store.stored import MANIFEST
 from . import output
 from .arguments import Flag, Patterns, RunPath, SavedSpec, shown_as
 
@@ -125,7 +125,7 @@ def verify(run: RunPath, /, *, json: Flag = False) -> int:
         run: directory of the run, or of a checkpoint that was moved out of it
         json: print JSON: a list with one object per checkpoint
     """
-    if (run / FILE).is_file():
+    if (run / MANIFEST).is_file():
         listing = Listing([Checkpoint.open(run)], {})  # of any run
     else:
         listing = list_checkpoints(output.checkpoints_of(run))

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..base.text_file import write_atomically
+from ..base.fs import write_atomically
 from ..base.words import plural
 from ..errors import CheckpointError
 from ..store.run_dir import RunDir

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from ..base.checks import check_rate
 from ..base.endings import GRACE
-from ..base.text_file import write_atomically
+from ..base.fs import write_atomically
 from ..base.words import printable, shell_word, whole_number
 from ..errors import ConfigError, TakenError
 from ..run.seeds import OWN, as_seeds, words_of_seeds

@@ -19,7 +19,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from ..base.text_file import write_atomically
+from ..base.fs import write_atomically
 from ..base.words import duration as duration
 from ..base.words import printable
 from ..errors import ConfigError

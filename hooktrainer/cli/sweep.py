@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import OmitArgPrefixes, Positional
 
-from ..base.text_file import write_atomically
+from ..base.fs import write_atomically
 from ..base.words import did_you_mean, listed
 from ..errors import ConfigError
 from ..sweep.options import SweepOptions

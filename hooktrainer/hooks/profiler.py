@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDictBase
 
 from ..base.checks import check_count
-from ..base.text_file import write_atomically
+from ..base.fs import write_atomically
 from ..loop.cadence import Every
 from ..loop.hook import FIRST, LAST, TrainerHookBase
 from ..loop.loop import Loop

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ..base.text_file import write_atomically
+from ..base.fs import write_atomically
 from ..base.words import printable, shell_word
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase

@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from ..base.fs import write_atomically
 from ..base.plain import to_yaml
-from ..base.text_file import write_atomically
 from ..base.untrusted import one_line, open_file, refusing
 from ..base.words import shell_word
 from ..errors import ConfigError, TakenError

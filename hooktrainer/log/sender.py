@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from ..base.text_file import open_to_lock, write_atomically
+from ..base.fs import open_to_lock, write_atomically
 from ..base.untrusted import open_file, read_file
 from ..base.words import shell_word
 from .csv import HEADER, parse_row

@@ -13,7 +13,7 @@ from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ..base.text_file import write_atomically
+from ..base.fs import write_atomically
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from ..base.untrusted import MalformedError, read_file
 from ..base.words import printable
 from ..errors import CheckpointError, DamagedCheckpointError
-from ..store.manifest import unseal
+from ..store.stored import unseal
 
 if TYPE_CHECKING:
     import torch

@@ -23,6 +23,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from tensordict import NestedKey, unravel_key
 from torch import Tensor
 
+from ..base import fs
 from ..base.space_parts import MASK, Leaf, parts_of
 from ..collect.action_format import AnyActionFormat, action_format_of, clips
 from ..collect.agents import is_several, make_world
@@ -32,11 +33,10 @@ from ..collect.make_group import Envs, find_spec
 from ..collect.spaces import ObservationLayout
 from ..errors import ConfigError
 from ..loop.cadence import Progress
-from ..store import Retention, fs
-from ..store.manifest import seal
+from ..store import Retention
 from ..store.provenance import origin
 from ..store.retention import best_of
-from ..store.stored import TRASH, UNFINISHED, delete, free_path, surplus, sweep
+from ..store.stored import TRASH, UNFINISHED, delete, free_path, seal, surplus, sweep
 from .actions import Action, JointAction
 from .environment import Environment
 from .interface import PRESENCE, Group, Interface, Observation

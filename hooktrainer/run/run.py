@@ -416,7 +416,7 @@ class Run:
                     f"--fork {self._parent.path}: nothing is left to do, {why}. Give a larger "
                     "--total-frames, or the option that ended it another value."
                 )
-            self._checkpoints.adopt(self._state)  # from here on it is a run like any other
+            self._checkpoints.go_on(self._state)  # from here on it is a run like any other
         elif resumed is not None and leads and trainer.has_ended:
             print(f"nothing left to do, {self._how_to_go_on(trainer)}")
 

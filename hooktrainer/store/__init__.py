@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from .lookup import find as find
     from .lookup import list_checkpoints as list_checkpoints
     from .manager import CheckpointManager as CheckpointManager
-    from .manifest import Manifest as Manifest
     from .retention import All as All
     from .retention import Best as Best
     from .retention import EveryFrames as EveryFrames
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
     from .single_file import load_file as load_file
     from .single_file import save_file as save_file
     from .stored import Checkpoint as Checkpoint
-    from .tensor_spec import TensorSpec as TensorSpec
+    from .stored import Manifest as Manifest
+    from .tree import TensorSpec as TensorSpec
     from .tree import flatten as flatten
     from .tree import unflatten as unflatten
 else:

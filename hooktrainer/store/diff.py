@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from ..base.untrusted import one_line
-from .tensor_spec import TensorSpec, byte_view
-from .tree import Json, flatten, unflatten
+from .tree import Json, TensorSpec, byte_view, flatten, unflatten
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ..base.text_file import open_to_lock
+from ..base.fs import open_to_lock
 from ..base.untrusted import MalformedError, one_line, open_file, parse_json, read_file
 from ..errors import CheckpointError
 
@@ -39,13 +39,17 @@ class RunLock:
     def __init__(self, directory: Path) -> None:
         self._fd: int | None = open_to_lock(directory / FILE)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._close()
-            raise CheckpointError(
-                f"{directory} is in use by another run ({holder(directory)}). Wait for it to end, "
-                "or choose another run directory."
-            ) from None
+            for _ in range(5):  # who asks `is_locked` has it for an instant
+                with suppress(BlockingIOError):
+                    fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                time.sleep(0.01)
+            else:
+                self._close()
+                raise CheckpointError(
+                    f"{directory} is in use by another run ({holder(directory)}). Wait for it to "
+                    "end, or choose another run directory."
+                )
         except OSError as error:
             _log.warning(
                 "%s cannot be locked (%s): see that one run writes to it.", directory, error
@@ -86,34 +90,24 @@ def _recorded(directory: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Hold off `not_reading` on a file while the block runs."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        with suppress(OSError):  # a file system without locks: deletion is not held off
-            fcntl.flock(fd, fcntl.LOCK_SH)
-        yield
-    finally:
-        os.close(fd)
+def locked(path: Path, *, alone: bool = False) -> Iterator[bool | None]:
+    """Lock a file while the block runs.
 
+    Args:
+        path: A file that is there.
+        alone: Not together with others who have it locked.
 
-@contextmanager
-def not_reading(path: Path) -> Iterator[bool]:
-    """Whether nobody is inside `reading` for a file; if so, nobody is while the block runs."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        yield True
-        return
-    free = True
-    try:
+    Yields:
+        Whether it is locked: false if someone else keeps it from being, ``None`` on a file system
+        without locks.
+    """
+    with open_file(path) as file:
+        held: bool | None = True
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except OSError as error:
-            free = not isinstance(error, BlockingIOError)
-        yield free
-    finally:
-        os.close(fd)
+            held = False if isinstance(error, BlockingIOError) else None
+        yield held
 
 
 # -- Whether the process that trains a run is still there.
@@ -152,16 +146,10 @@ def is_alive(checkpoints: Path, state: Mapping[str, Any]) -> bool | None:
 
 def is_locked(directory: Path) -> bool | None:
     """Whether a process holds the lock of a directory; ``None`` if there is no lock to be asked."""
-    if _recorded(directory).get("host", socket.gethostname()) != socket.gethostname():
-        return None
-    try:
-        with open_file(directory / FILE, directory) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
-    except (OSError, MalformedError):
-        return None
+    if _recorded(directory).get("host", socket.gethostname()) == socket.gethostname():
+        with suppress(OSError, MalformedError), locked(directory / FILE) as free:
+            return None if free is None else not free
+    return None
 
 
 def is_locked_here(directory: Path) -> bool:

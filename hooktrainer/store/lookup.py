@@ -10,11 +10,10 @@ from typing import Final, Literal, cast
 
 from ..base.words import listed, nearest, which
 from ..errors import CheckpointError, ConfigError
-from .manifest import FILE as MANIFEST
 from .provenance import RUN_FILE, recorded_id
 from .retention import Best
 from .run_dir import RunDir
-from .stored import NAME, Checkpoint
+from .stored import MANIFEST, NAME, Checkpoint
 
 SUBDIRECTORY = "checkpoints"
 

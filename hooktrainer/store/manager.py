@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 import torch
 
+from ..base import fs
 from ..base.words import listed, which
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError, WriteFailedError
-from . import fs, lock
+from . import lock
 from .backends import backend_name, get_backend
 from .lookup import find, list_checkpoints
-from .manifest import Manifest
 from .provenance import new_run_id, origin
 from .retention import Best, Last, Retention, as_retention, best_of
 from .stored import (
@@ -25,17 +25,16 @@ from .stored import (
     TRASH,
     UNFINISHED,
     Checkpoint,
+    Manifest,
     delete,
     encode_state,
     free_path,
     move_away,
-    quarantine,
     surplus,
     sweep,
     write_checkpoint,
 )
-from .tensor_spec import TensorSpec
-from .tree import flatten
+from .tree import TensorSpec, flatten
 
 _log = logging.getLogger(__name__)
 
@@ -102,7 +101,7 @@ class CheckpointManager:
         self._copies: dict[str, torch.Tensor] = {}
         self._pool = ThreadPoolExecutor(1, "checkpoint")
         self._job: Future[None] | None = None
-        self._previous: tuple[Checkpoint, dict[str, tuple[int, ...]]] | None = None
+        self._previous: tuple[Checkpoint, list[tuple[int, ...]]] | None = None
         self._loaded: Checkpoint | None = None
         self._listed: dict[Path, Checkpoint] = {}
         fs.make_directories(self.directory)
@@ -202,9 +201,16 @@ class CheckpointManager:
     def _commit(
         self, manifest: Manifest, state: bytes, tensors: Mapping[str, torch.Tensor]
     ) -> None:
-        path, previous = free_path(self.directory, manifest.frames), self._unchanged()
+        previous = None  # the tensors of a checkpoint known to be intact, if no file was touched
+        if self._previous is not None:
+            checkpoint, stats = self._previous
+            with suppress(OSError):
+                if checkpoint.manifest.backend == manifest.backend and checkpoint.stats() == stats:
+                    previous = checkpoint.path / TENSORS
+        path = free_path(self.directory, manifest.frames)
         committed = write_checkpoint(path, manifest, state, tensors, self._backend, previous)
         self._previous = committed, committed.stats()
+        self._listed[path] = committed
         try:
             self._prune()
         except OSError as error:  # the state is safe; older ones are deleted another time
@@ -221,16 +227,6 @@ class CheckpointManager:
         if copies:
             torch._foreach_copy_(list(copies.values()), list(tensors.values()))
         return copies
-
-    def _unchanged(self) -> Path | None:
-        """The tensors of the last checkpoint known to be intact, if no file of it was touched."""
-        if self._previous is None:
-            return None
-        checkpoint, stats = self._previous
-        with suppress(OSError):
-            if checkpoint.manifest.backend == self._backend_name and checkpoint.stats() == stats:
-                return checkpoint.path / TENSORS
-        return None
 
     # --- keeping -------------------------------------------------------------------------------
 
@@ -289,12 +285,15 @@ class CheckpointManager:
                 ) from error
         return moved
 
-    def go_on(self) -> None:
-        """Make the checkpoint that `load` returned last the latest one, if it is not.
+    def go_on(self, tree: Any = None) -> None:
+        """Make the checkpoint that `load` or `fork` returned last the latest one, if it is not.
 
         A trainer calls it when it begins to train, since its loggers are taken back then: killed
         from now on, the run must go on from what was loaded. Later ones are set aside as by
         `rollback`; a checkpoint that lies elsewhere is saved here as well.
+
+        Args:
+            tree: The state as the run takes it up, if that is not what was loaded.
 
         Raises:
             CheckpointError: If a later one cannot be moved, or the state cannot be written.
@@ -302,14 +301,11 @@ class CheckpointManager:
         loaded, self._loaded = self._loaded, None
         if loaded is None:
             return
-        if not any(loaded.path.samefile(checkpoint.path) for checkpoint in self.checkpoints()):
-            self._save_again(loaded, loaded.load())
+        if tree is None and any(loaded.path.samefile(own.path) for own in self.checkpoints()):
+            for moved in self._drop_later(loaded, discard=False):
+                _log.warning("%s is set aside: the run goes on from an earlier one.", moved)
             return
-        for moved in self._drop_later(loaded, discard=False):
-            _log.warning("%s is set aside: the run goes on from an earlier one.", moved)
-
-    def _save_again(self, source: Checkpoint, tree: Any) -> None:
-        known = source.manifest
+        known, tree = loaded.manifest, loaded.load() if tree is None else tree
         self.save(tree, frames=known.frames, optim_steps=known.optim_steps, metrics=known.metrics)
         self.wait()
 
@@ -354,7 +350,11 @@ class CheckpointManager:
             )
         for damaged, reason in failures.items():
             if self._lies_here(damaged):
-                quarantine(damaged, reason)
+                try:
+                    aside = move_away(damaged, "damaged")
+                    fs.write_file(aside / "reason.txt", f"{reason}\n".encode())
+                except OSError as error:
+                    _log.warning("%s could not be set aside: %s", damaged, error)
         if failures:
             _log.warning("%s is taken instead.", path)
         if self._lies_here(path):
@@ -383,18 +383,6 @@ class CheckpointManager:
         tree = checkpoint.load()
         self.forked_from, self._loaded = checkpoint.as_parent(), checkpoint
         return checkpoint, tree
-
-    def adopt(self, tree: Any) -> None:
-        """Save what `fork` returned, as the run takes it up, as its first checkpoint.
-
-        Without it, `go_on` saves the state as it was.
-
-        Raises:
-            CheckpointError: If the state cannot be written.
-        """
-        loaded, self._loaded = self._loaded, None
-        if loaded is not None:
-            self._save_again(loaded, tree)
 
     def _check_own(self, checkpoint: Checkpoint) -> None:
         """Refuse a checkpoint of another run."""

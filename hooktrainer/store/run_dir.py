@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypedDict
 
 from ..base.endings import ENDINGS
+from ..base.fs import write_atomically
 from ..base.plain import to_plain, to_yaml
-from ..base.text_file import write_atomically
 from ..base.untrusted import (
     MAX_YAML,
     MalformedError,
@@ -165,7 +165,7 @@ class RunDir:
             forked_from: Where it branched off: ``run_id``, ``path`` and ``frames`` of a checkpoint.
         """
         run_id = self.run_id or new_run_id()
-        for leftover in (*self.path.glob(".*.new"), *self.path.glob(".tmp-exception.pt-*")):
+        for leftover in self.path.glob(".tmp-*"):
             leftover.unlink(missing_ok=True)
         process = this_process()
         known = self._read_if_possible()

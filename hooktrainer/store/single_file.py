@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
 import xxhash
 
+from ..base import fs
 from ..base.untrusted import MalformedError, check_name, parse_json, refusing
 from ..base.untrusted.read_torch import read_torch
 from ..errors import CheckpointError
-from . import fs
-from .tensor_spec import compact, torch_save
-from .tree import flatten, unflatten
+from .backends import compact, get_backend, torch_save
+from .provenance import new_run_id
+from .stored import Checkpoint, Manifest, delete, encode_state, write_checkpoint
+from .tree import TensorSpec, byte_view, flatten, unflatten
 
 FORMAT = "hooktrainer-state-2"
 
@@ -53,20 +56,16 @@ def save_file(path: str | Path, tree: Any, backend: str = "torch") -> None:
     else:
         fs.make_directories(beside)
         place = beside / f"state-{secrets.token_hex(4)}"
-        _stored().write_state(place, skeleton, tensors, backend)
+        manifest = Manifest(0, 0, 0, time.time(), backend, new_run_id())  # of no run
+        specs = {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
+        state = encode_state(skeleton, specs)
+        write_checkpoint(place, manifest, state, tensors, get_backend(backend))
         content["directory"] = f"{beside.name}/{place.name}"
     with fs.replace_file(path) as file:
         torch_save(content, file)
     for old in beside.glob("*state-*"):  # unfinished ones too; until here one was the state
         if old.name != Path(content.get("directory", "")).name:
-            _stored().delete(old)
-
-
-def _stored() -> Any:
-    """What writes and reads directories, which not every trainer needs."""
-    from . import stored
-
-    return stored
+            delete(old)
 
 
 def load_file(path: str | Path) -> Any:
@@ -112,7 +111,7 @@ def decode(content: Any, path: str | Path) -> Any:
                 raise MalformedError(f"{content['directory']}, which belongs to it, is missing")
             if directory.resolve().parent.parent != parent.resolve():
                 raise MalformedError(f"{content['directory']} is a link out of its directory")
-            return _stored().Checkpoint.open(directory).load()
+            return Checkpoint.open(directory).load()
         text, tensors = content["skeleton"], content["tensors"]
         if type(text) is not str or not all(type(x) is torch.Tensor for x in tensors.values()):
             raise MalformedError("it does not hold a tree and its tensors")
@@ -125,5 +124,5 @@ def _checksum(text: str, tensors: dict[str, torch.Tensor]) -> str:
     digest = xxhash.xxh3_128(text.encode())
     for name, tensor in tensors.items():
         digest.update(name.encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        digest.update(byte_view(tensor).numpy().data)
     return digest.hexdigest()

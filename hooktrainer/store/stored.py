@@ -1,37 +1,142 @@
-"""One checkpoint on disk: writing it so that it is complete or absent, and reading it back."""
+"""One checkpoint on disk: its manifest, writing it complete or not at all, and reading it back."""
 
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import logging
 import os
 import re
 import secrets
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.untrusted import MalformedError, one_line, parse_json, read_file
+import xxhash
+
+from ..base import fs
+from ..base.untrusted import (
+    MalformedError,
+    check_fields,
+    check_name,
+    one_line,
+    open_file,
+    parse_json,
+    read_file,
+    refusing,
+    shown,
+)
 from ..errors import CheckpointError, DamagedCheckpointError
-from . import fs, lock
-from .manifest import FILE as MANIFEST
-from .manifest import FileRecord, Manifest, damages, read_manifest
-from .provenance import new_run_id
+from . import lock
 from .retention import AnySaved, Best, Last, Retention
 
 if TYPE_CHECKING:
     import torch
 
     from .backends import Backend
-    from .tensor_spec import TensorSpec
-    from .tree import Json
+    from .tree import Json, TensorSpec
 
+MANIFEST = "manifest.json"
 STATE = "state.json"
 TENSORS = "tensors"
+SCHEMA = 5
 NAME = re.compile(r"step_(\d{12,})(?:-(\d+))?")
+# What keeps a process from reading a file that may be intact: rights, limits, a file server.
+_NOT_THE_FILE = {
+    *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR),
+    *(errno.ESTALE, errno.ETIMEDOUT),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class FileRecord:
+    """One file of a checkpoint."""
+
+    size: int
+    """In bytes."""
+    xxh3_128: str
+    """The hash of its content, in hexadecimal."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint says about itself. Written last, with a hash of its own."""
+
+    frames: int
+    """Environment frames of the run so far."""
+    optim_steps: int
+    """Optimizer steps of the run so far."""
+    sequence: int
+    """The number of commits before this one in the run; the highest is the latest."""
+    time: float
+    """When it was captured, in seconds since 1970."""
+    backend: str
+    """The back end that stored the tensors."""
+    run_id: str
+    """The run it belongs to."""
+    forked_from: Mapping[str, Any] | None = None
+    """Where that run branched off: ``run_id``, ``path`` and ``frames`` of another's checkpoint."""
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    best: Mapping[str, str] | None = None
+    """What counts as the best of the run: ``metric``, and ``mode``, which is max or min."""
+    versions: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+    files: Mapping[str, FileRecord] = dataclasses.field(default_factory=dict)
+    """Every other file of the checkpoint, by its path in the directory."""
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all files, in bytes; what is shared with other checkpoints counts in full."""
+        return sum(record.size for record in self.files.values())
+
+    def encode(self) -> bytes:
+        """Return the content of ``manifest.json``.
+
+        Raises:
+            CheckpointError: If the configuration holds a value that is not plain data.
+        """
+        from .tree import flatten  # imports tensordict, which a saved policy does without
+
+        node, tensors = flatten({"schema": SCHEMA, **dataclasses.asdict(self)})
+        if tensors:
+            raise CheckpointError(f"{next(iter(tensors))}: an array cannot be in a configuration.")
+        return seal("manifest", node)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Manifest:
+        """Return the manifest that `encode` wrote.
+
+        Raises:
+            DamagedCheckpointError: If any of its bytes changed, or it is not what `encode` writes.
+            CheckpointError: If its schema is not known.
+        """
+        with refusing(MANIFEST, DamagedCheckpointError):
+            try:
+                node = unseal("manifest", data)
+            except DamagedCheckpointError as error:
+                raise DamagedCheckpointError(f"{MANIFEST} {error}") from None
+            from .tree import unflatten
+
+            fields = unflatten(node, {})
+            schema = fields.pop("schema")
+        if schema != SCHEMA:
+            raise CheckpointError(
+                f"The checkpoint has schema {shown(schema)}, and this version of hooktrainer reads "
+                f"{SCHEMA}: load it with the version that wrote it "
+                f"({one_line(fields.get('versions'))})."
+            )
+        with refusing(MANIFEST, DamagedCheckpointError):
+            files = fields["files"]
+            for name, record in files.items():
+                check_fields(record, FileRecord)
+                files[name] = FileRecord(**record)
+                check_name(name)
+            check_fields(fields, cls)
+            return cls(**fields)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,9 +152,11 @@ class Checkpoint:
 
         Raises:
             DamagedCheckpointError: If the manifest is missing or damaged.
+            CheckpointError: If this process cannot read it.
         """
         try:
-            return cls(path, read_manifest(path))
+            with _damage_in(MANIFEST):
+                return cls(path, Manifest.decode(read_file(path / MANIFEST, path)))
         except DamagedCheckpointError as error:
             raise DamagedCheckpointError(f"{path} is damaged: {error}") from None
 
@@ -74,18 +181,15 @@ class Checkpoint:
         files = self.manifest.files.items()
         return {f"{name} {record.xxh3_128}": record.size for name, record in files}
 
-    def stats(self) -> dict[str, tuple[int, ...]]:
+    def stats(self) -> list[tuple[int, ...]]:
         """Inode, size and time of change of each file: equal as long as none was touched."""
-        found = {name: (self.path / name).stat() for name in self.manifest.files}
-        return {name: (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for name, s in found.items()}
+        found = [(self.path / name).stat() for name in self.manifest.files]
+        return [(s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for s in found]
 
     def as_parent(self) -> dict[str, Any]:
         """What a run that branches off here records: ``run_id``, ``path`` and ``frames``."""
-        return {
-            "run_id": self.manifest.run_id,
-            "path": str(self.path.absolute()),
-            "frames": self.manifest.frames,
-        }
+        known = self.manifest
+        return {"run_id": known.run_id, "path": str(self.path.absolute()), "frames": known.frames}
 
     def verify(self) -> None:
         """Read every file, compare it with the manifest, and compare what the files say.
@@ -122,37 +226,52 @@ class Checkpoint:
         Raises:
             DamagedCheckpointError: If ``state.json`` is not what such a file is.
         """
+        from .tree import TensorSpec  # only here: to list checkpoints needs no PyTorch
+
         with self._reading():
-            return self._describe()[:2]
+            state = parse_json(read_file(self.path / STATE, self.path))
+            specs = {name: TensorSpec.parse(spec) for name, spec in state["tensors"].items()}
+            return state["skeleton"], specs
 
     @contextmanager
     def _checked(self) -> Iterator[tuple[Json, dict[str, TensorSpec], Backend]]:
-        """What `_describe` returns, after everything was compared with everything else."""
+        """What `describe` returns, after everything was compared with everything else."""
+        from .backends import get_backend
+
         with self._reading():
-            found = list(damages(self.path, self.manifest))
+            found = list(self._damages())
             there = (f.relative_to(self.path) for f in fs.files_under(self.path / TENSORS))
             for name in (STATE, *(path.as_posix() for path in there)):
                 if name not in self.manifest.files:
                     found.append(f"{MANIFEST} does not list {name}")
             if found:
                 raise DamagedCheckpointError(f"{self.path} is damaged: {'; '.join(found)}")
-            skeleton, specs, backend = self._describe()
+            skeleton, specs = self.describe()
+            backend = get_backend(self.manifest.backend)
             backend.check(self.path / TENSORS, specs)
             yield skeleton, specs, backend
 
-    def _describe(self) -> tuple[Json, dict[str, TensorSpec], Backend]:
-        from .backends import get_backend  # only here: to list checkpoints needs no PyTorch
-        from .tensor_spec import TensorSpec
-
-        state = parse_json(read_file(self.path / STATE, self.path))
-        specs = {name: TensorSpec.parse(spec) for name, spec in state["tensors"].items()}
-        return state["skeleton"], specs, get_backend(self.manifest.backend)
+    def _damages(self) -> Iterator[str]:
+        """Yield what is wrong with each file, after reading all of them."""
+        for name, record in self.manifest.files.items():
+            if name.endswith(".chunk") and Path(name).stem != record.xxh3_128:
+                # The next save would link to what the name says.
+                yield f"{name} does not have the hash that it is named by"
+            try:
+                with _damage_in(name), open_file(self.path / name, self.path) as file:
+                    size = os.fstat(file.fileno()).st_size
+                    if size != record.size:
+                        yield f"{name} has {size} bytes instead of {record.size}"
+                    elif fs.hash_file(file) != record.xxh3_128:
+                        yield f"{name} does not match its hash"
+            except DamagedCheckpointError as error:
+                yield str(error)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
         """While the block runs the checkpoint is not deleted; what is wrong is said in one line."""
         try:
-            with lock.reading(self.path / MANIFEST):
+            with lock.locked(self.path / MANIFEST):
                 yield
         except CheckpointError:
             raise
@@ -165,24 +284,29 @@ class Checkpoint:
             ) from error
 
 
+@contextmanager
+def _damage_in(name: str) -> Iterator[None]:
+    """Tell a damaged file from one that is out of this process's reach, by rights or limits."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise DamagedCheckpointError(f"{name} is missing") from None
+    except MalformedError as error:
+        raise DamagedCheckpointError(f"{name}: {error}") from None
+    except OSError as error:
+        if error.errno not in _NOT_THE_FILE:
+            raise DamagedCheckpointError(f"{name} cannot be read ({error.strerror})") from None
+        raise CheckpointError(
+            f"{error.filename or name} cannot be read ({error.strerror}), so that it is not known "
+            "whether it is damaged. See that it can be, and try again."
+        ) from None
+
+
 def encode_state(skeleton: Json, specs: Mapping[str, TensorSpec]) -> bytes:
     """Return the content of ``state.json``: the JSON of a state, and the specs of its tensors."""
     texts = {spec: str(spec) for spec in set(specs.values())}  # most tensors are like others
     state = {"skeleton": skeleton, "tensors": {name: texts[spec] for name, spec in specs.items()}}
     return json.dumps(state, allow_nan=False, separators=(",", ":")).encode()
-
-
-def write_state(
-    path: Path, skeleton: Json, tensors: Mapping[str, torch.Tensor], backend: str
-) -> Checkpoint:
-    """Write what `flatten` returned as a checkpoint of no run; see `write_checkpoint`."""
-    from .backends import get_backend
-    from .tensor_spec import TensorSpec
-
-    manifest = Manifest(0, 0, 0, time.time(), backend, new_run_id())
-    specs = {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
-    state = encode_state(skeleton, specs)
-    return write_checkpoint(path, manifest, state, tensors, get_backend(backend))
 
 
 def write_checkpoint(
@@ -207,18 +331,61 @@ def write_checkpoint(
         OSError: As the disk gives it.
     """
     with fs.new_directory(path) as work:
-        fs.make_directory(work / TENSORS)
+        (work / TENSORS).mkdir()
         hashes = backend.write(work / TENSORS, tensors, previous)
         fs.write_file(work / STATE, state)
         files = {}
         for file in fs.files_under(work):
             name = file.relative_to(work).as_posix()
-            with open(file, "rb", buffering=0) as opened:
-                digest = hashes.get(name.removeprefix(f"{TENSORS}/")) or fs.hash_file(opened)
+            digest = hashes.get(name.removeprefix(f"{TENSORS}/"))
+            if digest is None:
+                with open(file, "rb", buffering=0) as opened:
+                    digest = fs.hash_file(opened)
             files[name] = FileRecord(file.stat().st_size, digest)
         manifest = dataclasses.replace(manifest, files=files)
         fs.write_file(work / MANIFEST, manifest.encode())
     return Checkpoint(path, manifest)
+
+
+# -- JSON files with a checksum of their own, so that a change of any byte is found.
+
+
+def seal(name: str, content: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a JSON file, one entry a line: the content under a name, its hash first.
+
+    Raises:
+        TypeError: If the content is no plain data.
+    """
+    # Indented by json.dumps(indent=...), it would take several times as long.
+    lines = ",\n".join(
+        [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in content.items()]
+    )
+    text = f"{{\n{lines}\n}}"
+    digest = xxhash.xxh3_128_hexdigest(text.encode())
+    return f'{{"xxh3_128": "{digest}",\n"{name}": {text}}}\n'.encode()
+
+
+def unseal(name: str, data: bytes) -> dict[str, Any]:
+    """Return the content of a file that `seal` made.
+
+    The checksum finds damage; whoever made the file may have written anything under it.
+
+    Raises:
+        DamagedCheckpointError: If a byte of it changed, or it is no JSON object; says what the
+            file does, without naming it.
+    """
+    sealed = re.fullmatch(
+        rb'\{"xxh3_128": "([0-9a-f]{32})",\n"%s": (.*)\}\n' % name.encode(), data, re.DOTALL
+    )
+    if sealed is None or xxhash.xxh3_128_hexdigest(sealed[2]).encode() != sealed[1]:
+        raise DamagedCheckpointError("does not match its own hash")
+    try:
+        content = parse_json(sealed[2], nan=True)
+    except MalformedError as error:
+        raise DamagedCheckpointError(f"is not JSON: {error!s:.100}") from None
+    if not isinstance(content, dict):
+        raise DamagedCheckpointError("holds no JSON object")
+    return content
 
 
 # -- Moving checkpoints out of the way and deleting them, so that none is ever half there.
@@ -261,9 +428,10 @@ def delete(path: Path) -> bool:
 
     It is renamed first: a crash in the midst leaves no half of it under its name.
     """
+    guard = path / MANIFEST
     try:
-        with lock.not_reading(path / MANIFEST) as free:
-            if not free:
+        with lock.locked(guard, alone=True) if guard.exists() else nullcontext() as free:
+            if free is False:
                 _log.info("%s is being read: it is deleted later.", path)
                 return False
             trash = move_away(path, ".trash")
@@ -272,15 +440,6 @@ def delete(path: Path) -> bool:
         return False
     sweep(path.parent, trash.name)
     return True
-
-
-def quarantine(path: Path, reason: str) -> None:
-    """Set a damaged checkpoint aside as ``damaged-…``, with the reason in ``reason.txt``."""
-    try:
-        moved = move_away(path, "damaged")
-        fs.write_file(moved / "reason.txt", f"{reason}\n".encode())
-    except OSError as error:
-        _log.warning("%s could not be set aside: %s", path, error)
 
 
 def surplus(saved: Sequence[AnySaved], keep: Retention, best: Best | None) -> list[AnySaved]:

@@ -16,27 +16,22 @@ from __future__ import annotations
 import base64
 import enum
 import math
+import re
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from tensordict import (
-    LazyStackedTensorDict,
-    NonTensorData,
-    NonTensorStack,
-    TensorDict,
-)
+from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict
 from tensordict.nn import TensorDictParams
 
 from ..base.untrusted import MalformedError, refusing, shown
 from ..base.untrusted.array_file import check_shape, plain_dtype
 from ..base.untrusted.read_torch import DTYPES, set_attributes
 from ..errors import CheckpointError
-from .tensor_spec import TensorSpec
 
 Json: TypeAlias = Any
 
@@ -82,6 +77,63 @@ def unflatten(skeleton: Json, tensors: Mapping[str, torch.Tensor]) -> Any:
         return _decode(skeleton, tensors)
 
 
+# -- The dtype, shape and bytes of a tensor.
+
+_SPEC = re.compile(r"(\w+)\[((?:\d{1,19}(?:, \d{1,19})*)?)\]", re.ASCII)
+
+
+class TensorSpec(NamedTuple):
+    """What must be known of a tensor to read it: its dtype and shape."""
+
+    dtype: torch.dtype
+    shape: Sequence[int]
+
+    @property
+    def nbytes(self) -> int:
+        """The size in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> TensorSpec:
+        """Return the spec of a tensor."""
+        return cls(tensor.dtype, tensor.shape)
+
+    def __str__(self) -> str:
+        """The spec as text, such as ``float32[3, 4]``."""
+        return f"{str(self.dtype)[6:]}{list(self.shape)}"
+
+    @classmethod
+    def parse(cls, text: str) -> TensorSpec:
+        """Return the spec that was made text.
+
+        Raises:
+            MalformedError: If it is no such text, or no tensor has such a shape.
+            CheckpointError: If this version of torch has no such dtype.
+        """
+        match = _SPEC.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise MalformedError(f"{shown(text)} describes no tensor")
+        spec = cls(_dtype(match[1]), tuple(map(int, match[2].split(", "))) if match[2] else ())
+        check_shape(spec.shape, spec.dtype.itemsize)
+        return spec
+
+
+def _dtype(name: str) -> torch.dtype:
+    if name not in DTYPES:
+        raise CheckpointError(f"torch {torch.__version__} has no dtype {shown(name)}.")
+    return DTYPES[name]
+
+
+def byte_view(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor's elements as uint8 ``[nbytes]`` on the CPU, without a copy if possible."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+
+
+def memory(tensor: torch.Tensor) -> memoryview:
+    """Return the memory of a uint8 tensor from `byte_view`, writable."""
+    return tensor.numpy().data
+
+
 def blank(specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
     """Tensors of zeros, to try out a skeleton: the system gives no memory for them until used."""
     return {
@@ -91,6 +143,9 @@ def blank(specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
         else torch.empty(spec.shape, dtype=spec.dtype)
         for name, spec in specs.items()
     }
+
+
+# -- From a tree to its parts.
 
 
 class _Encoder:
@@ -107,23 +162,24 @@ class _Encoder:
         # JSON readers are only good for 64 bits and finite numbers; repr() round-trips floats.
         if (kind is int and -(2**63) <= value < 2**63) or (kind is float and value - value == 0):
             return value
+        under = f"{path}/" if path else ""  # what is in it is at modules/policy/0.weight
         if kind is list:
-            return self._items(value, path)
+            return [self.node(item, f"{under}{index}") for index, item in enumerate(value)]
         if kind is dict:
-            if all(type(key) is str and not key.startswith("$") for key in value):
-                return {key: self.node(item, _join(path, key)) for key, item in value.items()}
-            places = [_join(path, key) for key in value]
+            if all(type(key) is str and key[:1] != "$" for key in value):
+                return {key: self.node(item, f"{under}{key}") for key, item in value.items()}
+            places = [f"{under}{key if type(key) is str else repr(key)}" for key in value]
             pairs = zip(value.items(), places, strict=True)
             return {"$dict": [[[self.node(part, place) for part in pair] for pair, place in pairs]]}
         if isinstance(value, torch.Tensor):
             return {"$tensor": self._tensor(value, path)}
         tag, parts = _parts_of(value, path)
         # The path of a value is that of its first part: td/x, not td/0/x.
-        paths = (path if place == 0 else _join(path, f".{place}") for place in range(len(parts)))
-        return {f"${tag}": [self.node(*part) for part in zip(parts, paths, strict=True)]}
-
-    def _items(self, values: Iterable[Any], path: str) -> list[Json]:
-        return [self.node(value, _join(path, index)) for index, value in enumerate(values)]
+        nodes = [
+            self.node(part, f"{under}.{place}" if place else path)
+            for place, part in enumerate(parts)
+        ]
+        return {f"${tag}": nodes}
 
     def _tensor(self, tensor: torch.Tensor, path: str) -> list[Json]:
         """Collect a tensor; return its name, and its device if that is not the CPU."""
@@ -131,9 +187,8 @@ class _Encoder:
         wraps_others = type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
         is_plain = tensor.layout is torch.strided and not tensor.is_quantized
         if not is_plain or wraps_others or device.type == "meta":
-            raise _cannot_save(
-                tensor, path, f"a {tensor.layout} {type(tensor).__name__} on {device}"
-            )
+            kind = f"a {tensor.layout} {type(tensor).__name__} on {device}"
+            raise _cannot_save(tensor, path, kind)
         if type(tensor) is not torch.Tensor or tensor.requires_grad:
             tensor = tensor.detach().as_subclass(torch.Tensor)
         if tensor.is_conj() or tensor.is_neg():
@@ -151,67 +206,17 @@ class _Encoder:
         return [name] if device.type == "cpu" else [name, str(device)]
 
 
-def _join(path: str, key: Any) -> str:
-    """Return the path of what stands at ``key`` under ``path``: ``modules/policy/0.weight``."""
-    step = key if type(key) is str else repr(key)
-    return f"{path}/{step}" if path else step
-
-
-def _decode(node: Json, tensors: Mapping[str, torch.Tensor]) -> Any:
-    if type(node) is list:
-        return [_decode(item, tensors) for item in node]
-    if type(node) is not dict:
-        return node
-    tag = next(iter(node), "")
-    if not tag.startswith("$"):
-        return {key: _decode(item, tensors) for key, item in node.items()}
-    if tag == "$tensor":
-        return _stored_tensor(tensors, *node[tag])
-    if tag not in _BUILDERS:
-        raise CheckpointError(
-            f"The state holds a value of type {shown(tag[1:])}, unknown to this version of "
-            "hooktrainer. It was written by a newer one: update hooktrainer to load it."
-        )
-    first, *others = node[tag]  # only the first part, and attributes, may be more than JSON
-    if tag in _LISTS and type(first) is not list:
-        raise MalformedError(f"{shown(first)} is no list of the parts of a {tag[1:]}")
-    if tag == "$OrderedDict":
-        others = _decode(others, tensors)
-    return _BUILDERS[tag](_decode(first, tensors), *others)
-
-
-def _stored_tensor(
-    tensors: Mapping[str, torch.Tensor], name: str, device: str = "cpu"
-) -> torch.Tensor:
-    if name not in tensors:
-        raise CheckpointError(f"The state has no tensor {shown(name)}: it is incomplete.")
-    return tensors[name] if device == "cpu" else tensors[name].to(_here(device))
-
-
-def _here(device: str | None) -> torch.device | None:
-    """The device, or the CPU where this machine has no such device."""
-    if device is None:
-        return None
-    wanted = torch.device(device)
-    module = getattr(torch, wanted.type, None)
-    present = module.device_count() if module is not None and module.is_available() else 0
-    return wanted if (wanted.index or 0) < present else torch.device("cpu")
-
-
 def _parts_of(value: Any, path: str) -> tuple[str, tuple[Any, ...]]:
     """Return the name of a value's type, and the parts that rebuild it."""
     kind = type(value)
     if is_segment_tree(value):
         return "SegmentTree", (segment_leaves(value), kind.__name__)
-    if isinstance(value, np.generic) and not (value.dtype.hasobject or value.dtype.names):
-        return "numpy", (value.tobytes().hex(), value.dtype.str)
-    known = _PARTS.get(np.ndarray if kind is np.memmap else kind)
-    if known is None:
+    tag = "numpy" if isinstance(value, np.generic) else _TAGS.get(kind)
+    if tag is None:
         raise _cannot_save(value, path)
-    if isinstance(value, np.ndarray) and (value.dtype.hasobject or value.dtype.names):
-        raise _cannot_save(value, path, f"a NumPy array of dtype {value.dtype}")
-    tag, parts = known
-    return tag, parts(value)
+    if tag in ("numpy", "ndarray") and (value.dtype.hasobject or value.dtype.names):
+        raise _cannot_save(value, path, f"a NumPy value of dtype {value.dtype}")
+    return tag, _TYPES[tag].parts(value)
 
 
 def _cannot_save(value: Any, path: str, problem: str = "") -> CheckpointError:
@@ -237,7 +242,52 @@ _HINTS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 )
 
 
-# -- Types whose parts take more than a line.
+# -- From its parts to a tree.
+
+
+def _decode(node: Json, tensors: Mapping[str, torch.Tensor]) -> Any:
+    if type(node) is list:
+        return [_decode(item, tensors) for item in node]
+    if type(node) is not dict:
+        return node
+    tag = next(iter(node), "")
+    if not tag.startswith("$"):
+        return {key: _decode(item, tensors) for key, item in node.items()}
+    if tag == "$tensor":
+        return _stored_tensor(tensors, *node[tag])
+    known = _TYPES.get(tag[1:])
+    if known is None:
+        raise CheckpointError(
+            f"The state holds a value of type {shown(tag[1:])}, unknown to this version of "
+            "hooktrainer. It was written by a newer one: update hooktrainer to load it."
+        )
+    first, *others = node[tag]  # only the first part, and attributes, may be more than JSON
+    if known.of_list and type(first) is not list:
+        raise MalformedError(f"{shown(first)} is no list of the parts of a {tag[1:]}")
+    if tag == "$OrderedDict":
+        others = _decode(others, tensors)
+    return known.build(_decode(first, tensors), *others)
+
+
+def _stored_tensor(
+    tensors: Mapping[str, torch.Tensor], name: str, device: str = "cpu"
+) -> torch.Tensor:
+    if name not in tensors:
+        raise CheckpointError(f"The state has no tensor {shown(name)}: it is incomplete.")
+    return tensors[name] if device == "cpu" else tensors[name].to(_here(device))
+
+
+def _here(device: str | None) -> torch.device | None:
+    """The device, or the CPU where this machine has no such device."""
+    if device is None:
+        return None
+    wanted = torch.device(device)
+    module = getattr(torch, wanted.type, None)
+    present = module.device_count() if module is not None and module.is_available() else 0
+    return wanted if (wanted.index or 0) < present else torch.device("cpu")
+
+
+# -- The types that there are. None of the functions runs foreign code.
 
 
 def _array_parts(value: np.ndarray[Any, Any]) -> tuple[Any, ...]:
@@ -270,14 +320,6 @@ def _ordered_dict(content: dict[Any, Any], attributes: dict[str, Any]) -> Ordere
     return result
 
 
-def _dtype(name: str) -> torch.dtype:
-    if name not in DTYPES:
-        raise CheckpointError(
-            f"This version of torch ({torch.__version__}) has no dtype {shown(name)}."
-        )
-    return DTYPES[name]
-
-
 def _tensordict_parts(value: Any) -> tuple[Any, ...]:
     about = {
         "batch_size": list(value.batch_size),
@@ -292,10 +334,6 @@ def _tensordict(content: dict[Any, Any], about: dict[str, Any]) -> TensorDict:
     size, names = about["batch_size"], about["names"]
     made = TensorDict(content, batch_size=size, device=_here(about["device"]), names=names)
     return made.lock_() if about["locked"] else made
-
-
-def _lazy_stack_parts(value: Any) -> tuple[Any, ...]:
-    return list(value.tensordicts), value.stack_dim, _names(value)
 
 
 def _lazy_stack(items: list[Any], stack_dim: int, names: list[str | None] | None) -> Any:
@@ -313,7 +351,11 @@ def _device_name(value: Any) -> str | None:
     return None if value.device is None else str(value.device)
 
 
-# -- The priorities in a prioritized sampler of TorchRL: C++ trees, saved as their leaves. The sums
+def _base64(value: bytes) -> tuple[str]:
+    return (base64.b64encode(value).decode(),)
+
+
+# The priorities in a prioritized sampler of TorchRL are C++ trees, saved as their leaves. The sums
 # and minima above the leaves follow from them, so a rebuilt tree draws what the saved one would.
 
 EXTENSION = "torchrl._torchrl"
@@ -360,65 +402,64 @@ def segment_tree(leaves: torch.Tensor, kind: str) -> Any:
     return tree
 
 
-# -- The types that there are, with the parts of a value, and what makes a value of its parts. None
-# of the functions runs foreign code.
+class _Type(NamedTuple):
+    """A type of values that JSON lacks."""
 
-_PARTS: dict[type, tuple[str, Callable[[Any], tuple[Any, ...]]]] = {
-    int: ("int", lambda value: (hex(value),)),  # Python refuses to parse very long decimals
-    float: ("float", lambda value: (repr(value),)),
-    complex: ("complex", lambda value: ([value.real, value.imag],)),
-    bytes: ("bytes", lambda value: (base64.b64encode(value).decode(),)),
-    bytearray: ("bytearray", lambda value: (base64.b64encode(value).decode(),)),
-    tuple: ("tuple", lambda value: (list(value),)),
-    # Sorted, because the order of a set of strings differs from process to process.
-    set: ("set", lambda value: (sorted(value, key=repr),)),
-    frozenset: ("frozenset", lambda value: (sorted(value, key=repr),)),
-    range: ("range", lambda value: ([value.start, value.stop, value.step],)),
-    slice: ("slice", lambda value: ([value.start, value.stop, value.step],)),
-    deque: ("deque", lambda value: (list(value), value.maxlen)),
-    OrderedDict: ("OrderedDict", lambda value: (dict(value), vars(value))),
-    type(Path()): ("Path", lambda value: (str(value),)),
-    np.ndarray: ("ndarray", _array_parts),
-    torch.dtype: ("dtype", lambda value: (str(value).removeprefix("torch."),)),
-    torch.device: ("device", lambda value: (str(value),)),
-    torch.Size: ("Size", lambda value: (list(value),)),
-    TensorDict: ("TensorDict", _tensordict_parts),
-    TensorDictParams: ("TensorDict", _tensordict_parts),
-    LazyStackedTensorDict: ("LazyStackedTensorDict", _lazy_stack_parts),
-    NonTensorStack: ("LazyStackedTensorDict", _lazy_stack_parts),
-    NonTensorData: (
-        "NonTensorData",
+    types: tuple[type, ...]
+    parts: Callable[[Any], tuple[Any, ...]]
+    build: Callable[..., Any]
+    of_list: bool = False
+    """Whether its first part is a list: a small range in its place would become a large tuple."""
+
+
+def _items(kind: type, *, starred: bool = False, order: Callable[[Any], Any] = list) -> _Type:
+    """A type that is made of a list."""
+    build: Callable[[Any], Any] = (lambda items: kind(*items)) if starred else kind
+    return _Type((kind,), lambda value: (order(value),), build, of_list=True)
+
+
+def _in_order(value: set[Any]) -> list[Any]:
+    return sorted(value, key=repr)  # that of a set of strings differs from process to process
+
+
+def _range_parts(value: Any) -> list[Any]:
+    return [value.start, value.stop, value.step]
+
+
+_TYPES = {
+    # Python refuses to parse very long decimals.
+    "int": _Type((int,), lambda value: (hex(value),), lambda digits: int(digits, 16)),
+    "float": _Type((float,), lambda value: (repr(value),), float),
+    "complex": _items(complex, starred=True, order=lambda value: [value.real, value.imag]),
+    "bytes": _Type((bytes,), _base64, lambda text: base64.b64decode(text, validate=True)),
+    "bytearray": _Type(
+        (bytearray,), _base64, lambda text: bytearray(base64.b64decode(text, validate=True))
+    ),
+    "tuple": _items(tuple),
+    "set": _items(set, order=_in_order),
+    "frozenset": _items(frozenset, order=_in_order),
+    "range": _items(range, starred=True, order=_range_parts),
+    "slice": _items(slice, starred=True, order=_range_parts),
+    "deque": _Type((deque,), lambda value: (list(value), value.maxlen), deque, of_list=True),
+    "dict": _Type((), tuple, dict, of_list=True),
+    "OrderedDict": _Type((OrderedDict,), lambda value: (dict(value), vars(value)), _ordered_dict),
+    "Path": _Type((type(Path()),), lambda value: (str(value),), Path),
+    "ndarray": _Type((np.ndarray, np.memmap), _array_parts, _array),
+    "numpy": _Type((), lambda value: (value.tobytes().hex(), value.dtype.str), _numpy_scalar),
+    "dtype": _Type((torch.dtype,), lambda value: (str(value).removeprefix("torch."),), _dtype),
+    "device": _Type((torch.device,), lambda value: (str(value),), torch.device),
+    "Size": _items(torch.Size),
+    "TensorDict": _Type((TensorDict, TensorDictParams), _tensordict_parts, _tensordict),
+    "LazyStackedTensorDict": _Type(
+        (LazyStackedTensorDict, NonTensorStack),
+        lambda value: (list(value.tensordicts), value.stack_dim, _names(value)),
+        _lazy_stack,
+    ),
+    "NonTensorData": _Type(
+        (NonTensorData,),
         lambda value: (value.data, list(value.batch_size), _device_name(value)),
+        lambda data, size, device: NonTensorData(data=data, batch_size=size, device=_here(device)),
     ),
+    "SegmentTree": _Type((), tuple, segment_tree),
 }
-_BUILDERS: dict[str, Callable[..., Any]] = {
-    "$int": lambda digits: int(digits, 16),
-    "$float": float,
-    "$complex": lambda parts: complex(*parts),
-    "$bytes": lambda text: base64.b64decode(text, validate=True),
-    "$bytearray": lambda text: bytearray(base64.b64decode(text, validate=True)),
-    "$tuple": tuple,
-    "$set": set,
-    "$frozenset": frozenset,
-    "$range": lambda parts: range(*parts),
-    "$slice": lambda parts: slice(*parts),
-    "$deque": deque,
-    "$dict": dict,
-    "$OrderedDict": _ordered_dict,
-    "$Path": Path,
-    "$ndarray": _array,
-    "$numpy": _numpy_scalar,
-    "$dtype": _dtype,
-    "$device": torch.device,
-    "$Size": torch.Size,
-    "$TensorDict": _tensordict,
-    "$LazyStackedTensorDict": _lazy_stack,
-    "$NonTensorData": lambda data, size, device: NonTensorData(
-        data=data, batch_size=size, device=_here(device)
-    ),
-    "$SegmentTree": segment_tree,
-}
-_LISTS = (
-    *("$complex", "$tuple", "$set", "$frozenset", "$range", "$slice", "$deque", "$dict", "$Size"),
-)
-"""Those whose first part is a list. A small range in its place would become a large tuple."""
+_TAGS = {kind: tag for tag, known in _TYPES.items() for kind in known.types}

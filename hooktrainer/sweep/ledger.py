@@ -25,7 +25,7 @@ from optuna.pruners import BasePruner
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from ..base.text_file import open_to_lock, write_atomically
+from ..base.fs import open_to_lock, write_atomically
 from ..base.untrusted import MalformedError, one_line, parse_json, read_file, refusing, shown
 from ..base.untrusted.text import check_fields
 from ..base.words import listed, printable

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 
 from ..algorithms import Algorithm
+from ..base.fs import write_atomically
 from ..base.plain import to_yaml
-from ..base.text_file import write_atomically
 from ..base.words import plural, shell_word
 from ..run.config import NAME, Mark, as_words, marked
 from ..show.chart import figure

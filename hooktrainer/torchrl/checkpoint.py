@@ -13,13 +13,13 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
+from ..base import fs
 from ..base.untrusted import one_line, shown
 from ..collect.adapt import is_of_torchrl
 from ..errors import CheckpointError, StateMismatchError, TakenError
 from ..hooks.replay_buffer import ReplayBufferTrainer
 from ..replay import ReplayBuffer
-from ..store import fs
-from ..store.tensor_spec import torch_save
+from ..store.backends import torch_save
 from ..store.tree import is_segment_tree, segment_leaves, segment_tree
 from .formats import Content, NotRead
 from .formats import read as read

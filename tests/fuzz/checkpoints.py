@@ -22,9 +22,9 @@ from tensordict import LazyStackedTensorDict, NonTensorData, TensorDict
 
 from hooktrainer.errors import CheckpointError
 from hooktrainer.store import Checkpoint, CheckpointManager, load_file, save_file
-from hooktrainer.store.manifest import FileRecord, Manifest, seal
 from hooktrainer.store.rng import rng_state
 from hooktrainer.store.single_file import FORMAT, _checksum, read_plain
+from hooktrainer.store.stored import FileRecord, Manifest, seal
 
 MANIFEST, STATE = "manifest.json", "state.json"
 

@@ -40,7 +40,7 @@ def _objects_from_yaml() -> None:
 
 def _waiting() -> None:
     """As if a pipe were opened like a file."""
-    import hooktrainer.store.manifest as module
+    import hooktrainer.store.stored as module
 
     def read_file(path: Any, root: Any = None) -> bytes:
         if path.is_fifo():

@@ -27,7 +27,7 @@ from hooktrainer.policies.actions import JointAction
 from hooktrainer.policies.calls import ALLOWED, DTYPES, RANDOM, operator_named
 from hooktrainer.policies.policy_files import decode_data
 from hooktrainer.policies.recorder import PolicyRecorder
-from hooktrainer.store.manifest import seal
+from hooktrainer.store.stored import seal
 
 FACTS, WEIGHTS, SEAL = "policy.json", "policy.safetensors", "policy"
 

@@ -1,4 +1,4 @@
-"""A stand-in for ``os`` in `hooktrainer.store.fs` that fails, dies, or remembers what a power
+"""A stand-in for ``os`` in `hooktrainer.base.fs` that fails, dies, or remembers what a power
 loss would leave."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from hooktrainer.store import fs
+from hooktrainer.base import fs
 
 BACKENDS = ("torch", "torchsnapshot", "native")
 

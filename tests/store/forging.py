@@ -10,12 +10,12 @@ from typing import Any
 
 import xxhash
 
-from hooktrainer.store.manifest import FileRecord, read_manifest
+from hooktrainer.store.stored import Checkpoint, FileRecord
 
 
 def forge(checkpoint: Path) -> None:
     """Give every file that the manifest lists the size and the hash it has now."""
-    manifest = read_manifest(checkpoint)
+    manifest = Checkpoint.open(checkpoint).manifest
     records = {}
     for name in manifest.files:
         data = (checkpoint / name).read_bytes()

@@ -6,11 +6,12 @@ import os
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
 from hooktrainer import RunDir
-from hooktrainer.store.lock import RunLock, is_alive
+from hooktrainer.store.lock import RunLock, is_alive, locked
 
 LONG_AGO = "2020-01-01T00:00:00+00:00"
 ME = {"host": socket.gethostname(), "pid": os.getpid()}
@@ -54,7 +55,15 @@ def test_of_a_run_on_another_machine_nothing_is_known(run):
 
 def test_looking_does_not_disturb_the_lock(run):
     run.checkpoints.mkdir()
-    lock = RunLock(run.checkpoints)
-    lock.release()
+    RunLock(run.checkpoints).release()
     is_alive(run.checkpoints, {**ME, "updated": LONG_AGO})
     RunLock(run.checkpoints).release()  # can be taken
+
+
+def test_a_run_begins_while_another_process_looks_whether_it_is_alive(run, monkeypatch):
+    run.checkpoints.mkdir()
+    RunLock(run.checkpoints).release()
+    look = locked(run.checkpoints / ".lock")
+    look.__enter__()
+    monkeypatch.setattr(time, "sleep", lambda _: look.__exit__(None, None, None))
+    RunLock(run.checkpoints).release()

@@ -12,19 +12,19 @@ import xxhash
 from dtypes import DTYPES
 from torchsnapshot import Snapshot, StateDict
 
+from hooktrainer.base import fs
 from hooktrainer.base.untrusted import MalformedError
 from hooktrainer.errors import CheckpointError
 from hooktrainer.store import (
     CheckpointManager,
     TensorSpec,
     backends,
-    fs,
     known_backends,
     register_backend,
 )
 from hooktrainer.store.backends import get_backend, native
 from hooktrainer.store.backends.native import NativeBackend
-from hooktrainer.store.tensor_spec import byte_view
+from hooktrainer.store.tree import byte_view
 
 NAMES = known_backends()
 

@@ -16,8 +16,9 @@ import torch
 from fault_injection import BACKENDS, FULL, Crash, FaultyOS, VolatileDisk, installed, scratch
 from marks import slow_except
 
+from hooktrainer.base import fs
 from hooktrainer.errors import CheckpointError
-from hooktrainer.store import All, CheckpointManager, Last, fs, list_checkpoints
+from hooktrainer.store import All, CheckpointManager, Last, list_checkpoints
 from hooktrainer.store.diff import compare_trees
 
 FROZEN = torch.arange(5000.0)

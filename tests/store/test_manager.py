@@ -17,6 +17,7 @@ import torch
 from fault_injection import BACKENDS
 from tensordict import TensorDict
 
+from hooktrainer.base import fs
 from hooktrainer.errors import (
     CheckpointError,
     ConfigError,
@@ -28,7 +29,6 @@ from hooktrainer.store import (
     Checkpoint,
     CheckpointManager,
     Last,
-    fs,
     list_checkpoints,
     lock,
 )
@@ -393,7 +393,7 @@ def test_a_checkpoint_being_read_is_deleted_later(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     with CheckpointManager(tmp_path, keep=Last(1), background=False) as manager:
         manager.save({}, frames=1)
-        with lock.reading(tmp_path / "step_000000000001" / "manifest.json"):
+        with lock.locked(tmp_path / "step_000000000001" / "manifest.json"):
             manager.save({}, frames=2)
             assert frames_of(tmp_path) == [1, 2]
             assert "is being read" in caplog.text
@@ -513,7 +513,7 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path):
 
 
 def test_a_newer_schema_is_refused_and_not_taken_for_damage(tmp_path, monkeypatch):
-    monkeypatch.setattr("hooktrainer.store.manifest.SCHEMA", 99)
+    monkeypatch.setattr("hooktrainer.store.stored.SCHEMA", 99)
     with CheckpointManager(tmp_path) as manager:
         manager.save({}, frames=1)
     monkeypatch.undo()

@@ -20,9 +20,8 @@ from hooktrainer.store import (
     MaxBytes,
     Spread,
 )
-from hooktrainer.store.manifest import FileRecord
 from hooktrainer.store.retention import best_of
-from hooktrainer.store.stored import surplus
+from hooktrainer.store.stored import FileRecord, surplus
 
 
 def run(*frames, metric=(), hours=(), files=()):

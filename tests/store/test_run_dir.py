@@ -82,7 +82,7 @@ def test_an_unknown_status_is_refused(tmp_path):
 
 def test_what_a_killed_process_left_half_written_is_deleted_when_the_run_goes_on(tmp_path):
     run = RunDir.create(tmp_path)
-    for name in (".run.json.17.new", ".config.yaml.17.new", ".tmp-exception.pt-0a1b2c3d"):
+    for name in (".tmp-run.json-0a1b2c3d", ".tmp-exception.pt-0a1b2c3d"):
         (tmp_path / name).write_text("{")
     (tmp_path / ".notes").write_text("mine")
     run.begin()

@@ -196,15 +196,10 @@ class GatheredCheckpoints:
                 metrics=metrics,
             )
 
-    def go_on(self) -> None:
+    def go_on(self, tree: dict[str, Any] | None = None) -> None:
         """Make what was loaded the latest checkpoint of the run; see `CheckpointManager.go_on`."""
         if self._manager is not None:
-            self._manager.go_on()
-
-    def adopt(self, tree: dict[str, Any]) -> None:
-        """Save what a run begins with that branches off; see `CheckpointManager.adopt`."""
-        if self._manager is not None:
-            self._manager.adopt(tree)
+            self._manager.go_on(tree)
 
     @property
     def forked_from(self) -> Mapping[str, Any] | None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base.text_file import write_atomically
+from ...base.fs import write_atomically
 from ...base.untrusted import parse_json, read_file
 from ...errors import CheckpointError, ConfigError
 from ...policies import Evaluation, SavedPolicy, evaluate_policy, load_policy

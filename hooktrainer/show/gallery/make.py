@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.fs import write_atomically
 from ...base.plain import flatten_config
-from ...base.text_file import write_atomically
 from ...base.words import duration
 from ...errors import CheckpointError, NotFoundError
 from ...log.media import gif

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from ...base.text_file import write_atomically
+from ...base.fs import write_atomically
 from ...base.words import did_you_mean, listed
 from ...errors import ConfigError
 from ...log.csv import read_csv

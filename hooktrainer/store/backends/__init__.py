@@ -11,9 +11,11 @@ from typing import Protocol, cast
 
 import torch
 
-from ...base.untrusted import shown
+from ...base import fs
+from ...base.untrusted import MalformedError, shown
+from ...base.untrusted.read_torch import read_torch
 from ...errors import CheckpointError
-from ..tensor_spec import TensorSpec
+from ..tree import TensorSpec
 
 VARIABLE = "CKPT_BACKEND"
 ENTRY_POINTS = "hooktrainer.backends"
@@ -71,12 +73,72 @@ class Backend(Protocol):
         ...
 
 
+class TorchBackend:
+    """Stores tensors with `torch.save`, as one dict from name to tensor.
+
+    ``torch.load("tensors.pt", weights_only=True)`` reads the file without hooktrainer.
+    """
+
+    FILE = "tensors.pt"
+
+    def write(
+        self, directory: Path, tensors: Mapping[str, torch.Tensor], previous: Path | None
+    ) -> Mapping[str, str]:
+        """Write all tensors to one file; see `Backend.write`."""
+        content = compact(tensors)
+        fs.check_space(directory, sum([tensor.nbytes for tensor in content.values()]))
+        with fs.NewFile(directory / self.FILE) as file:
+            torch_save(content, file)
+        return {self.FILE: file.hash.hexdigest()}
+
+    def check(self, directory: Path, specs: Mapping[str, TensorSpec]) -> None:
+        """Compare what the file describes with the tensors; see `Backend.check`."""
+        content = read_torch(directory / self.FILE, directory, "meta")
+        if type(content) is not dict or any(type(x) is not torch.Tensor for x in content.values()):
+            raise MalformedError(f"{self.FILE} holds more than tensors by name")
+        if {name: TensorSpec.of(tensor) for name, tensor in content.items()} != dict(specs):
+            raise MalformedError(f"{self.FILE} does not hold the tensors of its checkpoint")
+
+    def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
+        """Read all tensors; see `Backend.read`."""
+        return dict(read_torch(directory / self.FILE, directory))
+
+
+def torch_save(content: object, file: fs.NewFile) -> None:
+    """`torch.save` to an open file; the disk's own error is the one that is raised."""
+    try:
+        torch.save(content, file)  # type: ignore[arg-type]
+    except RuntimeError:
+        if file.error is not None:
+            raise file.error from None
+        raise
+
+
+def compact(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return contiguous CPU tensors, each of which alone has a storage, and of its own size.
+
+    `torch.save` writes a tensor's whole storage, however small the view, and restores tensors that
+    shared one as sharing one.
+    """
+    compacted, seen = {}, set()
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        storage = tensor.untyped_storage()
+        if storage.nbytes() > tensor.nbytes or storage.data_ptr() in seen:
+            tensor = tensor.clone()
+        seen.add(storage.data_ptr())
+        compacted[name] = tensor
+    return compacted
+
+
+# -- Back ends by name.
+
 _FACTORIES: dict[str, str | Callable[[], Backend]] = {
-    "torch": "torch_file:TorchBackend",
+    "torch": TorchBackend,
     "torchsnapshot": "torchsnapshot:TorchSnapshotBackend",
     "native": "native:NativeBackend",
 }
-"""Back ends by name: the file and the class, imported when it is used, or what was registered."""
+"""What makes each; a file and a class, imported when it is used, or what was registered."""
 
 
 def register_backend(name: str, factory: Callable[[], Backend]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -18,10 +17,9 @@ from typing import NamedTuple
 import torch
 import xxhash
 
+from ...base import fs
 from ...base.untrusted import MalformedError, check_room, open_file, parse_json, read_file
-from .. import fs
-from ..manifest import read_manifest
-from ..tensor_spec import TensorSpec, byte_view, memory
+from ..tree import TensorSpec, byte_view, memory
 
 CHUNK_BYTES = 4 << 20
 _INDEX = "index.json"
@@ -86,7 +84,7 @@ class NativeBackend:
                 digest = xxhash.xxh3_128_hexdigest(piece)
                 digests.append(digest)
                 file = _file(directory, digest)
-                if not file.exists() and not (previous and _link(_file(previous, digest), file)):
+                if not file.exists() and not (previous and fs.link(_file(previous, digest), file)):
                     fs.write_file(file, piece)
         index = {"chunk_bytes": self.chunk_bytes, "chunks": digests}
         fs.write_file(directory / _INDEX, json.dumps(index).encode())
@@ -98,11 +96,6 @@ class NativeBackend:
             size, wanted = file.stat().st_size, chunk.stop - chunk.start
             if size != wanted:
                 raise MalformedError(f"{file.name} has {size} bytes for {wanted} of tensors")
-        # All, whether they are used or not: the next save links to what a name says.
-        for name, record in read_manifest(directory.parent).files.items():
-            file = Path(name)
-            if file.suffix == ".chunk" and file.stem != record.xxh3_128:
-                raise MalformedError(f"{file.name} does not have the hash that it is named by")
         # Equal chunks are stored once, so there may be more than the files hold.
         check_room(sum(spec.nbytes for spec in specs.values()), "its tensors")
 
@@ -121,14 +114,6 @@ class NativeBackend:
 
 def _file(directory: Path, digest: str) -> Path:
     return directory / f"{digest}.chunk"
-
-
-def _link(source: Path, target: Path) -> bool:
-    """Whether it is linked; not where it is new, or the file system has no (more) links."""
-    with suppress(OSError):
-        fs.link(source, target)
-        return True
-    return False
 
 
 def _plan(directory: Path, specs: Mapping[str, TensorSpec]) -> Iterator[tuple[Chunk, Path]]:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import torch
 
+from ...base import fs
 from ...base.untrusted import MalformedError, check_room, open_file
 from ...errors import CheckpointError
-from .. import fs
-from ..tensor_spec import TensorSpec, byte_view, memory
+from ..tree import TensorSpec, byte_view, memory
 
 _KEY = "tensors"
 

@@ -138,18 +138,6 @@ def test_nothing_is_written_through_links(run, tmp_path):
     assert precious.read_text() == "kept"
 
 
-def test_links_at_temporary_names_are_not_followed(run, tmp_path, monkeypatch):
-    precious = tmp_path / "precious"
-    precious.write_text("kept")
-    monkeypatch.setattr("os.getpid", lambda: 77)
-    for name in ("run.json", "gallery.html"):
-        (run.path / f".{name}.77.new").symlink_to(precious)
-    run.update(frames=7)
-    make_gallery(run, episodes=1, view=SMALL)
-    assert run.read()["frames"] == 7
-    assert precious.read_text() == "kept"
-
-
 def test_control_characters_in_an_environment_name_are_escaped(run, tmp_path, capsys):
     path = next(Path(run.path / "policies").glob("step_*"))
     make_gallery(run, tmp_path / "page.html", episodes=1, view=SMALL)

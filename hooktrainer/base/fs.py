@@ -1,4 +1,4 @@
-"""Files that survive a crash: all writing, renaming and deleting of checkpoints is done here.
+"""Files that survive a crash: all that must not be lost is written, renamed and deleted here.
 
 The content of a file is durable only after ``fsync`` of the file, and its name only after ``fsync``
 of its directory. Tests replace ``os`` in this module to fail, or to lose power, at each of its
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from ..base.untrusted import MalformedError
+from ..errors import TakenError
+from .untrusted import MalformedError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -31,28 +32,23 @@ class NewFile:
 
     Args:
         path: Where to create it; the name must be free.
+
+    Attributes:
+        hash: The xxh3-128 hash of all that was written.
+        error: What the disk has refused with: `torch.save` replaces it by one that does not say
+            why.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.error: OSError | None = None
-        self._hash = xxhash.xxh3_128()
+        self.hash = xxhash.xxh3_128()
         self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
 
-    @property
-    def digest(self) -> str:
-        """The xxh3-128 hash of all that was written, in hexadecimal."""
-        return self._hash.hexdigest()
-
     def write(self, data: Buffer) -> int:
-        """Write all of ``data``.
-
-        Raises:
-            OSError: As the disk gives it. It is kept in `error` too: `torch.save` replaces it by
-                one that does not say why.
-        """
+        """Write all of ``data``; raise `OSError` as the disk gives it."""
         view = memoryview(data).cast("B")
-        self._hash.update(view)
+        self.hash.update(view)
         done = 0
         try:
             while done < len(view):
@@ -104,23 +100,37 @@ def flush_to_disk(*paths: Path) -> None:
 
 
 @contextmanager
-def replace_file(path: Path) -> Iterator[NewFile]:
-    """Write a file that appears under ``path`` complete and durable, or not at all.
+def replace_file(path: Path, *, durable: bool = True) -> Iterator[NewFile]:
+    """Write a file that appears under ``path`` complete, or not at all; a link is replaced.
 
-    It is written beside, flushed, and renamed over ``path`` when the block ends without an
-    exception; what was there before stays until that moment.
+    It is written beside, flushed if ``durable``, and renamed over ``path`` when the block ends
+    without an exception; what was there before stays until that moment.
     """
     beside = path.with_name(f".tmp-{path.name}-{secrets.token_hex(4)}")
     try:
         with NewFile(beside) as file:
             yield file
-        flush_to_disk(beside)
+        if durable:
+            flush_to_disk(beside)
         os.replace(beside, path)
     except BaseException:
         with suppress(OSError):
             os.unlink(beside)
         raise
-    flush_to_disk(path.parent)
+    if durable:
+        flush_to_disk(path.parent)
+
+
+def write_atomically(path: Path, content: str | bytes, *, durable: bool = True) -> None:
+    """Replace a file by one with this content; see `replace_file`.
+
+    Raises:
+        TakenError: If there is a directory or a device of that name.
+    """
+    if path.exists() and not path.is_file():
+        raise TakenError(f"{path} is no file: choose another name.")
+    with replace_file(path, durable=durable) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
@@ -145,11 +155,6 @@ def new_directory(path: Path) -> Iterator[Path]:
     flush_to_disk(path.parent)
 
 
-def make_directory(path: Path) -> None:
-    """Create one directory; its parent must be there."""
-    os.mkdir(path)
-
-
 def make_directories(path: Path) -> None:
     """Create a directory and its parents where missing, each with a durable name."""
     if path.is_dir():
@@ -160,9 +165,13 @@ def make_directories(path: Path) -> None:
     flush_to_disk(path.parent)
 
 
-def link(source: Path, target: Path) -> None:
-    """Give the file ``source`` a second name."""
-    os.link(source, target)
+def link(source: Path, target: Path) -> bool:
+    """Give a file a second name; return whether that worked, on a file system that has links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        return False
+    return True
 
 
 def rename(source: Path, target: Path) -> None:
@@ -216,3 +225,13 @@ def read_into(file: FileIO, target: memoryview) -> None:
 def files_under(directory: Path) -> list[Path]:
     """Return the files in a directory and its subdirectories, in a fixed order."""
     return sorted(path for path in directory.rglob("*") if not path.is_dir())
+
+
+def open_to_lock(path: Path) -> int:
+    """Open or create a lock file, not through a link, and return its descriptor."""
+    try:
+        return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise TakenError(f"{path} is a link: remove it.") from None
