@@ -9,7 +9,7 @@ import gymnasium as gym
 from gymnasium import spaces
 
 from ..base.space_parts import MASK, leaves_of, parts_of
-from ..collect.env_errors import is_envpool
+from ..collect.vector_group import is_envpool
 from ..collect.worlds.world_ids import is_built, is_world, world_name
 from ..errors import ConfigError
 

@@ -18,8 +18,7 @@ from torch import nn
 from ..base.space_parts import CRITIC, MASK, groups_of, parts_of
 from ..collect import VectorCollector
 from ..collect.action_format import action_format_of, clipped
-from ..collect.agents import is_several
-from ..collect.make_group import find_spec, spaces_of
+from ..collect.make_group import find_spec, is_several, spaces_of
 from ..collect.worlds import WorldCollector, is_world
 from ..errors import ConfigError
 from ..hooks import CompiledStep, Evaluate, LogEpisodes, ObservationNormalizer

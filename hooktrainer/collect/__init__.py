@@ -14,8 +14,8 @@ from .adapt import adapt as adapt  # at once, since the module has the same name
 if TYPE_CHECKING:
     from .agents import AgentsCollector as AgentsCollector
     from .collector import Collector as Collector
+    from .group import Restore as Restore
     from .overlap import OverlappedCollector as OverlappedCollector
-    from .restore import Restore as Restore
     from .vector import VectorCollector as VectorCollector
     from .worlds import WorldCollector as WorldCollector
 else:

@@ -18,6 +18,8 @@ from ..loop.timing import Timing
 from .collector import TIMEOUT, Collector, Resumes
 from .rollout import AnyRollout
 
+_TRIAL_STEPS = 500
+
 
 class Workers(NamedTuple):
     """How many processes step the environments, 0 for none; see `Collector.use_workers`."""
@@ -120,6 +122,19 @@ class EpisodesCollector(Collector):
                 "new ones; all else is exact.",
                 stacklevel=3,
             )
+
+    def _try_infos(self, **changes: Any) -> None:
+        """Play an episode of one environment, or its beginning: a missing info key is refused."""
+        trial = object.__new__(type(self))
+        alone = {"policy": None, "frames_per_batch": 1, "_timing": Timing(), "_workers": Workers()}
+        vars(trial).update(vars(self), **alone, **changes)
+        trial._open(1)
+        try:
+            for _ in range(_TRIAL_STEPS):
+                if bool(trial.collect()["next", "done"].any()):
+                    break
+        finally:
+            trial.shutdown()
 
     def _ready(self) -> AnyRollout:
         """The rollout, made where there is none yet."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -15,13 +15,33 @@ from ..base.words import listed, ranges
 from ..errors import ConfigError, StateMismatchError
 from .action_format import AnyActionFormat
 from .buffers import Row, StepBuffers
-from .info import InfoKeys, check_info
-from .restore import Restore
+from .info import InfoKeys
 from .spaces import Array, ObservationLayout
 
 # An environment that finished in this step, and the true final observation, leaf by leaf.
 Finished = tuple[int, list[Array]]
 EnvFactory = Callable[[], "gym.Env[Any, Any]"]
+
+
+class Restore(NamedTuple):
+    """How a running episode comes back.
+
+    Attributes:
+        method: ``"replay"``: the episode is played again from its seed with its actions.
+            ``"state"``: the environment says the state of its episode, and takes it. ``"none"``:
+            neither works; the environment begins a new episode, and the run is not the one that
+            was interrupted.
+        reason: Why, in words.
+    """
+
+    method: Literal["state", "replay", "none"]
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.method} ({self.reason})"
+
+
+NOT_ASKED = Restore("none", "restore_episodes=False")
 
 
 @dataclass(frozen=True)
@@ -121,22 +141,6 @@ class EnvGroup(ABC):
     def first_info(self) -> dict[str, Any]:
         """The ``info`` of one environment's first reset, to see whether it has an action mask."""
 
-    def check_info(self) -> None:
-        """Refuse info keys of which can be seen before the first batch that they cannot work.
-
-        An environment that can be is played for some steps; its first episode begins anew.
-
-        Raises:
-            ConfigError: If one is no number, or is not there at an episode's end.
-        """
-        if self.info_keys:
-            for info, is_last in self._trial():
-                check_info(self.info_keys, info, is_last, self.names[0])
-
-    def _trial(self) -> Iterator[tuple[Mapping[str, Any], bool]]:
-        """What one environment says as it is played, and whether its episode ended with it."""
-        yield self.first_info(), False
-
     @abstractmethod
     def reset(self, row: Row) -> None:
         """Begin the next episode of every environment; writes ``row.observation``."""
@@ -221,6 +225,29 @@ class EnvGroup(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release the environments. Safe to call again."""
+
+
+def begun(env: Any, seed: int, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    """Begin an episode."""
+    found = env.reset(seed=seed) if options is None else env.reset(seed=seed, options=options)
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise ConfigError(
+            f"reset() of {env} returned a {type(found).__name__}; let it return (observation, "
+            "info)."
+        )
+    return found
+
+
+def check_alike(envs: Sequence[Any]) -> None:
+    """Refuse environments whose spaces differ."""
+    for i, env in enumerate(envs):
+        for name in ("observation_space", "action_space"):
+            own, first = getattr(env, name), getattr(envs[0], name)
+            if own != first:
+                raise ConfigError(
+                    f"Environment {i} has the {name} {own}, environment 0 has {first}. All have to "
+                    "be the same."
+                )
 
 
 _BLOCK = 64  # seeds made at once: a SeedSequence costs as much as a short episode's reset

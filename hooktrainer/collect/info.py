@@ -47,12 +47,6 @@ def check_info_keys(keys: Any, observation: Iterable[str] = ()) -> InfoKeys:
     return found
 
 
-def check_info(keys: InfoKeys, info: Mapping[str, Any], is_last: bool, name: str) -> None:
-    """Refuse what is no number and, at an episode's end, a key that is not there."""
-    for key in keys:
-        _value(key, info, is_last, name)
-
-
 def write_infos(
     keys: InfoKeys, row: Row, infos: Sequence[Mapping[str, Any]], names: Sequence[str]
 ) -> None:

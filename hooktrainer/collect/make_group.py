@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import DependencyNotInstalled
 from gymnasium.vector import SyncVectorEnv
 
 from ..base.env_packages import import_registering, package_of, register_known
 from ..base.space_parts import MASK
 from ..base.words import did_you_mean
 from ..errors import ConfigError, MissingPackageError
-from .env_errors import EnvPoolEnv, check_made, explain_env_errors, is_envpool
-from .group import EnvFactory, EnvGroup, GroupOptions
-from .restore import random_episode
+from ..loop.signals import SignalExit
+from .group import EnvFactory, EnvGroup, GroupOptions, begun
 from .scalar_group import ScalarGroup
-from .spaces import late_mask, plain_mask
-from .vector_group import SeededCartPole, VectorGroup
+from .spaces import plain_mask
+from .vector_group import EnvPoolEnv, SeededCartPole, VectorGroup, is_envpool
+from .worlds.adapters.kinds import kind_of
 from .worlds.world_ids import is_built, is_world, make_tensor_world, world_name
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
@@ -38,39 +42,76 @@ def make_group(
     options: GroupOptions,
     env_kwargs: Mapping[str, Any] | None = None,
     vectorization_mode: VectorizationMode | None = None,
-    of: int | None = None,
 ) -> EnvGroup:
     """Build the environments, as `VectorCollector` takes them, and the group that steps them.
 
     With an id and no mode several environments are stepped by their own vector entry point, if
-    their episodes can be seeded one by one. If these are a share, ``of`` says how many there are,
-    so that one by itself is stepped as the others are.
+    their episodes can be seeded one by one.
     """
-    source: Source = find_spec(env) if isinstance(env, str) else env
-    if is_envpool(source):
-        source = EnvPoolEnv(source)
+    source, count = source_of(env, num_envs)
     if isinstance(source, EnvSpec):
-        count = required(num_envs, source.id)
-        kwargs = dict(env_kwargs or {})
-        return _from_spec(source, count, options, kwargs, vectorization_mode, of or count)
+        return _from_spec(source, count, options, dict(env_kwargs or {}), vectorization_mode)
     for name, value in (("env_kwargs", env_kwargs), ("vectorization_mode", vectorization_mode)):
         if value:
             raise ConfigError(f"{name}={value!r} goes with an environment id, not with {env!r}.")
+    if type(source) is SyncVectorEnv:
+        return ScalarGroup(source.envs, options)
     if isinstance(source, gym.vector.VectorEnv):
-        matching(num_envs, source.num_envs)
-        return _from_vector_env(source, options)
-    if is_world(source):
+        if type(source) is CartPoleVectorEnv:
+            built, source = source, SeededCartPole(count)
+            vars(source).update(vars(built))  # with what was set since it was built
+        return VectorGroup(source, options)
+    return _scalar([source] * count if callable(source) else source, options)
+
+
+def source_of(env: Envs, num_envs: int | None) -> tuple[Source, int]:
+    """What the environments are made of, and how many there are.
+
+    Raises:
+        ConfigError: If `VectorCollector` cannot step them; it names what can.
+    """
+    source: Any = find_spec(env) if isinstance(env, str) else env
+    if is_envpool(source):
+        source = EnvPoolEnv(source)
+    if isinstance(source, gym.vector.VectorEnv):
+        count = source.num_envs
+    elif is_world(source):
         raise ConfigError(f"env={world_name(env)} steps tensors: give it to WorldCollector.")
-    if callable(source):
-        return _scalar([source] * required(num_envs, repr(env)), options)
+    elif isinstance(source, EnvSpec) or callable(source):
+        if num_envs is None or num_envs < 1:
+            what = source.id if isinstance(source, EnvSpec) else repr(env)
+            raise ConfigError(f"num_envs={num_envs}: say how many environments of {what} to step.")
+        return source, num_envs
+    else:
+        count = len(_made_of(source))
+    if num_envs not in (None, count):
+        raise ConfigError(f"num_envs={num_envs}, but env holds {count}: leave num_envs out.")
+    return source, count
+
+
+def make_one(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> gym.Env[Any, Any]:
+    """Make one environment of an id, a specification, a factory or a list of factories."""
+    source: Any = find_spec(env) if isinstance(env, str) else env
+    with explain_env_errors(source, env_kwargs):
+        if isinstance(source, EnvSpec):
+            made = gym.make(source, **(env_kwargs or {}))
+        else:
+            made = (source if callable(source) else _made_of(source)[0])()
+    check_made(made, "env builds")
+    return made
+
+
+def _made_of(source: Any) -> Sequence[Any]:
+    """A list of factories, or the refusal of what is none."""
     if not isinstance(source, Sequence):
-        check_made(source, f"env={env!r:.80} is")
+        check_made(source, f"env={source!r:.80} is")
         raise ConfigError(
-            f"env={env!r:.200} is built already: give its id, or a function that builds it, such "
-            "as lambda: gymnasium.make('CartPole-v1')."
+            f"env={source!r:.200} is built already: give its id, or a function that builds it, "
+            "such as lambda: gymnasium.make('CartPole-v1')."
         )
-    matching(num_envs, len(source))
-    return _scalar(source, options)
+    if not source:
+        raise ConfigError("env is an empty list: give at least one factory.")
+    return source
 
 
 def find_spec(env_id: str) -> EnvSpec:
@@ -98,17 +139,21 @@ def _from_spec(
     options: GroupOptions,
     kwargs: dict[str, Any],
     mode: VectorizationMode | None,
-    of: int,
 ) -> EnvGroup:
-    alone = of == 1 and mode is None and spec.entry_point is not None
-    is_seeded = spec.vector_entry_point == _CARTPOLE and options.frame_skip == 1
-    asked = mode is not None or spec.entry_point is None
-    if mode != "sync" and spec.vector_entry_point is not None and not alone:
-        if is_seeded or asked:
-            return VectorGroup(_vectorised(spec, num_envs, kwargs, is_seeded), options)
-    elif mode == "vector_entry_point":
+    has_vector = spec.vector_entry_point is not None
+    if mode == "vector_entry_point" and not has_vector:
         raise ConfigError(f"{spec.id} has no vector entry point: leave vectorization_mode out.")
-    plain = copy.deepcopy(spec)
+    is_seeded = spec.vector_entry_point == _CARTPOLE and options.frame_skip == 1
+    is_asked = mode == "vector_entry_point" or (mode is None and spec.entry_point is None)
+    plain: Any = copy.deepcopy(spec)
+    if has_vector and (is_asked or (mode is None and is_seeded and num_envs > 1)):
+        plain.kwargs = {**spec.kwargs, **kwargs}
+        plain.kwargs.pop("num_envs", None)  # in the specification of a built one
+        if is_seeded:
+            plain.vector_entry_point = SeededCartPole
+        with explain_env_errors(spec, kwargs):
+            env = gym.make_vec(plain, num_envs, vectorization_mode="vector_entry_point")
+        return VectorGroup(env, options)
     # These wrappers check at every step what the collector guarantees, or checks once.
     plain.order_enforce = False
     plain.disable_env_checker = True
@@ -120,29 +165,7 @@ def _from_spec(
     return _scalar([make_one] * num_envs, options)
 
 
-def _from_vector_env(env: VectorEnv, options: GroupOptions) -> EnvGroup:
-    if type(env) is SyncVectorEnv:
-        return ScalarGroup(env.envs, options)
-    if type(env) is CartPoleVectorEnv:
-        seeded = SeededCartPole(env.num_envs)
-        vars(seeded).update(vars(env))  # with what was set since it was built
-        return VectorGroup(seeded, options)
-    return VectorGroup(env, options)
-
-
-def _vectorised(spec: EnvSpec, num_envs: int, kwargs: dict[str, Any], is_seeded: bool) -> VectorEnv:
-    plain: Any = copy.deepcopy(spec)
-    plain.kwargs = {**spec.kwargs, **kwargs}
-    plain.kwargs.pop("num_envs", None)  # in the specification of a built one
-    if is_seeded:
-        plain.vector_entry_point = SeededCartPole
-    with explain_env_errors(spec, kwargs):
-        return gym.make_vec(plain, num_envs=num_envs, vectorization_mode="vector_entry_point")
-
-
 def _scalar(factories: Sequence[EnvFactory], options: GroupOptions) -> EnvGroup:
-    if not factories:
-        raise ConfigError("env is an empty list: give at least one factory.")
     envs: list[gym.Env[Any, Any]] = []
     try:
         for i, factory in enumerate(factories):
@@ -162,28 +185,11 @@ def _scalar(factories: Sequence[EnvFactory], options: GroupOptions) -> EnvGroup:
         raise
 
 
-def required(num_envs: int | None, what: str) -> int:
-    """The number of environments of an id or a factory."""
-    if num_envs is None or num_envs < 1:
-        raise ConfigError(f"num_envs={num_envs}: say how many environments of {what} to step.")
-    return num_envs
-
-
-def matching(num_envs: int | None, count: int) -> int:
-    """The number of environments of what holds ``count``."""
-    if num_envs not in (None, count):
-        raise ConfigError(f"num_envs={num_envs}, but env holds {count}: leave num_envs out.")
-    return count
-
-
-Space = spaces.Space[Any]
-
-
 class EnvSpaces(NamedTuple):
     """What an environment takes and gives."""
 
-    observation: Space
-    action: Space
+    observation: spaces.Space[Any]
+    action: spaces.Space[Any]
     mask_size: int
 
 
@@ -196,59 +202,100 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> EnvSpac
         env_kwargs: Keyword arguments of the environment, with an id.
 
     Raises:
-        ConfigError: If there is no such environment; it lists the nearest ids. If an action mask
-            comes with the first step and not with the reset.
+        ConfigError: If there is no such environment; it lists the nearest ids.
         MissingPackageError: If a package it needs is not installed; it says what to type.
     """
-    if isinstance(env, gym.vector.VectorEnv) and not is_world(env):
-        spaces_ = (env.single_observation_space, env.single_action_space)
-        return EnvSpaces(*spaces_, _mask_in_observation(spaces_[0]))
+    made: Any
+    mask = None
     if is_world(env) and not isinstance(env, str):  # an id stands for Gymnasium's own as well
-        return _spaces_of_world(env, env_kwargs)
-    source: Any = find_spec(env) if isinstance(env, str) else env
-    with explain_env_errors(source, env_kwargs):
-        if isinstance(source, EnvSpec):
-            made = gym.make(source, **(env_kwargs or {}))
-        elif isinstance(source, Sequence) and source:
-            made = source[0]()
-        elif callable(source):
-            made = source()
-        else:
-            check_made(source, f"env={env!r:.80} is")
-            raise ConfigError(
-                f"env={env!r}: give an environment id, a factory, or a list of factories."
-            )
-    check_made(made, "env builds")
+        made = make_tensor_world(env, None if is_built(env) else 1, env_kwargs=env_kwargs)
+        space, action_space = made.observation_space, made.action_space
+        if not is_built(env):
+            made.close()
+    elif isinstance(env, gym.vector.VectorEnv):
+        space, action_space = env.single_observation_space, env.single_action_space
+    else:
+        made = make_one(env, env_kwargs)
+        try:
+            space, action_space = made.observation_space, made.action_space
+            mask = begun(made, 0)[1].get(MASK)
+        finally:
+            made.close()
+    if isinstance(space, spaces.Dict) and MASK in space.spaces:
+        return EnvSpaces(space, action_space, math.prod(space.spaces[MASK].shape or ()))
+    return EnvSpaces(space, action_space, 0 if mask is None else int(plain_mask(mask).size))
+
+
+def is_several(env: Any) -> bool:
+    """Whether ``env`` names a multi-agent environment."""
+    named = isinstance(env, str) and env.startswith(("vmas/", "pettingzoo/"))
+    return named or is_scenario(env)
+
+
+def is_scenario(env: Any) -> bool:
+    """Whether ``env`` is a VMAS scenario class. Does not import VMAS."""
+    module = sys.modules.get("vmas.simulator.scenario")
+    return module is not None and isinstance(env, type) and issubclass(env, module.BaseScenario)
+
+
+# -- Environments that cannot be made: what is missing, or which argument is wrong, in a line.
+
+
+_OURS = ("box2d", "mujoco")
+
+
+@contextmanager
+def explain_env_errors(
+    source: Any = None, kwargs: Mapping[str, Any] | None = None
+) -> Iterator[None]:
+    """Turn what goes wrong where an environment is made into what its user can do."""
     try:
-        found = (made.observation_space, made.action_space)
-        size = _mask_in_observation(found[0])
-        if not size:
-            size = _mask_in_info(made)
-        return EnvSpaces(*found, size)
-    finally:
-        made.close()
+        yield
+    except DependencyNotInstalled as error:
+        raise MissingPackageError(
+            f"the environment needs a package that is not installed: {_line(source, error)}"
+        ) from error
+    except ImportError as error:
+        if not isinstance(source, EnvSpec):
+            raise
+        package = package_of(source.id)
+        install = f": pip install '{package.install}'" if package else ""
+        raise MissingPackageError(
+            f"{source.id} cannot be made: {error}{install}", name=error.name
+        ) from error
+    except TypeError as error:
+        refused = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        if not isinstance(source, EnvSpec) or not kwargs or refused is None:
+            raise
+        raise ConfigError(
+            f"env_kwargs={dict(kwargs)}: {source.id} has no argument {refused[1]!r}: leave it out."
+        ) from error
+    except SignalExit:
+        raise
+    except SystemExit as error:  # which would end this program without a word
+        raise ConfigError(f"the environment called sys.exit({error.code!r}) when made.") from error
 
 
-def _spaces_of_world(env: Any, env_kwargs: Mapping[str, Any] | None) -> EnvSpaces:
-    built = is_built(env)
-    world = make_tensor_world(env, None if built else 1, env_kwargs=env_kwargs)
-    found = (world.observation_space, world.action_space)
-    if not built:
-        world.close()
-    return EnvSpaces(*found, _mask_in_observation(found[0]))
+def check_made(made: Any, who: str) -> None:
+    """Refuse what is no environment of Gymnasium, with what takes it instead."""
+    if isinstance(made, gym.Env):
+        return
+    if isinstance(made, gym.vector.VectorEnv) or is_envpool(made):
+        what = "which is several: build one and pass num_envs; VectorCollector takes it as env"
+    elif hasattr(made, "agent_iter"):
+        what = "whose agents act in turns: give PettingZoo's parallel_env to mappo or qmix"
+    elif hasattr(made, "possible_agents"):
+        what = "which has several agents: AgentsCollector, mappo, ippo, vdn and qmix take it"
+    elif kind_of(made) is not None or hasattr(made, "num_envs"):
+        what = "which steps tensors: WorldCollector takes it"
+    else:
+        what = "not a gymnasium.Env: give an environment id, or a function that builds one"
+    raise ConfigError(f"{who} a {type(made).__name__}, {what}.")
 
 
-def _mask_in_observation(space: Space) -> int:
-    found = space.spaces.get(MASK) if isinstance(space, spaces.Dict) else None
-    return 0 if found is None else math.prod(found.shape or ())
-
-
-def _mask_in_info(env: gym.Env[Any, Any]) -> int:
-    """Size of the mask that ``reset`` gives in its info, of which ``step`` may not give more."""
-    for action, outcome in random_episode(env, seed=0, steps=1):
-        mask = outcome[-1].get(MASK)
-        if action is None and mask is not None:
-            return int(plain_mask(mask).size)
-        if mask is not None:
-            raise ConfigError(late_mask())
-    return 0
+def _line(source: Any, error: Exception) -> str:
+    """What to type, or what the environment says."""
+    if isinstance(source, EnvSpec) and (package := package_of(source.id)):
+        return f"pip install '{package.install}'"
+    extra = re.search(r"gymnasium\[([\w-]+)\]", str(error))
+    return f"pip install 'hooktrainer[{extra[1]}]'" if extra and extra[1] in _OURS else str(error)

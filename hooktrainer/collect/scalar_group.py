@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import copy
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.wrappers.utils import RunningMeanStd
 
-from ..errors import ConfigError, add_note
+from ..errors import ConfigError, StateMismatchError, add_note
 from .buffers import Row
-from .group import EnvGroup, Finished, GroupOptions
+from .group import NOT_ASKED, EnvGroup, Finished, GroupOptions, Restore, begun, check_alike
 from .info import write_infos
-from .restore import (
-    NOT_ASKED,
-    begun,
-    choose_restore,
-    infos_of,
-    put_back,
-    snapshot,
-)
 from .spaces import Array, refuse_missing
 
 
@@ -29,7 +24,12 @@ class ScalarGroup(EnvGroup):
     kind = "scalar environments"
 
     def __init__(self, envs: Sequence[gym.Env[Any, Any]], options: GroupOptions) -> None:
-        _check_alike(envs)
+        if len({id(env.unwrapped) for env in envs}) != len(envs):
+            raise ConfigError(
+                "Two environments are one and the same object. Each factory has to build a new "
+                "one, for instance lambda: gymnasium.make(...)."
+            )
+        check_alike(envs)
         first = envs[0]
         names = [str(env) for env in envs]
         restores = [choose_restore(env) if options.restore_episodes else NOT_ASKED for env in envs]
@@ -43,9 +43,6 @@ class ScalarGroup(EnvGroup):
     def first_info(self) -> dict[str, Any]:
         """The ``info`` of the first environment's first reset."""
         return begun(self._envs[0], self.seeds(0, 0), self._reset_options)[1]
-
-    def _trial(self) -> Iterator[tuple[Mapping[str, Any], bool]]:
-        yield from infos_of(self._envs[0], self.seeds(0, 0))
 
     def _keeping(self, i: int, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """``step``, which also keeps the info: who asks for none pays nothing for it."""
@@ -175,17 +172,74 @@ def _repeated(step: Callable[[Any], Any], times: int) -> Callable[[Any], Any]:
     return repeat
 
 
-def _check_alike(envs: Sequence[gym.Env[Any, Any]]) -> None:
-    first = envs[0]
-    if len({id(env.unwrapped) for env in envs}) != len(envs):
-        raise ConfigError(
-            "Two environments are one and the same object. Each factory has to build a new one, "
-            "for instance lambda: gymnasium.make(...)."
+# -- How a running episode comes back after a resume.
+
+
+def choose_restore(env: gym.Env[Any, Any]) -> Restore:
+    """How the episodes of ``env`` are restored."""
+    if env.spec is not None and env.spec.nondeterministic:
+        return Restore("none", "registered as nondeterministic")
+    last = _layers(env)[-1]
+    if _says_its_state(last):
+        return Restore("state", f"{type(last).__name__} says the state of its episodes")
+    return Restore("replay", "its episodes follow from their seeds and actions")
+
+
+# A Gymnasium environment is a chain of wrappers around a base. A layer may give the state of itself
+# and of all within it by ``episode_state()``, as plain data, and take it by
+# ``set_episode_state(state)``; the numbers of the wrappers around it are then the rest. A replay
+# restores all but running moments, which outlast episodes, and what wrappers made with them.
+def snapshot(env: gym.Env[Any, Any]) -> dict[str, Any] | None:
+    """What has to be saved beside the actions of an episode, as a state tree."""
+    *wrappers, last = _layers(env)
+    says = _says_its_state(last)
+    if not says and not any(map(_has_moments, wrappers)):
+        return None
+    numbers = [_numbers(layer) for layer in wrappers]
+    return {"state": copy.deepcopy(last.episode_state()) if says else None, "wrappers": numbers}
+
+
+def put_back(env: gym.Env[Any, Any], saved: Mapping[str, Any]) -> None:
+    """Give ``env`` what `snapshot` took of one that was built the same way."""
+    *wrappers, last = _layers(env)
+    if len(saved["wrappers"]) != len(wrappers):
+        raise StateMismatchError(
+            f"the saved environment has {len(saved['wrappers'])} wrappers, {env} has "
+            f"{len(wrappers)}: build it with the same."
         )
-    for i, env in enumerate(envs):
-        for name in ("observation_space", "action_space"):
-            if getattr(env, name) != getattr(first, name):
-                raise ConfigError(
-                    f"Environment {i} has the {name} {getattr(env, name)}, environment 0 has "
-                    f"{getattr(first, name)}. All have to be the same."
-                )
+    if _says_its_state(last):
+        last.set_episode_state(saved["state"])
+    for layer, numbers in zip(wrappers, saved["wrappers"], strict=True):
+        for name in numbers.keys() & _numbers(layer).keys():
+            value = getattr(layer, name)
+            if isinstance(value, RunningMeanStd):
+                value.mean, value.var, value.count = numbers[name]
+            else:
+                setattr(layer, name, copy.deepcopy(numbers[name]))
+
+
+def _numbers(layer: Any) -> dict[str, Any]:
+    """The numbers, arrays and running moments among the attributes of a wrapper."""
+    found: dict[str, Any] = {}
+    for name, value in vars(layer).items():
+        if isinstance(value, RunningMeanStd):
+            found[name] = [np.array(value.mean), np.array(value.var), value.count]
+        elif isinstance(value, (bool, int, float, np.generic, np.ndarray, deque)):
+            found[name] = copy.deepcopy(value)
+    return found
+
+
+def _has_moments(layer: Any) -> bool:
+    return any(isinstance(value, RunningMeanStd) for value in vars(layer).values())
+
+
+def _says_its_state(layer: Any) -> bool:
+    return hasattr(type(layer), "episode_state")
+
+
+def _layers(env: gym.Env[Any, Any]) -> list[Any]:
+    """The wrappers and the base, from without; what a layer speaks for is not looked into."""
+    layers: list[Any] = [env]
+    while isinstance(layers[-1], gym.Wrapper) and not _says_its_state(layers[-1]):
+        layers.append(layers[-1].env)
+    return layers

@@ -7,18 +7,17 @@ from typing import Any
 
 import gymnasium as gym
 import torch
+from gymnasium.envs.registration import EnvSpec
 from tensordict.nn import InteractionType
 
 from ..base.checks import check_count, share_equally
 from ..errors import ConfigError
 from .action_format import action_format_of
 from .actors import Policy
-from .env_errors import explain_env_errors
 from .episodes_collector import EpisodesCollector, Workers, check_workers
-from .group import EnvGroup, EpisodeSeeds, GroupOptions
+from .group import EnvGroup, EpisodeSeeds, GroupOptions, Restore
 from .info import check_info_keys
 from .make_group import Envs, VectorizationMode, make_group
-from .restore import Restore
 from .rollout import GappedRollout, Rollout
 from .spaces import ObservationLayout
 from .worker_group import WorkerGroup, envs_to_share
@@ -168,8 +167,9 @@ class VectorCollector(EpisodesCollector):
         self._open(num_envs, self._workers)
         try:
             check_info_keys(self._info_keys, (leaf.key[0] for leaf in self._leaves))
-            if probe:
-                self._group.check_info()
+            can_make_more = callable(env) or isinstance(env, (str, EnvSpec, Sequence))
+            if probe and self._info_keys and can_make_more:
+                self._try_infos(_env=env[:1] if isinstance(env, (list, tuple)) else env)
         except BaseException:
             self._group.close()
             raise
@@ -187,20 +187,8 @@ class VectorCollector(EpisodesCollector):
             self._info_keys,
             self._reset_options,
         )
-        with explain_env_errors():
-            if workers.number:
-                self._group: EnvGroup = WorkerGroup(
-                    self._env,
-                    num_envs,
-                    options,
-                    workers=workers.number,
-                    stages=workers.stages,
-                    timeout=workers.timeout,
-                    env_kwargs=self._env_kwargs,
-                    mode=self._mode,
-                )
-            else:
-                self._group = make_group(self._env, num_envs, options, self._env_kwargs, self._mode)
+        made = (self._env, num_envs, options, self._env_kwargs, self._mode)
+        self._group: EnvGroup = WorkerGroup(*made, workers) if workers.number else make_group(*made)
         try:
             self.num_envs = self._group.num_envs
             self._leaves = ObservationLayout(self._group.observation_space).leaves

@@ -18,18 +18,9 @@ from ..base.worker import Channel, Worker, WorkerPool
 from ..errors import ConfigError, as_failure
 from .action_format import AnyActionFormat
 from .buffers import Row, SharedMemory, StepBuffers
-from .collector import TIMEOUT
-from .group import EnvGroup, EpisodeSeeds, Finished, GroupOptions
-from .make_group import (
-    Envs,
-    Source,
-    VectorizationMode,
-    find_spec,
-    make_group,
-    matching,
-    required,
-)
-from .restore import Restore
+from .episodes_collector import Workers
+from .group import EnvGroup, EpisodeSeeds, Finished, GroupOptions, Restore, check_alike
+from .make_group import Envs, Source, VectorizationMode, make_group, source_of
 from .spaces import Array, ObservationLayout
 
 
@@ -46,59 +37,38 @@ class WorkerGroup(EnvGroup):
         env: Envs,
         num_envs: int | None,
         options: GroupOptions,
-        *,
-        workers: int,
-        stages: int,
-        env_kwargs: Mapping[str, Any] | None = None,
-        mode: VectorizationMode | None = None,
-        timeout: float = TIMEOUT,
+        env_kwargs: Mapping[str, Any] | None,
+        mode: VectorizationMode | None,
+        workers: Workers,
     ) -> None:
-        source, count = envs_to_share(env, num_envs, workers, stages)
-        self.stages = _parts(slice(0, count), stages)
-        shares = [_parts(stage, workers) for stage in self.stages]  # by stage and worker
-        # By worker and stage.
-        self._shares = [[stage[w] for stage in shares] for w in range(workers)]
+        source, count = envs_to_share(env, num_envs, workers.number, workers.stages)
+        self.stages = split(slice(0, count), workers.stages)
+        by_stage = [split(stage, workers.number) for stage in self.stages]
+        self._shares = [list(own) for own in zip(*by_stage, strict=True)]  # by worker and stage
         self._pool = WorkerPool()
-        try:
-            for w, own in enumerate(self._shares):
-                name = f"worker {w} (environments {', '.join(map(_words, own))})"
-                made = (source, own, count, options, env_kwargs, mode)
-                self._pool.add(Worker(name, serve, EnvWorker, *made, timeout=timeout))
-            self._describe([child.receive_object() for child in self._pool.workers], options)
-        except BaseException:
-            self.close()
-            raise
-
-    def _describe(self, facts: Sequence[Sequence[Facts]], options: GroupOptions) -> None:
-        first = facts[0][0]
-        for fact in (fact for own in facts for fact in own):
-            for name in ("observation_space", "action_space"):
-                if getattr(fact, name) != getattr(first, name):
-                    raise ConfigError(
-                        f"{fact.names[0]} has the {name} {getattr(fact, name)}, {first.names[0]} "
-                        f"has {getattr(first, name)}. All have to be the same."
-                    )
-        in_order = [fact for by_stage in zip(*facts, strict=True) for fact in by_stage]
-        self.kind = first.kind
+        made = [(source, own, count, options, env_kwargs, mode) for own in self._shares]
+        by_worker = start_workers(self._pool, EnvWorker, self._shares, made, workers.timeout)
+        facts: list[Facts] = [one for stage in zip(*by_worker, strict=True) for one in stage]
+        first = facts[0]
         super().__init__(
-            [name for fact in in_order for name in fact.names],
-            [restore for fact in in_order for restore in fact.restores],
+            [name for fact in facts for name in fact.names],
+            [restore for fact in facts for restore in fact.restores],
             options,
             first.observation_space,
             first.action_space,
         )
+        self.kind = first.kind
+        try:
+            check_alike([fact for fact in facts for _ in fact.names])
+        except BaseException:
+            self.close()
+            raise
 
     def first_info(self) -> dict[str, Any]:
         """The ``info`` of the first environment's first reset."""
         self._pool.settle()
-        info: dict[str, Any] = self._ask_first("first_info")
-        return info
-
-    def check_info(self) -> None:
-        """See `EnvGroup.check_info`."""
-        if self.info_keys:
-            self._pool.settle()
-            self._ask_first("check_info")
+        self._pool.send(0, call("first_info"))
+        return pickle.loads(self._pool.receive(0))
 
     def bind(self, layout: ObservationLayout, action_format: AnyActionFormat) -> None:
         """Say how to write observations and how to read actions; called before any step."""
@@ -187,29 +157,17 @@ class WorkerGroup(EnvGroup):
         """End the processes. Safe to call again."""
         self._pool.close()
 
-    def _ask_first(self, name: str) -> Any:
-        self._pool.send(0, call("first", name))
-        return pickle.loads(self._pool.receive(0))
-
     def _ask_all(self, name: str, args: Callable[[int], tuple[Any, ...]]) -> list[Any]:
         return self._pool.ask_all(lambda w: call(name, *args(w)))
 
 
 def envs_to_share(env: Envs, num_envs: int | None, workers: int, stages: int) -> tuple[Source, int]:
     """What the environments are made of, and how many there are."""
-    source = find_spec(env) if isinstance(env, str) else env
+    source, count = source_of(env, num_envs)
     if isinstance(source, gym.vector.VectorEnv):
         raise ConfigError(
             "A vector environment that was made already cannot step in processes of the collector: "
             "give an environment id, a factory or a list of factories, or leave out workers."
-        )
-    if isinstance(source, EnvSpec) or callable(source):
-        count = required(num_envs, repr(env))
-    elif isinstance(source, Sequence):
-        count = matching(num_envs, len(source))
-    else:
-        raise ConfigError(
-            f"env={source!r}: give an environment id, a factory or a list of factories."
         )
     if count < workers * stages:
         raise ConfigError(
@@ -219,7 +177,25 @@ def envs_to_share(env: Envs, num_envs: int | None, workers: int, stages: int) ->
     return source, count
 
 
-def _parts(whole: slice, number: int) -> list[slice]:
+def start_workers(
+    pool: WorkerPool,
+    make: Callable[..., Any],
+    shares: Sequence[Sequence[slice]],
+    args: Sequence[tuple[Any, ...]],
+    timeout: float,
+) -> list[Any]:
+    """Start a process for each share of the environments; what ``facts()`` of each returns."""
+    try:
+        for w, (own, given) in enumerate(zip(shares, args, strict=True)):
+            name = f"worker {w} (environments {', '.join(map(_words, own))})"
+            pool.add(Worker(name, serve, make, *given, timeout=timeout))
+        return [child.receive_object() for child in pool.workers]
+    except BaseException:
+        pool.close()
+        raise
+
+
+def split(whole: slice, number: int) -> list[slice]:
     """A range cut into parts as equal as can be, the larger ones first."""
     sizes = [len(part) for part in np.array_split(range(whole.start, whole.stop), number)]
     ends = (whole.start + np.cumsum(sizes)).tolist()
@@ -292,7 +268,7 @@ class EnvWorker:
                 )
                 part = source if one_for_all else source[share]
                 count = share.stop - share.start
-                self._groups.append(make_group(part, count, own, env_kwargs, mode, of=num_envs))
+                self._groups.append(make_group(part, count, own, env_kwargs, mode))
         except BaseException:
             self.close()
             raise
@@ -304,9 +280,9 @@ class EnvWorker:
             for g in self._groups
         ]
 
-    def first(self, name: str) -> Any:
-        """Call a method of the first group."""
-        return getattr(self._groups[0], name)()
+    def first_info(self) -> dict[str, Any]:
+        """See `EnvGroup.first_info`."""
+        return self._groups[0].first_info()
 
     def each(self, name: str, *args: Any) -> list[Any]:
         """Call a method of every group."""

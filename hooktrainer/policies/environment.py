@@ -120,7 +120,7 @@ class Environment:
         try:
             return self._made_for_several(kwargs) if self.several else self._made_for_one(kwargs)
         except gym.error.DependencyNotInstalled:
-            from ..collect.env_errors import explain_env_errors
+            from ..collect.make_group import explain_env_errors
 
             with explain_env_errors():
                 raise
@@ -149,7 +149,7 @@ class Environment:
     def _made_for_several(self, kwargs: Mapping[str, Any]) -> Any:
         from ..collect.agents.parallel_world import checked_env, pettingzoo_factory
         from ..collect.agents.vmas import VmasParallel
-        from ..collect.agents.worlds import is_scenario
+        from ..collect.make_group import is_scenario
 
         given = {**self.kwargs, **kwargs}
         if self.id is None:

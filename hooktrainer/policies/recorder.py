@@ -26,10 +26,9 @@ from torch import Tensor
 from ..base import fs
 from ..base.space_parts import MASK, Leaf, parts_of
 from ..collect.action_format import AnyActionFormat, action_format_of, clips
-from ..collect.agents import is_several, make_world
+from ..collect.agents import make_world
 from ..collect.agents.world import Grouping
-from ..collect.env_errors import explain_env_errors
-from ..collect.make_group import Envs, find_spec
+from ..collect.make_group import Envs, find_spec, is_several, make_one
 from ..collect.spaces import ObservationLayout
 from ..errors import ConfigError
 from ..loop.cadence import Progress
@@ -257,7 +256,7 @@ def describe_environment(
         environment = _by_spec(env.spec, {})
         space, action_space = env.single_observation_space, env.single_action_space
     else:
-        made = _make(env, env_kwargs)
+        made = make_one(env, env_kwargs)
         try:
             mask = made.reset(seed=0)[1].get(MASK)
             environment = _recorded(env, env_kwargs or {}, made)
@@ -314,19 +313,6 @@ def describe_agents(env: Any, env_kwargs: Mapping[str, Any], groups: Grouping | 
         ),
         [group.action_format for group in world.groups],
     )
-
-
-def _make(env: Envs, env_kwargs: Mapping[str, Any] | None) -> gym.Env[Any, Any]:
-    source: Any = find_spec(env) if isinstance(env, str) else env
-    with explain_env_errors(source, env_kwargs):
-        if isinstance(source, EnvSpec):
-            return gym.make(source, disable_env_checker=True, **(env_kwargs or {}))
-        if isinstance(source, Sequence) and source:
-            source = source[0]
-        if not callable(source):
-            raise ConfigError(f"env={env!r}: give an environment id, or a factory.")
-        made: gym.Env[Any, Any] = source()
-        return made
 
 
 def _recorded(env: Envs, env_kwargs: Mapping[str, Any], made: gym.Env[Any, Any]) -> Environment:

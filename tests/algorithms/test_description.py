@@ -17,8 +17,8 @@ from hooktrainer import algorithms
 from hooktrainer.algorithms import DQN, PPO, SAC
 from hooktrainer.algorithms.algorithm import parse
 from hooktrainer.cli import main
-from hooktrainer.collect.agents import is_several, make_world
-from hooktrainer.collect.make_group import find_spec
+from hooktrainer.collect.agents import make_world
+from hooktrainer.collect.make_group import find_spec, is_several
 from hooktrainer.errors import ConfigError
 from hooktrainer.log import read_csv
 from hooktrainer.run.config import as_words

@@ -186,7 +186,9 @@ def test_what_is_no_number_is_refused() -> None:
     refused(goals(2), "name", match="info\\['name'\\] of .* is 'goal', and no number")
     refused(goals(2), "position", match="of shape \\[3\\] and no number")
     env = wrapped(goals(2), AutoresetMode.DISABLED)
-    refused(env, "position", match="of shape \\[3\\] and no number")
+    collector = Collector(env, info_keys=["position"], frames_per_batch=6)
+    with pytest.raises(ConfigError, match=r"of shape \[3\] and no number"):
+        collector.collect()
 
 
 @pytest.mark.parametrize(

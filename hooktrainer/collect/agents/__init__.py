@@ -8,9 +8,8 @@ from ...base.lazy import attach
 
 if TYPE_CHECKING:
     from .agents_collector import AgentsCollector as AgentsCollector
+    from .agents_collector import make_world as make_world
     from .world import AgentGroup as AgentGroup
     from .world import AgentsWorld as AgentsWorld
-    from .worlds import is_several as is_several
-    from .worlds import make_world as make_world
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,14 +15,16 @@ from ...base.space_parts import MASK, Leaf
 from ...errors import ConfigError
 from ..action_format import Sampler
 from ..buffers import ObservationRows
+from ..collector import TIMEOUT
 from ..episodes_collector import EpisodesCollector, Workers, check_workers
 from ..group import random_action_seed
-from ..info import check_info_keys
-from ..restore import TRIAL_STEPS
+from ..info import InfoKeys, check_info_keys
+from ..make_group import is_scenario
 from ..worlds.world_actions import WorldActions
 from ..worlds.world_collector import WorldCollector
+from .parallel_world import ParallelWorld, pettingzoo_factory
+from .vmas import VmasWorld
 from .world import AgentGroup, AgentsWorld, Entries, Grouping
-from .worlds import make_world
 
 
 class AgentsCollector(WorldCollector):
@@ -141,19 +144,6 @@ class AgentsCollector(WorldCollector):
         )
         self._actions: Any = AgentsActions(self.world.groups)
 
-    def _try_infos(self) -> None:
-        """Play an episode, or its beginning, to refuse a missing info key at once."""
-        world, generator = make_world(self._env, 1, **self._made), torch.Generator()
-        try:
-            seen = world.reset()
-            for _ in range(TRIAL_STEPS):
-                outcome = world.step(self._actions.find(self._actions.draw(seen, generator)))
-                if bool((outcome.terminated | outcome.truncated).any()):
-                    break
-                seen = outcome.observation
-        finally:
-            world.close()
-
     def _leaves(self) -> Sequence[Leaf]:
         return self.world.leaves
 
@@ -191,6 +181,56 @@ class AgentsCollector(WorldCollector):
     def _said(self) -> str:
         agents = ", ".join(f"{len(group.agents)} {group.name}" for group in self.groups)
         return f"{self.world.name}, {agents}, num_envs={self.num_envs}"
+
+
+def make_world(
+    env: Any,
+    num_envs: int,
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    groups: Grouping | None = None,
+    info_keys: InfoKeys = (),
+    device: torch.device | str = "cpu",
+    first_env: int = 0,
+    workers: int = 0,
+    timeout: float = TIMEOUT,
+) -> AgentsWorld:
+    """Make multi-agent environments.
+
+    Args:
+        env: ``"vmas/<scenario>"``, or a scenario class of VMAS; ``"pettingzoo/<family>/<name>"``,
+            or a function without arguments that makes a PettingZoo parallel environment.
+        num_envs: Number of environments.
+        env_kwargs: Arguments of the environment.
+        groups: Names of the agents by group; by default agents with equal spaces form a group.
+        info_keys: Keys of the agents' ``info`` that steps return.
+        device: Device of the tensors.
+        first_env: Index of the first environment in the run.
+        workers: Number of processes that step PettingZoo environments; 0 for this process.
+        timeout: Seconds to wait for one.
+
+    Raises:
+        ConfigError: If there is no such environment.
+        MissingPackageError: If a package it needs is not installed.
+    """
+    if is_scenario(env) or (isinstance(env, str) and env.startswith("vmas/")):
+        scenario = env.removeprefix("vmas/") if isinstance(env, str) else env
+        return VmasWorld(scenario, num_envs, device, groups, env_kwargs, info_keys)
+    kwargs = env_kwargs or {}
+    if isinstance(env, str) and env.startswith("pettingzoo/"):
+        make, name = pettingzoo_factory(env.removeprefix("pettingzoo/"), kwargs), env
+    elif callable(env) and not isinstance(env, str):
+        made = getattr(env, "func", env)  # of a functools.partial
+        make = partial(env, **kwargs)
+        name = getattr(made, "__qualname__", type(made).__name__)
+    else:
+        raise ConfigError(
+            f"env={env!r:.80} is no environment of several agents: give 'vmas/balance', "
+            "'pettingzoo/mpe/simple_spread_v3', a scenario class of VMAS, or a function that makes "
+            "a parallel environment of PettingZoo."
+        )
+    rest = (first_env, device, info_keys, workers, timeout)
+    return ParallelWorld(make, num_envs, name, groups, *rest)
 
 
 class AgentsActions:

@@ -17,13 +17,13 @@ from tensordict import NestedKey, unravel_key
 
 from ...base.space_parts import MASK
 from ...base.words import listed
-from ...base.worker import Worker, WorkerPool
+from ...base.worker import WorkerPool
 from ...errors import ConfigError, MissingPackageError, StateMismatchError
 from ..collector import TIMEOUT
 from ..group import EpisodeSeeds
 from ..info import InfoKeys, missing, number
 from ..spaces import ObservationLayout, plain_mask
-from ..worker_group import call, serve
+from ..worker_group import call, split, start_workers
 from .world import (
     Advance,
     AgentGroup,
@@ -68,58 +68,42 @@ class ParallelWorld(AgentsWorld):
         self.name, self.num_envs, self.device = name, num_envs, torch.device(device)
         self._first_env = first_env
         self.pool = WorkerPool()
-        parts = np.array_split(range(num_envs), max(workers, 1))
-        self._shares = [slice(int(part[0]), int(part[-1]) + 1) for part in parts]
-        made = [
-            (make, share.stop - share.start, name, groups, first_env + share.start, info_keys)
-            for share in self._shares
-        ]
-        if not workers:
-            self.envs = ParallelEnvs(*made[0])
-            facts = [self.envs.facts()]
+        self._shares = split(slice(0, num_envs), max(workers, 1))
+        numbers = range(first_env, first_env + num_envs)
+        made = [(make, name, numbers[share], groups, info_keys) for share in self._shares]
+        if workers:
+            shares = [[share] for share in self._shares]
+            facts = start_workers(self.pool, ParallelEnvs, shares, made, timeout)[0]
         else:
-            try:
-                for place, share in enumerate(self._shares):
-                    title = f"worker {place} (environments {share.start}-{share.stop - 1})"
-                    worker = Worker(title, serve, ParallelEnvs, *made[place], timeout=timeout)
-                    self.pool.add(worker)
-                facts = [worker.receive_object() for worker in self.pool.workers]
-            except BaseException:
-                self.close()
-                raise
-        self.groups, self.state_space = facts[0]
+            self.envs = ParallelEnvs(*made[0])
+            facts = self.envs.facts()
+        self.groups, self.state_space = facts
         self.seed(0)
 
     def seed(self, seed: int) -> None:
         """Seed all environments and start at their first episodes."""
         self._seeds = EpisodeSeeds(seed, self._first_env)
         self.episodes = [-1] * self.num_envs
-        self._seen: Entries = {}
+        self._seen: list[Arrays] = [{}] * self.num_envs  # last
         self._played: list[list[dict[str, Array]]] = [[] for _ in range(self.num_envs)]
 
     def begin(self, envs: torch.Tensor | None = None) -> Entries:
         """Start episodes in ``envs``, or in all."""
-        seeds: list[int | None] = [None] * self.num_envs
-        for env in range(self.num_envs) if envs is None else envs.nonzero().flatten().tolist():
+        begun = range(self.num_envs) if envs is None else envs.nonzero().flatten().tolist()
+        for env in begun:
             self.episodes[env] += 1
             self._played[env] = []
-            seeds[env] = self._seeds(env, self.episodes[env])
-        self._seen = self._joined(self._ask("reset", lambda share: (seeds[share],)))
-        return self._seen
+        return self._observe("reset", {env: (self._seed_of(env),) for env in begun})
 
     def advance(self, actions: Mapping[str, torch.Tensor]) -> Advance:
         """Step the environments one after another; the workers do so in parallel."""
         taken = {name: action.detach().cpu().numpy().copy() for name, action in actions.items()}
-        return self._advance(taken, [True] * self.num_envs)
-
-    def _advance(self, taken: Mapping[str, Array], envs: Sequence[bool]) -> Advance:
-        for env, steps in enumerate(self._played):
-            if envs[env]:
-                steps.append({name: array[env] for name, array in taken.items()})
-        parts = self._ask("advance", lambda share: (_rows(taken, share), envs[share]))
-        advance = Advance(*[self._joined(part) for part in zip(*parts, strict=True)])
-        self._seen = advance.observation
-        return advance
+        own = [{name: array[env] for name, array in taken.items()} for env in range(self.num_envs)]
+        for steps, action in zip(self._played, own, strict=True):
+            steps.append(action)
+        parts = self._ask("step", {env: (action,) for env, action in enumerate(own)})
+        self._seen = [part[0] for part in parts]
+        return Advance(*[self._joined(part) for part in zip(*parts, strict=True)])
 
     def save(self) -> dict[str, Any]:
         """The actions of the running episodes and the last observations."""
@@ -132,31 +116,22 @@ class ParallelWorld(AgentsWorld):
                 else {}
                 for steps in self._played
             ],
-            "seen": {key: seen.clone() for key, seen in self._seen.items()},
+            "seen": self._joined(self._seen),
         }
 
     def restore(self, state: Mapping[str, Any]) -> bool:
         """Replay the running episodes."""
         self.seed(state["seed"])
+        self.episodes = list(state["episodes"])
         if not state["seen"]:
-            self.episodes = list(state["episodes"])
             return True
-        self.episodes = [episode - 1 for episode in state["episodes"]]
-        self.begin()
-        lengths = [max(map(len, steps.values()), default=0) for steps in state["actions"]]
-        longest = state["actions"][int(np.argmax(lengths))]
-        for t in range(max(lengths)):
-            taken = {
-                name: np.stack(
-                    [
-                        (steps if t < length else longest)[name][t]
-                        for steps, length in zip(state["actions"], lengths, strict=True)
-                    ]
-                )
-                for name in longest
-            }
-            self._advance(taken, [t < length for length in lengths])
-        for key, seen in self._seen.items():
+        for env, actions in enumerate(state["actions"]):
+            steps = zip(*actions.values(), strict=True)
+            self._played[env] = [dict(zip(actions, step, strict=True)) for step in steps]
+        found = self._observe(
+            "replay", {env: (self._seed_of(env), steps) for env, steps in enumerate(self._played)}
+        )
+        for key, seen in found.items():
             for env, (one, saved) in enumerate(zip(seen, state["seen"][key], strict=True)):
                 if not np.array_equal(one.cpu(), saved.cpu(), equal_nan=True):
                     raise StateMismatchError(
@@ -172,39 +147,52 @@ class ParallelWorld(AgentsWorld):
         if not self.pool.workers:
             self.envs.close()
 
-    def _ask(self, name: str, args: Callable[[slice], tuple[Any, ...]]) -> list[Any]:
-        """Call a method of every share's `ParallelEnvs`, and return the results."""
+    def _seed_of(self, env: int) -> int:
+        return self._seeds(env, self.episodes[env])
+
+    def _ask(self, method: str, args: Mapping[int, tuple[Any, ...]]) -> list[Any]:
+        """Call a method of `ParallelEnvs` for some environments; ``None`` for the others."""
+        given = [args.get(env) for env in range(self.num_envs)]
         if not self.pool.workers:
-            return [getattr(self.envs, name)(*args(self._shares[0]))]
+            return self.envs.each(method, given)
         self.pool.settle()
-        return self.pool.ask_all(lambda w: call(name, *args(self._shares[w])))
+        shares = self.pool.ask_all(lambda w: call("each", method, given[self._shares[w]]))
+        return [answer for share in shares for answer in share]
 
-    def _joined(self, parts: Sequence[Any]) -> Any:
-        """Join the shares' arrays, or dicts of arrays, to tensors of all environments."""
-        if isinstance(parts[0], dict):
-            return {key: self._joined([part[key] for part in parts]) for key in parts[0]}
-        array = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return torch.from_numpy(array).to(self.device)
+    def _observe(self, method: str, args: Mapping[int, tuple[Any, ...]]) -> Entries:
+        """Call a method that returns observations; all environments' last ones."""
+        answers = zip(self._seen, self._ask(method, args), strict=True)
+        self._seen = [old if new is None else new for old, new in answers]
+        return self._joined(self._seen)
 
-
-def _rows(arrays: Mapping[Any, Array], share: slice) -> dict[Any, Array]:
-    return {key: array[share] for key, array in arrays.items()}
+    def _joined(self, envs: Sequence[Any]) -> Any:
+        """Stack the environments' arrays, or dicts of arrays, to tensors."""
+        if isinstance(envs[0], dict):
+            return {key: self._joined([env[key] for env in envs]) for key in envs[0]}
+        return torch.from_numpy(np.stack(envs)).to(self.device)
 
 
 class ParallelEnvs:
-    """The environments of one process, as arrays; the arguments are those of `ParallelWorld`."""
+    """The environments of one process; what they return is arrays ``[agents, ...]``.
+
+    Args:
+        make: Makes one.
+        name: For messages.
+        numbers: Their indices among those of the run.
+        groups: See `ParallelWorld`.
+        info_keys: See `ParallelWorld`.
+    """
 
     def __init__(
         self,
         make: Callable[[], Any],
-        num_envs: int,
         name: str,
+        numbers: Sequence[int],
         groups: Grouping | None,
-        first_env: int,
         info_keys: InfoKeys,
     ) -> None:
-        self._name, self._first_env, self.num_envs = name, first_env, num_envs
-        self.envs = [checked_env(make(), name) for _ in range(num_envs)]
+        self._name, self._numbers = name, numbers
+        self.envs = [checked_env(make(), name) for _ in numbers]
         env = self.envs[0]
         agents: Spaces = {
             agent: (env.observation_space(agent), env.action_space(agent))
@@ -233,56 +221,22 @@ class ParallelEnvs:
             self._keys[group.name] = [
                 (group.name, MASK) if leaf.key == (MASK,) else next(keys) for leaf in layout.leaves
             ]
-        self._seen = self._blank()
+        self._blank = {
+            unravel_key(leaf.key): np.full(leaf.shape, leaf.key[-1] == MASK, leaf.dtype)
+            for leaf in agent_leaves(self.groups, self.state_space, leave=True)
+        }
 
     def facts(self) -> tuple[tuple[AgentGroup, ...], spaces.Space[Any] | None]:
         """The agents by group, and the space of the global state."""
         return self.groups, self.state_space
 
-    def reset(self, seeds: Sequence[int | None]) -> Arrays:
-        """Begin an episode where there is a seed; returns the observations."""
-        self._seen = {key: array.copy() for key, array in self._seen.items()}
-        for env, seed in enumerate(seeds):
-            if seed is not None:
-                self._begin(env, seed)
-        return self._seen
+    def each(self, method: str, args: Sequence[tuple[Any, ...] | None]) -> list[Any]:
+        """Call a method for each environment that has arguments."""
+        run = getattr(self, method)
+        return [None if own is None else run(env, *own) for env, own in enumerate(args)]
 
-    def advance(self, actions: Mapping[str, Array], envs: Sequence[bool]) -> list[Any]:
-        """Step the environments ``envs``; returns the fields of an `Advance`, as arrays."""
-        taken = {group.name: self._to_env(group, actions[group.name]) for group in self.groups}
-        self._seen = {key: array.copy() for key, array in self._seen.items()}
-        rewards, ends = self._full(np.float32(0)), np.zeros((2, self.num_envs), bool)
-        kinds = {"terminated": True, "truncated": False}
-        kinds |= dict.fromkeys(self._info_keys, np.float32(np.nan))
-        said: Arrays = {
-            (name, key): array
-            for key, value in kinds.items()
-            for name, array in self._full(value).items()
-        }
-        for env, one in enumerate(self.envs):
-            if not envs[env] or not one.agents:
-                continue
-            own = {name: array[env] for name, array in taken.items()}
-            acted, (_, given, terminated, truncated, infos) = self._step(env, own)
-            where = f"{self._name} (environment {self._first_env + env})"
-            for agent in acted:
-                group, place = self._places[agent]
-                rewards[group.name][env, place] = reward_of(given, agent, where)
-                for flag, flags in (("terminated", terminated), ("truncated", truncated)):
-                    said[group.name, flag][env, place] = bool(flags.get(agent, False))
-            self._write_infos(said, env, infos, where)
-            if not one.agents:
-                is_cut = any(bool(truncated.get(agent, False)) for agent in acted)
-                ends[:, env] = (not is_cut, is_cut)
-        return [self._seen, rewards, *ends, said]
-
-    def close(self) -> None:
-        """Close all environments."""
-        for env in self.envs:
-            env.close()
-
-    def _begin(self, env: int, seed: int) -> None:
-        self._clear(env)
+    def reset(self, env: int, seed: int) -> Arrays:
+        """Begin an episode; returns the observations."""
         seen, infos = self.envs[env].reset(seed=seed)
         there = self.envs[env].agents
         if not there or not set(there) <= self._places.keys() & seen.keys():
@@ -294,48 +248,53 @@ class ParallelEnvs:
         for agent in there:
             layout = self._layouts[self._places[agent][0].name]
             layout.check(seen[agent], infos.get(agent) or {}, f"{self._name} ({agent})")
-        self._write(env, seen, infos)
+        return self._observed(env, seen, infos)
 
-    def _step(self, env: int, actions: Mapping[str, Array]) -> tuple[list[str], Any]:
-        """Step one environment; returns the agents that acted and the result."""
-        acted = list(self.envs[env].agents)
-        chosen = {
-            agent: actions[group.name][place]
-            for agent, (group, place) in self._places.items()
-            if agent in acted
-        }
-        outcome = self.envs[env].step(chosen)
-        self._clear(env)
-        self._write(env, outcome[0], outcome[4])
-        return acted, outcome
+    def step(self, env: int, actions: Mapping[str, Array]) -> tuple[Any, ...]:
+        """Step one environment; returns the fields of an `Advance`."""
+        one = self.envs[env]
+        acted = list(one.agents)
+        taken = {group.name: _to_env(group, actions[group.name]) for group in self.groups}
+        places = {agent: self._places[agent] for agent in acted}
+        seen, given, terminated, truncated, infos = one.step(
+            {agent: taken[group.name][place] for agent, (group, place) in places.items()}
+        )
+        where = f"{self._name} (environment {self._numbers[env]})"
+        rewards = self._full(np.float32(0))
+        said: Arrays = {}
+        for key, value in (
+            *(("terminated", True), ("truncated", False)),
+            *((key, np.float32(np.nan)) for key in self._info_keys),
+        ):
+            said |= {(name, key): array for name, array in self._full(value).items()}
+        for agent, (group, place) in places.items():
+            rewards[group.name][place] = reward_of(given, agent, where)
+            said[group.name, "terminated"][place] = bool(terminated.get(agent, False))
+            said[group.name, "truncated"][place] = bool(truncated.get(agent, False))
+        self._write_infos(said, infos, where, is_last=not one.agents)
+        is_cut = any(bool(truncated.get(agent, False)) for agent in acted)
+        ends = not one.agents and not is_cut, not one.agents and is_cut
+        return self._observed(env, seen, infos), rewards, *ends, said
 
-    def _to_env(self, group: AgentGroup, array: Array) -> Array:
-        """Convert a group's actions ``[num_envs, agents, ...]`` to the environments' format."""
-        space = group.action_space
-        if isinstance(space, spaces.Box):
-            array = np.clip(array, space.low, space.high)
-        flat = group.action_format.to_env(array.reshape(-1, *array.shape[2:]))
-        return flat.reshape(*array.shape[:2], *flat.shape[1:])
+    def replay(self, env: int, seed: int, actions: Sequence[Mapping[str, Array]]) -> Arrays:
+        """Play an episode again; returns its last observations."""
+        seen = self.reset(env, seed)
+        for action in actions:
+            seen = self.step(env, action)[0]
+        return seen
+
+    def close(self) -> None:
+        """Close all environments."""
+        for env in self.envs:
+            env.close()
 
     def _full(self, value: Any) -> dict[str, Array]:
-        """By group an array ``[num_envs, agents]`` full of a value."""
-        return {g.name: np.full((self.num_envs, len(g.agents)), value) for g in self.groups}
+        """By group an array ``[agents]`` full of a value."""
+        return {group.name: np.full(len(group.agents), value) for group in self.groups}
 
-    def _blank(self) -> Arrays:
-        leaves = agent_leaves(self.groups, self.state_space, leave=True)
-        return {
-            unravel_key(leaf.key): np.full(
-                (self.num_envs, *leaf.shape), leaf.key[-1] == MASK, leaf.dtype
-            )
-            for leaf in leaves
-        }
-
-    def _clear(self, env: int) -> None:
-        for key, array in self._seen.items():
-            array[env] = key[-1] == MASK if isinstance(key, tuple) else False
-
-    def _write(self, env: int, seen: Mapping[str, Any], infos: Mapping[str, Any]) -> None:
-        """Write the agents' observations, including the last of those that have just left."""
+    def _observed(self, env: int, seen: Mapping[str, Any], infos: Mapping[str, Any]) -> Arrays:
+        """The agents' observations, including the last of those that have just left."""
+        found = {key: array.copy() for key, array in self._blank.items()}
         there = set(self.envs[env].agents)
         for agent, observed in seen.items():
             group, place = self._places[agent]
@@ -343,34 +302,39 @@ class ParallelEnvs:
             values = layout.values(observed, (infos.get(agent) or {}) if acts else None)
             for key, value in zip(self._keys[group.name], values, strict=False):
                 if key[-1] != MASK:
-                    self._seen[key][env, place] = value
+                    found[key][place] = value
                 elif acts:
-                    allowed = self._seen[key][env, place] = plain_mask(value).astype(bool)
+                    allowed = found[key][place] = plain_mask(value).astype(bool)
                     if group.action_format.leaves_nothing(allowed):
                         raise ConfigError(
                             f"{self._name}: {agent} got an action_mask that forbids every action "
-                            f"in environment {self._first_env + env}: let it allow one."
+                            f"in environment {self._numbers[env]}: let it allow one."
                         )
-            self._seen[group.name, "mask"][env, place] = acts
+            found[group.name, "mask"][place] = acts
         if self.state_space is not None:
-            self._seen["state"][env] = self.envs[env].state()
+            found["state"][...] = self.envs[env].state()
+        return found
 
     def _write_infos(
-        self, said: Mapping[Any, Array], env: int, infos: Mapping[str, Any], where: str
+        self, said: Arrays, infos: Mapping[str, Any], where: str, is_last: bool
     ) -> None:
-        """Write one environment's infos; at an episode's end an agent has to report each key."""
+        """Write the infos; at an episode's end an agent has to report each key."""
         for key in self._info_keys:
-            told = {
-                a: info[key]
-                for a, info in infos.items()
-                if a in self._places and key in (info or {})
-            }
-            for agent, value in told.items():
+            told = {a: info[key] for a, info in infos.items() if key in (info or {})}
+            for agent in told.keys() & self._places.keys():
                 group, place = self._places[agent]
-                said[group.name, key][env, place] = number(key, value, f"{where} ({agent})")
-            if not told and not self.envs[env].agents:
+                said[group.name, key][place] = number(key, told[agent], f"{where} ({agent})")
+            if not told and is_last:
                 every = {k: v for info in infos.values() for k, v in (info or {}).items()}
                 raise ConfigError(missing(key, every, f"all agents of {where}"))
+
+
+def _to_env(group: AgentGroup, actions: Array) -> Array:
+    """Convert a group's actions ``[agents, ...]`` to the environment's format."""
+    space = group.action_space
+    if isinstance(space, spaces.Box):
+        actions = np.clip(actions, space.low, space.high)
+    return group.action_format.to_env(actions)
 
 
 # -- Finding and checking PettingZoo environments.
