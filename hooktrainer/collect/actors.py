@@ -82,15 +82,24 @@ def learn_outputs(actor: Actor, device: torch.device) -> None:
     actor.load_state_dict(state)
 
 
+_TRIALS = 3
+"""Rollouts whose first step is made both ways; see `FunctionActor`."""
+
+
 class FunctionActor(Actor):
     """An `Actor` for a function that returns the actions, or a dict with ``"action"`` and more.
 
     It takes the observations ``keys``, one argument each; without ``keys`` all of them in one, a
     tensor or a dict of tensors, and an action mask as ``action_mask=`` if its signature has that.
-    ``complete`` makes of what it returned what is recorded, for a whole rollout at once. If it is
-    asked for all environments in every step (``in_full``), a policy of which that is known takes
-    the quickest way, which draws a rollout's random numbers beforehand. If they act in ``stages``,
-    see `Staged`.
+    ``complete`` makes of what it returned what is recorded, for a whole rollout at once.
+
+    A small policy that is asked for all environments in every step (``in_full``) acts by its
+    `ArraySteps`.
+
+    **Stages.** The rounding of a matrix product, and some random numbers, depend on the number of
+    rows. So a policy is called for all environments at every stage, each time with the same random
+    numbers, and only the stage's rows are used. If calls for each stage give the same bits at the
+    beginning of the first rollouts, it is called for the stage alone from then on.
     """
 
     has_stages = True
@@ -110,7 +119,6 @@ class FunctionActor(Actor):
         stages: Sequence[slice] = (),
     ) -> None:
         self._complete = complete
-        self._send = buffers.send
         self._outputs = OutputBuffers(num_envs, horizon)
         self._function = function
         self._format = action_format
@@ -126,13 +134,14 @@ class FunctionActor(Actor):
         inputs = list(zip(*(rows[key] for key in keys), strict=True)) if keys else _joined(rows)
         # Made once: for each step the arguments of the call.
         self._arguments: list[Arguments] = list(zip(inputs, options, strict=False))
-        self._in_full = in_full and self._device is None
+        self._may_be_fast = in_full and self._device is None
         self._steps: ArraySteps | None = None
-        self._is_quick = False
-        # A function with random generators of its own would be disturbed by being called twice.
-        of_module = isinstance(getattr(function, "__self__", function), torch.nn.Module)
-        self._staged = Staged(self._call_landed, self._call_part, stages, of_module)
+        self.is_fast = False
+        self._stages = stages
+        self._trials = _TRIALS  # that are left
+        self._splits = False
         self._latest: Arguments | None = None
+        self._before: dict[str, Any] = {}
 
     @property
     def is_laid_out(self) -> bool:
@@ -141,30 +150,27 @@ class FunctionActor(Actor):
 
     def act(self, t: int, envs: slice | None = None) -> Any:
         """See `Actor.act`."""
-        if t == 0:
-            steps = self.array_steps()
-            self._is_quick = steps is not None and steps.begin()
-        if self._is_quick and self._steps is not None:
+        if t == 0 and self._may_be_fast and self._outputs:
+            self._begin_fast()
+        if self.is_fast and self._steps is not None:
             return self._steps(t)
-        if self._send is not None:
-            self._send(t, envs or slice(None))
-        outputs = self._call(self._arguments[t]) if envs is None else self._staged(t, envs)
+        outputs = self._call(self._arguments[t]) if envs is None else self._call_stage(t, envs)
         self._outputs.write(t, outputs, envs)
         return self._format.find(outputs)
 
-    def rows(self, span: slice) -> dict[NestedKey, torch.Tensor]:
-        """Where what the function returns in some steps is recorded, by whoever calls it."""
-        return self._outputs.rows(span)
-
-    def array_steps(self) -> ArraySteps | None:
-        """The quickest way through a rollout; ``None`` if there is none, or none is known yet."""
-        if self._steps is None and self._in_full and self._outputs:
+    def _begin_fast(self) -> None:
+        """Take the fast way through this rollout, if there is one with the present parameters."""
+        if self._steps is None:
             policy = getattr(self._function, "__self__", None)
             if isinstance(policy, NetworkPolicy) and self._function == policy.sample:
                 seen = [inputs[0] for inputs, _ in self._arguments]
                 self._steps = policy.array_steps(seen, self._outputs.rows(slice(None)))
-            self._in_full = self._steps is not None
-        return self._steps
+        self._may_be_fast = self._steps is not None
+        self.is_fast = self._steps is not None and self._steps.begin()
+
+    def rows(self, span: slice) -> dict[NestedKey, torch.Tensor]:
+        """Where what the function returns in some steps is recorded, by whoever calls it."""
+        return self._outputs.rows(span)
 
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
         """What the function returned in this rollout, ``[num_envs, time, ...]`` each."""
@@ -174,17 +180,55 @@ class FunctionActor(Actor):
         completed = self._complete(outputs)
         return {k: v.zero_() for k, v in completed.items()} if blank else completed
 
+    def _call_stage(self, t: int, envs: slice) -> Outputs:
+        """Outputs for one stage."""
+        begins = envs.start == 0
+        if t == 0 and begins and self._trials:
+            self._try_stages()
+        if self._splits:
+            return self._call_part(t, envs)
+        if begins:
+            self._before = rng_state()
+        else:
+            set_rng_state(self._before)
+        outputs = self._call_landed(t, slice(None) if t == 0 and begins else envs)
+        return {key: value[envs] for key, value in outputs.items()}
+
     def _call_landed(self, t: int, envs: slice) -> Outputs:
-        """Call the function for all, of which only ``envs`` have landed in step ``t``."""
-        landed = slice(None) if t == 0 and envs.start == 0 else envs
+        """Call the function for all, of which only ``envs`` have landed since the last call."""
         if self._latest is None:
             self._latest = tree_map(torch.clone, self._arguments[t])
         for latest, row in zip(*map(tree_leaves, (self._latest, self._arguments[t])), strict=True):
-            latest[landed] = row[landed]
+            latest[envs] = row[envs]
         return self._call(self._latest)
 
     def _call_part(self, t: int, envs: slice) -> Outputs:
         return self._call(tree_map(lambda x: x[envs], self._arguments[t]))
+
+    def _try_stages(self) -> None:
+        """Call the policy both ways at the first step, where the observations of all are there."""
+        before = rng_state()
+        whole = {k: _copy(v) for k, v in self._call_landed(0, slice(None)).items()}
+        after = rng_state()
+        set_rng_state(before)
+        fits = True
+        for envs in self._stages:
+            part = self._call_part(0, envs)
+            fits = fits and all(_same(value[envs], part[key]) for key, value in whole.items())
+        fits = fits and _same(after, rng_state())
+        set_rng_state(before)
+        self._trials = self._trials - 1 if fits else 0
+        self._splits = fits and not self._trials
+        if not fits:
+            again = self._call_landed(0, slice(None))
+            set_rng_state(before)
+            if not _same(whole["action"], again["action"]):
+                warnings.warn(
+                    "called twice for the same observations, the policy acts differently: it "
+                    "changes as it acts, or draws from a random generator of its own. With several "
+                    "stages the data are not those of stages=1.",
+                    stacklevel=2,
+                )
 
     def _call(self, arguments: Arguments) -> Outputs:
         if self._device is not None:
@@ -244,77 +288,6 @@ def _has_parameter(function: Callable[..., Any], name: str) -> bool:
         return False
 
 
-_TRIALS = 3  # rollouts whose first step is made both ways
-
-
-class Staged:
-    """Calls a policy stage by stage, the stages of a step in order.
-
-    The rounding of a matrix product, and some random numbers, depend on the number of rows. So a
-    policy is called for all environments at every stage, each time with the same random numbers,
-    and only the stage's rows are used. If calls for each stage give the same bits at the beginning
-    of the first rollouts, it is called for the stage alone from then on.
-    """
-
-    def __init__(
-        self,
-        call_all: Callable[[int, slice], Outputs],
-        call_part: Callable[[int, slice], Outputs] | None = None,
-        stages: Sequence[slice] = (),
-        may_split: bool = False,
-    ) -> None:
-        self._call_all = call_all
-        self._call_part = call_part
-        self._stages = stages
-        self._trials = _TRIALS if may_split else 0
-        self._splits = False
-        self._before: dict[str, Any] = {}
-        self._first: Any = None
-        self._warned = False
-
-    def __call__(self, t: int, envs: slice) -> Outputs:
-        """The policy's outputs for the environments ``envs`` in step ``t``."""
-        if self._trials and t == 0 and envs.start == 0:
-            self._try(self._call_part)
-        if self._splits and self._call_part is not None:
-            return self._call_part(t, envs)
-        if envs.start == 0:
-            self._before = rng_state()
-        else:
-            set_rng_state(self._before)
-        outputs = self._call_all(t, envs)
-        if t == 0 and not self._warned:  # where all stages find the same
-            self._compare(envs, outputs["action"])
-        return {key: value[envs] for key, value in outputs.items()}
-
-    def _try(self, call_part: Any) -> None:
-        """Call the policy both ways at the first step, where the observations of all are there."""
-        before = rng_state()
-        whole = {k: _copy(v) for k, v in self._call_all(0, self._stages[0]).items()}
-        after = rng_state()
-        set_rng_state(before)
-        fits = True
-        for envs in self._stages:
-            part = call_part(0, envs)
-            fits = fits and all(_same(value[envs], part[key]) for key, value in whole.items())
-        fits = fits and _same(after, rng_state())
-        set_rng_state(before)
-        self._trials = self._trials - 1 if fits else 0
-        self._splits = fits and not self._trials
-
-    def _compare(self, envs: slice, actions: Any) -> None:
-        if envs.start == 0:
-            self._first = _copy(actions)
-        elif not _same(self._first[envs], actions[envs]):
-            self._warned = True
-            warnings.warn(
-                "called twice for the same observations, the policy acts differently: it changes "
-                "as it acts, or draws from a random generator of its own. With several stages it "
-                "does so once a stage, so the data are not those of stages=1.",
-                stacklevel=2,
-            )
-
-
 def _copy(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) else np.array(value)
 
@@ -329,27 +302,49 @@ def _same(a: Any, b: Any) -> bool:
 
 
 class RandomActor(Actor):
-    """An `Actor` without a policy."""
+    """An `Actor` without a policy, or in the place of one in the first batches.
+
+    These look like the policy's: everything that it would have written beside actions is zero.
+    """
 
     def __init__(
-        self, sampler: Sampler, action_format: AnyActionFormat, num_envs: int, horizon: int
+        self,
+        sampler: Sampler,
+        action_format: AnyActionFormat,
+        num_envs: int,
+        horizon: int,
+        policy: Actor | None = None,
     ) -> None:
         self.steps = 0
         self._sampler = sampler
         self._format = action_format
         self._outputs = OutputBuffers(num_envs, horizon)
+        self._policy = policy
 
     def act(self, t: int, envs: slice | None = None) -> Any:
         """Actions drawn from the action space, among those the mask allows."""
+        if self._policy is not None:
+            self._policy.skip(t)
         outputs = self._sampler(t, self.steps + t)
         if not self._outputs:
             self._outputs.allocate(outputs)
         self._outputs.write(t, outputs)
         return self._format.find(outputs)
 
+    def begin(self, envs: SomeEnvs) -> None:
+        """Tell the policy."""
+        if self._policy is not None:
+            self._policy.begin(envs)
+
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
-        """The actions of this rollout, ``[num_envs, time, ...]``."""
-        return self._outputs.tensors(blank)
+        """The actions of this rollout, ``[num_envs, time, ...]``, and what a policy would write."""
+        actions = self._outputs.tensors()
+        if self._policy is None:
+            return actions
+        tensors = self._policy.tensors(blank=True)
+        for key, action in actions.items():
+            tensors[key].copy_(action)
+        return tensors
 
     def state_dict(self) -> dict[str, Any]:
         """The sampler's."""
@@ -358,31 +353,3 @@ class RandomActor(Actor):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the sampler's."""
         self._sampler.load_state_dict(state_dict)
-
-
-class WarmUp(Actor):
-    """Random actions in batches that look like the policy's.
-
-    Everything else the policy would have written is zero, so that batches before and after have
-    the same keys.
-    """
-
-    def __init__(self, policy: Actor, random: Actor) -> None:
-        self._policy = policy
-        self._random = random
-
-    def act(self, t: int, envs: slice | None = None) -> Any:
-        """Actions drawn from the action space."""
-        self._policy.skip(t)
-        return self._random.act(t)
-
-    def begin(self, envs: SomeEnvs) -> None:
-        """Tell the policy."""
-        self._policy.begin(envs)
-
-    def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
-        """The random actions, and zeros for what the policy would have written."""
-        tensors = self._policy.tensors(blank=True)
-        for key, action in self._random.tensors().items():
-            tensors[key].copy_(action)
-        return tensors

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from tensordict.nn import TensorDictModuleBase
 
 from ..errors import ConfigError, StateMismatchError
 from .action_format import AnyActionFormat
-from .actors import Actor, FunctionActor, Outputs, Policy, SomeEnvs, Staged
+from .actors import Actor, SomeEnvs
 from .buffers import ObservationRows, OutputBuffers
 
 Key = tuple[str, ...]
@@ -31,8 +31,6 @@ class ModuleActor(Actor):
     follows a step is never the first of an episode.
     """
 
-    has_stages = True
-
     def __init__(
         self,
         policy: TensorDictModuleBase,
@@ -49,7 +47,6 @@ class ModuleActor(Actor):
         _check_keys(reads, writes, [*observed, *hidden, _INIT], actions)
         self._policy = policy
         self._format = action_format
-        self._send = buffers.send
         self._num_envs = num_envs
         self._observations = [(rows[0].to(device, copy=True), rows) for rows in buffers.inputs]
         self._is_init = torch.ones(num_envs, 1, dtype=torch.bool, device=device)
@@ -72,8 +69,6 @@ class ModuleActor(Actor):
         self._carried_rows = OutputBuffers(num_envs, horizon)
         self._carried_rows.allocate(self._carried)
         self._any_init = True
-        self._staged = Staged(self._call_again)
-        self._before: dict[Key, torch.Tensor] = {}
 
     @property
     def is_laid_out(self) -> bool:
@@ -81,38 +76,19 @@ class ModuleActor(Actor):
         return bool(self._outputs)
 
     def act(self, t: int, envs: slice | None = None) -> Any:
-        """See `Actor.act`; the module is always called for all environments, as in `Staged`."""
-        part = envs or slice(None)
-        landed = slice(None) if t == 0 and not part.start else part
-        if self._send is not None:
-            self._send(t, part)
+        """See `Actor.act`; the module is always called for all environments."""
         for tensor, rows in self._observations:
-            tensor[landed].copy_(rows[t][landed], non_blocking=True)
-        self._carried_rows.write(t, {k: v[part] for k, v in self._carried.items()}, part)
-        outputs = self._call() if envs is None else self._staged(t, envs)
-        self._outputs.write(t, outputs, part)
-        for tensor, following in self._following:
-            tensor[part] = outputs[following]
-        if part.stop in (None, self._num_envs):
-            self._clear_init()
-        return self._format.find(outputs)
-
-    def _call(self) -> Outputs:
+            tensor.copy_(rows[t], non_blocking=True)
+        self._carried_rows.write(t, self._carried)
         self._policy(self._data)
         if not self._outputs:
             self._lay_out()
-        return {key: self._data.get(key) for key in self._recorded}
-
-    def _call_again(self, t: int, envs: slice) -> Outputs:
-        """Call the module with what it left for itself in the step before, at every stage."""
-        if envs.start == 0:
-            self._before = {key: self._data.get(key).clone() for key in self._private()}
-        else:
-            for key in self._private():
-                del self._data[key]
-            for key, value in self._before.items():
-                self._data.set(key, value.clone())
-        return self._call()
+        outputs = {key: self._data.get(key) for key in self._recorded}
+        self._outputs.write(t, outputs)
+        for tensor, following in self._following:
+            tensor.copy_(outputs[following])
+        self._clear_init()
+        return self._format.find(outputs)
 
     def skip(self, t: int) -> None:
         """Note that the policy is not asked in step ``t``; its hidden states stay as they are."""
@@ -240,30 +216,3 @@ def _first_values(
 
 def _shapes(tensors: dict[Key, torch.Tensor]) -> dict[NestedKey, list[int]]:
     return {unravel_key(key): list(tensor.shape) for key, tensor in tensors.items()}
-
-
-def actor_of(
-    policy: Policy,
-    buffers: ObservationRows,
-    action_format: AnyActionFormat,
-    num_envs: int,
-    horizon: int,
-    device: torch.device,
-    in_full: bool = False,
-    stages: Sequence[slice] = (),
-) -> Actor:
-    """What asks a policy for actions, one step of a rollout at a time."""
-    rest = (buffers, action_format, num_envs, horizon, device)
-    act, complete = getattr(policy, "act", None), getattr(policy, "complete", None)
-    if callable(complete):
-        act = getattr(policy, "sample", act)
-    keys = _names(getattr(policy, "in_keys", ()))
-    given = _names(leaf.key for leaf in buffers.leaves)
-    missing = [key for key in keys if key not in given]
-    if callable(act) and not missing:
-        return FunctionActor(act, *rest, keys or None, complete, in_full, stages)
-    if isinstance(policy, TensorDictModuleBase):
-        return ModuleActor(policy, *rest)
-    if callable(policy) and not missing:
-        return FunctionActor(policy, *rest, stages=stages)
-    raise unknown_keys(missing, given)

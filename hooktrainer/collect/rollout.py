@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from tensordict import NestedKey, TensorDict, unravel_key
+from tensordict.nn import TensorDictModuleBase
 
 from ..base.space_parts import MASK
 from ..base.untrusted import one_line
@@ -18,10 +19,10 @@ from ..base.words import listed
 from ..errors import ConfigError, StateMismatchError
 from ..loop.timing import Timing
 from .action_format import AnyActionFormat, RandomActions, Sampler
-from .actors import Actor, Policy, RandomActor, WarmUp, as_array, learn_outputs
-from .buffers import DeviceRows, as_batch, crosses_once, env_first_array, place_outputs, to_device
+from .actors import Actor, FunctionActor, Policy, RandomActor, as_array, learn_outputs
+from .buffers import ObservationRows, as_batch, env_first_array, place_outputs
 from .group import EnvGroup, random_action_seed
-from .module_actor import actor_of
+from .module_actor import ModuleActor, unknown_keys
 from .spaces import Array, ObservationLayout
 
 
@@ -51,13 +52,12 @@ class AnyRollout(ABC):
     ) -> None:
         """Make what acts on the observations of ``rows``: the policy, if any, or a sampler."""
         self._policy_device = device
-        self._random = RandomActor(sampler, action_format, num_envs, self._horizon)
-        self._actor: Actor = self._random
+        sizes = (action_format, num_envs, self._horizon)
+        actor = None
         if policy is not None:
-            in_full = self._in_full and rows.send is None
-            sizes = (action_format, num_envs, self._horizon)
-            self._actor = actor_of(policy, rows, *sizes, device, in_full, self._stages)
-        self._warm_up = WarmUp(self._actor, self._random)
+            actor = actor_of(policy, rows, *sizes, device, self._in_full, self._stages)
+        self._random = RandomActor(sampler, *sizes, actor)
+        self._actor: Actor = actor or self._random
 
     def abandon(self) -> None:
         """Begin the next batch with new episodes."""
@@ -72,7 +72,7 @@ class AnyRollout(ABC):
         self._random.steps = steps
         if warm_up and not self._actor.is_laid_out:
             learn_outputs(self._actor, self._policy_device)
-        batch = self._collect(timing, self._warm_up if warm_up else self._actor)
+        batch = self._collect(timing, self._random if warm_up else self._actor)
         self._is_running = True
         return batch
 
@@ -198,14 +198,11 @@ class Rollout(AnyRollout):
         self._action_format = action_format
         self._names = [unravel_key(leaf.key) for leaf in layout.leaves]
         self._buffers = buffers = group.make_buffers(horizon, pin=policy_device.type == "cuda")
-        crosses = policy is not None and crosses_once(policy_device, device)
-        self._on_device = DeviceRows(buffers, device) if crosses else None
         masks = buffers.observation[self._names.index(MASK)] if MASK in self._names else None
         self._masks = masks if action_format.mask_size else None  # [time + 1, num_envs, mask_size]
         seed = random_action_seed(seeds.seed, seeds.first_env)
         sampler = RandomActions(action_format, num_envs, seed, masks)
-        rows = self._on_device or buffers
-        self._set_actors(policy, rows, action_format, num_envs, policy_device, sampler)
+        self._set_actors(policy, buffers, action_format, num_envs, policy_device, sampler)
         self._rewards = np.zeros(num_envs)
         self._counts = np.zeros(num_envs, np.int64)
         self._finals: list[tuple[int, int, list[Array]]] = []
@@ -219,16 +216,13 @@ class Rollout(AnyRollout):
         self._forget(range(self._group.num_envs))
 
     def _collect(self, timing: Timing, actor: Any) -> TensorDict:
-        if self._on_device is not None:
-            self._on_device.begin()
         first_episodes = list(self._group.episodes)
         self._check_masks(slice(0, 1))
         self._finals.clear()
         self._add_up(self._step(timing, actor))
         self._check_masks(slice(1, -1))
         with timing.phase("collect/transfer"):
-            wait = actor is not self._actor
-            batch = self._batch(actor.tensors(), first_episodes, wait)
+            batch = self._batch(actor.tensors(), first_episodes)
             if self._played:
                 self._log_actions(as_array(batch.get("action")))
         return batch
@@ -306,34 +300,23 @@ class Rollout(AnyRollout):
             self._rewards[ended[t]] = self._counts[ended[t]] = 0
 
     def _batch(
-        self, outputs: dict[NestedKey, torch.Tensor], first_episodes: list[int], wait: bool
+        self, outputs: dict[NestedKey, torch.Tensor], first_episodes: list[int]
     ) -> TensorDict:
         root, following = place_outputs(outputs, self._device)
         arrays = self._buffers.arrays()
         infos = zip(self._group.info_keys, self._buffers.info, strict=True)
         arrays |= {key: env_first_array(array)[..., None] for key, array in infos}
-        if self._on_device is not None:
-            seen = self._on_device.observations(self._finals, wait)
-            ready = to_device(arrays, self._device)
-        else:
-            seen = self._observations()
-            ready = {key: self._tensor(array) for key, array in arrays.items()}
-        for name, (before, after) in zip(self._names, seen, strict=True):
-            root[name], following[name] = before, after
+        for k, name in enumerate(self._names):
+            observed = self._buffers.observation[k]
+            after = env_first_array(observed[1:])
+            for i, t, values in self._finals:
+                after[i, t] = values[k]
+            root[name] = self._tensor(env_first_array(observed[:-1]))
+            following[name] = self._tensor(after)
         if self._traj_ids:
             done = arrays["done"][..., 0]
             root["collector", "traj_ids"] = self._trajectories(done, first_episodes)
-        return as_batch(root, following, ready)
-
-    def _observations(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """For each leaf what was observed, and what that led to."""
-        found = []
-        for k, array in enumerate(self._buffers.observation):
-            after = env_first_array(array[1:])
-            for i, t, values in self._finals:
-                after[i, t] = values[k]
-            found.append((self._tensor(env_first_array(array[:-1])), self._tensor(after)))
-        return found
+        return as_batch(root, following, {k: self._tensor(array) for k, array in arrays.items()})
 
     def _trajectories(self, done: Array, first_episodes: list[int]) -> torch.Tensor:
         """``episode * num_envs + environment``, where the episode counts on after each end."""
@@ -415,3 +398,30 @@ class GappedRollout(Rollout):
             array[-1] = array[steps]  # where the next rollout goes on
         places = np.argwhere(self._began[:steps]).tolist()
         super()._add_up(steps, [(i, t) for t, i in places])
+
+
+def actor_of(
+    policy: Policy,
+    buffers: ObservationRows,
+    action_format: AnyActionFormat,
+    num_envs: int,
+    horizon: int,
+    device: torch.device,
+    in_full: bool = False,
+    stages: Sequence[slice] = (),
+) -> Actor:
+    """What asks a policy for actions, one step of a rollout at a time."""
+    rest = (buffers, action_format, num_envs, horizon, device)
+    act, complete = getattr(policy, "act", None), getattr(policy, "complete", None)
+    if callable(complete):
+        act = getattr(policy, "sample", act)
+    keys = [unravel_key(key) for key in getattr(policy, "in_keys", ())]
+    given = [unravel_key(leaf.key) for leaf in buffers.leaves]
+    missing = [key for key in keys if key not in given]
+    if callable(act) and not missing:
+        return FunctionActor(act, *rest, keys or None, complete, in_full, stages)
+    if isinstance(policy, TensorDictModuleBase):
+        return ModuleActor(policy, *rest)
+    if callable(policy) and not missing:
+        return FunctionActor(policy, *rest, stages=stages)
+    raise unknown_keys(missing, given)

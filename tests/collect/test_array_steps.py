@@ -36,7 +36,7 @@ def collector(policy: Any, horizon: int = 16, **options: Any) -> VectorCollector
 
 def is_quick(source: VectorCollector) -> bool:
     actor = source._rollout._actor  # type: ignore[union-attr]
-    return isinstance(actor, FunctionActor) and actor.array_steps() is not None
+    return isinstance(actor, FunctionActor) and actor.is_fast
 
 
 @pytest.mark.parametrize("mode", ["sync", "vector_entry_point"])

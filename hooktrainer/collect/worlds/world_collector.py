@@ -38,8 +38,6 @@ class WorldBuffers:
     last its input of the next rollout. ``following`` holds a batch's ``"next"``.
     """
 
-    send = None
-
     def __init__(
         self,
         leaves: Sequence[Leaf],
