@@ -23,11 +23,22 @@ VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 _SIGNALS = ("reward", "terminated", "truncated")
 
 
+class _CartPoleActions(gym.spaces.MultiDiscrete):
+    """Checked in every step, which takes Gymnasium a sixth of the time of 4 CartPoles."""
+
+    def contains(self, x: Any) -> bool:
+        return bool(x.shape == self.shape and x.min() >= 0 and x.max() <= 1)
+
+
 class SeededCartPole(CartPoleVectorEnv):
     """Gymnasium's vectorised CartPole, whose episodes begin one by one with seeds of their own."""
 
     metadata = {**CartPoleVectorEnv.metadata, "autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
     state: Any
+
+    def __init__(self, num_envs: int = 1, **options: Any) -> None:
+        super().__init__(num_envs, **options)
+        self.action_space = _CartPoleActions(self.action_space.nvec)
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode where ``options["reset_mask"]`` says so, by default everywhere."""

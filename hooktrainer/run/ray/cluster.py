@@ -40,7 +40,7 @@ class Cluster:
     """The Ray cluster that a run uses.
 
     It is the one that this process is connected to; else the one that ``RAY_ADDRESS`` names; else a
-    new one on this machine, which ends with this process, however that ends.
+    new one on this machine, which ends with this process; if that is killed, within a minute.
 
     Args:
         processes: How many processes the run starts, each of which needs a CPU.
@@ -53,15 +53,13 @@ class Cluster:
     def __init__(self, processes: int) -> None:
         self._ray = import_ray()
         self._users = 0
-        self._reaper: ChildProgram | None = None
         self._owned = not self._ray.is_initialized()
         if self._owned:
             self._start(processes)
 
     def _start(self, processes: int) -> None:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        is_new = "RAY_ADDRESS" not in os.environ
-        if is_new:
+        if "RAY_ADDRESS" not in os.environ:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
             options |= {
                 "address": "local",
@@ -79,10 +77,6 @@ class Cluster:
         finally:
             for number, handler in handlers.items():  # Ray's would end the run without a checkpoint
                 signal.signal(number, handler)
-        if is_new and Path("/proc/self/fd").exists():
-            # A kill leaves some of Ray's processes behind, and them only something else can end.
-            session = self._ray.get_runtime_context().get_session_name()
-            self._reaper = ChildProgram("hooktrainer.run.ray.reaper", session)
 
     def nodes(self) -> list[str]:
         """Ids of the machines that are alive, that of this process first."""
@@ -130,8 +124,6 @@ class Cluster:
         if self._users == 0 and self._owned:
             self._owned = False
             self._ray.shutdown()
-            if self._reaper is not None:
-                self._reaper.close(30)
 
 
 def _check_address(address: str) -> None:

@@ -60,7 +60,7 @@ class Machines:
 
     def end(self) -> None:
         """End all of them, and what is left of one that was killed."""
-        from hooktrainer.run.ray.reaper import processes_of
+        from ray_toy import processes_of
 
         self._cluster.shutdown()
         for process in {*processes_of(self.session)} - {os.getpid()}:

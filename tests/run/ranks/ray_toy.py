@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from pathlib import Path
+
 import torch
 from tensordict.nn import InteractionType
 
@@ -39,3 +43,16 @@ def alike(one, other) -> bool:
         torch.allclose(value.double(), other.get(key).double(), rtol=1e-5, atol=1e-6)
         for key, value in one.items(True, True)
     )
+
+
+def processes_of(session: str) -> list[int]:
+    """Ids of Ray's processes that have files of a session open."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                if b"ray" in (entry / "cmdline").read_bytes() and any(
+                    session in os.readlink(file) for file in (entry / "fd").iterdir()
+                ):
+                    found.append(int(entry.name))
+    return found

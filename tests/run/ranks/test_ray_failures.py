@@ -13,7 +13,7 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
-from ray_toy import alike, local, policy, remote
+from ray_toy import alike, local, policy, processes_of, remote
 
 from hooktrainer.run.placement import Place
 from hooktrainer.store import list_checkpoints
@@ -21,7 +21,6 @@ from hooktrainer.store import list_checkpoints
 ray = pytest.importorskip("ray")
 
 from hooktrainer.run.ray import RayCollector  # noqa: E402
-from hooktrainer.run.ray.reaper import processes_of  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -107,7 +106,7 @@ def test_nothing_is_left_of_a_killed_driver_and_its_run_goes_on(machines, tmp_pa
             assert len(processes_of(session)) > 4
         finally:
             driver.kill()
-    wait_for(lambda: not processes_of(session), 10)
+    wait_for(lambda: not processes_of(session), 90)  # the last ones wait for Ray's for a minute
     frames = committed(run)[-1] + 2048
     command += ["--resume", "latest", "--total-frames", str(frames)]
     environment["RAY_ADDRESS"] = machines.address
