@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from .adapters import JaxWorld as JaxWorld
     from .adapters import RslRlWorld as RslRlWorld
     from .adapters import TorchRLWorld as TorchRLWorld
-    from .adapters import adapt_world as adapt_world
     from .functional_world import Carry as Carry
     from .functional_world import FunctionalWorld as FunctionalWorld
     from .tensor_world import Outcome as Outcome
     from .tensor_world import TensorWorld as TensorWorld
     from .world_collector import WorldCollector as WorldCollector
+    from .world_ids import adapt_world as adapt_world
     from .world_ids import is_world as is_world
     from .world_ids import make_tensor_world as make_tensor_world
 else:

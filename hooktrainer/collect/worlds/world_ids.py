@@ -1,32 +1,44 @@
-"""Makes tensor environments from an id, a factory or an object."""
+"""Makes tensor environments from an id, a factory or an object of a supported kind."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import gymnasium as gym
 import torch
 
 from ...errors import ConfigError
-from .adapters.foreign_world import name_of
-from .adapters.kinds import adapt_world, is_functional, kind_of
-from .tensor_world import TensorWorld
+from .adapters.foreign_world import find, name_of
+from .tensor_world import AnyWorld, TensorWorld
 
 PREFIX: Final = "torch/"
 """The prefix of the ids; the rest is the id of Gymnasium's own environment."""
 
 WORLDS: Final = {
-    "torch/CartPole-v1": "classic_control:CartPoleWorld",
-    "torch/Pendulum-v1": "classic_control:PendulumWorld",
-    "torch/Acrobot-v1": "classic_control:AcrobotWorld",
-    "torch/MountainCar-v0": "classic_control:MountainCarWorld",
-    "torch/MountainCarContinuous-v0": "classic_control:MountainCarContinuousWorld",
+    "torch/CartPole-v1": "CartPoleWorld",
+    "torch/Pendulum-v1": "PendulumWorld",
+    "torch/Acrobot-v1": "AcrobotWorld",
+    "torch/MountainCar-v0": "MountainCarWorld",
+    "torch/MountainCarContinuous-v0": "MountainCarContinuousWorld",
 }
-"""By id, the module in this package and the class."""
+"""By id, the class in `classic_control`."""
+
+Kind: TypeAlias = Literal["world", "torchrl", "rsl_rl", "gym", "gymnax", "brax"]
+_MARKS: Final[tuple[tuple[Kind, tuple[str, ...]], ...]] = (
+    ("rsl_rl", ("num_envs", "num_actions", "device", "get_observations", "step")),
+    ("gym", ("num_envs", "single_observation_space", "single_action_space", "device")),
+    ("gymnax", ("step_env", "reset_env", "default_params")),
+    ("brax", ("action_size", "reset", "step")),
+)
+"""Attributes of each kind; the first kind with all of them is chosen."""
+_FUNCTIONAL: Final = ("gymnax", "brax")
+"""Kinds that are one environment as pure functions, which can be vectorized."""
+_CALLS: Final = ("seed", "reset", "step", "state_dict", "load_state_dict", "close")
 
 
 def register() -> None:
@@ -47,6 +59,35 @@ def register() -> None:
             )
 
 
+def kind_of(env: Any) -> Kind | None:
+    """The kind of an environment object; ``None`` if unsupported. No package is imported.
+
+    Supported are TorchRL's ``EnvBase``, rsl_rl's ``VecEnv``, Gymnasium-like environments with
+    ``num_envs`` and ``device``, gymnax environments or the pair from ``gymnax.make``, environments
+    of Brax or MuJoCo Playground, and `TensorWorld`.
+    """
+    if env is None or isinstance(env, (str, type)):
+        return None
+    if isinstance(env, tuple):
+        return "gymnax" if len(env) == 2 and kind_of(env[0]) == "gymnax" else None
+    torchrl = sys.modules.get("torchrl.envs.common")
+    if torchrl is not None and isinstance(env, torchrl.EnvBase):
+        return "torchrl"
+    if isinstance(env, TensorWorld):
+        return "world"
+    return next((kind for kind, marks in _MARKS if not _missing(env, marks)), None)
+
+
+def _missing(env: Any, names: Iterable[str]) -> list[str]:
+    def has(name: str) -> bool:
+        try:
+            return find(env, name) is not None
+        except Exception:  # a wrapper that forwards what is not there, in its own way
+            return False
+
+    return [name for name in names if not has(name)]
+
+
 def is_world(env: Any) -> bool:
     """Whether ``env`` names, makes or is a tensor environment.
 
@@ -55,30 +96,32 @@ def is_world(env: Any) -> bool:
     """
     if isinstance(env, str):
         return env in WORLDS
-    return kind_of(env) is not None or _makes_worlds(env)
+    if kind_of(env) is not None:
+        return True
+    number = _parameters(env).get("num_envs")
+    return number is not None and number.default is number.empty
 
 
 def is_built(env: Any) -> bool:
     """Whether ``env`` is a batch of environments rather than a factory."""
-    return kind_of(env) is not None and not is_functional(env)
+    return kind_of(env) not in (None, *_FUNCTIONAL)
 
 
 def world_name(env: Any) -> str:
     """The name of an environment that `is_world` accepts."""
+    kind = kind_of(env)
     if isinstance(env, str):
         return env
-    kind, one = kind_of(env), env[0] if isinstance(env, tuple) else env
-    if kind in ("world", "gymnax"):
-        return str(one.name)
-    if kind is not None:
-        return type(env).__name__ if kind == "torchrl" else name_of(env)
-    return str(getattr(env, "__qualname__", type(env).__name__))
+    if kind in (None, "torchrl"):
+        return str(getattr(env, "__qualname__", type(env).__name__))
+    one = env[0] if isinstance(env, tuple) else env
+    return str(one.name) if kind in ("world", "gymnax") else name_of(env)
 
 
 def check_can_share(env: Any) -> None:
     """Raises ConfigError if ``env`` is built already, or is made without ``first_env``."""
-    makes_shares = isinstance(env, str) or is_functional(env)
-    if is_built(env) or not (makes_shares or _takes(env, "first_env")):
+    makes_shares = isinstance(env, str) or kind_of(env) in _FUNCTIONAL
+    if not makes_shares and (is_built(env) or not _takes(env, "first_env")):
         raise ConfigError(
             f"{world_name(env)} is built already, or has no parameter first_env, so that several "
             "processes would all play the same episodes: give a function of num_envs and first_env."
@@ -118,8 +161,12 @@ def make_tensor_world(
         return world
     if num_envs is None:
         raise ConfigError("num_envs is missing: pass the number of environments.")
-    make: Callable[..., Any] = _class_of(env) if isinstance(env, str) else env
-    if is_functional(env):
+    make: Callable[..., Any] = env
+    if isinstance(env, str):
+        if env not in WORLDS:
+            raise ConfigError(f"{env} is no tensor world. There are {', '.join(WORLDS)}.")
+        make = getattr(import_module(f"{__package__}.classic_control"), WORLDS[env])
+    elif kind_of(env) in _FUNCTIONAL:
         make = partial(adapt_world, env)
     name = world_name(env)
     given: dict[str, Any] = {
@@ -127,17 +174,13 @@ def make_tensor_world(
         "device": torch.device(device),
         "first_env": first_env,
     }
-    own = {key: value for key, value in given.items() if _takes(make, key)}
     try:
-        made = make(**own, **kwargs)
+        made = make(**{key: value for key, value in given.items() if _takes(make, key)}, **kwargs)
     except TypeError as error:
         if not kwargs:
             raise
         raise ConfigError(f"{name} cannot be made with env_kwargs={kwargs}: {error}") from error
-    try:
-        made = adapt_world(made, **given)
-    except ConfigError as error:
-        raise ConfigError(f"{name} made no world: {error}") from None
+    made = adapt_world(made, **given)
     if made.num_envs != num_envs:
         raise ConfigError(
             f"{name} made a world of {made.num_envs} environments where {num_envs} were asked for."
@@ -145,24 +188,66 @@ def make_tensor_world(
     return made
 
 
-def _class_of(env_id: str) -> Callable[..., Any]:
-    if env_id not in WORLDS:
-        raise ConfigError(f"{env_id} is no tensor world. There are {', '.join(WORLDS)}.")
-    module, name = WORLDS[env_id].split(":")
-    made: Callable[..., Any] = getattr(import_module(f"{__package__}.{module}"), name)
-    return made
+def adapt_world(
+    env: Any,
+    *,
+    num_envs: int | None = None,
+    device: torch.device | str = "cpu",
+    first_env: int = 0,
+    **options: Any,
+) -> TensorWorld:
+    """Make a tensor environment of an object; a `TensorWorld` is returned unchanged.
+
+    Args:
+        env: See `kind_of`.
+        num_envs: Number of environments, for those that are pure functions.
+        device: Device of these; others keep their own.
+        first_env: Index of the first environment in the run.
+        **options: Further arguments of `GymWorld`, `RslRlWorld`, `GymnaxEnv` or `BraxEnv`.
+
+    Raises:
+        ConfigError: If the object is unsupported, or an attribute is missing.
+        MissingPackageError: If it needs JAX, which is not installed.
+
+    Examples:
+        >>> world = make_tensor_world("torch/CartPole-v1", 2)
+        >>> adapt_world(world) is world
+        True
+    """
+    kind = kind_of(env)
+    if kind == "world":
+        world: TensorWorld = env
+        return world
+    if kind in ("torchrl", "rsl_rl", "gym"):
+        from .adapters import GymWorld, RslRlWorld, TorchRLWorld
+
+        adapters = {"torchrl": TorchRLWorld, "rsl_rl": RslRlWorld, "gym": GymWorld}
+        return adapters[kind](env, **options)
+    if kind is None:
+        members = (*AnyWorld.__annotations__, *TensorWorld.__annotations__, *_CALLS)
+        raise ConfigError(
+            f"{type(env).__name__} is no tensor world: a TensorWorld would have "
+            f"{', '.join(_missing(env, members))} too. Else give a batched EnvBase of TorchRL, a "
+            "VecEnv of rsl_rl, a vector environment that returns tensors, or an environment of "
+            "gymnax, Brax or Playground."
+        )
+    if num_envs is None:
+        raise ConfigError("num_envs is missing: pass the number of environments.")
+    from .adapters.jax_world import BraxEnv, GymnaxEnv, JaxWorld
+
+    parts = env if isinstance(env, tuple) else (env,)
+    one: Any = (GymnaxEnv if kind == "gymnax" else BraxEnv)(*parts, **options)
+    return JaxWorld(one, num_envs, device, first_env=first_env)
+
+
+def _parameters(make: Any) -> Mapping[str, inspect.Parameter]:
+    """The parameters of something that can be called; none of anything else."""
+    try:
+        return inspect.signature(make).parameters
+    except (TypeError, ValueError):
+        return {}
 
 
 def _takes(make: Callable[..., Any], name: str) -> bool:
-    known = inspect.signature(make).parameters
+    known = _parameters(make)
     return name in known or any(one.kind is one.VAR_KEYWORD for one in known.values())
-
-
-def _makes_worlds(env: Any) -> bool:
-    if not callable(env):
-        return False
-    try:
-        number = inspect.signature(env).parameters.get("num_envs")
-    except (TypeError, ValueError):
-        return False
-    return number is not None and number.default is number.empty

@@ -1,4 +1,4 @@
-"""Adapters of other simulators to `TensorWorld`; `adapt_world` picks one."""
+"""Adapters of other simulators to `TensorWorld`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from ....base.lazy import attach
 if TYPE_CHECKING:
     from .gym_world import GymWorld as GymWorld
     from .jax_world import JaxWorld as JaxWorld
-    from .kinds import adapt_world as adapt_world
     from .rsl_rl_world import RslRlWorld as RslRlWorld
     from .torchrl_world import TorchRLWorld as TorchRLWorld
 else:

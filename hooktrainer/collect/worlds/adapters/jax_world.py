@@ -148,28 +148,23 @@ class JaxWorld(EpisodicWorld):
         return found
 
     def _saved(self) -> dict[str, Any]:
-        """The bytes of all arrays."""
-        arrays = [np.asarray(leaf).copy() for leaf in self._jax.tree.leaves(self.carry)]
-        return {
-            "forms": [[str(array.dtype), list(array.shape)] for array in arrays],
-            "bytes": [torch.from_numpy(array.reshape(-1).view(np.uint8)) for array in arrays],
-        }
+        leaves = self._jax.tree.leaves(self.carry)
+        return {"arrays": [np.asarray(leaf).copy() for leaf in leaves]}
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         jax = self._jax
         own, tree = jax.tree.flatten(self._begun_after(self._begun)[0])
-        plain = [np.asarray(leaf) for leaf in own]
-        forms = [[str(array.dtype), list(array.shape)] for array in plain]
-        if forms != [list(form) for form in state["forms"]]:
+        saved, wanted = _forms(state["arrays"]), _forms(own)
+        if saved != wanted:
             raise StateMismatchError(
-                f"The saved state of {self.name} has the arrays {state['forms']}, this one {forms}."
+                f"The saved state of {self.name} has the arrays {saved}, this one {wanted}."
             )
-        arrays = [
-            saved.cpu().numpy().view(array.dtype).reshape(array.shape).copy()
-            for array, saved in zip(plain, state["bytes"], strict=True)
-        ]
-        leaves = [jax.device_put(array, self._place) for array in arrays]
+        leaves = [jax.device_put(np.array(array), self._place) for array in state["arrays"]]
         self.carry = jax.tree.unflatten(tree, leaves)
+
+
+def _forms(arrays: Any) -> list[str]:
+    return [f"{array.dtype}{list(array.shape)}" for array in map(np.asarray, arrays)]
 
 
 def _import_jax(name: str) -> Any:
