@@ -38,7 +38,7 @@ class SeededCartPole(CartPoleVectorEnv):
 
     def __init__(self, num_envs: int = 1, **options: Any) -> None:
         super().__init__(num_envs, **options)
-        self.action_space = _CartPoleActions(self.action_space.nvec)
+        self.action_space = _CartPoleActions(np.full(num_envs, 2))
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode where ``options["reset_mask"]`` says so, by default everywhere."""

@@ -159,12 +159,15 @@ class JaxWorld(EpisodicWorld):
             raise StateMismatchError(
                 f"The saved state of {self.name} has the arrays {saved}, this one {wanted}."
             )
-        leaves = [jax.device_put(np.array(array), self._place) for array in state["arrays"]]
-        self.carry = jax.tree.unflatten(tree, leaves)
+        arrays = [  # NumPy saves JAX's own types, such as bfloat16, as bytes
+            np.array(array).view(np.asarray(leaf).dtype)
+            for array, leaf in zip(state["arrays"], own, strict=True)
+        ]
+        self.carry = jax.tree.unflatten(tree, [jax.device_put(x, self._place) for x in arrays])
 
 
 def _forms(arrays: Any) -> list[str]:
-    return [f"{array.dtype}{list(array.shape)}" for array in map(np.asarray, arrays)]
+    return [f"{x.dtype.kind}{x.dtype.itemsize}{list(x.shape)}" for x in map(np.asarray, arrays)]
 
 
 def _import_jax(name: str) -> Any:
