@@ -26,8 +26,7 @@ from .group import EnvFactory, EnvGroup, GroupOptions, begun
 from .scalar_group import ScalarGroup
 from .spaces import plain_mask
 from .vector_group import EnvPoolEnv, SeededCartPole, VectorGroup, is_envpool
-from .worlds.world_ids import kind_of
-from .worlds.world_ids import is_built, is_world, make_tensor_world, world_name
+from .worlds.world_ids import is_built, is_world, kind_of, make_tensor_world, world_name
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 Source = EnvSpec | VectorEnv | EnvFactory | Sequence[EnvFactory]
