@@ -82,9 +82,9 @@ class LinesSink(Sink):
         super().__init__()
         self.file = directory / "metrics.txt"
 
-    def write_scalars(self, event):
+    def write_scalars(self, values, step):
         with self.file.open("a") as file:
-            file.writelines(f"{event.step} {n} {v}\\n" for n, v in event.values.items())
+            file.writelines(f"{step} {n} {v}\\n" for n, v in values.items())
 
     def flush(self):
         pass

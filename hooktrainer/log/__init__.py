@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from ..base.lazy import attach
 
 if TYPE_CHECKING:
-    from .background import BackgroundSink as BackgroundSink
     from .csv import read_csv as read_csv
     from .factory import generate_exp_name as generate_exp_name
     from .logger import Logger as Logger
     from .logger import as_logger as as_logger
     from .logger import as_loggers as as_loggers
+    from .sink import BackgroundSink as BackgroundSink
     from .sink import Sink as Sink
     from .tensorboard import read_scalars as read_scalars
 else:

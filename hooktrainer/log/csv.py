@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..base.fs import write_atomically
 from ..base.plain import to_yaml
@@ -20,7 +22,7 @@ from ..base.untrusted import one_line, open_file, refusing
 from ..base.words import shell_word
 from ..errors import ConfigError, TakenError
 from . import media
-from .sink import HParams, Image, Scalars, Sink, Text, Video, append, log, sync
+from .sink import Sink, append, log, sync
 
 HEADER: Final = "step,name,value\n"
 
@@ -44,36 +46,33 @@ class CSVSink(Sink):
         self.path = path
         self._rows: list[str] = []
         self._quoted: dict[str, str] = {}
-        self._step = 0
         self._started = False
 
-    def write_scalars(self, event: Scalars) -> None:
+    def write_scalars(self, values: Mapping[str, float], step: int) -> None:
         """Append one row per value."""
         quoted = self._quoted
-        for name, value in event.values.items():
+        for name, value in values.items():
             if name not in quoted:
                 quoted[name] = _quote(name)
-            self._rows.append(f"{event.step},{quoted[name]},{value!r}\n")
-        self._step = event.step
+            self._rows.append(f"{step},{quoted[name]},{value!r}\n")
 
-    def write_hparams(self, event: HParams) -> None:
+    def write_hparams(self, config: Mapping[str, Any]) -> None:
         """Write `hparams.yaml`."""
-        self._write_file("hparams.yaml", to_yaml(event.config).encode())
+        self._write_file("hparams.yaml", to_yaml(config).encode())
 
-    def write_text(self, event: Text) -> None:
+    def write_text(self, name: str, text: str, step: int) -> None:
         """Write `texts/<name>_<step>.txt`."""
-        name = media.file_name(event.name, event.step, ".txt")
-        self._write_file(f"texts/{name}", event.text.encode())
+        self._write_file(f"texts/{media.file_name(name, step, '.txt')}", text.encode())
 
-    def write_image(self, event: Image) -> None:
+    def write_image(self, name: str, pixels: NDArray[np.uint8], step: int) -> None:
         """Write `images/<name>_<step>.png`."""
-        name = media.file_name(event.name, event.step, ".png")
-        self._write_file(f"images/{name}", media.png(event.pixels))
+        self._write_file(f"images/{media.file_name(name, step, '.png')}", media.png(pixels))
 
-    def write_video(self, event: Video) -> None:
+    def write_video(
+        self, name: str, frames: NDArray[np.uint8], step: int, fps: float | None
+    ) -> None:
         """Write `videos/<name>_<step>.gif`."""
-        name = media.file_name(event.name, event.step, ".gif")
-        self._write_file(f"videos/{name}", media.gif(event.frames, event.fps))
+        self._write_file(f"videos/{media.file_name(name, step, '.gif')}", media.gif(frames, fps))
 
     def _write_file(self, name: str, content: bytes) -> None:
         path = self.path.parent / name
@@ -95,35 +94,26 @@ class CSVSink(Sink):
         return self.path.stat().st_size if self.path.exists() else 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the length and the last step of the file."""
+        """Return the length of the file."""
         self.flush()
         sync(self.path)  # a checkpoint that outlives a power loss finds its rows
-        return {"bytes": self._size() if self._started else 0, "step": self._step}
+        return {"bytes": self._size() if self._started else 0}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Truncate the file to the saved length.
-
-        If the file is shorter, as after a power loss, its whole rows are kept, with a warning.
-        """
+        """Truncate the file to the saved length; of another file keep the whole rows, and warn."""
         self._rows.clear()
         self._started = True
         if not state_dict:
             return
-        size, self._step = state_dict["bytes"], state_dict["step"]
         data = b""
         if self.path.exists():
             with open_file(self.path, self.path.parent) as file:
                 data = file.readall()
-        kept = data[:size]
-        if len(kept) < size or (kept and not kept.endswith(b"\n")):
-            rows = [row for row in _rows(self.path) if _step_of(row) <= self._step] if data else []
-            kept = "".join([HEADER, *rows]).encode()
+        kept = data[: state_dict["bytes"]]
+        kept = kept[: kept.rfind(b"\n") + 1]
+        if len(kept) < state_dict["bytes"]:
             log.warning(
-                "%s is not the file that the checkpoint knew: continuing after its %d rows up to "
-                "step %d.",
-                self.path,
-                len(rows),
-                self._step,
+                "%s is not the file that the checkpoint knew: its rows are kept.", self.path
             )
         if kept != data:
             self._write_file(self.path.name, kept)
@@ -134,13 +124,6 @@ class CSVSink(Sink):
 
     def __repr__(self) -> str:
         return f"csv: {self.path}"
-
-
-def _step_of(row: str) -> float:
-    try:
-        return parse_row(row)[0]
-    except ValueError:
-        return math.inf
 
 
 def read_csv(

@@ -6,7 +6,6 @@ import operator
 import sys
 import threading
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Final
 
 import numpy as np
@@ -15,8 +14,7 @@ from ..base.endings import ENDINGS
 from ..base.plain import to_plain
 from ..base.words import as_name, encodable, shell_word
 from . import media
-from .background import BackgroundSink
-from .sink import Event, Histogram, HParams, Image, Scalars, Sink, Text, Video, log
+from .sink import BackgroundSink, Sink, log
 
 _DEFAULT_BINS: Final = 64
 
@@ -67,10 +65,10 @@ class Logger:
         """Log several numbers; with a step as one record."""
         values = {self._name(name): _as_float(name, value) for name, value in metrics.items()}
         if step is not None and values:
-            self._write(Scalars(values, _as_step(step)))
+            self._write("scalars", values, _as_step(step))
         elif step is None:
             for name, value in values.items():
-                self._write(Scalars({name: value}, self._resolve(name, None)))
+                self._write("scalars", {name: value}, self._resolve(name, None))
 
     def log_metrics(
         self, metrics: Any, step: int | None = None, *, keys_sep: str = "/"
@@ -91,16 +89,16 @@ class Logger:
 
     def log_hparams(self, cfg: Any) -> None:
         """Log the configuration: a mapping, dataclass or object with attributes, nested or not."""
-        self._write(HParams(_encodable(to_plain(cfg)), 0))
+        self._write("hparams", _encodable(to_plain(cfg)))
 
     def log_text(self, name: str, text: str, step: int | None = None) -> None:
         """Log a text, rendered as Markdown if the sink can."""
-        self._write(Text(self._name(name), encodable(str(text)), self._resolve(name, step)))
+        self._write("text", self._name(name), encodable(str(text)), self._resolve(name, step))
 
     def log_image(self, name: str, image: Any, step: int | None = None) -> None:
         """Log an image: uint8 `[H, W]`, `[C, H, W]` or `[H, W, C]` with 1 or 3 channels."""
         pixels = media.as_image(name, image)
-        self._write(Image(self._name(name), pixels, self._resolve(name, step)))
+        self._write("image", self._name(name), pixels, self._resolve(name, step))
 
     def log_video(
         self, name: str, video: Any, step: int | None = None, *, fps: float | None = None
@@ -120,7 +118,7 @@ class Logger:
         if fps is not None and not fps > 0:
             raise ValueError(f"fps of video {name!r} must be positive, not {fps!r}")
         frames = media.as_video(name, video)
-        self._write(Video(self._name(name), frames, self._resolve(name, step), fps))
+        self._write("video", self._name(name), frames, self._resolve(name, step), fps)
 
     def log_histogram(
         self, name: str, data: Any, step: int | None = None, *, bins: int | None = None
@@ -140,7 +138,7 @@ class Logger:
         values = values[np.isfinite(values)]
         step = self._resolve(name, step)
         if values.size:
-            self._write(Histogram(self._name(name), values, step, bins or _DEFAULT_BINS))
+            self._write("histogram", self._name(name), values, step, bins or _DEFAULT_BINS)
 
     def flush(self) -> None:
         """Wait until everything logged is written; sinks also write twice a second."""
@@ -194,15 +192,14 @@ class Logger:
         """Return the command or path that shows each sink's records."""
         return {name: sink.how_to_view() for name, sink in self.sinks.items()}
 
-    def _write(self, event: Event) -> None:
+    def _write(self, kind: str, *args: Any) -> None:
         for sink in self.sinks.values():
-            sink.write(event)
+            sink.write(kind, *args)
 
     def _name(self, name: str) -> str:
-        known = self._names.get(name)
-        if known is None:
-            known = self._names[name] = as_name(name)
-        return known
+        if name not in self._names:
+            self._names[name] = as_name(name)
+        return self._names[name]
 
     def _resolve(self, name: str, step: int | None) -> int:
         if step is not None:
@@ -214,16 +211,12 @@ class Logger:
     def __enter__(self) -> Logger:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        interrupted = kind is not None and not issubclass(kind, Exception)
-        reason = None if error is None else f"{type(error).__name__}: {error}".rstrip(": ")
-        status = "interrupted" if interrupted else "failed" if kind else "finished"
-        self.close(status, reason=reason)
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None:
+            self.close()
+        else:
+            status = "failed" if isinstance(error, Exception) else "interrupted"
+            self.close(status, reason=f"{type(error).__name__}: {error}".rstrip(": "))
 
     def __repr__(self) -> str:
         return f"Logger({', '.join(map(repr, self.sinks.values()))})"
@@ -248,8 +241,6 @@ def as_logger(logger: Any) -> Logger:
             "a logger has a method log_scalar(name, value, step), as those of get_logger and of "
             f"torchrl.record.loggers have; {logger!r} has none"
         )
-    from .logger import LoggerSink  # which few need
-
     sink = LoggerSink(logger)
     return Logger(
         {sink.name: sink},
@@ -325,24 +316,32 @@ class LoggerSink(Sink):
         self.name = type(logger).__name__
         self._thread = threading.get_ident()
 
-    def write(self, event: Event) -> None:
+    def write(self, kind: str, *args: Any) -> None:
         """Call the method for this kind of record."""
-        if isinstance(event, Scalars):
-            self.write_scalars(event)
-            return
-        names, args, kwargs = _call_for(event)
-        if method := self._method(*names):
-            method(*args, **kwargs)
+        names = ("log_text", "log_str") if kind == "text" else (f"log_{kind}",)
+        method = self._method(*names)
+        if kind == "scalars" or method is None:
+            super().write(kind, *args)
+        elif kind == "hparams":
+            method(*args)
         else:
-            self._refuse(event)
+            name, value, step, *options = args
+            if kind in ("image", "video"):
+                import torch  # not at the top: reading a run's metrics needs none
 
-    def write_scalars(self, event: Scalars) -> None:
+                value = torch.from_numpy(value).movedim(-1, -3)
+            extra = {"step": step}
+            if options and options[0] is not None:
+                extra["fps" if kind == "video" else "bins"] = options[0]
+            method(name, value[None] if kind == "video" else value, **extra)
+
+    def write_scalars(self, values: Mapping[str, float], step: int) -> None:
         """Call `log_scalars` or `log_metrics`, else `log_scalar` for each value."""
         if method := self._method("log_scalars", "log_metrics"):
-            method(dict(event.values), step=event.step)
+            method(dict(values), step=step)
             return
-        for name, value in event.values.items():
-            self.logger.log_scalar(name, value, step=event.step)
+        for name, value in values.items():
+            self.logger.log_scalar(name, value, step=step)
 
     def flush(self) -> None:
         """Call `flush`."""
@@ -379,27 +378,6 @@ class LoggerSink(Sink):
 
     def __repr__(self) -> str:
         return repr(self.logger)
-
-
-def _call_for(event: Event) -> tuple[list[str], list[Any], dict[str, Any]]:
-    """The methods that take a record, and with which arguments."""
-    import torch  # not at the top: reading a run's metrics needs none
-
-    match event:
-        case HParams(config):
-            return ["log_hparams"], [config], {}
-        case Text(name, text, step):
-            return ["log_text", "log_str"], [name, text], {"step": step}
-        case Image(name, pixels, step):
-            image = torch.from_numpy(pixels).permute(2, 0, 1)
-            return ["log_image"], [name, image], {"step": step}
-        case Video(name, frames, step, fps):
-            video = torch.from_numpy(frames).permute(0, 3, 1, 2)[None]
-            extra = {} if fps is None else {"fps": fps}
-            return ["log_video"], [], {"name": name, "video": video, "step": step, **extra}
-        case Histogram(name, values, step, bins):
-            return ["log_histogram"], [name, values], {"step": step, "bins": bins}
-    raise TypeError(f"a {type(event).__name__} is no record")
 
 
 def _take_over_run(logger: Any) -> None:

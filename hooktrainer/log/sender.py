@@ -16,7 +16,7 @@ from ..base.fs import open_to_lock, write_atomically
 from ..base.untrusted import open_file, read_file
 from ..base.words import shell_word
 from .csv import HEADER, parse_row
-from .sink import Event, HParams, Scalars, Sink, log
+from .sink import Sink, log
 
 _LONGEST_PAUSE: Final = 30.0
 _CHUNK: Final = 1 << 18
@@ -97,16 +97,16 @@ class Sender(Sink):
 
     # -- The sink --------------------------------------------------------------------------------
 
-    def write(self, event: Event) -> None:
+    def write(self, kind: str, *args: Any) -> None:
         """Keep a configuration; anything else is read from the files."""
         self._is_used = True
-        if isinstance(event, HParams):
-            self.note["config"] = event.config
+        if kind == "hparams":
+            self.note["config"] = args[0]
             self._write_note()
 
-    def write_scalars(self, event: Scalars) -> None:
+    def write_scalars(self, values: Mapping[str, float], step: int) -> None:
         """Mark the sink as used."""
-        self.write(event)
+        self.write("scalars", values, step)
 
     def flush(self) -> None:
         """Send what is new, unless the server has just failed."""

@@ -14,11 +14,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..base.plain import flatten_config, to_yaml
 from ..base.untrusted import open_file
 from ..base.words import shell_word
 from . import media
-from .sink import Histogram, HParams, Image, Scalars, Sink, Text, Video, append, sync
+from .sink import Sink, append, sync
 
 _PREFIX: Final = "events.out.tfevents."
 
@@ -50,75 +53,71 @@ class TensorBoardSink(Sink):
         self._step = -1
         self._config: str | None = None  # hash of the one that was written
 
-    def write_scalars(self, event: Scalars) -> None:
+    def write_scalars(self, values: Mapping[str, float], step: int) -> None:
         """Write the values of one step as one event."""
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         make = Summary.Value
-        self._add(
-            [make(tag=name, simple_value=value) for name, value in event.values.items()], event.step
-        )
+        self._add([make(tag=name, simple_value=value) for name, value in values.items()], step)
 
-    def write_hparams(self, event: HParams) -> None:
+    def write_hparams(self, config: Mapping[str, Any]) -> None:
         """Write the configuration as text and for the HParams page, if it changed."""
         from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
-        config = to_yaml(event.config)
-        digest = hashlib.sha256(config.encode()).hexdigest()
+        text = to_yaml(config)
+        digest = hashlib.sha256(text.encode()).hexdigest()
         if digest == self._config:
             return
         self._config = digest
         known = {
             name: value if isinstance(value, (bool, int, float, str)) else str(value)
-            for name, value in flatten_config(event.config).items()
+            for name, value in flatten_config(config).items()
         }
-        step = max(self._step, event.step)
-        self.write_text(Text("config", f"```yaml\n{config}```", step))
+        step = max(self._step, 0)
+        self.write_text("config", f"```yaml\n{text}```", step)
         self._add(hparams_pb(known, trial_id=self.run_name).value, step)
 
-    def write_text(self, event: Text) -> None:
+    def write_text(self, name: str, text: str, step: int) -> None:
         """Write a text; TensorBoard renders Markdown."""
         from torch.utils.tensorboard import summary
 
         make: Any = summary.text
-        self._add(make(event.name, event.text).value, event.step)
+        self._add(make(name, text).value, step)
 
-    def write_image(self, event: Image) -> None:
+    def write_image(self, name: str, pixels: NDArray[np.uint8], step: int) -> None:
         """Write an image as PNG."""
-        self._add_picture(event.name, media.png(event.pixels), event.pixels.shape, event.step)
+        self._add_picture(name, media.png(pixels), pixels.shape, step)
 
-    def write_video(self, event: Video) -> None:
+    def write_video(
+        self, name: str, frames: NDArray[np.uint8], step: int, fps: float | None
+    ) -> None:
         """Write a video as animated GIF."""
-        gif = media.gif(event.frames, event.fps)
-        self._add_picture(event.name, gif, event.frames.shape[1:], event.step)
+        self._add_picture(name, media.gif(frames, fps), frames.shape[1:], step)
 
-    def write_histogram(self, event: Histogram) -> None:
+    def write_histogram(self, name: str, values: NDArray[np.float64], step: int, bins: int) -> None:
         """Write a histogram."""
         from torch.utils.tensorboard import summary
 
         make: Any = summary.histogram
-        self._add(make(event.name, event.values, event.bins).value, event.step)
+        self._add(make(name, values, bins).value, step)
 
     def flush(self) -> None:
-        """Write the buffered events."""
+        """Write the buffered events, in a new file after the events from which earlier ones end."""
         if not (data := self._pending.getvalue()):
             return
         self._pending = io.BytesIO()
         if self._path is None:
+            from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
             number = len(list(self.directory.glob(f"{_PREFIX}*"))) + 1
             self._path = self.directory / f"{_PREFIX}{number:010d}.hooktrainer"
-            data = self._header() + data
+            header = io.BytesIO()
+            _record(header, Event(file_version="brain.Event:2"))
+            if self._purge_from is not None:
+                start = SessionLog(status=SessionLog.START)
+                _record(header, Event(step=self._purge_from, session_log=start))
+            data = header.getvalue() + data
         append(self._path, data)
-
-    def _header(self) -> bytes:
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-
-        header = io.BytesIO()
-        _record(header, Event(file_version="brain.Event:2"))
-        if self._purge_from is not None:
-            start = SessionLog(status=SessionLog.START)
-            _record(header, Event(step=self._purge_from, session_log=start))
-        return header.getvalue()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the last step, and which configuration has been written."""

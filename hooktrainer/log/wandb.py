@@ -15,7 +15,6 @@ import numpy as np
 from ..base.words import shell_word
 from ..errors import ConfigError
 from .sender import Sender
-from .sink import Event, Histogram
 
 _EXIT_CODE: Final = {"interrupted": 255, "failed": 1}
 
@@ -116,15 +115,15 @@ class WandbSink(Sender):
             value = wandb.Video(str(path), format="gif")
         self._client.log({"step": step, name: value})
 
-    def write(self, event: Event) -> None:
+    def write(self, kind: str, *args: Any) -> None:
         """Keep a configuration, and send a histogram."""
-        super().write(event)
-        if isinstance(event, Histogram) and self._client is not None:
+        super().write(kind, *args)
+        if kind == "histogram" and self._client is not None:
             import wandb
 
-            counts = np.histogram(event.values, bins=event.bins)
-            histogram = wandb.Histogram(np_histogram=counts)
-            self._client.log({"step": event.step, event.name: histogram})
+            name, values, step, bins = args
+            histogram = wandb.Histogram(np_histogram=np.histogram(values, bins=bins))
+            self._client.log({"step": step, name: histogram})
 
     def finish(self, status: str) -> None:
         """Finish the run with exit code 0, 1 (failed) or 255 (interrupted)."""

@@ -1,4 +1,4 @@
-"""The registry of a trainer's hooks: adding, removing, ordering, naming, listing."""
+"""The registry of a trainer's hooks: adding, removing, ordering, naming, listing, calling them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ import difflib
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
+
+from tensordict import TensorDict, is_tensor_collection
 
 from ..base.words import snake_case
 from ..errors import (
     ConfigError,
     DuplicateNameError,
+    HookReturnError,
     HookSignatureError,
     UnknownHookPointError,
     add_note,
 )
 from .cadence import Every, Progress
-from .dispatch import Adapter, Dispatcher, Entry, owner_of, phase_of
 from .hook_points import HOOK_POINTS, HookPoint
 from .metrics import Metrics
 from .stateful import as_stateful, has_state
-from .timing import Timing
+from .timing import HOOK_PREFIX, Timing
 
 
 class Registry:
@@ -36,27 +39,27 @@ class Registry:
         timing: Its times.
         bridge: Adapts what was written for another trainer, as a
             `hooktrainer.torchrl.hook_bridge.TorchRLBridge`.
+
+    Attributes:
+        modules: The stateful objects by name.
+        points: The dispatcher of each hook point.
+        before_own_loss: Calls the hooks before the one that computes the losses itself, if any.
+        computes_loss: Whether a hook does.
+        changes: Number of changes so far.
     """
 
     def __init__(
-        self,
-        trainer: object,
-        progress: Progress,
-        metrics: Metrics,
-        timing: Timing,
-        bridge: Any,
+        self, trainer: object, progress: Progress, metrics: Metrics, timing: Timing, bridge: Any
     ) -> None:
         self._bridge = bridge
-        self._run_ops: list[tuple[int, Adapter]] = []
         self._trainer = trainer
         self._progress = progress
         self._timing = timing
-        self._serial = 0
+        self._entries: list[Entry] = []  # in order of registration
         self.modules: dict[str, Any] = {}
         self.points: dict[str, Dispatcher] = {
             point: Dispatcher(point, progress, metrics, timing) for point in HOOK_POINTS
         }
-        # The hooks before the one that computes the losses itself, if any: they check losses.
         self.before_own_loss = Dispatcher(self.points["optimizer"].point, progress, metrics, timing)
         self.computes_loss = False
         self.changes = 0
@@ -71,41 +74,31 @@ class Registry:
         kwargs: dict[str, Any] | None = None,
     ) -> HookHandle:
         """Register ``op`` at hook point ``dest``; see `Trainer.register_op`."""
-        point = find_point(dest, self._bridge.stages)
+        point, kwargs = find_point(dest, self._bridge.stages), kwargs or {}
         if not callable(op):
             raise HookSignatureError(
                 f"cannot register {op!r:.80} at {point!r}: it is not callable."
             )
         if every is not None and not isinstance(every, Every):
             raise ConfigError(f"every={every!r}: pass a cadence such as Every(frames=10_000).")
-        check_signature(point, op, kwargs or {})
+        check_signature(point, op, kwargs)
         if point not in self.points:
-            handles = self._bridge.place(point, op, kwargs or {}, priority, every)
-            return HookHandle(functools.partial(_remove_all, handles))
+            handles = self._bridge.place(point, op, kwargs, priority, every)
+            return HookHandle(lambda: [handle.remove() for handle in handles])
         cadence = every.copy() if every else None  # one Every may serve several ops
-        op = self._bridge.op(point, op)
-        entry = Entry(point, op, kwargs or {}, priority, cadence, self._serial)
+        entry = Entry(point, self._bridge.op(point, op), kwargs, priority, cadence, self._progress)
         if entry.computes_loss and self.computes_loss:
             raise ConfigError(
                 f"{entry.own_name} computes the losses, as another hook at 'optimizer' does."
             )
-        self._serial += 1
-        self.points[point].add(entry)
-        self._set_trainer(entry.owner)
-        self._rename()
+        self._entries.append(entry)
+        self._rebuild(entry.owner)
         return HookHandle(functools.partial(self.remove, entry))
-
-    def add_run_op(self, op: Adapter) -> HookHandle:
-        """Add an op called at the start or end of the run through a method of its own."""
-        added = (self._serial, op)
-        self._serial += 1
-        self._run_ops.append(added)
-        return HookHandle(lambda: self._run_ops.remove(added) if added in self._run_ops else None)
 
     def remove(self, entry: Entry) -> None:
         """Remove ``entry``; does nothing if it is not registered."""
-        self.points[entry.point].remove(entry)
-        self._rename()
+        self._entries = [each for each in self._entries if each is not entry]
+        self._rebuild()
 
     def add_module(self, name: str, module: Any) -> None:
         """Name a stateful object; see `Trainer.register_module`."""
@@ -119,9 +112,8 @@ class Registry:
                 f"another, hook.register(trainer, name={_unused(name, self.modules)!r})."
             )
         self.modules[name] = module
-        self._set_trainer(module)
         self._bridge.module(name, module)
-        self._rename()
+        self._rebuild(module)
 
     def remove_module(self, name: str) -> Any:
         """Remove the module ``name`` with its ops; see `Trainer.remove_hook`."""
@@ -130,10 +122,8 @@ class Registry:
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"there is no hook {name!r}.{hint} There are: {list(self.modules)}.")
         module = self.modules.pop(name)
-        for entry in [entry for entry in self.entries() if entry.owner is module]:
-            self.points[entry.point].remove(entry)
-        self._run_ops = [added for added in self._run_ops if owner_of(added[1]) is not module]
-        self._rename()
+        self._entries = [entry for entry in self._entries if entry.owner is not module]
+        self._rebuild()
         return module
 
     def entries(self) -> Iterator[Entry]:
@@ -141,56 +131,51 @@ class Registry:
         for dispatcher in self.points.values():
             yield from dispatcher.entries
 
+    def hooks(self) -> list[Any]:
+        """Return every distinct module and owner of an op, in order of registration."""
+        owners = (entry.owner for entry in self._entries)
+        return list({id(hook): hook for hook in (*self.modules.values(), *owners)}.values())
+
     def stateful(self, exclude: tuple[Any, ...] = ()) -> dict[str, Any]:
         """Return every saved object by name, each once.
 
         These are registered modules, and owners of ops with a ``state_dict`` that are not
         registered. Hooks whose ``is_saved`` is false are left out.
         """
-        named = self._named({id(thing) for thing in exclude})
-        return {name: self.part(owner) for name, owner in named.items()}
+        named = self._named(exclude)
+        return {name: self.part(hook) for name, hook in named.items()}
 
     def part(self, thing: Any) -> Any:
         """Return the `Stateful` for a hook, the loss module or the collector."""
         return as_stateful(self._bridge.part(thing))
 
-    def _named(self, exclude: Set[int] = frozenset()) -> dict[str, Any]:
+    def _named(self, exclude: tuple[Any, ...] = ()) -> dict[str, Any]:
         """Return the saved modules and owners of ops by name, each once."""
-        once = {id(m): n for n, m in reversed(self.modules.items())}  # the first name, if several
-        modules = {n: self.modules[n] for n in reversed(once.values())}
-        found = {name: module for name, module in modules.items() if self._is_saved(module)}
-        seen = exclude | once.keys()
-        for owner in self._owners():
-            if id(owner) not in seen and self._is_saved(owner) and not inspect.isclass(owner):
-                seen.add(id(owner))
-                found[_unused(snake_case(type(owner).__name__), found | self.modules)] = owner
+        names = {id(module): name for name, module in reversed(self.modules.items())}
+        found: dict[str, Any] = {}
+        for hook in self.hooks():
+            name = names.get(id(hook))
+            left_out = name is None and (
+                inspect.isclass(hook) or any(hook is thing for thing in exclude)
+            )
+            is_saved = getattr(hook, "is_saved", True) is not False
+            if is_saved and not left_out and has_state(self._bridge.part(hook)):
+                taken = found | self.modules
+                found[name or _unused(snake_case(type(hook).__name__), taken)] = hook
         return found
-
-    def _owners(self) -> list[Any]:
-        """Return the owner of every op, in order of registration."""
-        owners = [(entry.serial, entry.owner) for entry in self.entries()]
-        owners += [(serial, owner_of(op)) for serial, op in self._run_ops]
-        return [owner for _, owner in sorted(owners, key=lambda item: item[0])]
-
-    def _is_saved(self, hook: Any) -> bool:
-        """Return whether checkpoints include the state of ``hook``."""
-        return getattr(hook, "is_saved", True) is not False and has_state(self._bridge.part(hook))
-
-    def hooks(self) -> list[Any]:
-        """Return every distinct module and owner of an op, in order of registration."""
-        return list({id(h): h for h in (*self.modules.values(), *self._owners())}.values())
 
     def call_all(self, method: str, *args: Any) -> None:
         """Call a method such as ``on_train_start`` of every hook that has it."""
-        for hook in (*self.hooks(), *(op for _, op in self._run_ops)):
+        adapters = (entry.op for entry in self._entries if isinstance(entry.op, Adapter))
+        for hook in (*self.hooks(), *adapters):
             call = getattr(hook, method, None)
             if not callable(call):
                 continue
+            owner = owner_of(hook)
             try:
-                with self._timing.phase(phase_of(hook)):
+                with self._timing.phase(phase_of(owner)):
                     call(*args)
             except Exception as error:
-                owner = owner_of(hook)
                 name = next((n for n, m in self.modules.items() if m is owner), None)
                 add_note(error, f"in {method} of hook {name or type(owner).__name__!r}")
                 raise
@@ -205,7 +190,7 @@ class Registry:
 
     def table(self) -> list[dict[str, Any]]:
         """Return every op in run order as plain values, for `draw_hooks`."""
-        names = {id(owner): name for name, owner in self._named().items()}
+        names = {id(hook): name for name, hook in self._named().items()}
         rows = []
         for entry in self.entries():
             name = names.get(id(entry.owner))
@@ -223,30 +208,26 @@ class Registry:
             )
         return rows
 
-    def _set_trainer(self, hook: Any) -> None:
-        """Pass the trainer to a hook that stores it."""
-        if hasattr(type(hook), "registered_with"):
-            hook.registered_with(self._trainer)
-
-    def _rename(self) -> None:
-        """Name every op after its module, and rebuild the dispatchers."""
+    def _rebuild(self, added: Any = None) -> None:
+        """Pass the trainer to a hook that stores it, name every op, and rebuild the dispatchers."""
         self.changes += 1
+        if hasattr(type(added), "registered_with"):
+            added.registered_with(self._trainer)
         names = {id(module): name for name, module in self.modules.items()}
-        for entry in self.entries():
+        for entry in self._entries:
             base = names.get(id(entry.owner)) or snake_case(entry.own_name)
             entry.name = f"{base}.{entry.method}" if entry.method else base
+        ordered = sorted(self._entries, key=lambda entry: -entry.priority)
+        for point, dispatcher in self.points.items():
+            dispatcher.entries = [entry for entry in ordered if entry.point == point]
+            calls = [(e.call, HOOK_PREFIX + e.name, e.phase) for e in dispatcher.entries]
+            dispatcher.calls = tuple(calls)
+            self._timing.hooks.update({name: phase for _, name, phase in calls})
         optimizer = self.points["optimizer"]
         own = [place for place, entry in enumerate(optimizer.entries) if entry.computes_loss]
-        self.computes_loss = bool(own)
-        optimizer.first = own[0] if own else 0
-        self.before_own_loss.entries = optimizer.entries[: optimizer.first]
-        for dispatcher in (*self.points.values(), self.before_own_loss):
-            dispatcher.compile()
-
-
-def _remove_all(handles: list[HookHandle]) -> None:
-    for handle in handles:
-        handle.remove()
+        self.computes_loss, first = bool(own), own[0] if own else 0
+        self.before_own_loss.calls = optimizer.calls[:first]
+        optimizer.calls = optimizer.calls[first:]
 
 
 def _unused(name: str, taken: Any) -> str:
@@ -331,3 +312,143 @@ class HookHandle:
     """
 
     remove: Callable[[], None]
+
+
+# -- `Dispatcher`, which calls the hooks of a point, and `Entry`, one op at one point.
+
+
+class Dispatcher:
+    """Calls the hooks of one point in order; this is the hot path.
+
+    Attributes:
+        entries: The ops in run order.
+        calls: What is called for each, with the names of its timer and phase.
+    """
+
+    def __init__(
+        self, point: HookPoint, progress: Progress, metrics: Metrics, timing: Timing
+    ) -> None:
+        self.point = point
+        self.entries: list[Entry] = []
+        self.calls: tuple[tuple[Callable[..., Any], str, str], ...] = ()
+        self._progress = progress
+        self._log = metrics.log
+        self._timing = timing
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the hooks with the arguments of the point.
+
+        Returns:
+            The first argument; at a transform point, what the last hook made of it.
+        """
+        timing, name, kind, is_step = self._timing, "", self.point.kind, self.point.per_step
+        try:
+            for call, name, phase in self.calls:
+                start = perf_counter() if is_step else timing.begin(phase)
+                try:
+                    out = call(*args)
+                finally:
+                    if is_step:
+                        timing.end_hook(name, start)
+                    else:
+                        timing.end(phase, start, name)
+                if out is None or kind == "action":
+                    continue
+                if kind == "log" and isinstance(out, dict):
+                    self._log(out)
+                elif kind == "transform" and (
+                    out.__class__ is TensorDict or is_tensor_collection(out)
+                ):
+                    args = (out, *args[1:])
+                else:
+                    raise HookReturnError(
+                        f"hook {name.removeprefix(HOOK_PREFIX)!r} at hook point {self.point!s} returned {out!r:.80} "
+                        f"of type {type(out).__name__}; this {kind} point takes "
+                        f"{self.point.returns}."
+                    )
+        except Exception as error:
+            add_note(
+                error,
+                f"in hook {name.removeprefix(HOOK_PREFIX)!r} at hook point {self.point!s} "
+                f"(frames {self._progress.frames}, optimizer step {self._progress.optim_steps})",
+            )
+            raise
+        return args[0] if args else None
+
+
+class Adapter:
+    """Calls something else in place of an op, whose name and state it has."""
+
+    def __init__(self, func: Callable[..., Any], call: Callable[..., Any]) -> None:
+        self.func = func
+        self.call = call
+
+    def __call__(self, *args: Any) -> Any:
+        """Make the call."""
+        return self.call(*args)
+
+
+class Entry:
+    """One op at one hook point."""
+
+    def __init__(
+        self,
+        point: HookPoint,
+        op: Callable[..., Any],
+        kwargs: dict[str, Any],
+        priority: float,
+        every: Every | None,
+        progress: Progress,
+    ) -> None:
+        inner = _innermost(op)
+        self.point, self.priority, self.every = point, priority, every
+        self.owner = owner_of(op)
+        self.computes_loss = point == "optimizer" and any(
+            getattr(thing, "computes_loss", False) is True for thing in (op, self.owner)
+        )
+        method = getattr(inner, "__name__", "")
+        self.method = method if self.owner is not inner and method != "__call__" else ""
+        self.own_name = method if self.owner is inner and method else type(self.owner).__name__
+        self.name = self.own_name
+        self.phase = "optimize" if point.per_step else phase_of(self.owner)
+        self.op = functools.partial(op, **kwargs) if kwargs else op
+        # A bound method is called faster than the object it belongs to.
+        bound = getattr(self.op, "__call__", None)  # noqa: B004
+        self.call: Callable[..., Any] = bound if inspect.ismethod(bound) else self.op
+        if self.computes_loss:
+            self.call = functools.partial(_own_losses, self.op)
+        elif every is not None:
+            self.call = functools.partial(_call_if_due, self.op, every, progress)
+
+
+def owner_of(op: Any) -> Any:
+    """Return the object of a bound method; partials and adapters are unwrapped."""
+    inner = _innermost(op)
+    return getattr(inner, "__self__", inner)
+
+
+def _innermost(op: Any) -> Any:
+    """Unwrap partials and adapters."""
+    while isinstance(op, (functools.partial, Adapter)):
+        op = op.func
+    return op
+
+
+def phase_of(owner: Any) -> str:
+    """Return the hook's attribute ``phase``, else ``"hooks"``."""
+    phase = getattr(owner, "phase", None)
+    return phase if isinstance(phase, str) else "hooks"
+
+
+def _own_losses(op: Callable[..., Any], *args: Any) -> Any:
+    """Call an op that computes the losses, and check that it returns them."""
+    losses = op(*args)
+    if losses is None:
+        raise HookReturnError(
+            "a hook that computes the losses itself returned None: return the losses."
+        )
+    return losses
+
+
+def _call_if_due(op: Callable[..., Any], every: Every, progress: Progress, *args: Any) -> Any:
+    return op(*args) if every.due(progress) else None

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..errors import ConfigError
-from ..log.background import BackgroundSink
 from ..log.factory import check_kinds, make_sinks
 from ..log.logger import Logger
-from ..log.sink import Event, HParams, Scalars, Sink, log
+from ..log.sink import BackgroundSink, Sink, log
 from ..store.lock import is_locked_here
 from ..store.provenance import RUN_FILE, new_run_id
 from ..store.run_dir import RunDir
@@ -111,7 +110,7 @@ class RunLogger(Logger):
         self._root = root
         self._run: RunDir | None = None
         self._record: _Record | None = None
-        self._waiting: HParams | None = None
+        self._waiting: tuple[Any, ...] | None = None  # a configuration
         self._begun = time.time()
         if run is not None:
             self._open(run)
@@ -152,19 +151,18 @@ class RunLogger(Logger):
                 run.run_id,
             )
         if waiting is not None:
-            self._write(waiting)
+            self._write("hparams", *waiting)
 
-    def _write(self, event: Event) -> None:
-        if isinstance(event, HParams) and self._run is None:
-            self._waiting = event
+    def _write(self, kind: str, *args: Any) -> None:
+        if kind == "hparams" and self._run is None:
+            self._waiting = args
             return
         self._begin()
-        super()._write(event)
-        if self._record is not None:
-            if isinstance(event, Scalars):
-                self._record.note(event.step, event.values)
-            elif isinstance(event, HParams):
-                self._record.note_config(event.config)
+        super()._write(kind, *args)
+        if self._record is not None and kind == "scalars":
+            self._record.note(*args)
+        elif self._record is not None and kind == "hparams":
+            self._record.note_config(*args)
 
     def _begin(self, run_id: str | None = None) -> RunDir:
         """Choose the run's directory at the first use, that of the run with this id if it exists.
@@ -189,7 +187,7 @@ class RunLogger(Logger):
         assert self._run is not None
         if self._waiting is not None:
             waiting, self._waiting = self._waiting, None
-            self._write(waiting)
+            self._write("hparams", *waiting)
         return self._run
 
     def _open(self, run: RunDir) -> None:
@@ -240,7 +238,7 @@ class _Record:
         """Write the options of the run."""
         self._attempt(lambda: self._run.write_config(config))
 
-    def note(self, step: int, values: Mapping[str, float]) -> None:
+    def note(self, values: Mapping[str, float], step: int) -> None:
         """Keep the step and the last metrics; write them once a second."""
         self._step = max(self._step, step)
         self._metrics.update(values)

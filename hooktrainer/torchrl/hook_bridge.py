@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from math import atan, pi
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,11 +16,10 @@ from torch import nn
 from ..collect.adapt import waits_for_processes
 from ..errors import ConfigError, HookReturnError
 from ..loop.cadence import Progress
-from ..loop.dispatch import Adapter
 from ..loop.hook import EARLY, LAST, LATE, TrainerHookBase
 from ..loop.hook_points import HookPoint, HookPointName
 from ..loop.metrics import Metrics
-from ..loop.registry import HookHandle
+from ..loop.registry import Adapter, HookHandle
 from ..loop.stateful import StatefulModule
 
 if TYPE_CHECKING:
@@ -73,61 +72,22 @@ _METHODS: dict[str, tuple[tuple[HookPointName, str, float], ...]] = {
 }
 
 
-def place_stage(
-    trainer: Loop,
-    stage: HookPoint,
-    op: Callable[..., Any],
-    kwargs: dict[str, Any],
-    priority: float,
-    every: Any,
-) -> list[HookHandle]:
-    """Register ``op`` at the points of ``stage``; among ops of a stage, higher priority runs first.
-
-    Raises:
-        ConfigError: If a cadence is given, since only the ten points check cadences.
-    """
-    if every is not None:
-        raise ConfigError(
-            f"every={every!r}: {stage!s} is a stage of torchrl's, which takes no cadence; register "
-            "the hook at one of the ten points."
-        )
-    call = functools.partial(op, **kwargs) if kwargs else op
-    placed = _Stage(call, trainer, stage)
-    if stage not in _METHODS:
-        return [trainer.registry.add_run_op(placed)]
-    within = atan(priority) / pi  # keeps the order, within a half on both sides
-    return [
-        trainer.register_op(point, Calls(call, getattr(placed, method)), priority=rank + within)
-        for point, method, rank in _METHODS[stage]
-    ]
-
-
-class Calls(Adapter):
-    """Calls something else in place of the op, whose name and state it has."""
-
-    def __init__(self, func: Callable[..., Any], call: Callable[..., Any]) -> None:
-        super().__init__(func)
-        self._call = call
-
-    def __call__(self, *args: Any) -> Any:
-        """Call it."""
-        return self._call(*args)
-
-
 class _Stage(Adapter):
     """Calls its op when its stage is reached."""
 
     def __init__(self, func: Callable[..., Any], trainer: Loop, stage: HookPoint) -> None:
-        super().__init__(func)
+        super().__init__(func, self.idle)
         self._trainer = trainer
         self._stage = stage
         self._epoch: tuple[int, int] | None = None
         self._batch: TensorDictBase | None = None
-        self._sums: dict[str, Any] = {}
-        self._counts: dict[str, int] = {}
+        self._losses: dict[str, list[torch.Tensor]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_epoch": None, "_batch": None}
+
+    def idle(self) -> None:
+        """Do nothing: ``setup`` and ``shutdown`` are called at the ends of the run."""
 
     def on_train_start(self, trainer: Loop) -> None:
         if self._stage == "setup":
@@ -170,17 +130,15 @@ class _Stage(Adapter):
         return self.func(sub_batch, losses)
 
     def add_losses(self, losses: TensorDictBase, *_: Any) -> None:
-        for key, loss in losses.items():
-            value = loss.detach().clone()  # a CUDA graph overwrites its outputs
-            self._sums[key] = self._sums[key] + value if key in self._sums else value
-            self._counts[key] = self._counts.get(key, 0) + 1
+        for key, loss in losses.items():  # cloned, as a CUDA graph overwrites its outputs
+            self._losses.setdefault(key, []).append(loss.detach().clone())
 
     def log_means(self) -> None:
         """Log the result of the op, if a step was made."""
-        if self._sums:
-            means = TensorDict({k: v / self._counts[k] for k, v in self._sums.items()}, [])
-            self._sums, self._counts = {}, {}
-            self._log(self._trainer.optim_count, means)
+        losses, self._losses = self._losses, {}
+        if losses:
+            means = {key: torch.stack(values).mean(0) for key, values in losses.items()}
+            self._log(self._trainer.optim_count, TensorDict(means, []))
 
     def _log(self, *args: Any) -> Any:
         """Call the op; log what it returns if that is what its stage is for."""
@@ -211,22 +169,41 @@ class TorchRLBridge:
         priority: float,
         every: Every | None,
     ) -> list[HookHandle]:
-        """Register an op of one of TorchRL's stages at the matching points."""
-        return place_stage(self._trainer, stage, op, kwargs, priority, every)
+        """Register an op of one of TorchRL's stages; among these, higher priorities run first.
+
+        Raises:
+            ConfigError: If a cadence is given, since only the ten points check cadences.
+        """
+        if every is not None:
+            raise ConfigError(
+                f"every={every!r}: {stage!s} is a stage of torchrl's, which takes no cadence; "
+                "register the hook at one of the ten points."
+            )
+        call = functools.partial(op, **kwargs) if kwargs else op
+        placed, register = _Stage(call, self._trainer, stage), self._trainer.register_op
+        if stage not in _METHODS:
+            return [register("pre_optim_steps", placed)]
+        within = atan(priority) / pi  # keeps the order, within a half on both sides
+        return [
+            register(point, Adapter(call, getattr(placed, method)), priority=rank + within)
+            for point, method, rank in _METHODS[stage]
+        ]
 
     def op(self, point: HookPoint, op: Callable[..., Any]) -> Callable[..., Any]:
         """Return the callable for one of TorchRL's hooks at a point."""
+        if "torchrl.trainers.trainers" not in sys.modules:
+            return op
         if point == "optimizer" and _is(op, "OptimizerHook"):
             entries = self._trainer.registry.points[point].entries
             # TorchRL passes it its index among those of its kind.
             index = sum(_is(entry.owner, "OptimizerHook") for entry in entries)
-            return Calls(op, lambda losses, clip, norm, _: op(losses, clip, norm, index))
+            return Adapter(op, lambda losses, clip, norm, _: op(losses, clip, norm, index))
         hook = getattr(op, "__self__", None)
         stores = point == "batch_process" and _is(hook, "ReplayBufferTrainer")
         if stores and self._trainer.source.replay_buffer is hook.replay_buffer:  # type: ignore[union-attr]
-            return Calls(op, lambda batch: None)  # the collector has stored it itself
+            return Adapter(op, lambda batch: None)  # the collector has stored it itself
         if _is(op, "UpdateWeights"):
-            return Calls(op, lambda: self.send(getattr(op, "collector", None), op))
+            return Adapter(op, lambda: self.send(getattr(op, "collector", None), op))
         return op
 
     def module(self, name: str, module: Any) -> None:
@@ -255,10 +232,8 @@ class TorchRLBridge:
         return thing
 
     def send(self, collector: Any, send: Callable[[], None]) -> None:
-        """Send something to a collector; do not wait for processes that a signal has ended."""
-        if waits_for_processes(collector):
-            self._trainer.control.unless_signalled(send)
-        else:
+        """Send something to a collector, unless a signal has ended its processes."""
+        if self._trainer.control.signal is None or not waits_for_processes(collector):
             send()
 
     def only_cleans_up(self, handler: Any) -> bool:
@@ -270,7 +245,7 @@ class TorchRLBridge:
         return name == "_signal_cleanup_handler" and module.startswith("torchrl.")
 
 
-class _Stepper(Calls):
+class _Stepper(Adapter):
     """Calls a TorchRL stepper at ``optimizer``."""
 
     computes_loss = True
@@ -414,8 +389,13 @@ class TorchRLNames:
         return self.control.stop_reason
 
     @property
-    def _log_dict(self) -> Mapping[str, list[float]]:
-        return LoggedValues(self.metrics, self.progress)
+    def _log_dict(self) -> dict[str, list[float]]:
+        """Each metric's last value, also by TorchRL's name: ``loss_actor`` for ``loss/actor``."""
+        latest = self.metrics.all_latest() | {"loss": self.metrics.latest("loss/loss")}
+        steps = self.progress.optim_steps or None
+        named = {"optim_steps": steps} | {n.removeprefix("train/"): v for n, v in latest.items()}
+        named |= {n.replace("loss/", "loss_"): v for n, v in latest.items()} | latest
+        return {name: [value] for name, value in named.items() if value is not None}
 
     def _log(self, log_pbar: bool = False, **metrics: Any) -> None:
         self.metrics.log({**metrics, "log_pbar": log_pbar})
@@ -435,32 +415,6 @@ class TorchRLNames:
     def register_hook(self, dest: str, op: Any, **kwargs: Any) -> HookHandle:
         """The same as `register_op`."""
         return self.register_op(dest, op, **kwargs)  # type: ignore[attr-defined]
-
-
-class LoggedValues(Mapping[str, list[float]]):
-    """Metric name to a list of its last value, like the log of TorchRL's trainer.
-
-    TorchRL's names are accepted: ``loss_actor`` for ``loss/actor``, and ``optim_steps``.
-    """
-
-    def __init__(self, metrics: Metrics, progress: Progress) -> None:
-        self._metrics = metrics
-        self._progress = progress
-
-    def __getitem__(self, name: str) -> list[float]:
-        if name == "optim_steps" and self._progress.optim_steps:
-            return [self._progress.optim_steps]
-        for own in (name, f"loss/{name.removeprefix('loss_')}", f"train/{name}"):
-            value = self._metrics.latest(own)
-            if value is not None:
-                return [value]
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._metrics.names())
-
-    def __len__(self) -> int:
-        return len(self._metrics.names())
 
 
 State = Mapping[str, Any]

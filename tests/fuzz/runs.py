@@ -20,7 +20,6 @@ from hooktrainer.cli.describe import describe
 from hooktrainer.cli.runs import runs
 from hooktrainer.errors import ConfigError
 from hooktrainer.log.csv import read_csv
-from hooktrainer.log.sink import Scalars
 from hooktrainer.log.tensorboard import TensorBoardSink, read_scalars
 from hooktrainer.run.config import values_in
 from hooktrainer.show.report import comparison_page, group_runs, summarize
@@ -181,7 +180,7 @@ def _events() -> Files:
     with tempfile.TemporaryDirectory() as place:
         sink = TensorBoardSink(Path(place))
         for step in range(20):
-            sink.write_scalars(Scalars({"eval/return": float(step), "loss": 0.5}, step))
+            sink.write_scalars({"eval/return": float(step), "loss": 0.5}, step)
         sink.close()
         return {"events.out.tfevents.1.x": next(iter(read(Path(place)).values()))}
 

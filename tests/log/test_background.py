@@ -17,7 +17,6 @@ import pytest
 
 from hooktrainer.log import BackgroundSink, Logger, Sink, read_csv
 from hooktrainer.log.csv import CSVSink
-from hooktrainer.log.sink import Scalars
 
 
 class RecordingSink(Sink):
@@ -35,14 +34,14 @@ class RecordingSink(Sink):
         self.gate.set()
         self.error: BaseException | None = None
 
-    def write_scalars(self, event: Scalars) -> None:
+    def write_scalars(self, values: Mapping[str, float], step: int) -> None:
         self.gate.wait()
         if self.error is not None:
             raise self.error
         self.threads.add(threading.current_thread().name)
-        self.values.extend(event.values.values())
+        self.values.extend(values.values())
 
-    def write_image(self, event: Any) -> None:
+    def write_image(self, *record: Any) -> None:
         self.gate.wait()
 
     def flush(self) -> None:
@@ -85,9 +84,7 @@ def test_records_are_written_without_a_flush(sink):
 
 @pytest.mark.parametrize("picture", [False, True])
 def test_a_full_queue_makes_the_caller_wait_and_drops_nothing(sink, picture):
-    background = BackgroundSink(
-        sink, capacity=1000 if picture else 5, max_bytes=4000, linger=0, patience=60
-    )
+    background = BackgroundSink(sink, capacity=1000 if picture else 5, linger=0, patience=60)
     logger = Logger({"r": background})
     sink.gate.clear()
 
@@ -95,7 +92,7 @@ def test_a_full_queue_makes_the_caller_wait_and_drops_nothing(sink, picture):
         for step in range(20):
             logger.log_scalar("x", step, step)
             if picture:
-                logger.log_image("i", np.zeros((32, 32, 1), np.uint8), step)
+                logger.log_image("i", np.zeros((2048, 1024, 1), np.uint8), step)
 
     caller = threading.Thread(target=log_all)
     caller.start()
@@ -122,7 +119,7 @@ def test_state_is_that_of_everything_logged_before(sink):
 
 def hanging(sink: RecordingSink, **options: Any) -> Logger:
     """A logger whose sink is held up in the write of a first record."""
-    options = {"linger": 0, "patience": 0.05, "closing": 600, **options}
+    options = {"linger": 0, "patience": 0.05, "limit": 600, **options}
     logger = Logger({"r": BackgroundSink(sink, **options)})
     sink.gate.clear()
     logger.log_scalar("x", 0.0, 0)
@@ -165,12 +162,12 @@ def test_a_sink_that_recovers_is_written_to_again(sink):
 
 def test_a_slow_sink_is_closed_after_its_last_record(sink):
     class Slow(RecordingSink):
-        def write_scalars(self, event: Scalars) -> None:
+        def write_scalars(self, values: Mapping[str, float], step: int) -> None:
             time.sleep(0.05)
-            super().write_scalars(event)
+            super().write_scalars(values, step)
 
     slow = Slow()
-    logger = Logger({"r": BackgroundSink(slow, patience=0.5, closing=60)})
+    logger = Logger({"r": BackgroundSink(slow, patience=0.5, limit=60)})
     for step in range(20):
         logger.log_scalar("x", step, step)
     logger.close()
@@ -179,7 +176,7 @@ def test_a_slow_sink_is_closed_after_its_last_record(sink):
 
 
 def test_a_deadline_limits_every_wait(sink):
-    logger = hanging(sink, patience=600, closing=600)
+    logger = hanging(sink, patience=600, limit=600)
     logger.set_deadline(time.monotonic() + 0.05)
     assert logger.state_dict()["sinks"] == {"r": {}}
     logger.close()
@@ -194,8 +191,8 @@ def test_a_process_whose_sink_hangs_ends(tmp_path, how):
         "from hooktrainer.log import BackgroundSink, Logger\n"
         "from hooktrainer.log.csv import CSVSink\n"
         "class Hanging(CSVSink):\n"
-        "    def write_scalars(self, event): threading.Event().wait()\n"
-        "sink = BackgroundSink(Hanging('none'), patience=0.1, closing=600)\n"
+        "    def write_scalars(self, *record): threading.Event().wait()\n"
+        "sink = BackgroundSink(Hanging('none'), patience=0.1, limit=600)\n"
         "logger = Logger({'csv': sink})\n"
         "logger.log_scalar('x', 1.0, 5)\n"
         "if sys.argv[1] == 'close': logger.close()\n"
