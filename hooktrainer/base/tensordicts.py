@@ -9,6 +9,8 @@ import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase, is_tensor_collection
 from torch import nn
 
+from .words import listed
+
 # tensordict's own ways, the first of which torchrl takes as well; if they go, the checks come back.
 _make: Any = getattr(TensorDict, "_new_unsafe", TensorDict)
 _put: Any = getattr(TensorDict, "_set_str", None)
@@ -174,3 +176,12 @@ def normal_like(x: torch.Tensor) -> torch.Tensor:
 def uniform_like(x: torch.Tensor) -> torch.Tensor:
     """Return uniform numbers in [0, 1), shaped as ``x``."""
     return torch.empty_like(x).uniform_()
+
+
+def not_a_tensordict(what: str, value: Any) -> str:
+    """Return the message for a value that should have been a TensorDict."""
+    of = f" of {listed(map(repr, value), 4)}" if isinstance(value, Mapping) else ""
+    return (
+        f"{what} a {type(value).__name__}{of}, not a TensorDict; wrap it: "
+        "TensorDict({...}, batch_size=[...])."
+    )

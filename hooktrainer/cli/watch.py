@@ -178,7 +178,7 @@ def _metrics(
 
 
 def _phases(times: Mapping[str, float]) -> Table | None:
-    from ..loop.time_table import CONCURRENT, time_table
+    from ..loop.timing import CONCURRENT, time_table
 
     if not times.get("step"):
         return None

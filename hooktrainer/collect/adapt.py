@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase, is_tensor_collection
 
+from ..base.tensordicts import not_a_tensordict
 from ..errors import ConfigError, StateMismatchError
-from ..loop.check_trainer import not_a_tensordict
-from ..loop.stateful import has_state
+from ..loop.hook import has_state
 from .collector import Collector, Resumes, lost_at_resume, no_shard
 
 

@@ -17,7 +17,6 @@ from ..errors import ConfigError
 from ..graphs.compiling import CannotCompileError, GraphOr, quiet
 from ..graphs.functional_loss import FunctionalLoss, Losses
 from ..graphs.step_graph import GradientGraph, Objective, StepGraph, StepOutcome, StepRules
-from ..loop.check_trainer import parameters_of
 from ..loop.hook import LAST, TrainerHookBase
 from ..loop.loop import Loop
 from ..networks.memory import Memory
@@ -27,7 +26,7 @@ from ..optim import FlatAdam
 from .kl_adaptive_lr import KLAdaptiveLR
 from .mini_batches import INDEX, MiniBatches
 from .nan_guard import NanGuard
-from .optimizer import GraphResult, OptimizerHook
+from .optimizer import GraphResult, OptimizerHook, parameters_of
 from .value_estimator import ValueEstimatorHook
 
 _log = logging.getLogger(__name__)

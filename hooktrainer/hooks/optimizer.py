@@ -13,9 +13,8 @@ from torch import nn
 
 from ..base.checks import needed_by_step
 from ..base.tensordicts import laid_out_as, total_loss
-from ..errors import ConfigError, HookError, NonFiniteError
+from ..errors import ConfigError, HookError, NonFiniteError, StateMismatchError
 from ..loop.cadence import Every
-from ..loop.check_trainer import check_moments, check_optimizer, parameters_of
 from ..loop.finite import FiniteChecks
 from ..loop.hook import AFTER, TrainerHookBase
 from ..loop.loop import Loop
@@ -349,3 +348,52 @@ class OptimizerHook(TrainerHookBase):
         if self.loss_components is None or other.loss_components is None:
             return "every loss"
         return ", ".join(sorted(set(self.loss_components) & set(other.loss_components)))
+
+
+# -- Checks of optimizers.
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+    """Return the parameters of all groups of ``optimizer``."""
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def check_optimizer(optimizer: Any, loss_module: Any) -> None:
+    """Refuse an optimizer that shares no parameter with the loss."""
+    if not isinstance(getattr(optimizer, "param_groups", None), list):
+        raise ConfigError(f"optimizer={optimizer!r:.80} is not a torch.optim.Optimizer.")
+    if not isinstance(loss_module, torch.nn.Module):
+        return
+    trained = {id(p) for p in loss_module.parameters()}
+    if trained and not any(id(p) in trained for p in parameters_of(optimizer)):
+        raise ConfigError(
+            f"the optimizer ({type(optimizer).__name__}) shares no parameter with loss_module: "
+            "build it from loss_module.parameters(), after the last .to(device)."
+        )
+
+
+_MOMENTS = (
+    *("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "sum", "step"),
+    *("square_avg", "grad_avg", "acc_delta", "prev", "step_size", "ax"),
+)
+
+
+def check_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Check the shapes of an optimizer's moments, and give them their parameter's strides.
+
+    Fused optimizers check neither. Only optimizers of torch are checked.
+    """
+    if not any(kind.__module__.startswith("torch.optim.") for kind in type(optimizer).__mro__[:-2]):
+        return
+    for parameter, state in optimizer.state.items():
+        for name in _MOMENTS if isinstance(parameter, torch.Tensor) else ():
+            value = state.get(name)
+            if not isinstance(value, torch.Tensor):
+                continue
+            if value.numel() != 1 if name == "step" else value.shape != parameter.shape:
+                raise StateMismatchError(
+                    f"the optimizer's {name!r} is {list(value.shape)} in the state, and its "
+                    f"parameter {list(parameter.shape)}."
+                )
+            if name != "step":
+                state[name] = laid_out_as(parameter, value)

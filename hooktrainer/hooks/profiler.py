@@ -183,7 +183,7 @@ class Tracer(TrainerHookBase):
             if self.trainer.progress.batches <= self._last:
                 return
             # Drop the batch that was just collected.
-            self._trace.cut(self._trace.named("collect")[-1].start)
+            self._trace.cut("collect")
             self.close()
         self._handle.remove()
 

@@ -13,6 +13,7 @@ from ..base.words import printable, shell_word
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
 from ..loop.loop import Loop
+from ..loop.timing import time_table
 from ..store.run_dir import RunDir
 
 
@@ -73,7 +74,7 @@ class RunRecorder(TrainerHookBase):
         if self.report:
             console = Console(highlight=False, soft_wrap=True)
             if self._started:
-                console.print(trainer.timing.table())
+                console.print(time_table(trainer.timing.totals, trainer.timing.hooks))
             console.print(self._summary(trainer), markup=False)
 
     def _summary(self, trainer: Loop) -> str:

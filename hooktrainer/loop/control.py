@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import signal
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,10 +20,6 @@ Stop = Literal["stopped", "solved", "pruned"]
 Request = Literal["save", "log"]
 
 
-class _BrokenOffError(BaseException):
-    """Raised in a signal handler to leave a call that may never return."""
-
-
 class Control:
     """Requests of hooks and signals, which the trainer serves at the end of the batch."""
 
@@ -37,7 +31,6 @@ class Control:
         self._stop_status: Stop = "stopped"
         self.signal: int | None = None  # the one that requested the stop
         self._requests: set[Request] = set()
-        self._breaks = False
 
     @property
     def deadline(self) -> float | None:
@@ -54,11 +47,6 @@ class Control:
         if self.stop_reason is None:
             self.stop_reason, self._stop_status = reason, status
 
-    def withdraw_stop(self, reason: str | None) -> None:
-        """Restore an earlier ``stop_reason`` after a state that requested a stop failed to load."""
-        if reason != self.stop_reason:
-            self.stop_reason, self._stop_status = reason, "stopped"
-
     def request(self, what: Request) -> None:
         """Request a checkpoint, or the end of the log window, at the end of the batch."""
         self._requests.add(what)
@@ -74,42 +62,6 @@ class Control:
         self.signal = number
         self._deadline = monotonic() + grace
         self.request_stop(signal.Signals(number).name)
-
-    def interrupt_call(self) -> None:
-        """Interrupt the call of `unless_signalled`, if there is one; for signal handlers."""
-        if self._breaks:
-            raise _BrokenOffError
-
-    def unless_signalled(self, call: Callable[[], None]) -> None:
-        """Make a call unless a signal arrived; a signal during the call interrupts it.
-
-        For calls that may wait forever for processes that a signal has ended.
-        """
-        with suppress(_BrokenOffError):
-            try:
-                self._breaks = self.signal is None
-                if self._breaks:
-                    call()
-            finally:
-                self._breaks = False
-
-    @contextmanager
-    def without_collector(self) -> Iterator[None]:
-        """In the block, turn a collector's failure after a signal into a warning.
-
-        A signal to the whole process group also ends the processes of a collector that does not
-        shield them. The run then ends with the batches that it has.
-        """
-        try:
-            yield
-        except Exception as error:
-            if self.signal is None:
-                raise
-            warnings.warn(
-                f"{signal.Signals(self.signal).name} ended the collector's processes as well "
-                f"({type(error).__name__}: {error}); the run ends with the last finished batch.",
-                stacklevel=4,
-            )
 
     def end(self, error: BaseException | None = None) -> None:
         """Set the final status."""
@@ -180,12 +132,8 @@ class Saver:
         if self.file is not None:
             save_file(self.file, state, self._backend)
         if self.checkpoints is not None:
-            self.checkpoints.save(
-                state,
-                frames=progress.frames,
-                optim_steps=progress.optim_steps,
-                metrics=metrics,
-            )
+            frames, steps = progress.frames, progress.optim_steps
+            self.checkpoints.save(state, frames=frames, optim_steps=steps, metrics=metrics)
 
     def save_aside(self, state: dict[str, Any]) -> None:
         """Save a state from the middle of a batch to ``exception.pt``, for debugging only."""
@@ -193,7 +141,3 @@ class Saver:
             save_file(self.checkpoints.directory.parent / "exception.pt", state)
         elif self.file is not None:
             save_file(self.file.with_name("exception.pt"), state)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # The lock on the directory stays with this process.
-        return self.__dict__ | {"checkpoints": None}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 
 import torch
@@ -65,17 +64,18 @@ class FiniteChecks:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._is_finite: torch.Tensor | None = None  # of all numbers so far, bool, a scalar
-        self._step: torch.Tensor | None = None  # the last one before which all were, int64
+        self._place = (torch.zeros(()), torch.zeros(()))  # the last step before which all were,
+        # and its frames; int64 on that device
         # The numbers of the last step before which all were finite, and the builder of the error.
         self._looks: dict[Hashable, tuple[torch.Tensor, NonFinite]] = {}
-        self._batches: deque[tuple[int, int]] = deque()  # optimizer steps and frames at a step
 
     def on(self, device: torch.device) -> torch.Tensor:
         """Return the flag, a bool scalar on the accelerator: whether all numbers were finite."""
         if self._is_finite is None or self._is_finite.device != device:
             self.settle()
             self._is_finite = torch.ones((), dtype=torch.bool, device=device)
-            self._step = torch.zeros((), dtype=torch.int64, device=device)
+            zero = torch.zeros((), dtype=torch.int64, device=device)
+            self._place = zero, zero
         return self._is_finite
 
     @property
@@ -87,45 +87,24 @@ class FiniteChecks:
         """Check numbers of this optimizer step."""
         seen = torch.stack([value.detach() for value in values])
         before = self.on(seen.device)
-        assert self._step is not None
         last, known = self._looks.get(name, (seen, error))
         if last.shape == seen.shape:
             self._looks[name] = torch.where(before, seen, last), known
         else:
             self._looks[name] = seen.clone(), error
-        steps, frames = self._progress.optim_steps, self._progress.frames
-        self._step = torch.where(before, steps, self._step)
-        if not self._batches or self._batches[-1][1] != frames:
-            self._batches.append((steps, frames))
+        now = self._progress.optim_steps, self._progress.frames
+        step, frames = (torch.where(before, n, p) for n, p in zip(now, self._place, strict=True))
+        self._place = step, frames
         self._is_finite = before & seen.isfinite().all()
 
     def settle(self) -> None:
         """Wait for the device and raise the error of the first number that was not finite."""
-        if self._is_finite is None:
+        if self._is_finite is None or bool(self._is_finite):
             return
-        if bool(self._is_finite):
-            while len(self._batches) > 1:
-                self._batches.popleft()
-            return
-        assert self._step is not None
-        step = int(self._step)
-        frames = max((f for s, f in self._batches if s <= step), default=self._progress.frames)
-        where = f"at optimizer step {step}, after {frames} frames"
+        where = "at optimizer step {}, after {} frames".format(*map(int, self._place))
         found = [(values.tolist(), error) for values, error in self._looks.values()]
-        self.forget()
+        self._is_finite = None
+        self._looks.clear()
         for values, error in found:
             if not all(map(math.isfinite, values)):
                 raise error(values, where)
-
-    def forget(self) -> None:
-        """Forget all numbers seen."""
-        self._is_finite = self._step = None
-        self._looks.clear()
-        self._batches.clear()
-
-    def __getstate__(self) -> dict[str, object]:
-        # What is on a device stays in this process.
-        return {"_progress": self._progress, "_looks": {}, "_batches": deque()} | {
-            "_is_finite": None,
-            "_step": None,
-        }

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import functools
 import itertools
+import signal
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Any
 
 from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 
 from ..base.cores import compute_threads, threads_for
 from ..base.frames_bar import frames_bar, show_frames
-from ..base.tensordicts import count_valid
+from ..base.tensordicts import count_valid, not_a_tensordict
 from ..base.words import listed
 from ..errors import ConfigError, HookError, NonFiniteError, SkipOptimStep, add_note, as_failure
 from .assembly import Assembly
-from .check_trainer import not_a_tensordict
 from .finite import blame_environment
 from .metrics import Latest
 from .signals import GracefulSignals, SignalExit
-from .state import Resume, load_trainer_state, open_window_state, trainer_state, with_open_window
+from .state import Resume, load_trainer_state, open_window_state, trainer_state
 
 _MAX_UNCHANGED = 10_000  # steps on one and the same batch, after which no hook will end the epoch
 _END = object()
@@ -52,7 +52,10 @@ class Loop(Assembly):
             Exception: From a hook, the collector or the loss, with a note that names the hook and
                 point.
         """
-        self._check_open()
+        if self._closed:
+            raise ConfigError(
+                "this trainer is closed: to go on, load its state into a new Trainer."
+            )
         if self.has_ended:
             self.control.end()
             self.shutdown()
@@ -225,17 +228,16 @@ class Loop(Assembly):
     def save_trainer(self, force_save: bool = False) -> None:
         """Save the state if a save is due or forced."""
         if self._saver.due(self.progress) or force_save:
-            self._save(self.state_dict)
+            self._save()
 
-    def _save(self, state: Callable[[], dict[str, Any]], *, wait: bool = False) -> None:
+    def _save(self, *, wait: bool = False, before: Mapping[str, Any] | None = None) -> None:
         if self._saver.active:
             with self.timing.phase("checkpoint"):
-                self._saver.save(state(), self.progress, self.metrics.all_latest())
+                self.finite.settle()
+                state = trainer_state(self, before)
+                self._saver.save(state, self.progress, self.metrics.all_latest())
                 if wait and self._saver.checkpoints is not None:
                     self._saver.checkpoints.wait()
-
-    def _save_aside(self) -> None:
-        self._saver.save_aside(trainer_state(self))
 
     # -- start and end -----------------------------------------------------------------------------
 
@@ -270,14 +272,7 @@ class Loop(Assembly):
         ]
         _call_all("closing", closers, active=active)
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ConfigError(
-                "this trainer is closed: to go on, load its state into a new Trainer."
-            )
-
-    def _check_ready(self) -> None:
-        self._check_open()
+    def _start(self) -> None:
         points = self.registry.points
         if not any(getattr(e.owner, "trains", True) for e in points["optimizer"].entries):
             raise ConfigError(
@@ -289,9 +284,7 @@ class Loop(Assembly):
                 "StopIteration, but none is there, so no epoch would end: pass a number."
             )
 
-    def _start(self) -> None:
-        self._check_ready()
-        self.timing.start_lap()
+        self.timing.lap_start = perf_counter()
         self.source.timing = self.timing  # it tells what collecting consists of
         if self.progress_bar:
             self._bar = frames_bar(total=self.total_frames, initial=self.progress.frames)
@@ -310,8 +303,20 @@ class Loop(Assembly):
         iterator = iter(self.source)
         while self.collected_frames < self.total_frames:
             batch: Any = _END
-            with self.timing.phase("collect"), self.control.without_collector():
-                batch = next(iterator, _END)
+            try:
+                with self.timing.phase("collect"):
+                    batch = next(iterator, _END)
+            except Exception as error:
+                # A signal to the whole process group also ends processes of a collector that does
+                # not shield them. The run then ends with the batches that it has.
+                if self.control.signal is None:
+                    raise
+                warnings.warn(
+                    f"{signal.Signals(self.control.signal).name} ended the collector's processes "
+                    f"as well ({type(error).__name__}: {error}); the run ends with the last "
+                    "finished batch.",
+                    stacklevel=3,
+                )
             if batch is _END:
                 if not self.progress.batches and self.control.signal is None:
                     raise ConfigError("the collector ended before it yielded a batch.")
@@ -365,14 +370,14 @@ class Loop(Assembly):
         before = open_window_state(self) if complete else {}
         if not complete:
             self._limit_wait(0.25)
-            self._save(self.state_dict, wait=True)
+            self._save(wait=True)
             self._limit_wait(0.75)
         self.control.end()
         self.registry.call_all("on_train_end", self)
         self.timing.lap("end")
         self._write_window(flush=True)
         if complete:
-            self._save(lambda: with_open_window(self.state_dict(), before), wait=True)
+            self._save(wait=True, before=before)
         self.timing.lap("end")
 
     def _limit_wait(self, share: float) -> None:
@@ -388,8 +393,8 @@ class Loop(Assembly):
         self.control.end(error)
         self._limit_wait(0.75)
         if isinstance(error, Exception):
-            calls = [self._save_aside] if self._saver.active else []
-            _call_all("saving exception.pt", calls, active=error)
+            calls = [lambda: self._saver.save_aside(trainer_state(self))]
+            _call_all("saving exception.pt", calls if self._saver.active else [], active=error)
         calls = [
             functools.partial(hook.on_exception, self, error)
             for hook in self.registry.hooks()
@@ -407,9 +412,6 @@ class Loop(Assembly):
         show_frames(self._bar, self.progress.frames)
         self._show_metrics()
         self._bar.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_bar": None}
 
 
 def _call_all(

@@ -23,9 +23,9 @@ from ..errors import (
     add_note,
 )
 from .cadence import Every, Progress
+from .hook import as_stateful, has_state
 from .hook_points import HOOK_POINTS, HookPoint
 from .metrics import Metrics
-from .stateful import as_stateful, has_state
 from .timing import HOOK_PREFIX, Timing
 
 
@@ -361,10 +361,10 @@ class Dispatcher:
                 ):
                     args = (out, *args[1:])
                 else:
+                    bare = name.removeprefix(HOOK_PREFIX)
                     raise HookReturnError(
-                        f"hook {name.removeprefix(HOOK_PREFIX)!r} at hook point {self.point!s} returned {out!r:.80} "
-                        f"of type {type(out).__name__}; this {kind} point takes "
-                        f"{self.point.returns}."
+                        f"hook {bare!r} at hook point {self.point!s} returned {out!r:.80} of type "
+                        f"{type(out).__name__}; this {kind} point takes {self.point.returns}."
                     )
         except Exception as error:
             add_note(

@@ -93,7 +93,6 @@ class GracefulSignals:
         self._control.receive(number, self._grace)
         self._orders.put(number)
         _say(f"\n{name}: finishing the batch, within {self._grace:g} seconds; once more to abort.")
-        self._control.interrupt_call()
 
     def _save(self, number: int, frame: FrameType | None) -> None:
         self._control.request("save")

@@ -16,7 +16,7 @@ from ..errors import USER_ERRORS, StateMismatchError, add_note
 from ..store.provenance import library_versions
 from ..store.rng import check_rng_state, rng_state, set_rng_state
 from .assembly import Assembly
-from .stateful import Stateful, fitting, has_state, mismatches
+from .hook import Stateful, fitting, has_state, mismatches
 
 _LOGGER = "logger/"  # what the names of loggers begin with
 
@@ -56,13 +56,19 @@ def loggers(trainer: Assembly) -> dict[str, Stateful]:
     return {f"{_LOGGER}{index}": logger for index, logger in enumerate(trainer.loggers)}
 
 
-def trainer_state(trainer: Assembly) -> dict[str, Any]:
-    """Return the state of all components, of the random generators, and the library versions."""
+def trainer_state(trainer: Assembly, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the state of all components, of the random generators, and the library versions.
+
+    Args:
+        trainer: The trainer.
+        before: An `open_window_state` from before the end of the run, which it replaces.
+    """
+    before = before or {}
     state = {name: part.state_dict() for name, part in components(trainer).items()}
     return {
         "format": 1,
-        "components": state,
-        "rng": rng_state(),
+        "components": state | before.get("components", {}),
+        "rng": before.get("rng") or rng_state(),
         "versions": dict(library_versions()),
         "total_frames": trainer.total_frames,
         "ended": trainer.control.status in ENDED,
@@ -74,16 +80,6 @@ def open_window_state(trainer: Assembly) -> dict[str, Any]:
     changing = {"metrics": trainer.metrics, **loggers(trainer)}
     state = {name: part.state_dict() for name, part in changing.items()}
     return copy.deepcopy({"components": state, "rng": rng_state()})
-
-
-def with_open_window(state: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of an ended run, with the `open_window_state` from before its end."""
-    return {
-        **state,
-        "components": state["components"] | before["components"],
-        "rng": before["rng"],
-        "ended": True,
-    }
 
 
 def branched(trainer: Assembly, state: dict[str, Any], *, reseed: bool) -> dict[str, Any]:
@@ -165,12 +161,7 @@ def load_trainer_state(trainer: Assembly, state: dict[str, Any], *, strict: bool
     }
     chosen = {name: part for name, part in chosen.items() if part is not None}
     logs = [name for name in loggers(trainer) if name in chosen]
-    stop_reason = trainer.stop_reason
-    try:
-        _apply(live, {name: chosen[name] for name in chosen if name not in logs})
-    except Exception:
-        trainer.control.withdraw_stop(stop_reason)
-        raise
+    _apply(live, {name: chosen[name] for name in chosen if name not in logs})
     later = [(name, live[name], chosen[name]) for name in logs]
     return Resume(later, state["rng"], state.get("ended", True), state.get("total_frames"))
 

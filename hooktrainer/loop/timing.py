@@ -1,4 +1,4 @@
-"""Timing of the phases and hooks of a run, cheap enough to be always on."""
+"""Timing of the phases and hooks of a run, always on; traces; the table of times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import get_ident
@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..base.fs import write_atomically
+from ..base.words import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,6 +39,7 @@ class Timing:
         trace: Records spans; ``None`` if no trace is recorded.
         listeners: Their ``begin(phase)`` and ``end(phase)`` are called for every serial phase.
         reports: Whether windows are reported; true on one of several processes.
+        lap_start: When the lap began.
     """
 
     def __init__(self) -> None:
@@ -47,7 +49,7 @@ class Timing:
         self.listeners: tuple[Any, ...] = ()
         self.reports = True
         self._within: list[float] = []  # for each phase under way, what is to be taken out of it
-        self._lap_start = 0.0
+        self.lap_start = 0.0
         self._window_start: dict[str, float] = {}
         self._window_frames = 0
         self._window_batches = 0
@@ -121,16 +123,12 @@ class Timing:
 
     # -- laps and windows ------------------------------------------------------------------------
 
-    def start_lap(self) -> None:
-        """Begin the first lap."""
-        self._lap_start = perf_counter()
-
     def lap(self, span: str = "step") -> float:
         """End a lap and begin the next; add its seconds to ``step`` and return them."""
-        start, self._lap_start = self._lap_start, perf_counter()
-        seconds = self._lap_start - start
+        start, self.lap_start = self.lap_start, perf_counter()
+        seconds = self.lap_start - start
         self.totals["step"] += seconds
-        self.span(span, start, self._lap_start)
+        self.span(span, start, self.lap_start)
         return seconds
 
     def close_window(self, frames: int, batches: int) -> dict[str, float]:
@@ -161,20 +159,12 @@ class Timing:
         self._window_start = dict(self.totals)
         self._window_frames, self._window_batches = frames, batches
 
-    def table(self) -> Table:
-        """Return the time of the run as a `rich` table."""
-        from .time_table import time_table
-
-        return time_table(self.totals, self.hooks)
-
     def __getstate__(self) -> dict[str, Any]:
         # What listens, what is recorded and what is under way belong to this process.
         return self.__dict__ | {"trace": None, "listeners": (), "_within": []}
 
 
 # -- `Trace`: what happened when, in the format that chrome://tracing and Perfetto read.
-
-_LIMIT: Final = 1_000_000  # spans; each takes some hundred bytes of memory and of the file
 
 
 class Span(NamedTuple):
@@ -185,60 +175,53 @@ class Span(NamedTuple):
     end: float
 
 
+class _Row(NamedTuple):
+    """The spans of one thread."""
+
+    pid: int
+    process: str
+    thread: str
+    spans: list[Span]
+
+
 class Trace:
     """Collects spans by thread and writes them as one file."""
 
-    def __init__(self, limit: int = _LIMIT) -> None:
-        self._limit = limit
-        self._count = 0
-        self._own: dict[int, list[Span]] = {}  # by thread of this process
-        # By process, its name, thread, and the thread's number if it is of this process.
-        self._threads: dict[tuple[int, str, str, int], list[Span]] = {}
+    def __init__(self) -> None:
+        self._rows: dict[int | tuple[int, str], _Row] = {}  # by thread; others' by process and name
 
     def add(self, name: str, start: float, end: float) -> None:
         """Add a span of the calling thread; see `Span`."""
-        self._count += 1
-        if self._count > self._limit:
-            return
-        spans = self._own.get(get_ident())
-        if spans is None:
-            spans = self._own[get_ident()] = []
+        row = self._rows.get(get_ident())
+        if row is None:
             thread = threading.current_thread().name
-            self._threads[os.getpid(), "hooktrainer", thread, get_ident()] = spans
-        spans.append(Span(name, start, end))
+            row = self._rows[get_ident()] = _Row(os.getpid(), "hooktrainer", thread, [])
+        row.spans.append(Span(name, start, end))
 
     def extend(
-        self,
-        spans: Iterable[tuple[str, float, float]],
-        *,
-        thread: str,
-        pid: int | None = None,
-        process: str = "",
+        self, spans: Iterable[tuple[str, float, float]], *, thread: str, pid: int | None = None
     ) -> None:
         """Add spans of another thread or process of this machine."""
+        process = "hooktrainer" if pid in (None, os.getpid()) else thread
         pid = os.getpid() if pid is None else pid
-        name = "hooktrainer" if pid == os.getpid() else process or thread
-        added = [Span(*span) for span in spans]
-        room = max(0, self._limit - self._count)
-        self._count += len(added)
-        self._threads.setdefault((pid, name, thread, 0), []).extend(added[:room])
+        row = self._rows.setdefault((pid, thread), _Row(pid, process, thread, []))
+        row.spans.extend(Span(*span) for span in spans)
 
     def take(self) -> list[Span]:
         """Remove and return all spans that were added here."""
-        taken = [span for spans in self._own.values() for span in spans]
-        for spans in self._own.values():
-            spans.clear()
-        self._count = 0
+        taken: list[Span] = []
+        for key, row in self._rows.items():
+            if isinstance(key, int):
+                taken += row.spans
+                row.spans.clear()
         return taken
 
-    def cut(self, at: float) -> None:
-        """Remove spans that begin at ``at`` or later."""
-        for spans in list(self._threads.values()):  # another thread may add its own
-            spans[:] = [span for span in spans if span.start < at]
-
-    def named(self, name: str) -> list[Span]:
-        """Return the spans of that name added here, ordered by their end."""
-        return [span for spans in self._own.values() for span in spans if span.name == name]
+    def cut(self, name: str) -> None:
+        """Remove the last span of that name that was added here, and all that begin later."""
+        own = [row for key, row in self._rows.items() if isinstance(key, int)]
+        at = max(span.start for row in own for span in row.spans if span.name == name)
+        for row in list(self._rows.values()):  # another thread may add its own
+            row.spans[:] = [span for span in row.spans if span.start < at]
 
     def write(self, path: Path) -> None:
         """Write the file atomically."""
@@ -246,28 +229,112 @@ class Trace:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all spans in Chrome's trace event format, in microseconds from the first one."""
-        threads = list(self._threads.items())  # another thread may add its own
-        zero = min((span.start for _, spans in threads for span in spans), default=0.0)
+        rows = list(self._rows.values())  # another thread may add its own
+        zero = min((span.start for row in rows for span in row.spans), default=0.0)
         events: list[dict[str, Any]] = []
-        for tid, ((pid, process, thread, _), spans) in enumerate(threads, start=1):
-            place = {"pid": pid, "tid": tid}
-            for name, args in (
-                ("process_name", {"name": process}),
-                ("thread_name", {"name": thread}),
-                ("thread_sort_index", {"sort_index": tid}),
-            ):
-                events.append({"name": name, "ph": "M", **place, "args": args})
+        for tid, row in enumerate(rows, start=1):
+            place = {"pid": row.pid, "tid": tid}
+            names: dict[str, Any] = {"process_name": row.process, "thread_name": row.thread}
+            for name, value in names.items():
+                events.append({"name": name, "ph": "M", **place, "args": {"name": value}})
+            order = {"name": "thread_sort_index", "ph": "M", "args": {"sort_index": tid}}
+            events.append(order | place)
             # In whole nanoseconds, so that rounding takes no span out of the one around it.
             rounded = [
-                (round((s.start - zero) * 1e9), round((s.end - zero) * 1e9), s.name) for s in spans
+                (round((start - zero) * 1e9), round((end - zero) * 1e9), name)
+                for name, start, end in row.spans
             ]
             for start, end, name in sorted(rounded, key=lambda span: (span[0], -span[1])):
                 category, _, short = name.rpartition("/")
                 time = {"ts": start / 1000, "dur": (end - start) / 1000}
                 events.append({"name": short, "cat": category or "phase", "ph": "X"} | time | place)
-        left_out = max(0, self._count - self._limit)
-        return {
-            "traceEvents": events,
-            "displayTimeUnit": "ms",
-            "otherData": {"spans left out": left_out} if left_out else {},
-        }
+        return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+# -- The time of a run as a table of phases and their parts.
+
+CONCURRENT: Final = {"worker": "beside the loop"}
+"""Title of each group of times that are not part of the loop's own."""
+_LEAST: Final = 0.001  # share of all of it below which a hook is left out
+_BAR: Final = 24  # characters
+
+
+class TimeRow(NamedTuple):
+    """One row of the table."""
+
+    label: str
+    seconds: float
+    depth: int
+
+
+def time_rows(
+    times: Mapping[str, float], hooks: Mapping[str, str] | None = None, group: str = ""
+) -> list[TimeRow]:
+    """Return the serial phases or the times of a group, longest first, each before its parts.
+
+    Args:
+        times: Seconds by name.
+        hooks: Phase of each ``hook/<name>``.
+        group: A group such as ``"worker"``; by default the serial phases.
+    """
+    if group:
+        here = (name for name in times if name.startswith(f"{group}/") and times[name])
+        named = {name.partition("/")[2]: times[name] for name in here}
+        tops = [name for name in named if name.rpartition("/")[0] not in named]
+    else:
+        named = dict(times)
+        tops = [name for name in times if "/" not in name and name not in ("step", "fps")]
+    depth, rows = int(bool(group)), list[TimeRow]()
+    for top in sorted(tops, key=lambda name: -named[name]):
+        parts = {n.removeprefix(f"{top}/"): t for n, t in named.items() if n.startswith(f"{top}/")}
+        inside = [n for n, where in (hooks or {}).items() if where == top and n in named]
+        if len(inside) > 1 or top in ("hooks", "optimize"):  # a single one is the phase itself
+            least = _LEAST * times.get("step", 0.0)
+            parts |= {n.partition("/")[2]: named[n] for n in inside if named[n] > least}
+        rows.append(TimeRow(top, named[top], depth))
+        ordered = sorted(parts.items(), key=lambda part: -part[1])
+        rows += [TimeRow(name, seconds, depth + 1) for name, seconds in ordered]
+    return rows
+
+
+def time_table(
+    times: Mapping[str, float],
+    hooks: Mapping[str, str],
+    *,
+    title: str | None = "Where the time went",
+    unit: str = "seconds",
+    scale: float = 1.0,
+    groups: Mapping[str, str] = CONCURRENT,
+) -> Table:
+    """Return a `rich` table of times and shares; ``scale`` units are a second."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading, justify in {"phase": "left", unit: "right", "share": "right", "": "left"}.items():
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    rows = time_rows(times, hooks)
+    serial = sum(row.seconds for row in rows if not row.depth)
+    whole = max(times.get("step", 0.0), serial)  # a batch that failed is in no step
+    if whole - serial > _LEAST * whole:
+        rows.append(TimeRow("in between", whole - serial, 0))
+
+    def add(row: TimeRow, style: str | None, has_bar: bool = False) -> None:
+        part = row.seconds / whole if whole else 0.0
+        bar = "█" * round(_BAR * min(part, 1.0)) if has_bar else ""
+        label = escape(f"{'  ' * row.depth}{printable(row.label)}")
+        share = f"{part:.1%}" if whole else ""
+        table.add_row(label, f"{scale * row.seconds:,.2f}", share, f"[cyan]{bar}[/]", style=style)
+
+    for row in rows:
+        add(row, "dim" if row.depth else None, not row.depth)
+    table.add_section()
+    add(TimeRow("all of it", whole, 0), "bold")
+    for group, heading in groups.items():
+        if beside := time_rows(times, group=group):
+            table.add_section()
+            table.add_row(heading)
+            for row in beside:
+                add(row, "dim")
+    return table

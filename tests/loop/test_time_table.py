@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from hooktrainer.loop.time_table import concurrent_rows, serial_rows, time_table
+from hooktrainer.loop.timing import time_rows, time_table
 
 TIMES = {
     "step": 8.0,
@@ -27,7 +27,7 @@ HOOKS = {
 
 
 def test_phases_are_listed_by_size_with_their_parts():
-    assert serial_rows(TIMES, HOOKS) == [
+    assert time_rows(TIMES, HOOKS) == [
         ("optimize", 5.0, 0),
         ("optimizer", 3.0, 1),
         ("collect", 2.0, 0),
@@ -39,7 +39,7 @@ def test_phases_are_listed_by_size_with_their_parts():
 
 def test_parts_of_concurrent_work_follow_it():
     times = {"worker/collect/env": 2.0, "worker/collect": 3.0, "worker/idle": 2.5, "step": 9.0}
-    assert concurrent_rows(times, "worker") == [
+    assert time_rows(times, group="worker") == [
         ("collect", 3.0, 1),
         ("env", 2.0, 2),
         ("idle", 2.5, 1),

@@ -124,27 +124,6 @@ def test_wherever_the_signal_comes_the_batch_is_finished_and_saved(point, tmp_pa
     assert other.collected_frames == 50
 
 
-def test_a_signal_interrupts_a_weight_update(tmp_path):
-    """As when the processes die before they acknowledge them."""
-
-    class Deaf(Mortal):
-        def update_policy_weights_(self, *args, **kwargs):
-            self.sent += 1
-            if self.sent == 3:
-                os.kill(os.getpid(), signal.SIGTERM)
-                for _ in range(100):
-                    time.sleep(0.1)
-                raise AssertionError("it was waited for")
-
-    box = []
-    trainer = tiny_trainer(collector=Deaf(lambda: box), save_trainer_file=tmp_path / "state.pt")
-    box.append(trainer)
-    UpdateWeights(trainer.collector).register(trainer)
-    end_by_signal(trainer)
-    assert trainer.collected_frames == 20
-    assert (tmp_path / "state.pt").exists()
-
-
 def test_without_a_signal_a_state_that_cannot_be_had_is_an_error():
     class Silent(Mortal):
         def state_dict(self):

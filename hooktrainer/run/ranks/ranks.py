@@ -286,11 +286,6 @@ class RankControl(Control):
             self._take(self._own.stop)
         super().end(error)
 
-    def withdraw_stop(self, reason: str | None) -> None:
-        """Go back to an earlier ``stop_reason``, of this rank and of all."""
-        self._own.withdraw_stop(reason)
-        super().withdraw_stop(reason)
-
     def request(self, what: Request) -> None:
         """Ask all ranks for it."""
         self._own.request(what)

@@ -20,7 +20,7 @@ from ...base.plain import flatten_config
 from ...base.words import duration
 from ...errors import CheckpointError, NotFoundError
 from ...log.media import gif
-from ...loop.time_table import concurrent_rows, serial_rows
+from ...loop.timing import time_rows
 from ...policies.saved import EPISODES, SEED, policy_directory
 from ...store.run_dir import RunDir
 from ..chart import Marker, chart, figure
@@ -340,8 +340,8 @@ def _times(curves: Mapping[str, Curve]) -> str:
         for name, curve in curves.items()
         if name.startswith("time/") and name != "time/fps"
     }
-    phases = serial_rows(means, {})
-    hooks = concurrent_rows(means, "hook")[:_MOST_HOOKS]
+    phases = time_rows(means)
+    hooks = time_rows(means, group="hook")[:_MOST_HOOKS]
     rows = [*phases, *hooks]
     cells = [
         [
