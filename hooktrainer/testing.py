@@ -14,8 +14,9 @@ from tensordict import TensorDict, TensorDictBase
 
 from .collect.check import check_collector as check_collector
 from .errors import HookError
-from .loop.hook import TrainerHookBase, has_state
+from .loop.hook import TrainerHookBase
 from .loop.hook_points import HOOK_POINTS
+from .loop.stateful import has_state
 from .store.tree import flatten, unflatten
 from .trainer import Trainer
 

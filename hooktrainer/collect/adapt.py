@@ -16,7 +16,7 @@ from tensordict import TensorDictBase, is_tensor_collection
 
 from ..base.tensordicts import not_a_tensordict
 from ..errors import ConfigError, StateMismatchError
-from ..loop.hook import has_state
+from ..loop.stateful import has_state
 from .collector import Collector, Resumes, lost_at_resume, no_shard
 
 

@@ -11,7 +11,8 @@ from tensordict import TensorDictBase, unravel_key
 
 from ..base.tensordicts import valid
 from ..errors import ConfigError
-from ..loop.hook import DEFAULT, EARLY, TrainerHookBase, has_state
+from ..loop.hook import DEFAULT, EARLY, TrainerHookBase
+from ..loop.stateful import has_state
 
 
 @dataclass(eq=False, repr=False)

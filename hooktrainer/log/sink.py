@@ -171,6 +171,7 @@ class BackgroundSink(Sink):
         self._thread: threading.Thread | None = None
         self._pid = 0
         self._is_closed = False
+        self._done = self._step = 0
 
     def write(self, kind: str, *args: Any) -> None:
         """Queue one record; waits only if the queue is full."""
@@ -229,7 +230,6 @@ class BackgroundSink(Sink):
         self._pid, self._is_closed = os.getpid(), False
         self._queue = _BoundedQueue(self._capacity)
         self._is_late = False  # from a timeout until it has caught up
-        self._done = self._step = 0
         self._thread = threading.Thread(
             target=self._run, name=f"hooktrainer-{self.name}", daemon=True
         )

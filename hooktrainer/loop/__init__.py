@@ -1,1 +1,1 @@
-"""The training loop: hook points, registry, dispatch, metrics, cadences, timing and state."""
+"""The training loop: hook points, registry, metrics, cadences, timing and state."""

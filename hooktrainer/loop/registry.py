@@ -23,9 +23,9 @@ from ..errors import (
     add_note,
 )
 from .cadence import Every, Progress
-from .hook import as_stateful, has_state
 from .hook_points import HOOK_POINTS, HookPoint
 from .metrics import Metrics
+from .stateful import as_stateful, has_state
 from .timing import HOOK_PREFIX, Timing
 
 
@@ -311,7 +311,7 @@ class HookHandle:
         remove: Removes the op from its hook point; a second call does nothing.
     """
 
-    remove: Callable[[], None]
+    remove: Callable[[], Any]
 
 
 # -- `Dispatcher`, which calls the hooks of a point, and `Entry`, one op at one point.

@@ -16,7 +16,7 @@ from ..errors import USER_ERRORS, StateMismatchError, add_note
 from ..store.provenance import library_versions
 from ..store.rng import check_rng_state, rng_state, set_rng_state
 from .assembly import Assembly
-from .hook import Stateful, fitting, has_state, mismatches
+from .stateful import Stateful, fitting, has_state, mismatches
 
 _LOGGER = "logger/"  # what the names of loggers begin with
 

@@ -16,10 +16,11 @@ from torch import nn
 from ..collect.adapt import waits_for_processes
 from ..errors import ConfigError, HookReturnError
 from ..loop.cadence import Progress
-from ..loop.hook import EARLY, LAST, LATE, StatefulModule, TrainerHookBase
+from ..loop.hook import EARLY, LAST, LATE, TrainerHookBase
 from ..loop.hook_points import HookPoint, HookPointName
 from ..loop.metrics import Metrics
 from ..loop.registry import Adapter, HookHandle
+from ..loop.stateful import StatefulModule
 
 if TYPE_CHECKING:
     from ..loop.cadence import Every

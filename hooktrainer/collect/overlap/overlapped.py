@@ -12,7 +12,7 @@ from tensordict import TensorDictBase
 
 from ...base.checks import check_count
 from ...errors import ConfigError
-from ...loop.hook import fitting, mismatches
+from ...loop.stateful import fitting, mismatches
 from ..collector import TIMEOUT, Weights, check_can_follow, weights_of
 from ..episodes_collector import OVERLAP, collector_state
 from ..remote_collector import RemoteCollector, stamped, version_of

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from ...base.tensordicts import is_dtensor
-from ...networks.layers import RunningNorm
 from ...hooks.optimizer import parameters_of
+from ...networks.layers import RunningNorm
 from .ranks import Ranks
 
 _FIRST = 2**20  # bytes; the gradients that are known first go soon

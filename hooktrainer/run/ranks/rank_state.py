@@ -14,8 +14,8 @@ import torch
 import xxhash
 from tensordict import is_tensor_collection
 
-from ...loop.hook import fitting, mismatches
 from ...loop.state import components
+from ...loop.stateful import fitting, mismatches
 from ...store import CheckpointManager
 from ...store.rng import rng_state, set_rng_state
 from ...store.tree import flatten
