@@ -110,14 +110,11 @@ def _algorithm(words: tuple[str, ...]) -> tuple[Algorithm, set[str]]:
     kind = algorithms.get(name)
     _, _, said = take_config(options)
     fixed = {field_of(word) for word in said if word.startswith("--")}
-    known = [one.name for one in fields(kind)]
-    for field in sorted(fixed.difference(known)):
+    own = ["--" + name.replace("_", "-") for name in _own_options()]
+    for field in sorted(fixed - {one.name for one in fields(kind)}):
         option = "--" + field.replace("_", "-")
-        near = ["--" + name.replace("_", "-") for name in (*_own_options(), *known)]
-        raise ConfigError(
-            f"there is no option {option}.{did_you_mean(option, near)} All are listed by "
-            f"hooktrainer sweep --help and hooktrainer train {kind.name()} --help."
-        )
+        if hint := did_you_mean(option, own):  # else it is nearer to one of the algorithm's
+            raise ConfigError(f"there is no option {option}.{hint}")
     return parse(kind, options, f"hooktrainer train {kind.name()}"), fixed
 
 
@@ -145,7 +142,14 @@ def _space(file: Path | None, entries: tuple[str, ...]) -> dict[str, Any]:
 def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
     from ..show.report.report_page import report_page
     from ..sweep.confirm import KEEP
-    from ..sweep.page import importances, sweep_page, training_command, trial_rows, write_best
+    from ..sweep.page import (
+        importances,
+        importances_text,
+        sweep_page,
+        training_command,
+        trial_rows,
+        write_best,
+    )
     from .report import print_section
 
     done, names = sum(not one.is_open for one in made.trials), listed(made.space.candidates)
@@ -167,7 +171,6 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
     if found is not None and section is not None:
         confirmed = report_page(found.study, [section], made.options.objective)
         write_atomically(made.place / "confirm.html", confirmed)
-    mattered = importances(made)
     if as_json:
         output.print_json(
             {
@@ -175,7 +178,7 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
                 "trials": [_trial_json(made, one) for one in made.trials],
                 "best": best and best.number,
                 "command": best and training_command(made, best),
-                "importance": mattered,
+                "importance": importances(made),
                 "confirmed": found and found.better,
                 "confirmation": section,
                 "verdict": verdict,
@@ -184,9 +187,8 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
         return code
     heads, rows = trial_rows(made)
     output.print_table(heads, rows, optional=heads[heads.index("frames") :])
-    if mattered:
-        said = ", ".join(f"{name} {value:.2f}" for name, value in mattered.items())
-        output.line(f"what mattered (PED-ANOVA): {said}")
+    if mattered := importances_text(made):
+        output.line(mattered)
     if found is not None and section is not None:
         print_section(section, made.options.objective, found.study.metric)
     output.line(f"{verdict}.")
@@ -235,7 +237,7 @@ def _trial_json(made: Sweep, trial: Trial) -> dict[str, Any]:
     return {
         "trial": trial.number,
         **{name: getattr(trial, name) for name in ("state", "value", "frames", "cpu_seconds")},
-        "finals": made.ledger.finals.get(trial.number),
+        "finals": trial.final,
         "settings": made.space.settings(trial.params),
         "evaluations": trial.reports,
     }

@@ -72,36 +72,18 @@ class Range:
 
 @dataclass(frozen=True)
 class Between:
-    """The numbers that are worth trying: from ``low`` to ``high``, on a ``log`` scale or not.
-
-    Raises:
-        ConfigError: If there is nothing between them, or a logarithm of what is not positive.
-    """
+    """The numbers that are worth trying: from ``low`` to ``high``, on a ``log`` scale or not."""
 
     low: float
     high: float
     log: bool = False
 
-    def __post_init__(self) -> None:
-        if not -math.inf < self.low < self.high < math.inf:
-            raise ConfigError(f"low={self.low} is not below high={self.high}")
-        if self.log and self.low <= 0:
-            raise ConfigError(f"low={self.low} has no logarithm: leave log out, or begin above 0")
-
 
 @dataclass(frozen=True)
 class OneOf:
-    """The values that are worth trying, at least two.
-
-    Raises:
-        ConfigError: If there are fewer.
-    """
+    """The values that are worth trying, at least two."""
 
     values: tuple[Any, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.values) < 2:
-            raise ConfigError(f"values={list(self.values)!r} leave no choice: give two or more")
 
 
 Candidates = Between | OneOf

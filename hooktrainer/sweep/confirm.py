@@ -62,13 +62,6 @@ class Confirmation:
         own = one.improvement.value if one.first == self.winner else 1 - one.improvement.value
         return own < 0.5
 
-    @property
-    def verdict(self) -> str:
-        """The conclusion, in one line."""
-        if self.comparison is None:
-            return "there are not enough runs that came to their end"
-        return self.comparison.verdict
-
 
 def confirm(sweep: Sweep, seeds: int) -> Confirmation | None:
     """Train the winner and the default settings from fresh seeds, and compare them.
@@ -87,28 +80,22 @@ def confirm(sweep: Sweep, seeds: int) -> Confirmation | None:
         return None
     place = sweep.place / CONFIRM
     winner = f"trial {best.number}"
-    groups = {
-        winner: (sweep.algorithm_of(best), place / f"trial{best.number}"),
-        DEFAULTS: (sweep.algorithm, place / "default"),
-    }
-    train_from(range(seeds), list(groups.values()))
-    study = _study(groups, seeds)
+    places = {place / f"trial{best.number}": winner, place / "default": DEFAULTS}
+    settings = sweep.algorithm_of(best), sweep.algorithm
+    train_from(range(seeds), list(zip(settings, places, strict=True)))
+    study = _study(places, seeds)
     enough = study.tasks and len(study.tasks[0].groups) == 2
     section = analyze(study, score=sweep.options.objective)[0] if enough else None
     return Confirmation(winner, study, section)
 
 
-def _study(groups: Mapping[str, tuple[Algorithm, Path]], seeds: int) -> Study:
-    places = {path: name for name, (_, path) in groups.items()}
-    runs = [
-        summarize(RunDir(path / f"seed{seed}"), metric=None)
-        for path in places
-        for seed in range(seeds)
-    ]
-    study = read_study(runs, METRIC, places=list(places))
-    names = {str(path): name for path, name in places.items()}
+def _study(places: Mapping[Path, str], seeds: int) -> Study:
+    """The runs below some places, in groups of these names."""
+    runs = [RunDir(path / f"seed{seed}") for path in places for seed in range(seeds)]
+    summaries = [summarize(run, metric=None) for run in runs]
+    study = read_study(summaries, METRIC, places=list(places))
     tasks = [
-        replace(task, groups={names[group]: own for group, own in task.groups.items()})
+        replace(task, groups={places[Path(group)]: own for group, own in task.groups.items()})
         for task in study.tasks
     ]
     return replace(study, tasks=tasks)
@@ -125,10 +112,11 @@ def words_of(found: Confirmation | None, seeds: int) -> str:
         return "the winner is not confirmed: it has scored most on the seeds that it was chosen by"
     if found is None:
         return f"{KEEP}: they are the best of the settings that were tried"
-    fresh = plural(seeds, "fresh seed")
+    fresh, one = plural(seeds, "fresh seed"), found.comparison
+    why = "there are not enough runs that came to their end" if one is None else one.verdict
     if found.better:
-        return f"confirmed on {fresh}: {found.verdict}"
-    said = f"{found.winner} is not confirmed on {fresh}: {found.verdict}"
+        return f"confirmed on {fresh}: {why}"
+    said = f"{found.winner} is not confirmed on {fresh}: {why}"
     return f"{KEEP}: {said}" if found.is_behind else said
 
 
@@ -148,24 +136,18 @@ def play_finals(sweep: Sweep) -> None:
         return
     count = sweep.options.seeds
     seeds = range(sweep.seeds.stop, sweep.seeds.stop + MORE * count)
-    places = {one.number: sweep.ledger.place_of(one.number) for one in finalists}
-    failures = train_from(
-        seeds, [(sweep.algorithm_of(one), places[one.number]) for one in finalists]
-    )
+    places = [sweep.ledger.place_of(one.number) for one in finalists]
+    failures = train_from(seeds, list(zip(map(sweep.algorithm_of, finalists), places, strict=True)))
     score, frames = SCORES[sweep.options.objective], sweep.algorithm.total_frames
-    values: dict[int, float | None] = {}
-    for one in finalists:
-        if places[one.number] in failures:
-            values[one.number] = None
-            continue
-        curves = [
-            read_curves(RunDir(places[one.number] / f"seed{seed}"), [METRIC]) for seed in seeds
-        ]
-        cost = sweep.options.cpu_second * one.cpu_seconds / count
-        total = count * (float(one.value or 0.0) + cost)
-        total += sum(score(curve[METRIC], frames) for curve in curves)
-        values[one.number] = total / (count + len(curves)) - cost
-    sweep.ledger.note_finals(values)
+    for one, place in zip(finalists, places, strict=True):
+        one.final = None
+        if place not in failures:
+            curves = [read_curves(RunDir(place / f"seed{seed}"), [METRIC]) for seed in seeds]
+            cost = sweep.options.cpu_second * one.cpu_seconds / count
+            total = count * (float(one.value or 0.0) + cost)
+            total += sum(score(curve[METRIC], frames) for curve in curves)
+            one.final = total / (count + len(curves)) - cost
+        sweep.ledger.save(one)
 
 
 # -- Training from further seeds.

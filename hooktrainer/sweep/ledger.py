@@ -26,7 +26,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from ..base.fs import open_to_lock, write_atomically
-from ..base.untrusted import MalformedError, one_line, parse_json, read_file, refusing, shown
+from ..base.untrusted import MalformedError, one_line, parse_json, read_file, refusing
 from ..base.untrusted.text import check_fields
 from ..base.words import listed, printable
 from ..errors import CheckpointError, ConfigError, TakenError
@@ -53,6 +53,7 @@ class Trial:
             open, and if it failed.
         reports: By frames, the mean score up to them.
         frames: Collected by all of its seeds.
+        final: Of a finalist, the value over all of its seeds.
         worker: Host and process that trained it last.
         rungs: Attributes of Optuna's Hyperband pruner.
     """
@@ -65,6 +66,7 @@ class Trial:
     frames: int = 0
     cpu_seconds: float = 0.0
     failure: str | None = None
+    final: float | None = None
     worker: str = ""
     rungs: dict[str, float] = field(default_factory=dict)
 
@@ -102,12 +104,13 @@ class Ledger:
         self._place = place
         self._held: dict[int, tuple[Trial, RunLock]] = {}
         self._place.mkdir(parents=True, exist_ok=True)
+        notes = self._place / _NOTES
         with in_turn(self._place / SWEEP_FILE):
-            known = self._notes
+            known = _load(notes)
             if known is None:
-                self._save(settings, {})
-        if known is not None and known.settings != settings:
-            self._refuse(known.settings, settings)
+                write_atomically(notes, json.dumps(settings))
+        if known is not None and known != settings:
+            self._refuse(known, settings)
         _ = self.trials  # refuses damaged ones
 
     def close(self) -> None:
@@ -126,23 +129,6 @@ class Ledger:
     def elsewhere(self) -> list[Trial]:
         """The running trials of other processes."""
         return [t for t in self.trials if t.is_open and t.number not in self._held]
-
-    @property
-    def finals(self) -> dict[int, float | None]:
-        """Values of finalists over all seeds, by number; ``None`` for a failed one."""
-        known = self._notes
-        return {} if known is None else {int(n): value for n, value in known.finals.items()}
-
-    def note_finals(self, values: Mapping[int, float | None]) -> None:
-        """Record the values of finalists."""
-        known = self._notes
-        assert known is not None
-        self._save(known.settings, {**self.finals, **values})
-
-    @property
-    def study(self) -> Study:
-        """The trials as a study of Optuna, in memory."""
-        return self._study(self.trials)
 
     def take(self) -> Trial | None:
         """Claim a trial whose process is gone, else a new one; ``None`` if none is left."""
@@ -195,7 +181,7 @@ class Ledger:
     def prune(self, trial: Trial) -> None:
         """Prune a trial if it is behind by its latest report."""
         known = self.trials
-        study, index = self._study(known), [one.number for one in known].index(trial.number)
+        study, index = self.study(known), [one.number for one in known].index(trial.number)
         if self._pruner.prune(study, study.get_trials(deepcopy=False)[index]):
             trial.state = "pruned"
         trial.rungs = dict(study.get_trials(deepcopy=False)[index].system_attrs)
@@ -204,22 +190,6 @@ class Ledger:
     def place_of(self, number: int) -> Path:
         """Return the directory of a trial's runs."""
         return self._place / f"trial{number}"
-
-    @property
-    def _notes(self) -> _Notes | None:
-        file = self._place / _NOTES
-        if (found := _load(file)) is None:
-            return None
-        with refusing(file, ConfigError):
-            check_fields(found, _Notes)
-            notes = _Notes(**found)
-            if not all(_NAME.fullmatch(f"trial{name}") for name in notes.finals):
-                raise MalformedError("it has finals of no trial")
-        return notes
-
-    def _save(self, settings: Mapping[str, Any], finals: Mapping[int, float | None]) -> None:
-        text = json.dumps({"settings": settings, "finals": finals})
-        write_atomically(self._place / _NOTES, text)
 
     def _release(self, number: int) -> None:
         self._held.pop(number)[1].release()
@@ -236,19 +206,19 @@ class Ledger:
             fields = {**found, "number": number, "reports": reports}
             check_fields(fields, Trial)
             one = Trial(**fields)
-            whole = self._space.holds(one.params) and len(one.params) == len(self._space.candidates)
-            if not whole:
-                raise MalformedError("it has settings that are not searched, or lacks some")
             has_value = one.reports if one.state == "pruned" else one.value is not None
-            if bool(has_value) != (one.state in ("complete", "pruned")):
-                raise MalformedError(f"it is {one.state} and has the value {shown(one.value)}")
-            if one.value is not None and not math.isfinite(one.value):
-                raise MalformedError(f"it has the value {shown(one.value)}")
-            if not all(0 <= step < 2**63 for step in one.reports):
-                raise MalformedError("it has reports at impossible frames")
+            if not (
+                self._space.holds(one.params)
+                and len(one.params) == len(self._space.candidates)
+                and bool(has_value) == (one.state in ("complete", "pruned"))
+                and all(v is None or math.isfinite(v) for v in (one.value, one.final))
+                and all(0 <= step < 2**63 for step in one.reports)
+            ):
+                raise MalformedError("its state, value, reports or settings cannot be a trial's")
         return one
 
-    def _study(self, trials: Iterable[Trial]) -> Study:
+    def study(self, trials: Iterable[Trial]) -> Study:
+        """Return trials as a study of Optuna, in memory."""
         study = self._optuna.create_study(
             study_name="sweep", direction="maximize", pruner=self._pruner
         )
@@ -275,7 +245,7 @@ class Ledger:
             with suppress(ConfigError, OSError):
                 if params := self._space.params(RunDir(path).read_config()):
                     return Trial(number=number, params=params)
-        study = self._study(known)
+        study = self.study(known)
         study.sampler = self._sampler(number)
         first = self._space.defaults()
         if number == 0 and first is not None:
@@ -313,21 +283,16 @@ class Ledger:
         )
 
 
-@dataclass(frozen=True)
-class _Notes:
-    """Content of ``sweep.json``."""
-
-    settings: Mapping[str, Any]
-    finals: Mapping[str, float | None]
-
-
-def _load(file: Path) -> Any:
+def _load(file: Path) -> dict[str, Any] | None:
     """Read a file of a sweep; ``None`` if there is none, ConfigError if it is damaged."""
     refuse_links(file)
     if not file.exists():
         return None
     with refusing(file, ConfigError):
-        return parse_json(read_file(file, file.parent), nan=True)
+        found = parse_json(read_file(file, file.parent), nan=True)
+        if not isinstance(found, dict):
+            raise MalformedError("it holds no named fields")
+        return found
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from ..base.words import plural, shell_word
 from ..run.config import NAME, Mark, as_words, marked
 from ..show.chart import figure
 from ..show.curves import Band
-from ..show.html import Html, document, table
+from ..show.html import document, table
 from ..show.report.analysis import SCORE_TEXTS, comparison_texts
 from ..show.report.grouping import short
 from ..statistics import Curve
@@ -26,8 +26,7 @@ from .ledger import Trial
 from .sweep import Sweep
 
 _COMPARED: Final = ("IQM difference", "P(improvement)", "p")
-_BAR = """
-.bar{display:inline-block;height:.7em;background:var(--c0);border-radius:.15em}
+_STYLE = """
 pre{white-space:pre-wrap;overflow-wrap:anywhere;padding:.75rem;background:var(--card);
 border:1px solid var(--line);border-radius:.5rem;font-size:.9rem}
 """
@@ -63,31 +62,13 @@ def sweep_page(sweep: Sweep, verdict: str, found: Confirmation | None = None) ->
         one = found.comparison
         rows = [[*comparison_texts(one)[:3], f"{one.first} against {one.second}"]]
         body += ["<h2>On fresh seeds</h2>", table([*_COMPARED, ""], rows, numbers=_COMPARED)]
-    body += [_importances(sweep), _curves(sweep)]
+    if mattered := importances_text(sweep):
+        body.append(f"<p>{escape(mattered)}</p>")
+    body.append(_curves(sweep))
     heads, rows = trial_rows(sweep)
     body.append("<h2>Trials</h2>")
     body.append(table(heads, rows, numbers=[head for head in heads if head != "how it ended"]))
-    return document(title, body, _BAR)
-
-
-def _importances(sweep: Sweep) -> str:
-    found = importances(sweep)
-    if not found:
-        return ""
-    most = max(found.values()) or 1.0
-    rows = [
-        [
-            Html(f'<span class="bar" style="width:{9 * value / most:.1f}rem"></span>'),
-            f"{value:.2f}",
-            name,
-        ]
-        for name, value in found.items()
-    ]
-    made = table(["", "importance", "option"], rows, numbers=["importance"])
-    return (
-        f"<h2>What mattered</h2>{made}<p>How much each option has to do with being among the best "
-        "trials (PED-ANOVA); of few trials it is a hint.</p>"
-    )
+    return document(title, body, _STYLE)
 
 
 def _curves(sweep: Sweep) -> str:
@@ -158,14 +139,21 @@ def importances(sweep: Sweep) -> Mapping[str, float]:
     return {name: float(value) for name, value in found.items()}
 
 
+def importances_text(sweep: Sweep) -> str:
+    """Return the importances in a line; empty if they are not known."""
+    said = [f"{name} {value:.2f}" for name, value in importances(sweep).items()]
+    return f"what mattered (PED-ANOVA): {', '.join(said)}" if said else ""
+
+
 def trial_rows(sweep: Sweep) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows of the trials, the best first."""
     names = list(sweep.space.candidates)
     heads = ["trial", sweep.options.objective, "how it ended", "frames", "CPU s", *names]
-    best, finals = sweep.winner, sweep.ledger.finals
+    best, trials = sweep.winner, sweep.trials
+    finals = any(one.final is not None for one in trials)
     heads[2:2] = ["finals"] if finals else []
     rows = []
-    for one in sorted(sweep.trials, key=_rank):
+    for one in sorted(trials, key=_rank):
         settings = sweep.space.settings(one.params)
         how = {"complete": "", "fail": f"failed: {one.failure}"}.get(one.state, one.state)
         if best is not None and one.number == best.number:
@@ -175,7 +163,7 @@ def trial_rows(sweep: Sweep) -> tuple[list[str], list[list[str]]]:
             [
                 str(one.number),
                 _number(one.value),
-                *([_number(finals.get(one.number))] if finals else []),
+                *([_number(one.final)] if finals else []),
                 how,
                 f"{one.frames:,}",
                 f"{one.cpu_seconds:,.1f}",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import types
-from collections.abc import Callable, Collection, Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final
 
 from ..algorithms import Algorithm
 from ..base.plain import without_omegaconf
@@ -19,7 +19,6 @@ from ..run.config import (
     OneOf,
     check_ranges,
     from_plain,
-    hints_of,
     marked,
     worth_trying,
 )
@@ -57,12 +56,10 @@ class SearchSpace:
 
     def __init__(self, algorithm: Algorithm, candidates: Mapping[str, Candidates]) -> None:
         self._algorithm = algorithm
-        self.candidates = dict(candidates)
-        hints = hints_of(type(algorithm))
-        for name, one in self.candidates.items():
+        self.candidates: dict[str, Candidates] = {}
+        for name, one in candidates.items():
             _check_name(algorithm, name)
-            _check_values(algorithm, name, one, hints[name])
-        self._integers = {name for name in self.candidates if _is_integer(hints[name])}
+            self.candidates[name] = _checked(algorithm, name, one)
 
     @classmethod
     def of(
@@ -103,10 +100,10 @@ class SearchSpace:
         for name, one in self.candidates.items():
             if isinstance(one, OneOf):
                 found[name] = of.CategoricalDistribution([_word(value) for value in one.values])
-            elif name in self._integers:
-                found[name] = of.IntDistribution(int(one.low), int(one.high), log=one.log)
             else:
-                found[name] = of.FloatDistribution(float(one.low), float(one.high), log=one.log)
+                is_integer = isinstance(one.low, int)
+                made: Any = of.IntDistribution if is_integer else of.FloatDistribution
+                found[name] = made(one.low, one.high, log=one.log)
         return found
 
     def settings(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,21 +151,14 @@ def _read(kind: type[Algorithm], name: str, entry: Any) -> Candidates | None:
     entry = without_omegaconf(entry)
     if entry is None:
         return None
-    made: Callable[..., Candidates] = Between
     if isinstance(entry, list):
-        values = tuple(from_plain(kind, {name: value}, "space")[name] for value in entry)
-        made, given = OneOf, {"values": values}
-    elif isinstance(entry, Mapping) and {"low", "high"} <= entry.keys():
-        given = from_plain(Between, entry, f"space: {name}")
-    else:
-        raise ConfigError(
-            f"space: {name}: {entry!r:.80} is neither {{low: ..., high: ..., log: true}} nor a "
-            "list of values: give one of these, or null to leave the field as it is."
-        )
-    try:
-        return made(**given)
-    except ConfigError as error:
-        raise ConfigError(f"space: {name}: {error}.") from None
+        return OneOf(tuple(from_plain(kind, {name: value}, "space")[name] for value in entry))
+    if isinstance(entry, Mapping) and {"low", "high"} <= entry.keys():
+        return Between(**from_plain(Between, entry, f"space: {name}"))
+    raise ConfigError(
+        f"space: {name}: {entry!r:.80} is neither {{low: ..., high: ..., log: true}} nor a list of "
+        "values: give one of these, or null to leave the field as it is."
+    )
 
 
 def _check_name(algorithm: Algorithm, name: str) -> None:
@@ -185,36 +175,29 @@ def _check_name(algorithm: Algorithm, name: str) -> None:
         )
 
 
-def _check_values(algorithm: Algorithm, name: str, one: Candidates, hint: Any) -> None:
+def _checked(algorithm: Algorithm, name: str, one: Candidates) -> Candidates:
+    """Return candidates with ends of the field's type; refuse what it cannot be."""
     if isinstance(one, OneOf):
         values = one.values
-    elif not {int, float} & set(_parts(hint)):
-        raise ConfigError(f"space: {name} is no number: give a list of the values to try.")
+        if len(values) < 2:
+            raise ConfigError(f"space: {name}: {list(values)} leave no choice: give two or more.")
     else:
-        values = (one.low, one.high)
-        if _is_integer(hint):
-            if not all(float(end).is_integer() for end in values):
-                raise ConfigError(f"space: {name}: low={one.low} or high={one.high} is no integer.")
-            values = tuple(map(int, values))
+        ends = (one.low, one.high)
+        if not -math.inf < one.low < one.high < math.inf or (one.log and one.low <= 0):
+            raise ConfigError(
+                f"space: {name}: give finite numbers, low={one.low} below high={one.high}, and "
+                "with log above 0."
+            )
+        values = tuple(from_plain(type(algorithm), {name: end}, "space")[name] for end in ends)
+        if not all(isinstance(value, (int, float)) for value in values):
+            raise ConfigError(f"space: {name} is no number: give a list of the values to try.")
+        one = replace(one, low=values[0], high=values[1])
     for value in values:
         try:
             check_ranges(algorithm.name(), replace(algorithm, **{name: value}))
         except (TypeError, ValueError) as error:
             raise ConfigError(f"space: {error}") from None
-
-
-def _parts(hint: Any) -> tuple[Any, ...]:
-    """Return the types of an annotation, without None and metadata."""
-    if get_origin(hint) is Annotated:
-        return _parts(get_args(hint)[0])
-    if get_origin(hint) in (Union, types.UnionType):
-        return tuple(p for one in get_args(hint) for p in _parts(one) if p is not type(None))
-    return (hint,)
-
-
-def _is_integer(hint: Any) -> bool:
-    parts = _parts(hint)
-    return int in parts and float not in parts
+    return one
 
 
 def _word(value: Any) -> Any:

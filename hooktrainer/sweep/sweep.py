@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -18,12 +17,10 @@ from ..run.config import Mark, marked
 from .ledger import Ledger, Trial
 from .options import SweepOptions
 from .space import SearchSpace
-from .trial_runs import Evaluations, TrialRuns, prune, watched
+from .trial_runs import Report, TrialRuns, prune, watched
 
 if TYPE_CHECKING:
     from optuna.study import Study
-
-_FAILURES = 3  # of the first trials, after which a sweep ends
 
 
 class Sweep:
@@ -92,11 +89,8 @@ class Sweep:
     @property
     def winner(self) -> Trial | None:
         """The finalist with the highest value; without finals, the best trial."""
-        known, finalists = self.ledger.finals, self.finalists
-        if len(finalists) < 2 or not all(one.number in known for one in finalists):
-            return self.best
-        reached = {n: v for n, v in known.items() if v is not None and math.isfinite(v)}
-        return max(finalists, key=lambda one: reached.get(one.number, -math.inf))
+        played = [one for one in self.finalists if one.final is not None]
+        return max(played, key=lambda one: one.final or 0.0) if played else self.best
 
     def _done(self) -> list[Trial]:
         """The completed trials, the best first."""
@@ -106,7 +100,7 @@ class Sweep:
     @property
     def study(self) -> Study:
         """The trials as an `optuna.study.Study`, in memory."""
-        return self.ledger.study
+        return self.ledger.study(self.trials)
 
     def algorithm_of(self, trial: Trial) -> Algorithm:
         """The run with the settings of a trial."""
@@ -156,12 +150,12 @@ class Sweep:
                 places[place][0].end(results[place])
 
         def meet(
-            reports: Mapping[int, Evaluations], results: Mapping[int, SeedResult]
+            reports: Mapping[int, Report], results: Mapping[int, SeedResult]
         ) -> dict[int, str | None]:
             end(results)
             for place, report in reports.items():
                 runs, seed = places[place]
-                runs.note(seed, report)
+                runs.note(seed, *report)
             for runs in trials:
                 runs.report()
             prune(trials, self.ledger)
@@ -183,19 +177,12 @@ class Sweep:
     def _finish(self, runs: TrialRuns) -> None:
         trial, failure = runs.trial, runs.failure
         if failure is not None:
-            if isinstance(failure, ConfigError) and not trial.frames and self._is_hopeless(trial):
+            by_default = trial.params == self.space.defaults()
+            if isinstance(failure, ConfigError) and by_default and not trial.frames:
                 self.ledger.give_up()
                 raise failure
             trial.failure = f"{type(failure).__name__}: {failure}"[:500]
         self.ledger.finish(trial, runs.value())
-
-    def _is_hopeless(self, trial: Trial) -> bool:
-        """Whether the fixed settings fail, not those of a trial."""
-        trials = self.trials
-        if any(one.reports for one in trials):
-            return False
-        failed = sum(one.state == "fail" for one in trials)
-        return trial.params == self.space.defaults() or failed >= _FAILURES
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings that must be equal in all processes."""

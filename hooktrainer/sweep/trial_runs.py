@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from tensordict import TensorDictBase
 
 from ..algorithms import Algorithm
 from ..algorithms.seed_runs import SeedResult, run_of
-from ..errors import ConfigError
 from ..hooks.evaluate import Evaluate
 from ..loop.hook import LATE, TrainerHookBase
 from ..show.curves import read_curves
@@ -30,19 +28,8 @@ if TYPE_CHECKING:
 METRIC = "eval/return"
 
 
-@dataclass(frozen=True)
-class Evaluations:
-    """A report of a run's process.
-
-    Attributes:
-        by_frames: Mean returns by frames of the evaluation.
-        ends: Whether the run ends here.
-        cpu_seconds: CPU seconds of the process.
-    """
-
-    by_frames: Mapping[int, float]
-    ends: bool
-    cpu_seconds: float
+Report = tuple[Mapping[int, float], bool]
+"""Of a run's process: mean returns by the frames of evaluations, and whether the run ends here."""
 
 
 class TrialRuns:
@@ -69,7 +56,6 @@ class TrialRuns:
         self._curves: dict[int, dict[int, float]] = {seed: {} for seed in self.seeds}
         self._over: set[int] = set()  # seeds whose runs have ended
         self._results: dict[int, SeedResult] = {}
-        self._cpu_before, self._cpu = trial.cpu_seconds, dict.fromkeys(self.seeds, 0.0)
         interval, total = algorithm.eval_interval, algorithm.total_frames
         self._steps = (*range(interval, total, interval), total)
 
@@ -99,22 +85,18 @@ class TrialRuns:
         return self.stops is not None or len(self._over) == len(self.seeds)
 
     def end(self, result: SeedResult) -> None:
-        """Record the end of a seed's run."""
-        self._results[result.seed] = result
-        self._over.add(result.seed)
-        self.trial.frames = sum(one.frames for one in self._results.values())
-        self._spend(result.seed, result.cpu_seconds)
+        """Record the end of a seed's run; a second call does nothing."""
+        if result.seed not in self._results:
+            self._results[result.seed] = result
+            self._over.add(result.seed)
+            self.trial.frames = sum(one.frames for one in self._results.values())
+            self.trial.cpu_seconds += result.cpu_seconds
 
-    def note(self, seed: int, found: Evaluations) -> None:
-        """Record a seed's evaluations."""
-        self._curves[seed] |= found.by_frames
-        self._spend(seed, found.cpu_seconds)
-        if found.ends:
+    def note(self, seed: int, returns: Mapping[int, float], ends: bool) -> None:
+        """Record a seed's evaluations, and whether its run ends."""
+        self._curves[seed] |= returns
+        if ends:
             self._over.add(seed)
-
-    def _spend(self, seed: int, seconds: float) -> None:
-        self._cpu[seed] = seconds or self._cpu[seed]
-        self.trial.cpu_seconds = self._cpu_before + sum(self._cpu.values())
 
     def report(self) -> None:
         """Report every evaluation that all seeds have, at the frames at which it was due."""
@@ -172,7 +154,7 @@ def watched(run: Algorithm, ask: Callable[[Any], Any]) -> Trainer:
         if saved is not None:
             pairs = zip(saved.frames.tolist(), saved.values.tolist(), strict=True)
             known = {frames: value for frames, value in pairs if frames <= last}
-    why = ask(Evaluations(known, trainer.has_ended, time.process_time()))
+    why = ask((known, trainer.has_ended))
     if why is not None and not trainer.has_ended:
         trainer.request_stop(why, status="pruned")
     return trainer
@@ -192,11 +174,7 @@ class WatchEvaluations(TrainerHookBase):
         self._noted = -1
 
     def register(self, trainer: Loop, name: str = "watch_evaluations") -> None:
-        """Register after `Evaluate`, or raise ConfigError if there is none."""
-        if not _evaluations(trainer):
-            raise ConfigError(
-                "a sweep compares evaluations, and there are none: pass eval_episodes of 1 or more."
-            )
+        """Register after `Evaluate`."""
         trainer.register_module(name, self)
         trainer.register_op("post_steps_log", self, priority=LATE)
 
@@ -217,7 +195,7 @@ class WatchEvaluations(TrainerHookBase):
         fresh = any(hook.evaluated_at == frames for hook in _evaluations(self.trainer))
         if fresh and value is not None and (self._noted < frames or ends):
             self._noted = frames
-            why = self._ask(Evaluations({frames: value}, ends, time.process_time()))
+            why = self._ask(({frames: value}, ends))
             if why is not None and self.trainer.control.status == "running":
                 self.trainer.request_stop(why, status="pruned")
 

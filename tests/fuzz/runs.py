@@ -219,7 +219,8 @@ def _study() -> Files:
             if value == 2.0:
                 trial.state, trial.value = "pruned", value
             sweep.ledger.finish(trial, value)
-        sweep.ledger.note_finals({0: 1.0, 4: None})
+        trial.final = 1.0
+        sweep.ledger.save(trial)
         sweep.close()
         return {name: (Path(place) / name).read_bytes() for name in _STUDY}
 
@@ -234,7 +235,7 @@ def _open_study(place: Path) -> Any:
     sweep = _sweep_in(place)
     try:
         best, winner = sweep.best, sweep.winner
-        found = [trial_rows(sweep), importances(sweep), sweep.ledger.finals]
+        found = [trial_rows(sweep), importances(sweep), [one.final for one in sweep.trials]]
         sweep_page(sweep, "a verdict")
         return [*found, *(None if one is None else one.number for one in (best, winner))]
     finally:

@@ -140,15 +140,13 @@ def place(tmp_path):
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        *(("sweep.json", {"settings": one}) for one in (["x"], {"\x1b[2J": "x\ny"})),
-        *(("sweep.json", {"finals": one}) for one in ([1], {"0": "x"}, {"x": 1.0})),
-        ("sweep.json", {"finals": {"9" * 5000: 1.0}}),
+        *(("sweep.json", {"env": one}) for one in (["x"], {"\x1b[2J": "x\ny"})),
         *(("trial0/trial.json", change) for change in (
             {"params": {}}, {"params": {"../x": 1.0}}, {"params": {"lr": 9.0}}, {"params": None},
             {"state": "done"}, {"state": "running"}, {"value": None}, {"value": "x"},
             {"value": math.nan}, {"value": math.inf}, {"reports": {"x": 1.0}},
             {"reports": {"-1": 1.0}}, {"reports": {"32": "x"}}, {"frames": "many"},
-            {"other": 1}, {"failure": 1}, {"state": "pruned", "reports": {}},
+            {"other": 1}, {"failure": 1}, {"state": "pruned", "reports": {}}, {"final": math.nan},
         )),
     ],
 )  # fmt: skip
@@ -164,7 +162,9 @@ def test_a_study_that_no_sweep_wrote_is_refused_in_a_line(name, change, place):
 @pytest.mark.parametrize("name", ["sweep.json", "trial2/trial.json"])
 def test_a_damaged_file_is_named(name, text, place):
     (place / name).write_text(text)
-    with pytest.raises(ConfigError, match=name) as caught:
+    with pytest.raises(
+        ConfigError, match="other settings" if name[0] + text == "s{}" else name
+    ) as caught:
         make(place)
     assert str(caught.value).isprintable()
     assert (place / name).read_text() == text

@@ -73,7 +73,7 @@ def test_the_page_has_trials_curves_and_what_mattered_and_needs_nothing_else(swe
     assert page.count("<polyline") > 4
     assert set(importances(swept)) == set(swept.space.candidates)
     assert sum(importances(swept).values()) == pytest.approx(1.0)
-    assert "What mattered" in page
+    assert "what mattered (PED-ANOVA): " in page
     assert not re.search(r"(src|href)=|https?://|<script", page)
 
 
@@ -103,7 +103,7 @@ def test_it_is_confirmed_from_fresh_seeds_and_only_if_it_is_better(tmp_path, mon
     assert all(list(group.seeds) == list(range(5)) for group in groups.values())
     monkeypatch.setattr(confirming, "run_of", None)  # nothing is trained again
     again = confirm(sweep, 5)
-    assert again.verdict == found.verdict
+    assert again.comparison == found.comparison
 
 
 @pytest.mark.parametrize("gain", [5.0, -5.0, 0.05, -0.05])
@@ -149,9 +149,11 @@ def test_the_best_play_finals_from_further_seeds_and_luck_does_not_win(tmp_path)
         (run / "run.json").write_text(json.dumps({"status": "finished"}))
         (run / "metrics.csv").write_text(f"step,name,value\n128,eval/return,{value}\n")
     play_finals(sweep)
-    assert sweep.ledger.finals == {
+    finals = {one.number: one.final for one in sweep.trials}
+    assert finals == {
         lucky.number: (lucky.value + 1.0) / 2,
         honest.number: (honest.value + 100.0) / 2,
+        other.number: None,
     }
     assert (sweep.best.number, sweep.winner.number) == (lucky.number, honest.number)
     assert not (tmp_path / f"trial{other.number}" / f"seed{first}").exists()
