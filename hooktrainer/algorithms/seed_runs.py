@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import pickle
+import signal
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from multiprocessing.connection import wait
+from multiprocessing.connection import Pipe, wait
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import torch
 from rich.console import Console
@@ -32,13 +33,13 @@ from ..graphs.compiling import keep_for_forks
 from ..log.factory import DEFAULT_LOGGERS, import_sinks
 from ..loop.control import Control
 from ..loop.signals import GracefulSignals, SignalExit
-from ..run.config import from_plain
-from ..run.programs import run_programs
-from ..run.seeds import words_of_seeds
 from ..store.rng import rng_state, set_rng_state
 from ..store.run_dir import RunDir
 from ..trainer import Trainer
 from .config import AlgorithmConfig
+
+if TYPE_CHECKING:
+    from ..run.ray import Cluster
 
 Kind = TypeVar("Kind", bound=AlgorithmConfig)
 
@@ -77,23 +78,34 @@ def train_seeds(algorithm: AlgorithmConfig, keep: bool) -> list[SeedResult]:
     If they are kept, their directories are ``<run_dir>/seed<i>``.
     """
     seeds: Sequence[int] = algorithm.seeds
-    place = _place(algorithm, keep)
-    started, cpu = time.monotonic(), _cpu_seconds()
-    if algorithm.engine == "ray" and algorithm.workers and len(seeds) > 1:
-        if place is None:
-            raise ConfigError(f"engine='ray' with workers={algorithm.workers}: name a run_dir.")
-        train_on_ray(algorithm, place)
-        results = [_recorded(seed, place / f"seed{seed}") for seed in seeds]
-        spent = f"{time.monotonic() - started:.1f} s"
-    else:
-        runs = [run_of(algorithm, seed, place) for seed in seeds]
-        results = train_runs(
-            runs, keep=keep, at_once=algorithm.workers, progress_bar=algorithm.progress_bar
+    place, started = _place(algorithm, keep), time.monotonic()
+    on_ray = algorithm.engine == "ray" and algorithm.workers > 0 and len(seeds) > 1
+    if on_ray and (place is None or algorithm.collectors):
+        raise ConfigError(
+            f"{algorithm.name()}: engine='ray' with seeds and workers={algorithm.workers}: name a "
+            "run_dir, and leave out collectors: each seed collects by itself."
         )
-        if all(isinstance(one.error, USER_ERRORS) and not one.frames for one in results):
-            raise results[0].error  # type: ignore[misc]
-        spent = f"{time.monotonic() - started:.1f} s, {_cpu_seconds() - cpu:.1f} CPU s"
+    runs = [run_of(algorithm, seed, place) for seed in seeds]
+    if on_ray:
+        runs = [replace(run, engine="local") for run in runs]
+    results = train_runs(
+        runs,
+        keep=keep,
+        at_once=algorithm.workers,
+        progress_bar=algorithm.progress_bar,
+        on_ray=on_ray,
+    )
+    if all(isinstance(one.error, USER_ERRORS) and not one.frames for one in results):
+        raise results[0].error  # type: ignore[misc]
+    lost = [run.seed for run in runs if run.run_dir and not RunDir(run.run_dir).holds_run]
+    if on_ray and lost:
+        raise RuntimeError(
+            f"seeds {ranges(lost)} have left nothing in {place}: all machines of the Ray cluster "
+            "have to see that directory."
+        )
     where = "" if place is None else f" in {printable(place)}"
+    cpu = sum(one.cpu_seconds for one in results)
+    spent = f"{time.monotonic() - started:.1f} s, {cpu:.1f} CPU s"
     _print_table(results, f"{plural(len(seeds), 'seed', 'seeds')}{where}: {spent}")
     return results
 
@@ -126,6 +138,7 @@ Ask = Callable[[Any], Any]
 _LOOKS = 10
 _BATCHES = 2  # with optimizer steps, after which nothing is left to compile
 Prepare = Callable[[Any, Ask], Trainer]
+Begin = Callable[[AlgorithmConfig], "Worker | _RaySeed"]
 Meet = Callable[[Mapping[int, Any], Mapping[int, "SeedResult"]], Mapping[int, Any]]
 
 
@@ -138,6 +151,7 @@ def train_runs(
     desc: str | None = None,
     prepare: Prepare | None = None,
     meet: Meet = lambda reports, results: {},
+    on_ray: bool = False,
 ) -> list[SeedResult]:
     """Train runs, each in a process forked from this one, or spawned where forking is not safe.
 
@@ -151,6 +165,7 @@ def train_runs(
             that sends a report to this process and waits for the answer. Without it none reports.
         meet: Called as soon as all runs that have not ended wait for an answer, with their reports
             and the results of the others, by the places of the runs; returns the answers by place.
+        on_ray: Whether they train in a Ray cluster; then none reports.
 
     Raises:
         ConfigError: If a run cannot be sent to its process.
@@ -158,12 +173,26 @@ def train_runs(
     """
     if not runs:
         return []
-    with _warmed(runs[0]) as start:
-        total = sum(run.total_frames for run in runs)
-        bar = frames_bar(desc=desc, total=total, leave=desc is None, disable=not progress_bar)
-        with bar, frozen_heap():
-            children = _Children(runs, (keep, prepare), meet, start)
-            return children.train(at_once or len(available_cores()), partial(show_frames, bar))
+    total = sum(run.total_frames for run in runs)
+    bar = frames_bar(desc=desc, total=total, leave=desc is None, disable=not progress_bar)
+    at_once = min(at_once or len(available_cores()), len(runs))
+    with ExitStack() as stack:
+        if on_ray:
+            from ..run.ray import Cluster
+
+            cluster = Cluster(at_once)
+            cluster.retain()
+            stack.callback(cluster.release)
+            begin: Begin = partial(_RaySeed, cluster)
+        else:
+            start = stack.enter_context(_warmed(runs[0]))
+
+            def begin(run: AlgorithmConfig) -> Worker:
+                return Worker(f"seed {run.seed}", _train, run, keep, prepare, start=start)
+
+        stack.enter_context(bar)
+        stack.enter_context(frozen_heap())
+        return _Children(runs, begin, meet).train(at_once, partial(show_frames, bar))
 
 
 class _Children:
@@ -172,14 +201,13 @@ class _Children:
     def __init__(
         self,
         runs: Sequence[AlgorithmConfig],
-        how: tuple[bool, Prepare | None],
+        begin: Begin,
         meet: Meet,
-        start: Start,
     ) -> None:
         self.results: dict[int, SeedResult] = {}
-        self._runs, self._how, self._meet, self._start = runs, how, meet, start
+        self._runs, self._begin, self._meet = runs, begin, meet
         self._pending = deque(range(len(runs)))
-        self._workers: dict[int, Worker] = {}
+        self._workers: dict[int, Any] = {}
         self._reports: dict[int, Any] = {}  # of runs that wait for an answer
         self._answers: deque[tuple[int, Any]] = deque()  # that are due when there is a core
         self._frames: dict[int, int] = {}
@@ -219,9 +247,7 @@ class _Children:
                 self._workers[place].send_object(answer)
             elif self._pending:
                 place = self._pending.popleft()
-                run = self._runs[place]
-                name = f"seed {run.seed}"
-                self._workers[place] = Worker(name, _train, run, *self._how, start=self._start)
+                self._workers[place] = self._begin(self._runs[place])
 
     def _stop(self) -> None:
         """Have all save and end; none waits for an answer any more."""
@@ -249,6 +275,7 @@ class _Children:
                 self._reports[place] = value
             else:
                 self.results[place] = value
+                self._frames[place] = value.frames
 
     def _end(self, place: int, error: Exception) -> None:
         """Store the result of a run whose process has raised something or is gone."""
@@ -336,28 +363,17 @@ def _train(channel: Channel, run: AlgorithmConfig, keep: bool, prepare: Prepare 
 
 
 def _result(run: AlgorithmConfig, trainer: Trainer, failed: bool) -> SeedResult:
-    kept = None if run.run_dir is None else _recorded(run.seed, Path(run.run_dir))
+    run_dir = None if run.run_dir is None else Path(run.run_dir)
+    # A finished run that was resumed has its metrics only in the directory.
+    known = {} if run_dir is None else RunDir(run_dir).read().get("metrics", {})
     return SeedResult(
         run.seed,
         "failed" if failed else trainer.control.status,
         trainer.control.stop_reason,
         trainer.collected_frames,
-        {**trainer.metrics.reported, **(kept.metrics if kept else {})},
-        kept.run_dir if kept else None,
+        {**trainer.metrics.reported, **{name: float(value) for name, value in known.items()}},
+        run_dir,
         cpu_seconds=time.process_time(),
-    )
-
-
-def _recorded(seed: int, path: Path) -> SeedResult:
-    """How a run ended, by its directory."""
-    state = RunDir(path).read()
-    return SeedResult(
-        seed,
-        state.get("status", "failed"),
-        state.get("reason"),
-        state.get("frames", 0),
-        {name: float(value) for name, value in state.get("metrics", {}).items()},
-        path,
     )
 
 
@@ -391,61 +407,62 @@ def _print_table(results: Sequence[SeedResult], last: str) -> None:
     console.print(last, markup=False)
 
 
-def _cpu_seconds() -> float:
-    """CPU seconds of this process and of those that it has waited for."""
-    return sum(os.times()[:4])
+# -- Seeds on the machines of a Ray cluster.
 
 
-# -- Seeds of a run divided among the processes of a Ray cluster.
+class _RaySeed:
+    """Stands for the `Worker` of a run that trains on some machine of a Ray cluster."""
+
+    pid = None
+
+    def __init__(self, cluster: Cluster, run: AlgorithmConfig) -> None:
+        import ray
+
+        self.connection, self._end = Pipe(duplex=False)
+        self._error: Exception = ChildError("it has ended")
+        options = {**cluster.options("cpu", None), "max_concurrency": 2}
+        command = os.getcwd(), sys.argv, sys.orig_argv, sys.modules["__main__"].__spec__
+        self._there = ray.remote(_There).options(**options).remote(command)
+        result = self._there.train.remote(run)
+        threading.Thread(target=self._wait, args=(ray.get, result), daemon=True).start()
+
+    def _wait(self, get: Callable[[Any], SeedResult], result: Any) -> None:
+        try:
+            self._end.send(("ended", get(result)))
+        except Exception as error:
+            self._error = getattr(error, "cause", error)
+        self._end.close()
+
+    def receive_object(self) -> Any:
+        """Receive the result; raise what the run ended with."""
+        try:
+            return self.connection.recv()
+        except EOFError:
+            raise self._error from None
+
+    def terminate(self) -> None:
+        """Have the run save and end."""
+        self._there.stop.remote()
+
+    def close(self, grace: float) -> None:
+        """End the process."""
+        import ray
+
+        ray.kill(self._there)
 
 
-def train_on_ray(algorithm: AlgorithmConfig, place: Path) -> None:
-    """Train the seeds of a run in as many processes of a Ray cluster as it has ``workers``.
+class _There:
+    """The run of a seed, in a process of the cluster; the command is what ``run.json`` has."""
 
-    All machines have to see ``place``, where the directories of the seeds are.
+    def __init__(self, command: tuple[str, list[str], list[str], Any]) -> None:
+        directory, sys.argv, sys.orig_argv, sys.modules["__main__"].__spec__ = command
+        os.chdir(directory)
 
-    Raises:
-        ConfigError: If it has fields that a command line cannot say.
-        RuntimeError: If a process has failed; its message is printed above.
-        SystemExit: As `Loop.train` does, if a signal ended them.
-    """
-    name, kind = algorithm.name(), type(algorithm)
-    values = algorithm.as_dict() | {"workers": 1, "engine": "local", "progress_bar": False}
-    # One at a time: Ray gives each process one core.
-    alone = replace(algorithm, workers=1, engine="local", progress_bar=False)
-    if kind.__module__ == "__main__" or kind(**from_plain(kind, values, name)) != alone:
-        raise ConfigError(
-            f"{name}: engine='ray': other machines are sent the options that a command line can "
-            "have. Leave out the others, and put a class of a script into a module."
-        )
-    if algorithm.collectors:
-        raise ConfigError(
-            f"{name}: collectors={algorithm.collectors} with seeds and workers: each seed collects "
-            "by itself. Leave it out."
-        )
-    shares = [algorithm.seeds[i :: algorithm.workers] for i in range(algorithm.workers)]
-    program = ["-m", "hooktrainer.algorithms.seed_program", kind.__module__, kind.__qualname__]
-    words = ["--run-dir", str(place.absolute()), "--seeds"]
-    from ..run.ray import Cluster, RayProgram
+    def train(self, run: AlgorithmConfig) -> SeedResult:
+        self._trainer: Trainer = run.built(True)  # type: ignore[attr-defined]
+        with suppress(SignalExit):
+            self._trainer.train()
+        return _result(run, self._trainer, failed=False)
 
-    commands = [
-        [*program, json.dumps(values), *words, words_of_seeds(share)]
-        for share in filter(None, shares)
-    ]
-    cluster = Cluster(len(commands))
-    cluster.retain()
-    try:
-        starts = [partial(RayProgram, cluster, words) for words in commands]
-        failed = [code for code in run_programs(starts, grace=algorithm.grace) if code]
-    finally:
-        cluster.release()
-    if failed:
-        raise RuntimeError(
-            f"{len(failed)} of the {len(commands)} processes that train the seeds in {place} have "
-            "failed; their messages are above. resume='latest' continues the runs."
-        )
-    if lost := [seed for seed in algorithm.seeds if not RunDir(place / f"seed{seed}").holds_run]:
-        raise RuntimeError(
-            f"seeds {ranges(lost)} have left nothing in {place}: all machines of the Ray cluster "
-            "have to see that directory."
-        )
+    def stop(self) -> None:
+        self._trainer.control.receive(signal.SIGTERM, self._trainer.grace)

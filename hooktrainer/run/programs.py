@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import sleep
-from typing import Final, Protocol
+from typing import Final
 
+from ..base.child_program import ChildProgram
 from ..base.endings import GRACE
 from ..loop.control import Control
 from ..loop.signals import GracefulSignals, SignalExit
@@ -14,25 +15,8 @@ _LOOK: Final = 0.1  # seconds between two looks at the programs
 _SLACK: Final = 5.0  # seconds that this process has beyond the programs
 
 
-class RunningProgram(Protocol):
-    """A program that was started: a `ChildProgram`, or one elsewhere."""
-
-    @property
-    def code(self) -> int | None:
-        """The exit code; `None` while it runs."""
-
-    def terminate(self) -> None:
-        """Send it SIGTERM, unless it has ended."""
-
-    def wait(self, seconds: float | None = None) -> int | None:
-        """Wait for its end, and return the exit code; `None` if that took longer."""
-
-    def close(self, grace: float) -> None:
-        """Kill it if it has not ended after ``grace`` seconds."""
-
-
 def run_programs(
-    starts: Sequence[Callable[[], RunningProgram]],
+    starts: Sequence[Callable[[], ChildProgram]],
     *,
     at_once: int | None = None,
     grace: float = GRACE,
@@ -46,7 +30,7 @@ def run_programs(
         SystemExit: As `Loop.train` does, if a signal ended them.
     """
     control = Control()
-    children: list[RunningProgram] = []
+    children: list[ChildProgram] = []
     try:
         with GracefulSignals(control, grace + _SLACK):
             while control.signal is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,21 +14,21 @@ import torch
 from ray_toy import local, policy
 from tensordict.nn import InteractionType
 
-from hooktrainer import Evaluate, Every, Trainer, ValueEstimatorHook
+from hooktrainer import Evaluate, Every, Trainer, TrainerHookBase, ValueEstimatorHook
 from hooktrainer.algorithms import A2C, seed_runs
 from hooktrainer.errors import ConfigError
 from hooktrainer.loop.hook_points import HOOK_POINTS
 from hooktrainer.networks import ValueNetwork, mlp
 from hooktrainer.objectives import GAE, ClipPPOLoss
 from hooktrainer.run.placement import Place
-from hooktrainer.run.programs import run_programs
 from hooktrainer.run.ranks import Ranks, rank_state
+from hooktrainer.store.run_dir import RunDir
 from hooktrainer.store.tree import flatten, unflatten
 from hooktrainer.testing import CallRecorder
 
 ray = pytest.importorskip("ray")
 
-from hooktrainer.run.ray import RayProgram, use_ray  # noqa: E402
+from hooktrainer.run.ray import use_ray  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -108,53 +108,17 @@ def test_the_state_of_an_evaluation_under_way_is_its_result(cluster, logger):
     trainer.shutdown()
 
 
-PROGRAM = """
-import pathlib, signal, sys, time
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-pathlib.Path(sys.argv[1]).touch()
-if sys.argv[1] == "fails":
-    sys.exit("out of luck")
-while True:
-    time.sleep(0.01)
-"""
-
-
-@pytest.mark.usefixtures("free_sigterm")
-def test_programs_run_in_this_directory_and_a_signal_reaches_them(
-    cluster, tmp_path, monkeypatch, capfd
-):
-    monkeypatch.chdir(tmp_path)
-    Path("program.py").write_text(PROGRAM)
-
-    def interrupt():
-        while not all(Path(tmp_path, name).exists() for name in ("one", "other", "fails")):
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    programs = []
-
-    def start(name):
-        programs.append(RayProgram(cluster, ["program.py", name]))
-        return programs[-1]
-
-    threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(SystemExit) as ended:
-        run_programs([partial(start, name) for name in ("one", "other", "fails")])
-    assert ended.value.code == 143
-    assert [program.code for program in programs] == [143, 143, 1]
-    assert "out of luck" in capfd.readouterr().err
+def train_seeds(place, **options):
+    given = {"total_frames": 64, "log_interval": 16, "seeds": "1-3"} | options
+    A2C(
+        env="CartPole-v1", num_envs=2, steps_per_batch=8, eval_episodes=0, tuned=False,
+        progress_bar=False, logger="csv", run_dir=place, **given,
+    ).train()  # fmt: skip
 
 
 def test_seeds_are_shared_out_among_machines_and_change_nothing(cluster, tmp_path, monkeypatch):
-    def train(place, **options):
-        A2C(
-            env="CartPole-v1", num_envs=2, steps_per_batch=8, total_frames=64, log_interval=16,
-            eval_episodes=0, tuned=False, progress_bar=False, logger="csv",
-            run_dir=tmp_path / place, seeds="1-3", **options,
-        ).train()  # fmt: skip
-
-    train("here")
-    train("there", workers=2, engine="ray")
+    train_seeds(tmp_path / "here")
+    train_seeds(tmp_path / "there", workers=2, engine="ray")
     for seed in (1, 2, 3):
         rows = [
             [line for line in file.read_text().splitlines() if "time/" not in line]
@@ -163,8 +127,39 @@ def test_seeds_are_shared_out_among_machines_and_change_nothing(cluster, tmp_pat
             )
         ]
         assert rows[0] == rows[1]
-    with pytest.raises(ConfigError, match="collectors=2 with seeds"):
-        train("nowhere", workers=2, engine="ray", collectors=2)
-    monkeypatch.setattr(seed_runs, "run_programs", lambda starts, grace: [0, 0])  # elsewhere
+    with pytest.raises(ConfigError, match="leave out collectors"):
+        train_seeds(tmp_path / "nowhere", workers=2, engine="ray", collectors=2)
+    results = [seed_runs.SeedResult(seed, "finished") for seed in (1, 2, 3)]
+    monkeypatch.setattr(seed_runs, "train_runs", lambda *_, **__: results)  # elsewhere
     with pytest.raises(RuntimeError, match=r"seeds 1-3 have left nothing in .*nowhere"):
-        train("nowhere", workers=2, engine="ray")
+        train_seeds(tmp_path / "nowhere", workers=2, engine="ray")
+
+
+class Failing(TrainerHookBase):
+    """Fails in one of the seeds."""
+
+    at = "post_steps"
+
+    def __call__(self):
+        if self.trainer.seed == 2:
+            raise RuntimeError("out of luck")
+
+
+@pytest.mark.usefixtures("free_sigterm")
+def test_a_signal_reaches_seeds_elsewhere_and_one_fails_alone(cluster, tmp_path):
+    def state(seed):
+        return RunDir(tmp_path / f"seed{seed}").read()
+
+    def interrupt():
+        while not all(state(seed).get("frames") for seed in (1, 3)):
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(SystemExit) as ended:
+        train_seeds(tmp_path, total_frames=10**9, workers=3, engine="ray", hooks=[Failing()])
+    assert ended.value.code == 143
+    assert [state(seed)["status"] for seed in (1, 2, 3)] == ["interrupted", "failed", "interrupted"]
+    assert state(2)["reason"] == "RuntimeError: out of luck"
+    assert state(1)["argv"] == sys.argv[1:]
+    assert (tmp_path / "seed1" / "checkpoints").exists()
