@@ -6,6 +6,7 @@ from the fields. Algorithms and recipes derive from it and add fields.
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 import math
@@ -129,29 +130,21 @@ def check_ranges(subject: str, described: Any) -> None:
                 raise ConfigError(f"{subject}: {name}={value!r}: pass a number.")
 
 
-def hints_of(kind: Any) -> Mapping[str, Any]:
-    """The annotations of a class by field, with their marks and ranges."""
-    return _hints(kind)
+hints_of = functools.cache(functools.partial(get_type_hints, include_extras=True))
+"""The annotations of a class by field, with their marks and ranges."""
 
 
-_hints = functools.cache(functools.partial(get_type_hints, include_extras=True))
-
-
-def _said(kind: type[Any]) -> dict[str, tuple[Any, ...]]:
+@functools.cache
+def _said(kind: type[Any]) -> dict[str, list[Any]]:
     """By field, what is said at it, also by a class that it is derived from."""
-    said: dict[str, tuple[Any, ...]] = {}
+    said: dict[str, list[Any]] = {}
     for base in filter(is_dataclass, kind.__mro__):
-        hints = hints_of(base)
         for field in fields(base):
-            said[field.name] = (*said.get(field.name, ()), *_metadata(hints[field.name]))
+            hints = [hints_of(base)[field.name]]
+            for hint in hints:  # of a union, also of its members
+                hints += get_args(hint)
+                said.setdefault(field.name, []).extend(getattr(hint, "__metadata__", ()))
     return said
-
-
-def _metadata(hint: Any) -> tuple[Any, ...]:
-    """The marks and ranges of an annotation and, of a union, of its members."""
-    own = tuple(getattr(hint, "__metadata__", ()))
-    inner = [one for one in get_args(hint) if hasattr(one, "__metadata__") or get_args(one)]
-    return own + tuple(said for one in inner for said in _metadata(one))
 
 
 if TYPE_CHECKING:  # what may be given in Python, and is made what the command line gives
@@ -281,22 +274,19 @@ def read_named(file: Path) -> dict[str, Any]:
 
 def take_config(words: Sequence[str]) -> tuple[Path | None, bool, list[str]]:
     """The file that ``--config`` names, whether ``--trust`` goes with it, and the other words."""
-    file, rest, remaining = None, [], iter(words)
-    for word in remaining:
-        if word == "--":
-            rest += [word, *remaining]
-        elif word == OPTION or word.startswith(f"{OPTION}="):
-            named = word[len(OPTION) + 1 :] if "=" in word else next(remaining, "")
-            if not named:
-                raise ConfigError(f"{OPTION}: name the config.yaml of a run.")
-            file = Path(named)
-        else:
-            rest.append(word)
-    own = rest[: rest.index("--")] if "--" in rest else rest
-    trust = file is not None and TRUST in own
-    if trust:
-        rest.remove(TRUST)
-    return file, trust, rest
+    end = words.index("--") if "--" in words else len(words)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument(OPTION)
+    parser.add_argument(TRUST, action="store_true")
+    try:
+        found, rest = parser.parse_known_args(list(words[:end]))
+        if found.config is None:
+            return None, False, list(words)
+        if found.config:
+            return Path(found.config), found.trust, [*rest, *words[end:]]
+    except argparse.ArgumentError:
+        pass
+    raise ConfigError(f"{OPTION}: name the config.yaml of a run.")
 
 
 def parse_run(
@@ -398,7 +388,10 @@ def _value(value: Any, hint: Any) -> Any:
                 return _value(value, member)
         return _value(value, arguments[-1])
     if kind is tuple:
-        return tuple(_item(item, arguments[0]) for item in _as_list(value))
+        items = value if isinstance(value, (list, tuple)) else [value]
+        if any(isinstance(item, str) and item.startswith("-") for item in items):
+            raise ValueError  # none of a command line begins with a dash either
+        return tuple(_value(item, arguments[0]) for item in items)
     if kind is Literal and isinstance(value, str) and value in arguments:
         return value
     if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, Mapping):
@@ -416,17 +409,6 @@ def _value(value: Any, hint: Any) -> Any:
     if type(value) is hint is bool:
         return value
     raise TypeError
-
-
-def _as_list(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, (list, tuple)) else [value]
-
-
-def _item(value: Any, hint: Any) -> Any:
-    """One of several values; none of a command line begins with a dash either."""
-    if isinstance(value, str) and value.startswith("-"):
-        raise ValueError
-    return _value(value, hint)
 
 
 def as_words(config: Mapping[str, Any]) -> list[str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,12 +28,13 @@ from ..store.run_dir import RunDir
 from ..trainer import Trainer
 from .config import Mark, RunConfig, check_ranges, marked
 from .get_logger import get_logger
-from .placement import Machine, Placement
+from .placement import Machine, Place, places_of
 from .ranks import (
     DataParallel,
     GatheredCheckpoints,
     RankControl,
     Ranks,
+    RankState,
     rank_state,
     shard_parameters,
 )
@@ -45,6 +45,8 @@ from .ranks import (
 class Layout:
     """Where the learner computes, and what collects and evaluates for it.
 
+    The process is put where the learner belongs.
+
     Args:
         args: The options of a run.
         ranks: The learners.
@@ -53,34 +55,45 @@ class Layout:
     Attributes:
         engine: ``"local"`` or ``"ray"``.
         collectors: Place and number of the collecting processes.
+        device: Where the learner computes.
 
     Raises:
         ConfigError: If something is not there, or the options contradict each other.
     """
 
     def __init__(self, args: RunConfig, ranks: Ranks, *, collects: bool = True) -> None:
-        placement = Placement()
-        if args.placement is not None:
-            placement = Placement.parse(args.placement).check(Machine.here())
-        learner, place = placement.get("learner"), placement.get("collectors")
         asked = f"--placement {args.placement!r}"
+        places = {} if args.placement is None else places_of(args.placement, Machine.here())
+        learner, place = places.get("learner", Place()), places.get("collectors", Place())
         if args.collectors is not None:
             if place.count is None and not place.numbers:
-                place = replace(place, count=args.collectors)
+                places["collectors"] = place = replace(place, count=args.collectors)
             elif args.collectors != place.processes:
                 raise ConfigError(f"--collectors {args.collectors} contradicts {asked}.")
-        parts = {"collectors": place, "eval": placement.get("eval")}
-        needs_ray = place.processes > 1 or any(
-            part.kind == "node"
+        needs_ray = any(
+            part.processes > 1
+            or part.kind == "node"
             or (part.numbers and part.kind == "cpu")
-            or (name in placement.places and part.kind != learner.kind)
-            for name, part in parts.items()
+            or part.kind != learner.kind
+            for name, part in places.items()
+            if name != "learner"
         )
         self.engine = args.engine or ("ray" if needs_ray else "local")
-        if not collects:
-            _check_collects_nothing(args, self.engine, ranks)
         counted = learner.kind == "gpu" or learner.count is not None
+        collecting = {
+            f"--overlap {args.overlap}": args.overlap,
+            f"--workers {args.workers}": args.workers,
+            f"--collectors {args.collectors}": args.collectors,
+            f"--engine {args.engine}": args.engine == "ray",
+            asked: needs_ray,
+            f"torchrun with {ranks.world_size} processes": ranks.world_size > 1,
+        }
         contradictions = {
+            f"{option}: this recipe trains on a data set and collects nothing; leave it out.": (
+                given and not collects
+            )
+            for option, given in collecting.items()
+        } | {
             f"{asked}, --collectors {args.collectors}: these need processes of their own; use "
             "--engine ray.": needs_ray and self.engine == "local",
             "--engine ray has one learner, and torchrun starts several: leave one of them out.": (
@@ -88,10 +101,10 @@ class Layout:
             ),
             f"--overlap {args.overlap}: with --engine ray collectors work ahead by one batch at "
             "most; give --overlap 1.": self.engine == "ray" and (args.overlap or 0) > 1,
-            f"{asked}: {learner} needs torchrun --nproc-per-node {learner.processes}, and there "
-            f"are {ranks.world_size} processes.": counted and learner.processes != ranks.world_size,
+            f"{asked} needs as many learners, and there are {ranks.world_size} processes: start it "
+            "with torchrun --nproc-per-node.": counted and learner.processes != ranks.world_size,
             f"--device {args.device} and {asked} both place the learner: leave one out.": (
-                args.device is not None and "learner" in placement.places
+                args.device is not None and "learner" in places
             ),
             f"--timeout {args.timeout:g}: give more than 0 seconds.": not args.timeout > 0,
             f"--stages {args.stages}: stages need processes; add --workers 2.": (
@@ -103,24 +116,21 @@ class Layout:
                 raise ConfigError(message)
         self.collectors = place
         self._args = args
-        self._placement = placement
+        self._places = places
         self._ranks = ranks
         self._overlap = args.overlap if collects else None
-        self._device = check_device(args.device or "cpu")
-
-    def settle(self) -> torch.device:
-        """Put this process where the learner belongs, and return the device it computes on."""
-        learner, rank = self._placement.get("learner"), self._ranks.local_rank
-        if learner.kind == "gpu":
-            self._device = torch.device("cuda", learner.number(rank) or 0)
-            torch.cuda.set_device(self._device)
+        self.device = torch.device("cpu")
+        if args.device is not None:
+            self.device = check_device(args.device)
+        elif learner.kind == "gpu":
+            self.device = torch.device("cuda", learner.number(ranks.local_rank) or 0)
+            torch.cuda.set_device(self.device)
         elif learner.numbers:
-            share = len(learner.numbers) >= self._ranks.world_size > 1
-            pin([learner.number(rank)] if share else learner.numbers)
-        is_usual = self.engine == "local" and not (self._placement.places or self._overlap)
-        if self._ranks.rank == 0 and not is_usual:
+            share = len(learner.numbers) >= ranks.world_size > 1
+            pin([learner.number(ranks.local_rank)] if share else learner.numbers)
+        is_usual = self.engine == "local" and not (places or self._overlap)
+        if ranks.rank == 0 and not is_usual:
             print(self)
-        return self._device
 
     def apply(self, trainer: Trainer) -> None:
         """Put the collector and the evaluation of ``trainer`` where they belong.
@@ -128,11 +138,11 @@ class Layout:
         Raises:
             ConfigError: If the networks are not on the learner's device.
         """
-        if self._device.type != "cpu" and isinstance(trainer.loss_module, torch.nn.Module):
+        if self.device.type != "cpu" and isinstance(trainer.loss_module, torch.nn.Module):
             devices = {str(p.device) for p in trainer.loss_module.parameters()}
-            if devices != {str(self._device)}:
+            if devices != {str(self.device)}:
                 raise ConfigError(
-                    f"the learner belongs on {self._device}, and this recipe's networks are on "
+                    f"the learner belongs on {self.device}, and this recipe's networks are on "
                     f"{', '.join(sorted(devices))}: let it move them with .to(run.device)."
                 )
         timeout = self._args.timeout
@@ -144,7 +154,7 @@ class Layout:
         if self.engine == "ray":
             from .ray import use_ray
 
-            evaluation = self._placement.get("eval")
+            evaluation = self._places.get("eval", Place())
             use_ray(
                 trainer, self.collectors, evaluation, overlap=self._overlap or 0, timeout=timeout
             )
@@ -157,7 +167,7 @@ class Layout:
             trainer.collector.register(trainer)
 
     def __str__(self) -> str:
-        learner = self._placement.get("learner")
+        learner, evaluation = (str(self._places.get(n, Place())) for n in ("learner", "eval"))
         ranks = f" ({self._ranks.world_size} processes)" if self._ranks.world_size > 1 else ""
         here = "in the learner's process"
         if self.engine == "ray":
@@ -166,7 +176,7 @@ class Layout:
             collectors = "in a process beside the learner's" if self._overlap else here
         if self._overlap:
             collectors += f", {self._overlap} batch{'es' * (self._overlap > 1)} ahead"
-        evaluation = f"{self._placement.get('eval')} (Ray)" if self.engine == "ray" else here
+        evaluation = f"{evaluation} (Ray)" if self.engine == "ray" else here
         return f"placement: learner {learner}{ranks}; collectors {collectors}; eval {evaluation}"
 
 
@@ -183,22 +193,6 @@ def check_device(name: str) -> torch.device:
         reason = str(error).split("\n", 1)[0]
         raise ConfigError(f"device={name!r} is not to be had: {reason}") from None
     return found
-
-
-def _check_collects_nothing(args: RunConfig, engine: str, ranks: Ranks) -> None:
-    """Refuse what is about collecting, in a run that trains on a data set."""
-    given = {
-        f"--overlap {args.overlap}": args.overlap,
-        f"--workers {args.workers}": args.workers,
-        f"--collectors {args.collectors}": args.collectors,
-        f"--engine {args.engine}": args.engine == "ray",
-        f"--placement {args.placement!r}": engine == "ray",
-        f"torchrun with {ranks.world_size} processes": ranks.world_size > 1,
-    }
-    if asked := [option for option, is_given in given.items() if is_given]:
-        raise ConfigError(
-            f"{asked[0]}: this recipe trains on a data set and collects nothing; leave it out."
-        )
 
 
 class Run:
@@ -240,7 +234,7 @@ class Run:
         self._ranks = Ranks.join(args.timeout)
         self._leads = self._ranks.rank == 0
         self._layout = Layout(args, self._ranks, collects=collects)
-        self.device = self._layout.settle()
+        self.device = self._layout.device
         self._checkpoints: Any = None
         self._state: Any = None
         self._parent: Checkpoint | None = None
@@ -269,8 +263,15 @@ class Run:
         """
         if not self._keep:
             raise ConfigError("this run has no directory: give it a run_dir.")
-        with _disk_explained():
-            opened = self._ranks.first(lambda: self._open(self._experiment))
+        try:
+            opened = self._ranks.first(self._open)
+        except ConfigError:
+            raise
+        except OSError as error:
+            raise ConfigError(
+                f"{error.filename}: {error.strerror}. A run writes to its directory: make room for "
+                "it, or choose another --run-dir."
+            ) from error
         if self._ranks.world_size > 1:
             self._checkpoints = GatheredCheckpoints(
                 self._ranks, self._checkpoints, opened.checkpoints
@@ -298,9 +299,9 @@ class Run:
             "threads": args.threads,
         }
 
-    def _open(self, experiment: str) -> RunDir:
+    def _open(self) -> RunDir:
         """Find and check what is resumed, or make what is new."""
-        args = self.args
+        args, experiment = self.args, self._experiment
         get_backend(backend_name())  # an unknown one is refused before anything is made
         place = directory_of(args, experiment)
         resume = args.resume is not None
@@ -312,7 +313,7 @@ class Run:
         try:
             fork = args.fork if args.resume is None else self._resume(run, args.resume)
             if fork is not None:
-                self._fork(run, experiment, Checkpoint.open(find(fork)[0]))
+                self._fork(run, Checkpoint.open(find(fork)[0]))
             elif self._state is None:  # else when it is known to fit
                 run.begin(experiment=experiment, seed=args.seed)
         except BaseException:
@@ -334,7 +335,7 @@ class Run:
         print(f"resumed from {printable(checkpoint.path)}")
         return None
 
-    def _fork(self, run: RunDir, experiment: str, parent: Checkpoint) -> None:
+    def _fork(self, run: RunDir, parent: Checkpoint) -> None:
         """Begin a run that branches off another; what it begins from is said before it is read."""
         known = run.forked_from  # by a start that is repeated
         if known not in (None, parent.as_parent()):
@@ -342,7 +343,8 @@ class Run:
                 f"{run.path} branched off run {known['run_id']} at {known['frames']:,} frames, and "
                 f"{parent.path} is no longer that checkpoint: begin another run with --fork."
             )
-        run.begin(experiment=experiment, seed=self.args.seed, forked_from=parent.as_parent())
+        seed, origin = self.args.seed, parent.as_parent()
+        run.begin(experiment=self._experiment, seed=seed, forked_from=origin)
         self._parent, self._state = self._checkpoints.fork(parent.path)
         self._changed = True
         here = f"this is run {run.run_id} in {printable(run.path)}"
@@ -371,7 +373,22 @@ class Run:
     def attach(self, trainer: Trainer) -> None:
         """Record what ``trainer`` does, and restore the run that is resumed."""
         try:
-            self._attach(trainer)
+            self._record(trainer)
+            resumed = None
+            if self._state is not None or self._ranks.world_size > 1:
+                resumed = self._restored(trainer)
+            if isinstance(trainer.control, RankControl):
+                trainer.control.agree("the start of the run")
+            if self._parent is not None:
+                if trainer.has_ended:
+                    why = trainer.stop_reason or f"it has all its {trainer.total_frames:,} frames"
+                    raise ConfigError(
+                        f"--fork {self._parent.path}: nothing is left to do, {why}. Give a larger "
+                        "--total-frames, or the option that ended it another value."
+                    )
+                self._checkpoints.go_on(self._state)  # from here on it is a run like any other
+            elif resumed is not None and self._leads and trainer.has_ended:
+                print(f"nothing left to do, {self._how_to_go_on(trainer)}")
         except BaseException:
             self.release()
             raise
@@ -384,7 +401,8 @@ class Run:
             self.dir.update(status="failed", reason="it could not begin")
         self._checkpoints.close()
 
-    def _attach(self, trainer: Trainer) -> None:
+    def _record(self, trainer: Trainer) -> None:
+        """Register what records a run, and put its parts in their places."""
         leads, args = self._leads, self.args
         if leads and self._keep:
             RunRecorder(self.dir, self._config, report=self._report).register(trainer)
@@ -397,28 +415,20 @@ class Run:
         self._layout.apply(trainer)
         if self._ranks.world_size > 1:
             DataParallel(self._ranks).register(trainer)
-        if leads and self._parent is not None:
-            reseed = self._parent.manifest.config.get("seed") != args.seed
+
+    def _restored(self, trainer: Trainer) -> RankState | None:
+        """Load what is resumed or forked, if anything."""
+        if self._leads and self._parent is not None:
+            reseed = self._parent.manifest.config.get("seed") != self.args.seed
             self._state = branched(trainer, self._state, reseed=reseed)
         resumed = rank_state(trainer, self._ranks, self._state, changed=self._changed)
         if resumed is not None:
-            trainer.load_state_dict(resumed.state, strict=args.strict, copy=False)
-            if leads and self._parent is None:
+            trainer.load_state_dict(resumed.state, strict=self.args.strict, copy=False)
+            if self._leads and self._parent is None:
                 self.dir.begin(forked_from=self._checkpoints.forked_from)
-            if leads and resumed.note is not None:
+            if self._leads and resumed.note is not None:
                 print(resumed.note)
-        if isinstance(trainer.control, RankControl):
-            trainer.control.agree("the start of the run")
-        if self._parent is not None:
-            if trainer.has_ended:
-                why = trainer.stop_reason or f"it has all its {trainer.total_frames:,} frames"
-                raise ConfigError(
-                    f"--fork {self._parent.path}: nothing is left to do, {why}. Give a larger "
-                    "--total-frames, or the option that ended it another value."
-                )
-            self._checkpoints.go_on(self._state)  # from here on it is a run like any other
-        elif resumed is not None and leads and trainer.has_ended:
-            print(f"nothing left to do, {self._how_to_go_on(trainer)}")
+        return resumed
 
     def _how_to_go_on(self, trainer: Trainer) -> str:
         """What goes on with a run that has ended."""
@@ -435,20 +445,6 @@ class Run:
                 "value, and accept that with --allow-change."
             )
         return f"{why}. This goes on: hooktrainer resume {shell_word(self.dir.path)} -- {options}"
-
-
-@contextmanager
-def _disk_explained() -> Iterator[None]:
-    """In the block, what keeps a run from writing to its directory is the user's to mend."""
-    try:
-        yield
-    except ConfigError:
-        raise
-    except OSError as error:
-        raise ConfigError(
-            f"{error.filename}: {error.strerror}. A run writes to its directory: make room for it, "
-            "or choose another --run-dir."
-        ) from error
 
 
 # -- What ``--resume`` and ``--fork`` name, and whether a run may go on with the options given.

@@ -59,7 +59,10 @@ class DataParallel(TrainerHookBase):
             ConfigError: If the collector or a batch size cannot be shared equally.
         """
         ranks = self._ranks
-        self._shard(trainer)
+        trainer.source.shard(ranks.rank, ranks.world_size)
+        for hook in trainer.registry.hooks():
+            if hook is not trainer.collector and callable(getattr(hook, "shard", None)):
+                hook.shard(ranks.rank, ranks.world_size)
         sharded = is_sharded(trainer.loss_module)
         for other, hook in list(trainer.registry.modules.items()):
             # A network that is shared out can only be called by all ranks together.
@@ -83,13 +86,6 @@ class DataParallel(TrainerHookBase):
         trainer.register_module(name, self)
         trainer.register_op("batch_process", self._begin_batch, priority=FIRST)
         trainer.register_op("post_steps_log", self._end_batch, priority=LAST)
-
-    def _shard(self, trainer: Trainer) -> None:
-        rank, world_size = self._ranks.rank, self._ranks.world_size
-        trainer.source.shard(rank, world_size)
-        for hook in trainer.registry.hooks():
-            if hook is not trainer.collector and callable(getattr(hook, "shard", None)):
-                hook.shard(rank, world_size)
 
     def on_train_start(self, trainer: Trainer) -> None:
         """Note where the run stands."""

@@ -196,30 +196,9 @@ class GatheredCheckpoints:
                 metrics=metrics,
             )
 
-    def go_on(self, tree: dict[str, Any] | None = None) -> None:
-        """Make what was loaded the latest checkpoint of the run; see `CheckpointManager.go_on`."""
-        if self._manager is not None:
-            self._manager.go_on(tree)
-
-    @property
-    def forked_from(self) -> Mapping[str, Any] | None:
-        """Where the run branched off, as rank 0 knows."""
-        return None if self._manager is None else self._manager.forked_from
-
-    def check(self) -> None:
-        """Raise what a write in the background failed with."""
-        if self._manager is not None:
-            self._manager.check()
-
-    def wait(self) -> None:
-        """Wait until the last save is on the disk."""
-        if self._manager is not None:
-            self._manager.wait()
-
-    def close(self) -> None:
-        """Wait for the last save and let go of the directory."""
-        if self._manager is not None:
-            self._manager.close()
+    def __getattr__(self, name: str) -> Any:
+        """What the manager has, on rank 0; on the others a method that does nothing."""
+        return getattr(self._manager, name) if self._manager is not None else lambda *_: None
 
 
 def on_cpu(tree: Any) -> Any:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
-import threading
-import time
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -19,6 +19,7 @@ from ...loop.control import Control, Request, Stop
 T = TypeVar("T")
 TIMEOUT: Final = 600.0
 """Seconds after which a silent rank is given up. An evaluation on rank 0 must not take longer."""
+_PR_SET_PDEATHSIG: Final = 1  # of <sys/prctl.h>
 
 
 class Ranks:
@@ -73,11 +74,12 @@ class Ranks:
     def join(cls, timeout: float = TIMEOUT) -> Ranks:
         """The ranks that ``torchrun`` started; this process alone if it was not ``torchrun``.
 
-        A process that ``torchrun`` started ends when ``torchrun`` does, however that happens.
+        On Linux a process that ``torchrun`` started gets SIGTERM when ``torchrun`` is killed.
         """
         if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
             return cls()
-        die_with_parent()
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         number = {key: int(os.environ.get(key, 0)) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
         return cls(number["RANK"], number["WORLD_SIZE"], number["LOCAL_RANK"], timeout=timeout)
 
@@ -207,32 +209,6 @@ class Ranks:
 
     def __repr__(self) -> str:
         return f"Ranks(rank={self.rank}, world_size={self.world_size})"
-
-
-# -- Ending with the process that started this one, so that nothing is left when that is killed.
-
-_PERIOD = 0.5
-_GRACE = 6.0
-
-
-def die_with_parent(grace: float = _GRACE) -> None:
-    """End this process if its parent ends: gracefully at first, for good after ``grace`` seconds.
-
-    A thread looks twice a second. A process that is stuck ends, too.
-    """
-    parent = os.getppid()
-    thread = threading.Thread(
-        target=_watch, args=(parent, grace), name="die_with_parent", daemon=True
-    )
-    thread.start()
-
-
-def _watch(parent: int, grace: float) -> None:
-    while os.getppid() == parent:
-        time.sleep(_PERIOD)
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(grace)
-    os._exit(1)
 
 
 # -- What goes wrong between ranks.

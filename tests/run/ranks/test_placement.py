@@ -11,7 +11,7 @@ import pytest
 
 from hooktrainer.errors import ConfigError
 from hooktrainer.run.config import RunConfig
-from hooktrainer.run.placement import Machine, Placement
+from hooktrainer.run.placement import Machine, places_of
 from hooktrainer.run.ranks import Ranks
 from hooktrainer.run.run import Layout
 
@@ -34,8 +34,8 @@ MACHINE = Machine(cores=(0, 1, 2, 3), gpus=2)
     ],
 )
 def test_what_is_written_is_understood(text, places):
-    checked = Placement.parse(text).check(MACHINE)
-    assert {name: str(place) for name, place in checked.places.items()} == places
+    read = places_of(text, MACHINE)
+    assert {name: str(place) for name, place in read.items()} == places
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,7 @@ def test_what_is_written_is_understood(text, places):
         ("eval: cpu:0-1", "one process evaluates"),
         ("learner: node:1", "the learner runs where it is started"),
         ("collectors: cpu, 2", "'2' is no component and its place"),
+        ("collectors: cpu, ", "'collectors: cpu,' is no component and its place"),
         ("", "'' is no component and its place"),
         ("collectors: cpu:0-2,1", "lists a number twice.*as 2@cpu:1"),
         ("collectors: node:all", "write which, as node:1-3, or how many processes, as 3@node"),
@@ -60,7 +61,7 @@ def test_what_is_written_is_understood(text, places):
 )
 def test_a_mistake_is_explained_in_one_line(text, problem):
     with pytest.raises(ConfigError, match=problem) as error:
-        Placement.parse(text).check(MACHINE)
+        places_of(text, MACHINE)
     assert "\n" not in str(error.value)
     assert repr(text) in str(error.value)
 
@@ -92,7 +93,7 @@ def test_the_engine_follows_from_what_is_placed(given, engine, number):
     [
         (options(engine="local", collectors=2), "use --engine ray"),
         (options("collectors: 4@cpu", collectors=2), "contradicts"),
-        (options("learner: 2@cpu"), "--nproc-per-node 2"),
+        (options("learner: 2@cpu"), "needs as many learners, and there are 1"),
         (options(stages=2), "add --workers 2"),
         (options(engine="ray", overlap=2), "--overlap 2: with --engine ray"),
         (options("collectors: 2@cpu", overlap=3), "--overlap 3: with --engine ray"),
@@ -126,7 +127,7 @@ def test_the_learner_is_pinned_to_its_core():
     before = os.sched_getaffinity(0)
     core = min(before)
     try:
-        Layout(options(f"learner: cpu:{core}"), Ranks()).settle()
+        Layout(options(f"learner: cpu:{core}"), Ranks())
         assert os.sched_getaffinity(0) == {core}
     finally:
         os.sched_setaffinity(0, before)
