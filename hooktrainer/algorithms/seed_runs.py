@@ -422,7 +422,8 @@ class _RaySeed:
         self._error: Exception = ChildError("it has ended")
         options = {**cluster.options("cpu", None), "max_concurrency": 2}
         command = os.getcwd(), sys.argv, sys.orig_argv, sys.modules["__main__"].__spec__
-        self._there: Any = ray.remote(_There).options(**options).remote(command)
+        there: Any = _There
+        self._there: Any = ray.remote(there).options(**options).remote(command)
         result = self._there.train.remote(run)
         threading.Thread(target=self._wait, args=(ray.get, result), daemon=True).start()
 

@@ -130,11 +130,12 @@ def check_ranges(subject: str, described: Any) -> None:
                 raise ConfigError(f"{subject}: {name}={value!r}: pass a number.")
 
 
-hints_of = functools.cache(functools.partial(get_type_hints, include_extras=True))
+hints_of: Callable[[Any], Mapping[str, Any]] = functools.cache(
+    functools.partial(get_type_hints, include_extras=True)
+)
 """The annotations of a class by field, with their marks and ranges."""
 
 
-@functools.cache
 def _said(kind: type[Any]) -> dict[str, list[Any]]:
     """By field, what is said at it, also by a class that it is derived from."""
     said: dict[str, list[Any]] = {}

@@ -119,7 +119,8 @@ def _place(name: str, entry: re.Match[str], machine: Machine) -> Place:
     ranges = entry["of"] or entry["bare"] or ("0" if kind == "gpu" else None)
     there = {"cpu": machine.cores, "gpu": tuple(range(machine.gpus)), "node": None}[kind]
     numbers = there if ranges == "all" else _numbers(ranges, kind)
-    place = Place(kind, numbers, entry["count"] and int(entry["count"]))
+    count = entry["count"]
+    place = Place(kind, numbers, None if count is None else int(count))
     if place.count == 0:
         raise ValueError("0 processes; give at least 1")
     if there is None and name == "learner":
