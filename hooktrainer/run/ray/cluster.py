@@ -9,10 +9,8 @@ import socket
 import threading
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from ...base.child_program import ChildProgram
 from ...base.cores import unpinned
 from ...errors import ConfigError, MissingPackageError
 from ..placement import Place
