@@ -92,7 +92,7 @@ class DQN(OffPolicy):
             burn_in=self._burnt,
         ).to(task.device)
         rows, sample = self._rows()
-        sampler: PrioritizedSampler | DevicePrioritizedSampler | None = None
+        sampler: PrioritizedSampler | None = None
         if self.prioritized and task.device.type == "cpu":
             sampler = PrioritizedSampler(rows, self.alpha, self.beta)
         elif self.prioritized:

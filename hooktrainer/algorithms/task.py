@@ -32,7 +32,7 @@ from ..networks import (
     ValueNetwork,
 )
 from ..objectives.common import Loss
-from ..replay import DevicePrioritizedSampler, PrioritizedSampler, ReplayBuffer
+from ..replay import PrioritizedSampler, ReplayBuffer
 from ..run.run import Run
 from ..trainer import Trainer
 from .check_spaces import check_actions, check_env, check_mask, check_observations, name_of
@@ -130,7 +130,7 @@ class RunTask(ABC):
         loss_module: Loss,
         size: int,
         batch_size: int,
-        sampler: PrioritizedSampler | DevicePrioritizedSampler | None = None,
+        sampler: PrioritizedSampler | None = None,
     ) -> ReplayBuffer:
         """A replay buffer of what the loss reads."""
         return ReplayBuffer(

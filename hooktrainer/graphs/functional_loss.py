@@ -92,7 +92,7 @@ class _OfLoss(nn.Module):
         return self.loss.compute(entries)
 
     def read(self, tensordict: TensorDictBase) -> Entries:
-        return self.loss.gather(tensordict)
+        return self.loss.read(tensordict)
 
     def call(
         self, compute: Callable[[TensorDictBase], Losses], tensordict: TensorDictBase

@@ -74,10 +74,8 @@ class StepGraph:
         self._optimizer = optimizer
         self._rules = rules
         flats, groups = optimizer.flat_groups, optimizer.param_groups
-        self._states = [
-            AdamState(flat.parameters, flat.exp_avg, flat.exp_avg_sq, flat.steps) for flat in flats
-        ]
-        self._device = flats[0].parameters.device
+        self._states = [flat.state for flat in flats]
+        self._device = self._states[0].parameters.device
         if self._device.type == "cuda":  # a CUDA graph changes them where they are
             for state in self._states:
                 for value in state:

@@ -282,7 +282,7 @@ class CompiledStep(TrainerHookBase):
         # With several steps a graph, no hook runs between the graphs of a batch.
         number, alone = trainer.progress.batches, self._mini_batches is not None
         again, self._called[key] = alone and self._called.get(key) == number, number
-        device = hook.optimizer.flat_groups[0].parameters.device
+        device = hook.optimizer.flat_groups[0].state.parameters.device
         is_finite = None if device.type == "cpu" else trainer.finite.on(device)
         return graph(entries, trainer.clip_norm, again, rows, is_finite=is_finite)
 

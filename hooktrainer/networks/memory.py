@@ -340,19 +340,3 @@ def memory_for(made_by: Any, in_features: int, size: int = 64, length: int = 32)
             f"memory={made_by!r:.80} made {made!r:.80}, which is no hooktrainer.networks.Memory."
         )
     return made
-
-
-def memory_of(*networks: Any) -> MemoryTrunk | None:
-    """The memory that networks share; ``None`` if they have none or several."""
-    trunks = [getattr(network, "trunk", None) for network in networks]
-    first = trunks[0]
-    if isinstance(first, MemoryTrunk) and all(trunk is first for trunk in trunks):
-        return first
-    return None
-
-
-def lasting_keys(network: Any) -> list[NestedKey]:
-    """The inputs of a network at every step, without those of its memory."""
-    trunk = memory_of(network)
-    carried = [] if trunk is None else [IS_INIT, *trunk.hidden_keys]
-    return [key for key in network.in_keys if key not in carried]

@@ -6,21 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDictBase
+from tensordict import NestedKey
 from torch import Tensor, nn
 
-from ..base.tensordicts import put
 from ..errors import ConfigError
 from ..networks.layers import fresh_copy
-from .common import (
-    Entries,
-    KeyOf,
-    evaluate,
-    evaluate_frozen,
-    next_key,
-    this_key,
-    weighted,
-)
+from .common import Entries, KeyOf, next_key, this_key
 from .sequences import ReplayLoss
 from .targets import target_copies
 
@@ -56,19 +47,6 @@ class ActorCriticLoss(ReplayLoss):
     def _networks(self) -> Sequence[Any]:
         return [self.actor_network, *self._critics]
 
-    def _write(self, out: dict[str, Tensor], tensordict: TensorDictBase) -> None:
-        priority = self._priority(out.pop("td_error"), tensordict)
-        put(tensordict, self.tensor_keys.priority, priority.reshape(tensordict.shape))
-
-    def _actor_inputs(self, entries: Entries, at: KeyOf = this_key) -> list[Tensor]:
-        return [entries[at(key)] for key in self.actor_network.in_keys]
-
-    def _actor_reads(
-        self, entries: Entries, at: KeyOf = this_key, actor: Any = None
-    ) -> tuple[list[Tensor], dict[str, Any]]:
-        """Return the arguments of an actor, by default the trained one."""
-        return self._called_with(actor or self.actor_network, entries, at, detached=True)
-
     def _values(
         self,
         networks: Iterable[Any],
@@ -81,22 +59,13 @@ class ActorCriticLoss(ReplayLoss):
 
         With ``frozen``, gradients reach the action alone.
         """
-        keys = self.tensor_keys
-        evaluated = evaluate_frozen if frozen else evaluate
-        values = []
-        for network in networks:
-            given = {keys.action: action}
-            inputs, known = self._called_with(network, entries, at, given, detached=frozen)
-            value = evaluated(network, inputs, keys.state_action_value, self._batch_dims, **known)
-            values.append(value.reshape(-1))
-        return torch.stack(values)
+        key, given = self.tensor_keys.state_action_value, {self.tensor_keys.action: action}
+        values = (self._output(each, entries, key, at, given, frozen) for each in networks)
+        return torch.stack([value.reshape(-1) for value in values])
 
     def _errors(self, values: Tensor, target: Tensor) -> Tensor:
         """Sum the distances of ``values``, ``[networks, batch]``, to the target: ``[batch]``."""
         return self._distance(values, target.expand_as(values), reduction="none").sum(0)
-
-    def _reduce(self, loss: Tensor, entries: Entries) -> Tensor:
-        return weighted(loss, entries.get(self.tensor_keys.priority_weight))
 
 
 def _listed(networks: Any) -> Any:
@@ -130,7 +99,7 @@ class DeterministicLoss(ActorCriticLoss):
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         out = {}
         if self._trains_actor:
-            inputs, known = self._actor_reads(entries)
+            inputs, known = self._called_with(self.actor_network, entries, detached=True)
             action = self.actor_network.evaluate(*inputs, **known)
             gain = self._values(self._critics[:1], entries, action, frozen=True)[0]
             out["loss_actor"] = self._reduce(-gain, entries)
@@ -150,7 +119,7 @@ class DeterministicLoss(ActorCriticLoss):
         """Return the least value of the next states, ``[batch]``."""
         noise = self._noise(entries)  # drawn first
         actor = self._delayed("actor_network")
-        inputs, known = self._actor_reads(entries, next_key, actor)
+        inputs, known = self._called_with(actor, entries, next_key)
         action = actor.evaluate(*inputs, **known)
         if noise is not None:
             action = actor.box.perturb(action, noise)

@@ -9,9 +9,9 @@ import torch
 from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
 
-from ..base.checks import check_fraction
 from ..errors import ConfigError
-from .common import Entries, KeyOf, Loss, distance, evaluate, next_key, this_key
+from .common import Entries, KeyOf, Loss, next_key, this_key
+from .sequences import ReplayLoss
 from .targets import target_copy
 
 # -- `LossByGroup`: combines the losses of groups of agents.
@@ -56,8 +56,8 @@ class LossByGroup(Loss):
         """See `Loss.read`."""
         entries: dict[NestedKey, Tensor] = {}
         for loss in self._parts.values():
-            entries |= loss.read(tensordict)
-        return entries
+            entries.update(loss.read(tensordict))
+        return entries | dict(super().read(tensordict))
 
     def losses(self, entries: Entries) -> dict[str, Tensor]:
         """Losses and diagnostics of all groups."""
@@ -74,10 +74,10 @@ class LossByGroup(Loss):
     def _write(self, out: dict[str, Tensor], tensordict: TensorDictBase) -> None:
         for name, loss in self._parts.items():
             suffix = _of("", name)
-            own = {k[: len(k) - len(suffix)]: v for k, v in out.items() if k.endswith(suffix)}
-            kept = dict(own)
-            loss._write(kept, tensordict)
-            for key in own.keys() - kept.keys():
+            own = {key.removesuffix(suffix): out[key] for key in out if key.endswith(suffix)}
+            before = set(own)
+            loss._write(own, tensordict)
+            for key in before - own.keys():
                 del out[key + suffix]
 
 
@@ -103,7 +103,7 @@ def keys_of(group: str, *names: str) -> dict[str, NestedKey]:
 # -- Value mixing: QMIX (Rashid et al., 2018, arXiv:1803.11485) and VDN (Sunehag et al., 2018).
 
 
-class QMixLoss(Loss):
+class QMixLoss(ReplayLoss):
     """The loss of value mixing, with the values and gradients of TorchRL's ``QMixerLoss``.
 
     The values of the agents' actions are mixed into a joint value, which is trained as in deep
@@ -130,6 +130,7 @@ class QMixLoss(Loss):
     """
 
     out_keys = ("loss",)
+    _error_dims = (1,)
     value_networks: Any
     target_value_networks: Any
     mixer: Any
@@ -146,7 +147,7 @@ class QMixLoss(Loss):
         delay_value: bool = True,
         double: bool = False,
     ) -> None:
-        super().__init__(reward="reward", terminated="terminated", priority="td_error")
+        super().__init__(gamma, loss_function)
         if double and not delay_value:
             raise ConfigError("QMixLoss(double=True) needs delay_value=True: target networks.")
         self.value_networks = nn.ModuleDict(value_networks)
@@ -154,36 +155,27 @@ class QMixLoss(Loss):
         self.target_value_networks = target_copy(self.value_networks) if delay_value else None
         self.target_mixer = target_copy(mixer) if delay_value else None
         self.state_keys = list(state_keys)
-        self.gamma = check_fraction("gamma", gamma)
         self.double = double
-        self._distance = distance(loss_function)
+
+    @property
+    def _networks(self) -> Sequence[Any]:
+        return list(self.value_networks.values())
 
     @property
     def in_keys(self) -> list[NestedKey]:
         """Entries it reads, without the optional ones."""
-        states: list[NestedKey] = list(self.state_keys)
-        for network in self.value_networks.values():
-            states += network.in_keys
-        states = list(dict.fromkeys(states))
+        observed = [key for network in self._networks for key in network.in_keys]
+        states = list(dict.fromkeys([*self.state_keys, *observed]))
         following = [*states, self.tensor_keys.reward, self.tensor_keys.terminated]
         actions: list[NestedKey] = [(name, "action") for name in self.value_networks]
         return [*states, *actions, *map(next_key, following)]
 
-    def read(self, tensordict: TensorDictBase) -> Entries:
-        """See `Loss.read`."""
-        entries = dict(super().read(tensordict))
-        for name in self.value_networks:
-            for key in ((name, "mask"), ("next", name, "mask")):
-                if (mask := tensordict.get(key, None)) is not None:
-                    entries[key] = mask
-        return entries
+    @property
+    def _optional(self) -> Sequence[NestedKey]:
+        masks = [(name, "mask") for name in self.value_networks]
+        return [*masks, *map(next_key, masks)]
 
-    def _write(self, out: dict[str, Tensor], tensordict: TensorDictBase) -> None:
-        tensordict.set(self.tensor_keys.priority, out.pop("td_error").reshape(*tensordict.shape, 1))
-
-    def losses(self, entries: Entries) -> dict[str, Tensor]:
-        """Return the loss and ``"td_error"``."""
-        keys = self.tensor_keys
+    def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         chosen = {
             name: values.gather(-1, entries[name, "action"].unsqueeze(-1))
             for name, values in self._action_values(self.value_networks, entries).items()
@@ -191,11 +183,9 @@ class QMixLoss(Loss):
         value = self._mixed(self.mixer, chosen, entries)
         with torch.no_grad():
             best = self._mixed(self._delayed("mixer"), self._best(entries), entries, next_key)
-            alive = ~entries[next_key(keys.terminated)].reshape(-1)
-            target = entries[next_key(keys.reward)].reshape(-1) + self.gamma * best * alive
+            target = self._one_step_target(entries, best)
             td_error = (value - target).square()
-        loss = self._distance(value, target, reduction="mean")
-        return {"loss": loss, "td_error": td_error}
+        return {"loss": self._distance(value, target), "td_error": td_error}
 
     def _best(self, entries: Entries) -> dict[str, Tensor]:
         """Return the values of the best next actions, by group, ``[*batch, agents, 1]``."""
@@ -210,12 +200,7 @@ class QMixLoss(Loss):
     ) -> dict[str, Tensor]:
         """Return the values of all actions, by group, ``[*batch, agents, actions]``."""
         return {
-            name: evaluate(
-                network,
-                [entries[at(key)] for key in network.in_keys],
-                (name, "action_value"),
-                self._batch_dims,
-            )
+            name: self._output(network, entries, (name, "action_value"), at)
             for name, network in networks.items()
         }
 

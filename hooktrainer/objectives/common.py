@@ -80,13 +80,14 @@ class Loss(KeyedModule, ABC):
 
     Networks are submodules. Target networks and coefficients are buffers, so `parameters` are what
     an optimizer trains. Coefficients are set like attributes (``loss.clip_epsilon = 0.1``) and
-    saved. `losses` is a function of entries, parameters and buffers alone, so that it can be
-    compiled. `add_term` extends it.
+    saved, as is the number of calls. `losses` is a function of entries, parameters and buffers
+    alone, so that it can be compiled. `add_term` extends it.
     """
 
     hint = ""  # what usually writes the entries the loss reads
     not_in_graphs: ClassVar = frozenset({"_calls"})  # `compute` is, and reads no counter
     _batch_dims = 1  # of the batch; entries cannot tell: images have more dimensions
+    _calls = 0
 
     def __init__(self, **keys: NestedKey | None) -> None:
         super().__init__(**keys)
@@ -97,6 +98,11 @@ class Loss(KeyedModule, ABC):
     def in_keys(self) -> list[NestedKey]:
         """Entries it reads."""
 
+    @property
+    def _optional(self) -> Sequence[NestedKey]:
+        """Further entries that it reads if they exist."""
+        return ()
+
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
         """Compute the losses of a batch.
 
@@ -106,7 +112,7 @@ class Loss(KeyedModule, ABC):
         Raises:
             KeyError: If an entry is missing.
         """
-        return self.call(lambda batch: self.compute(self.gather(batch)), tensordict)
+        return self.call(lambda batch: self.compute(self.read(batch)), tensordict)
 
     def call(
         self, compute: Callable[[TensorDictBase], dict[str, Tensor]], tensordict: TensorDictBase
@@ -114,7 +120,7 @@ class Loss(KeyedModule, ABC):
         """Call the loss with another implementation of the computation, such as a compiled one.
 
         Args:
-            compute: Maps the batch to the result of ``compute(gather(batch))``.
+            compute: Maps the batch to the result of ``compute(read(batch))``.
             tensordict: ``[*batch]``.
         """
         self._begin()
@@ -126,21 +132,21 @@ class Loss(KeyedModule, ABC):
         """Add a term, computed in the same graph."""
         self._terms.append(term)
 
-    def gather(self, tensordict: TensorDictBase) -> Entries:
+    def read(self, tensordict: TensorDictBase) -> Entries:
         """Return the inputs of `compute`: the entries for `losses` and for the terms.
 
         Raises:
             KeyError: If an entry is missing.
         """
-        entries = self.read(tensordict)
-        if not self._terms:
-            return entries
-        more = {
-            key: require(tensordict, key, self, term.hint)
-            for term in self._terms
-            for key in term.in_keys
-        }
-        return more | dict(entries)
+        self._batch_dims = tensordict.ndim
+        hints = dict.fromkeys(self.in_keys, self.hint)
+        for term in self._terms:
+            hints = dict.fromkeys(term.in_keys, term.hint) | hints
+        entries = entries_of(tensordict, [*hints, *self._optional])
+        if not hints.keys() <= entries.keys():
+            for key, hint in hints.items():
+                require(tensordict, key, self, hint)
+        return entries
 
     def compute(self, entries: Entries) -> dict[str, Tensor]:
         """Return `losses` and the terms."""
@@ -148,20 +154,6 @@ class Loss(KeyedModule, ABC):
         for term in self._terms:
             out |= term.losses(entries)
         return out
-
-    def read(self, tensordict: TensorDictBase) -> Entries:
-        """Return the entries of a batch that `losses` reads.
-
-        Raises:
-            KeyError: If one is missing.
-        """
-        self._batch_dims = tensordict.ndim
-        keys = self.in_keys
-        entries = entries_of(tensordict, keys)
-        if len(entries) < len(keys):
-            for key in keys:
-                require(tensordict, key, self, self.hint)
-        return entries
 
     @abstractmethod
     def losses(self, entries: Entries) -> dict[str, Tensor]:
@@ -176,6 +168,14 @@ class Loss(KeyedModule, ABC):
         """Make all calls alike if possible, for a compiler; return whether they are."""
         return True
 
+    def get_extra_state(self) -> dict[str, int]:
+        """Return the number of calls."""
+        return {"calls": self._calls}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        """Restore the number of calls."""
+        self._calls = state["calls"]
+
     def _delayed(self, name: str) -> Any:
         """Return the target of a network, or the network itself if it has none."""
         target = getattr(self, f"target_{name}")
@@ -183,6 +183,7 @@ class Loss(KeyedModule, ABC):
 
     def _begin(self) -> None:
         """Called at the start of each call."""
+        self._calls += 1
 
     def _write(self, out: dict[str, Tensor], tensordict: TensorDictBase) -> None:
         """Move values that are neither losses nor diagnostics from the result to the batch."""
@@ -198,25 +199,9 @@ class Loss(KeyedModule, ABC):
         else:
             super().__setattr__(name, value)
 
-    def _register_coefficient(self, name: str, value: float | None) -> None:
-        self.register_buffer(name, None if value is None else torch.tensor(float(value)))
-
-
-class CountingLoss(Loss):
-    """A loss whose computation depends on the number of its calls, which is part of its state."""
-
-    _calls = 0
-
-    def _begin(self) -> None:
-        self._calls += 1
-
-    def get_extra_state(self) -> dict[str, int]:
-        """Return the number of calls."""
-        return {"calls": self._calls}
-
-    def set_extra_state(self, state: dict[str, int]) -> None:
-        """Restore the number of calls."""
-        self._calls = state["calls"]
+    def _register_coefficients(self, **values: float | None) -> None:
+        for name, value in values.items():
+            self.register_buffer(name, None if value is None else torch.tensor(float(value)))
 
 
 def distance(loss_function: str) -> Distance:
@@ -241,14 +226,6 @@ def this_key(key: NestedKey) -> NestedKey:
 def next_key(key: NestedKey) -> NestedKey:
     """Return the key of an entry of the next step."""
     return ("next", key) if isinstance(key, str) else ("next", *key)
-
-
-def weighted(loss: Tensor, weights: Tensor | None) -> Tensor:
-    """The mean of the losses of a batch, by the weights of prioritized replay if there are any."""
-    if weights is None:
-        return loss.mean()
-    weights = weights.reshape(-1)
-    return torch.dot(loss, weights) / weights.sum()
 
 
 def evaluate(
@@ -279,32 +256,20 @@ def evaluate_frozen(
     network: Any, inputs: Sequence[Tensor], out_key: NestedKey, batch_dims: int = 1, **known: Tensor
 ) -> Tensor:
     """Evaluate with constant parameters: gradients reach the inputs alone."""
+    args: Sequence[Any]
     if isinstance(network, ValueNetwork) and (network.trunk is None or known):
-        joined = arguments((*known.values(), *inputs), network.joins)
-        return _called_frozen(network.network, tuple(joined))
-    batch = as_tensordict(network.in_keys, inputs, batch_dims)
-    return _called_frozen(network, (batch,)).get(out_key)
-
-
-def _called_frozen(network: Any, args: tuple[Any, ...]) -> Any:
+        args = arguments((*known.values(), *inputs), network.joins)
+        network = network.network
+    else:
+        args = [as_tensordict(network.in_keys, inputs, batch_dims)]
     constants = {name: parameter.detach() for name, parameter in network.named_parameters()}
-    return torch.func.functional_call(network, constants, args)
+    out = torch.func.functional_call(network, constants, tuple(args))
+    return out if torch.is_tensor(out) else out.get(out_key)
 
 
 def as_tensordict(
     keys: Sequence[NestedKey], entries: Sequence[Tensor], batch_dims: int = 1
 ) -> TensorDict:
-    """Make a TensorDict of entries ``[*batch, ...]`` with ``batch_dims`` batch dimensions.
-
-    Raises:
-        ConfigError: If two entries have different batch shapes.
-    """
-    shape = entries[0].shape[:batch_dims]
-    tensordict = TensorDict({}, batch_size=shape)
-    for key, entry in zip(keys, entries, strict=True):
-        if entry.shape[:batch_dims] != shape:
-            raise ConfigError(
-                f"the batch is {list(shape)} by {keys[0]!r}, but {key!r} is {list(entry.shape)}."
-            )
-        tensordict.set(key, entry)
-    return tensordict
+    """Make a TensorDict of entries ``[*batch, ...]`` with ``batch_dims`` batch dimensions."""
+    named_entries: dict[Any, Tensor] = dict(zip(keys, entries, strict=True))
+    return TensorDict(named_entries, entries[0].shape[:batch_dims])

@@ -71,13 +71,14 @@ class CQLLoss(SACLoss):
     def _soft_maximum(self, entries: Entries) -> Tensor:
         """Return ``[networks, batch]``: the log integral of ``exp(value)`` over the box."""
         actor, number = self.actor_network, self.num_random
-        states = {key: entries[key].repeat_interleave(number, 0) for key in self._states}
+        keys = [key for key in self.qvalue_network[0].in_keys if key != self.tensor_keys.action]
+        states = {key: entries[key].repeat_interleave(number, 0) for key in keys}
         count = len(next(iter(states.values())))
         sources = [(actor.box.sample(count), -actor.box.half_width.mul(2).log().sum())]
         with torch.no_grad():
             for at in (this_key, next_key):
-                inputs = self._actor_inputs(entries, at)
-                action, density = actor.rsample(*[x.repeat_interleave(number, 0) for x in inputs])
+                inputs = [entries[at(key)].repeat_interleave(number, 0) for key in actor.in_keys]
+                action, density = actor.rsample(*inputs)
                 sources.append((action, density.reshape(-1)))
         # One pass for all three sources: `states` repeated three times.
         values = self._values(
@@ -88,7 +89,3 @@ class CQLLoss(SACLoss):
         densities = torch.cat([density.expand(count) for _, density in sources])
         samples = (values / self.temperature - densities).view(len(values), 3, -1, number)
         return self.temperature * samples.logsumexp((1, 3))
-
-    @property
-    def _states(self) -> list[Any]:
-        return [key for key in self.qvalue_network[0].in_keys if key != self.tensor_keys.action]

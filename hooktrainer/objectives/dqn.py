@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDictBase
+from tensordict import NestedKey
 from torch import Tensor, nn
 
-from ..base.tensordicts import put
 from ..errors import ConfigError
-from .common import Entries, KeyOf, evaluate, next_key, this_key, weighted
+from .common import Entries, KeyOf, next_key, this_key
 from .sequences import ReplayLoss
 from .targets import target_copy
 
@@ -37,6 +36,7 @@ class DQNLoss(ReplayLoss):
     """
 
     out_keys = ("loss",)
+    _error_dims = (1,)
     value_network: Any
     target_value_network: Any
 
@@ -72,42 +72,34 @@ class DQNLoss(ReplayLoss):
         return self.double_dqn or self.target_value_network is None
 
     @property
-    def _optional(self) -> list[NestedKey]:
+    def _optional(self) -> Sequence[NestedKey]:
         return [self.tensor_keys.priority_weight, self.tensor_keys.steps_to_next_obs]
 
-    def _write(self, out: dict[str, Tensor], tensordict: TensorDictBase) -> None:
-        priority = self._priority(out.pop("td_error"), tensordict)
-        put(tensordict, self.tensor_keys.priority, priority.reshape(*tensordict.shape, 1))
-
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
-        keys = self.tensor_keys
         action_value = self._action_value(self.value_network, entries)
-        action = entries[keys.action]
+        action = entries[self.tensor_keys.action]
         if action.shape == action_value.shape:  # one-hot
             action = action.to(torch.uint8).argmax(-1)
         value = action_value.gather(-1, action.unsqueeze(-1)).reshape(-1)
         with torch.no_grad():
             target = self._target(entries)
             td_error = (value - target).square()
-        weights = entries.get(keys.priority_weight)
-        if weights is None:
-            loss = self._distance(value, target)
+        if self.tensor_keys.priority_weight in entries:
+            loss = self._reduce(self._distance(value, target, reduction="none"), entries)
         else:
-            loss = weighted(self._distance(value, target, reduction="none"), weights)
+            loss = self._distance(value, target)
         return {"loss": loss, "td_error": td_error}
 
     def _target(self, entries: Entries) -> Tensor:
-        keys = self.tensor_keys
         next_value = self._action_value(self._delayed("value_network"), entries, next_key)
         if self.double_dqn:
             chosen = self._action_value(self.value_network, entries, next_key).argmax(-1, True)
             best = next_value.gather(-1, chosen)
         else:
             best = next_value.amax(-1)
-        steps = entries.get(keys.steps_to_next_obs)
+        steps = entries.get(self.tensor_keys.steps_to_next_obs)
         gamma = self.gamma if steps is None else self.gamma ** steps.reshape(-1)
         return self._one_step_target(entries, best.reshape(-1), gamma)
 
     def _action_value(self, network: Any, entries: Entries, at: KeyOf = this_key) -> Tensor:
-        inputs, known = self._called_with(network, entries, at)
-        return evaluate(network, inputs, self.tensor_keys.action_value, self._batch_dims, **known)
+        return self._output(network, entries, self.tensor_keys.action_value, at)

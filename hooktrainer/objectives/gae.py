@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase, unravel_key
+from tensordict import NestedKey, TensorDictBase, unravel_key
 from torch import Tensor, nn
 
 from ..base.checks import check_fraction
@@ -127,12 +127,17 @@ class GAE(KeyedModule):
         self.compiled: Callable[..., Any] | None = None
 
     @property
+    def _states(self) -> list[NestedKey]:
+        """The entries of both steps that it reads: the network's inputs, or the values."""
+        network = self.value_network
+        return [self.tensor_keys.value] if network is None else list(network.in_keys)
+
+    @property
     def in_keys(self) -> list[object]:
         """Entries it reads."""
         keys = self.tensor_keys
-        states = [keys.value] if self.value_network is None else self.value_network.in_keys
-        following = [*states, keys.reward, keys.done, keys.terminated]
-        return [*states, *(unravel_key(("next", key)) for key in following)]
+        following = [*self._states, keys.reward, keys.done, keys.terminated]
+        return [*self._states, *(unravel_key(("next", key)) for key in following)]
 
     @property
     def out_keys(self) -> list[object]:
@@ -149,21 +154,28 @@ class GAE(KeyedModule):
                 ``"next"``. With values of several agents, ``[*batch, time, agents, 1]``, these may
                 have either shape.
         """
-        keys = self.tensor_keys
-        following = tensordict.get("next")
-        done = require(following, keys.done, self)
-        reward = require(following, keys.reward, self)
+        keys, following = self.tensor_keys, tensordict.get("next")
+        reward, done = (require(following, key, self) for key in (keys.reward, keys.done))
         ends = (reward, done, following.get(keys.terminated, done))
+        now, then = (
+            [require(part, key, self) for key in self._states] for part in (tensordict, following)
+        )
         if self.value_network is None:
-            value = require(tensordict, keys.value, self)
-            next_value = require(following, keys.value, self)
-            advantage, target = self._estimate(value, next_value, ends, tensordict.ndim - 1)
+            [value], [next_value] = now, then
+            estimated = self._estimated(value, next_value, ends, tensordict.ndim - 1)
+            estimates = value, next_value, *estimated
         else:
-            inputs = self._inputs(tensordict, following)
+            # As [batch, time, *features].
+            shape, time = tensordict.shape, tensordict.shape[-1]
+            now, then = (
+                [entry.reshape(-1, time, *entry.shape[len(shape) :]) for entry in entries]
+                for entries in (now, then)
+            )
             compute = self.compiled or self.compute
-            value, next_value, advantage, target = compute(*inputs, ends, tensordict.shape)
-            tensordict.set(keys.value, value)
-            following.set(keys.value, next_value)
+            estimates = compute(now, then, self._new(now, then), ends, shape)
+        value, next_value, advantage, target = estimates
+        tensordict.set(keys.value, value)
+        following.set(keys.value, next_value)
         tensordict.set(keys.advantage, advantage)
         return tensordict.set(keys.value_target, target)
 
@@ -197,47 +209,37 @@ class GAE(KeyedModule):
         next_value[rows] = values[math.prod(shape) :]
         whole = (*shape, *values.shape[1:])
         value, next_value = value.view(whole), next_value.view(whole)
-        return value, next_value, *self._estimate(value, next_value, ends, len(shape) - 1)
+        return value, next_value, *self._estimated(value, next_value, ends, len(shape) - 1)
 
-    def _estimate(
+    def _estimated(
         self, value: Tensor, next_value: Tensor, ends: Sequence[Tensor], time_dim: int
     ) -> tuple[Tensor, Tensor]:
+        each = [_of_each(entry, value) for entry in ends]
         advantage, value_target = generalized_advantage_estimate(
-            self.gamma,
-            self.lmbda,
-            value,
-            next_value,
-            *[_of_each(entry, value) for entry in ends],
-            time_dim=time_dim,
+            self.gamma, self.lmbda, value, next_value, *each, time_dim=time_dim
         )
         if self.average_gae:
             std, mean = torch.std_mean(advantage)
             advantage = (advantage - mean) / std.clamp_min(1e-4)
         return advantage, value_target
 
-    def _inputs(
-        self, tensordict: TensorDictBase, following: TensorDictBase
-    ) -> tuple[list[Tensor], list[Tensor], slice | Tensor]:
-        """Return the first three arguments of `compute`."""
-        in_keys, time = self.value_network.in_keys, tensordict.shape[-1]
-        now = [_by_time(require(tensordict, key, self), tensordict) for key in in_keys]
-        then = [_by_time(require(following, key, self), tensordict) for key in in_keys]
+    def _new(self, now: Sequence[Tensor], then: Sequence[Tensor]) -> slice | Tensor:
+        """Return the rows where the next observation is not, bit for bit, that of the next row."""
         if not now[0].is_cpu:
-            return now, then, slice(None)  # finding the few would wait for the device
-        # The next observations that are not, bit for bit, the observation one step later.
+            return slice(None)  # finding the few would wait for the device
         new = torch.ones(now[0].shape[:2], dtype=torch.bool)
-        if time > 1:
+        if new.shape[1] > 1:
             pairs = zip(now, then, strict=True)
             same = [(a[:, 1:] == b[:, :-1]).reshape(*new[:, 1:].shape, -1) for a, b in pairs]
             new[:, :-1] = ~torch.cat(same, -1).all(-1)
         rows = new.flatten().nonzero().squeeze(-1)
         if self.compiled is None:
-            return now, then, rows
+            return rows
         # Pad to few different lengths; a repeated row does no harm.
         most = len(new) + new.numel() // 8
         if len(rows) > most:
-            return now, then, torch.arange(new.numel())
-        return now, then, torch.cat([rows, rows[:1].expand(most - len(rows))])
+            return torch.arange(new.numel())
+        return torch.cat([rows, rows[:1].expand(most - len(rows))])
 
 
 def _of_each(entry: Tensor, value: Tensor) -> Tensor:
@@ -246,8 +248,3 @@ def _of_each(entry: Tensor, value: Tensor) -> Tensor:
     if missing <= 0 or entry.shape[:-1] != value.shape[: entry.ndim - 1]:
         return entry
     return entry.reshape(*entry.shape[:-1], *[1] * missing, 1).expand(value.shape)
-
-
-def _by_time(entry: Tensor, tensordict: TensorDictBase) -> Tensor:
-    """Reshape ``[*batch, time, *features]`` to ``[batch, time, *features]``."""
-    return entry.reshape(-1, tensordict.shape[-1], *entry.shape[tensordict.ndim :])

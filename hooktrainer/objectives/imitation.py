@@ -53,7 +53,7 @@ class ImitationLoss(Loss):
         super().__init__()
         self.actor_network = actor_network
         self.kind = kind
-        self._register_coefficient("coeff", coeff)
+        self._register_coefficients(coeff=coeff)
         distribution = getattr(actor_network, "distribution", None)
         name = type(actor_network).__name__
         self.teacher_keys: tuple[str, ...] = ("action",)

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from tensordict import NestedKey
 from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .actor_critic import ActorCriticLoss, ensemble
-from .common import Entries, as_tensordict, evaluate, next_key, this_key
+from .common import Entries, KeyOf, as_tensordict, next_key, this_key
 from .targets import target_copy
 
 _MOST_WEIGHT = 100.0  # bound of exp(temperature * advantage), from the paper's code
@@ -91,16 +90,12 @@ class IQLLoss(ActorCriticLoss):
             "td_error": (values.detach() - target).square().amax(0),
         }
 
-    def _state_value(self, entries: Entries, at: Any = this_key) -> Tensor:
-        inputs = [entries[at(key)] for key in self.value_network.in_keys]
-        return evaluate(
-            self.value_network, inputs, self.tensor_keys.value, self._batch_dims
-        ).reshape(-1)
+    def _state_value(self, entries: Entries, at: KeyOf = this_key) -> Tensor:
+        return self._output(self.value_network, entries, self.tensor_keys.value, at).reshape(-1)
 
     def _log_prob(self, entries: Entries, action: Tensor) -> Tensor:
-        actor, inputs = self.actor_network, self._actor_inputs(entries)
+        actor, (inputs, _) = self.actor_network, self._called_with(self.actor_network, entries)
         if hasattr(actor, "log_prob_and_entropy"):
             return actor.log_prob_and_entropy(inputs, action)[0].reshape(-1)
-        states: list[NestedKey] = actor.in_keys
-        batch = as_tensordict(states, inputs, self._batch_dims)
+        batch = as_tensordict(actor.in_keys, inputs, self._batch_dims)
         return actor.get_dist(batch).log_prob(action).reshape(-1)

@@ -9,10 +9,10 @@ from tensordict import NestedKey
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .common import CountingLoss, Entries, as_tensordict, distance, evaluate
+from .common import Entries, Loss, as_tensordict, distance, evaluate
 
 
-class ClipPPOLoss(CountingLoss):
+class ClipPPOLoss(Loss):
     """The clipped PPO loss, with TorchRL's arguments, entries, values and gradients.
 
     Statistics are over all elements of the batch. ``set_keys(mask=...)`` names an entry of the
@@ -104,12 +104,13 @@ class ClipPPOLoss(CountingLoss):
             raise ConfigError(f"dual_clip={dual_clip}: pass a ratio above {1 + clip_epsilon[1]}.")
         if clip_value is True:
             clip_value = max(clip_epsilon)
-        for name, value in zip(self._clip_names, clip_epsilon, strict=True):
-            self._register_coefficient(name, value)
-        self._register_coefficient("entropy_coeff", entropy_coeff)
-        self._register_coefficient("critic_coeff", critic_coeff)
-        self._register_coefficient("clip_value", clip_value or None)
-        self._register_coefficient("dual_clip", dual_clip)
+        self._register_coefficients(
+            **dict(zip(self._clip_names, clip_epsilon, strict=True)),
+            entropy_coeff=entropy_coeff,
+            critic_coeff=critic_coeff,
+            clip_value=clip_value or None,
+            dual_clip=dual_clip,
+        )
         self.normalize_advantage = normalize_advantage
         self.diagnostics = diagnostics
         self.entropy_bonus = entropy_bonus
@@ -156,9 +157,12 @@ class ClipPPOLoss(CountingLoss):
 
     def losses(self, entries: Entries) -> dict[str, Tensor]:
         """Return losses and diagnostics."""
-        keys = self.tensor_keys
-        features = self._shared_features(entries)
-        log_prob, entropy, exact_kl = self._of_policy(entries, features)
+        keys, critic = self.tensor_keys, self.critic_network
+        known: dict[str, Any] = {}
+        trunk: Any = getattr(self.actor_network, "trunk", None)
+        if trunk is not None and id(trunk) == id(getattr(critic, "trunk", None)):
+            known["features"] = trunk(*[entries[key] for key in critic.in_keys])
+        log_prob, entropy, exact_kl = self._of_policy(entries, known)
         rows = None if keys.mask is None else entries[keys.mask].reshape(-1)
 
         def flat(entry: Tensor) -> Tensor:
@@ -179,40 +183,27 @@ class ClipPPOLoss(CountingLoss):
             out["loss_entropy"] = -self.entropy_coeff * entropy.mean()
             if self._diagnose:
                 out["entropy"] = entropy.detach().mean()
-        if self.critic_network is not None:
-            value = flat(self._value(entries, features))
+        if critic is not None:
+            inputs = [entries[key] for key in critic.in_keys]
+            value = flat(evaluate(critic, inputs, keys.value, self._batch_dims, **known))
             old_value = None if self.clip_value is None else flat(entries[keys.value])
             out |= self._critic(value, flat(entries[keys.value_target]), old_value)
         return out
 
-    def _shared_features(self, entries: Entries) -> dict[str, Tensor]:
-        """Return the output of a trunk that both networks share, as a keyword argument."""
-        trunk: Any = getattr(self.actor_network, "trunk", None)
-        if trunk is None or id(trunk) != id(getattr(self.critic_network, "trunk", None)):
-            return {}
-        return {"features": trunk(*[entries[key] for key in self.critic_network.in_keys])}
-
-    def _value(self, entries: Entries, features: dict[str, Tensor]) -> Tensor:
-        critic = self.critic_network
-        inputs = [entries[key] for key in critic.in_keys]
-        if features:
-            return critic.evaluate(*inputs, **features)
-        return evaluate(critic, inputs, self.tensor_keys.value, self._batch_dims)
-
     def _of_policy(
-        self, entries: Entries, features: dict[str, Tensor]
+        self, entries: Entries, known: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return log-probability, entropy, and the divergence if it has a closed form."""
         actor, action = self.actor_network, entries[self.tensor_keys.action]
         inputs = [entries[key] for key in actor.in_keys]
         if self._old_keys:
-            parameters = actor.evaluate(*inputs, **features)
+            parameters = actor.evaluate(*inputs, **known)
             with torch.no_grad():
                 old = {key: entries[key] for key in self._old_keys}
                 kl = actor.distribution.kl_from(old, parameters)
             return *actor.distribution.log_prob_and_entropy(parameters, action), kl
         if hasattr(actor, "log_prob_and_entropy"):
-            return *actor.log_prob_and_entropy(inputs, action, **features), None
+            return *actor.log_prob_and_entropy(inputs, action, **known), None
         dist = actor.get_dist(as_tensordict(actor.in_keys, inputs, self._batch_dims))
         try:
             entropy = dist.entropy()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .actor_critic import ActorCriticLoss, ensemble
-from .common import Entries, next_key
+from .common import Entries, KeyOf, next_key, this_key
 from .targets import target_copy
 
 
@@ -91,10 +91,8 @@ class SACLoss(ActorCriticLoss):
 
     def _policy_losses(self, entries: Entries, alpha: Tensor) -> dict[str, Tensor]:
         """Return losses and diagnostics of the actor and the temperature."""
-        inputs, known = self._actor_reads(entries)
-        action, log_prob = self.actor_network.rsample(*inputs, **known)
+        action, log_prob = self._drawn(entries)
         value = self._values(self.qvalue_network, entries, action, frozen=True).min(0).values
-        log_prob = log_prob.reshape(-1)
         surprise = log_prob.detach()
         return {
             "loss_actor": self._reduce(alpha * log_prob - value, entries),
@@ -105,7 +103,12 @@ class SACLoss(ActorCriticLoss):
 
     def _next_value(self, entries: Entries, alpha: Tensor) -> Tensor:
         """Return the soft value of the next states, ``[batch]``."""
-        inputs, known = self._actor_reads(entries, next_key)
-        action, log_prob = self.actor_network.rsample(*inputs, **known)
+        action, log_prob = self._drawn(entries, next_key)
         value = self._values(self.target_qvalue_network, entries, action, next_key).amin(0)
-        return value - alpha * log_prob.reshape(-1)
+        return value - alpha * log_prob
+
+    def _drawn(self, entries: Entries, at: KeyOf = this_key) -> tuple[Tensor, Tensor]:
+        """Return random actions of the actor and their log-probabilities, ``[batch]``."""
+        inputs, known = self._called_with(self.actor_network, entries, at, detached=True)
+        action, log_prob = self.actor_network.rsample(*inputs, **known)
+        return action, log_prob.reshape(-1)

@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..base.checks import check_count, check_fraction
+from ..base.tensordicts import put
 from ..errors import ConfigError
 from ..networks import MemoryTrunk
-from ..networks.memory import lasting_keys, memory_of
-from .common import Entries, KeyOf, Loss, distance, next_key, this_key
+from ..networks.memory import IS_INIT
+from .common import Entries, KeyOf, Loss, distance, evaluate, evaluate_frozen, next_key, this_key
 
 _OWN: NestedKey = ("features", "own")
 _TARGET: NestedKey = ("features", "target")
@@ -45,6 +46,7 @@ class ReplayLoss(Loss):
 
     burn_in = 0
     _trunk: MemoryTrunk | None = None
+    _error_dims: tuple[int, ...] = ()  # of "td_error", after those of the batch
 
     def __init__(self, gamma: float, loss_function: str, **keys: NestedKey | None) -> None:
         super().__init__(
@@ -87,9 +89,9 @@ class ReplayLoss(Loss):
         """
         check_count("burn_in", burn_in, least=0)
         self.burn_in = burn_in
-        trunk = memory_of(*self._networks)
-        trunks = [getattr(network, "trunk", None) for network in self._networks]
-        if trunk is None and any(isinstance(each, MemoryTrunk) for each in trunks):
+        trunks = {getattr(network, "trunk", None) for network in self._networks}
+        trunk = next((each for each in trunks if isinstance(each, MemoryTrunk)), None)
+        if trunk is not None and len(trunks) > 1:
             raise ConfigError(
                 f"{type(self).__name__}: its networks have several memories, or not all have one."
             )
@@ -102,16 +104,13 @@ class ReplayLoss(Loss):
 
     def _reads(self, *rest: NestedKey) -> list[NestedKey]:
         """Return the states that are read, of this step and the next, and ``rest``."""
-        networks = self._networks
-        states = [key for each in networks for key in each.in_keys if key not in rest]
-        lasting = states
-        if self._trunk is not None:
-            lasting = [key for each in networks for key in lasting_keys(each) if key not in rest]
-        return list(dict.fromkeys([*states, *rest, *map(next_key, lasting)]))
+        states = [key for each in self._networks for key in each.in_keys if key not in rest]
+        carried = [] if self._trunk is None else [IS_INIT, *self._trunk.hidden_keys]
+        following = [next_key(key) for key in states if key not in carried]
+        return list(dict.fromkeys([*states, *rest, *following]))
 
     @property
-    def _optional(self) -> list[NestedKey]:
-        """Entries that may be missing."""
+    def _optional(self) -> Sequence[NestedKey]:
         return [self.tensor_keys.priority_weight]
 
     @abstractmethod
@@ -119,20 +118,8 @@ class ReplayLoss(Loss):
         """Losses, diagnostics and ``"td_error"`` of transitions."""
 
     def read(self, tensordict: TensorDictBase) -> Entries:
-        """Return the entries of a batch that `losses` reads.
-
-        Raises:
-            ConfigError: If a batch of sequences has several dimensions.
-            KeyError: If an entry is missing.
-        """
-        entries = dict(super().read(tensordict))
-        names = tensordict.keys()
-        for key in self._optional:
-            # Usually it is not there, which the names tell in half the time.
-            if (key[0] if isinstance(key, tuple) else key) in names:
-                value = tensordict.get(key, None)
-                if value is not None:
-                    entries[key] = value
+        """See `Loss.read`; raises `ConfigError` if a batch of sequences has several dimensions."""
+        entries = super().read(tensordict)
         if self._trunk is not None and tensordict.ndim != 1:
             raise ConfigError(
                 f"{type(self).__name__}: the batch is {list(tensordict.shape)}; of networks with a "
@@ -147,14 +134,10 @@ class ReplayLoss(Loss):
 
     def _unrolled(self, entries: Entries, trunk: MemoryTrunk) -> dict[NestedKey, Tensor]:
         """Replace the memories' inputs by features, for the steps after ``burn_in``."""
-        targets = [
-            each
-            for name, target in self.named_children()
-            if name.startswith("target_")
-            for each in (target if isinstance(target, nn.ModuleList) else [target])
-        ]
-        target = memory_of(*targets) if targets else trunk
-        assert target is not None  # a copy that all of them share
+        target = trunk
+        for name, network in self.named_children():
+            if name.startswith("target_"):  # all of them share a copy
+                target = next(m for m in network.modules() if isinstance(m, MemoryTrunk))
         carried = {*trunk.in_keys, *map(next_key, trunk.observed)}
         time = entries[trunk.observed[0]].shape[1] - self.burn_in
         if time < 1:
@@ -195,21 +178,42 @@ class ReplayLoss(Loss):
         detached: bool = False,
     ) -> tuple[list[Tensor], dict[str, Any]]:
         """Return a network's inputs, of ``given`` or the batch, and its features by keyword."""
-        keys = network.in_keys
-        if self._trunk is not None:
-            keys = [key for key in keys if key not in self._trunk.in_keys]
-        inputs = [given[key] if key in given else entries[at(key)] for key in keys]
         if self._trunk is None:
-            return inputs, {}
+            return [given[k] if k in given else entries[at(k)] for k in network.in_keys], {}
+        keys = [key for key in network.in_keys if key not in self._trunk.in_keys]
         features = entries[at(_OWN if network.trunk is self._trunk else _TARGET)]
+        inputs = [given[key] if key in given else entries[at(key)] for key in keys]
         return inputs, {"features": features.detach() if detached else features}
 
-    def _priority(self, errors: Tensor, tensordict: TensorDictBase) -> Tensor:
-        """Reduce the errors of all transitions, ``[n]``, to one for each row of a batch."""
-        if not self.hidden_keys:
-            return errors
-        by_sequence = errors.reshape(tensordict.shape[0], -1)
-        return _GREATEST * by_sequence.amax(1) + (1 - _GREATEST) * by_sequence.mean(1)
+    def _output(
+        self,
+        network: Any,
+        entries: Entries,
+        key: NestedKey,
+        at: KeyOf = this_key,
+        given: Entries = MappingProxyType({}),
+        frozen: bool = False,
+    ) -> Tensor:
+        """Return what a network writes as ``key``; with ``frozen``, see `evaluate_frozen`."""
+        inputs, known = self._called_with(network, entries, at, given, detached=frozen)
+        evaluated = evaluate_frozen if frozen else evaluate
+        return evaluated(network, inputs, key, self._batch_dims, **known)
+
+    def _reduce(self, loss: Tensor, entries: Entries) -> Tensor:
+        """Return the mean loss, by the weights of prioritized replay if there are any."""
+        weights = entries.get(self.tensor_keys.priority_weight)
+        if weights is None:
+            return loss.mean()
+        weights = weights.reshape(-1)
+        return torch.dot(loss, weights) / weights.sum()
+
+    def _write(self, out: dict[str, Tensor], tensordict: TensorDictBase) -> None:
+        errors = out.pop("td_error")
+        if self._trunk is not None:  # one for each sequence
+            by_sequence = errors.reshape(tensordict.shape[0], -1)
+            errors = _GREATEST * by_sequence.amax(1) + (1 - _GREATEST) * by_sequence.mean(1)
+        priority = errors.reshape(*tensordict.shape, *self._error_dims)
+        put(tensordict, self.tensor_keys.priority, priority)
 
 
 def _rows(value: Tensor, burn_in: int, time: int) -> Tensor:

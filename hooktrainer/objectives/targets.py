@@ -61,15 +61,15 @@ class TargetUpdater:
     def _move_targets(self, tau: float) -> None:
         """Set every target to ``tau * network + (1 - tau) * target``."""
         pairs = [(getattr(s, name), getattr(t, name)) for s, t, name in self._slots]
-        counts = [pair for pair in pairs if not pair[0].is_floating_point()]
-        values = pairs if not counts else [pair for pair in pairs if pair[0].is_floating_point()]
-        networks, targets = zip(*values, strict=True)
+        moved = [pair for pair in pairs if pair[0].is_floating_point()]
+        networks, targets = zip(*moved, strict=True)
         if tau == 1.0:
             torch._foreach_copy_(targets, networks)
         else:
             torch._foreach_lerp_(targets, networks, tau)
-        for network, target in counts:  # such as the batches a BatchNorm has seen
-            target.copy_(network)
+        for network, target in pairs:
+            if not network.is_floating_point():  # such as the batches a BatchNorm has seen
+                target.copy_(network)
 
 
 class SoftUpdate(TargetUpdater):

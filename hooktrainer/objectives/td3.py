@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from ..base.tensordicts import normal_like
 from ..errors import ConfigError
 from .actor_critic import DeterministicLoss, ensemble
-from .common import CountingLoss, Entries
+from .common import Entries
 from .targets import target_copies
 
 
-class TD3Loss(CountingLoss, DeterministicLoss):
+class TD3Loss(DeterministicLoss):
     """The TD3 loss, with the values and gradients of TorchRL's if actions lie in [-1, 1].
 
     Reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,

@@ -76,7 +76,8 @@ class FlatAdam(torch.optim.Optimizer):
     @torch.no_grad()
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
         """Clip the total norm like ``nn.utils.clip_grad_norm_``; return the norm before."""
-        grads = [flat.gather(bind=True) for flat in self.flat_groups if flat.has_grad]
+        gathered = [flat.gather(bind=True) for flat in self.flat_groups]
+        grads = [grad for grad in gathered if grad is not None]
         norm = nn.utils.get_total_norm(grads) if len(grads) != 1 else grads[0].norm()
         if norm.is_cpu and norm.item() + 1e-6 <= max_norm:  # reading waits for nothing
             return norm
@@ -100,46 +101,44 @@ class FlatAdam(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for number, flat in enumerate(self.flat_groups):
-            if flat.has_grad:
-                self.step_group(number, flat.gather())
-        return loss
-
-    def step_group(self, number: int, grad: Tensor) -> None:
-        """Take the step of group ``number`` with the flat gradient of its parameters."""
-        group, flat = self.param_groups[number], self.flat_groups[number]
         found_inf = getattr(self, "found_inf", None)
-        fused_adam = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
-        torch._foreach_add_([flat.steps], 1)  # in half the time of steps += 1
-        fused_adam(
-            [flat.parameters],
-            [grad],
-            [flat.exp_avg],
-            [flat.exp_avg_sq],
-            [],
-            [flat.steps],
-            lr=group["lr"],
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            amsgrad=False,
-            maximize=False,
-            grad_scale=getattr(self, "grad_scale", None),
-            found_inf=found_inf,
-        )
-        if found_inf is not None:
-            flat.steps -= found_inf
+        for group, flat in zip(self.param_groups, self.flat_groups, strict=True):
+            grad, state = flat.gather(), flat.state
+            if grad is None:
+                continue
+            decoupled = group["decoupled_weight_decay"]
+            fused_adam = torch._fused_adamw_ if decoupled else torch._fused_adam_
+            torch._foreach_add_([state.steps], 1)  # in half the time of steps += 1
+            fused_adam(
+                [state.parameters],
+                [grad],
+                [state.exp_avg],
+                [state.exp_avg_sq],
+                [],
+                [state.steps],
+                lr=group["lr"],
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                weight_decay=group["weight_decay"],
+                eps=group["eps"],
+                amsgrad=False,
+                maximize=False,
+                grad_scale=getattr(self, "grad_scale", None),
+                found_inf=found_inf,
+            )
+            if found_inf is not None:
+                state.steps.sub_(found_inf)
+        return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Delete the gradients, or set them to zero."""
-        # A loop over all groups' parameters without the locks and profiler ranges of torch's.
+        if not set_to_none:
+            super().zero_grad(set_to_none)
+            return
+        # Without the locks and profiler ranges of torch's.
         for flat in self.flat_groups:
             for parameter in flat.views:
-                if set_to_none:
-                    parameter.grad = None
-                elif parameter.grad is not None:
-                    parameter.grad = torch.zeros_like(parameter)
+                parameter.grad = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state in the form of ``torch.optim.Adam``."""
@@ -163,14 +162,21 @@ class FlatAdam(torch.optim.Optimizer):
             self.state.update(flat.states)  # type: ignore[arg-type]
 
 
+class AdamState(NamedTuple):
+    """Parameters, averages of gradients and of their squares, and the number of steps, a scalar."""
+
+    parameters: Tensor
+    exp_avg: Tensor
+    exp_avg_sq: Tensor
+    steps: Tensor
+
+
 class FlatGroup:
     """The parameters of a group and their moments, each kind one tensor.
 
     Attributes:
-        parameters: The parameters, flat.
-        exp_avg: Averages of their gradients, flat.
-        exp_avg_sq: Averages of the squares, flat.
-        steps: Number of steps, a float32 scalar.
+        state: The flat tensors; the number of steps is float32.
+        states: For each parameter the state of ``torch.optim.Adam``, views of the flat tensors.
         views: The parameters, each a view of the flat tensor.
     """
 
@@ -183,53 +189,47 @@ class FlatGroup:
                     f"with one of {first.dtype} on {first.device}: give each its own group."
                 )
         self.views = list(parameters)
-        self._sizes = [parameter.numel() for parameter in parameters]
-        self.parameters = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
-        self.exp_avg = torch.zeros_like(self.parameters)
-        self.exp_avg_sq = torch.zeros_like(self.parameters)
-        self.steps = torch.zeros((), dtype=torch.float32, device=first.device)
-        self._grad = torch.zeros_like(self.parameters)
+        flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+        exp_avg, exp_avg_sq, self._grad = (torch.zeros_like(flat) for _ in range(3))
+        steps = torch.zeros((), dtype=torch.float32, device=first.device)
+        self.state = AdamState(flat, exp_avg, exp_avg_sq, steps)
         self._grads = self._split(self._grad)
-        moments = zip(self._split(self.exp_avg), self._split(self.exp_avg_sq), strict=True)
-        self.states: dict[nn.Parameter, dict[str, Tensor]] = {
-            parameter: {"step": self.steps, "exp_avg": avg, "exp_avg_sq": avg_sq}
-            for parameter, (avg, avg_sq) in zip(self.views, moments, strict=True)
-        }
-        for parameter, view in zip(self.views, self._split(self.parameters), strict=True):
+        self.states: dict[nn.Parameter, dict[str, Tensor]] = {}
+        pieces = (self._split(tensor) for tensor in (flat, exp_avg, exp_avg_sq))
+        for parameter, view, avg, avg_sq in zip(parameters, *pieces, strict=True):
             parameter.data = view
+            self.states[parameter] = {"step": steps, "exp_avg": avg, "exp_avg_sq": avg_sq}
         self._addresses = [parameter.data_ptr() for parameter in self.views]
 
     def _split(self, flat: Tensor) -> list[Tensor]:
         """A flat tensor as views of the parameters' shapes."""
-        pieces = torch.split(flat, self._sizes)
+        pieces = torch.split(flat, [parameter.numel() for parameter in self.views])
         return [piece.view(p.shape) for piece, p in zip(pieces, self.views, strict=True)]
 
-    @property
-    def has_grad(self) -> bool:
-        """Whether any parameter has a gradient."""
-        return self.views[0].grad is not None or any(p.grad is not None for p in self.views)
+    def gather(self, bind: bool = False) -> Tensor | None:
+        """Copy the gradients into one flat tensor; ``None`` if there are none.
 
-    def gather(self, bind: bool = False) -> Tensor:
-        """Copy the gradients into one flat tensor; with ``bind`` they become views of it."""
-        owners = self.views
-        grads = [parameter.grad for parameter in owners]
+        With ``bind`` they become views of it.
+        """
+        grads = [parameter.grad for parameter in self.views]
         if all(grad is view for grad, view in zip(grads, self._grads, strict=True)):
             return self._grad
         if any(grad is None for grad in grads):
-            lacking = [
-                tuple(p.shape) for p, grad in zip(owners, grads, strict=True) if grad is None
-            ]
+            if all(grad is None for grad in grads):
+                return None
+            pairs = zip(self.views, grads, strict=True)
+            lacking = [tuple(parameter.shape) for parameter, grad in pairs if grad is None]
             raise ConfigError(
                 f"FlatAdam: the parameters of shapes {lacking} have no gradient, others of their "
                 "group have one. Give them a group of their own."
             )
-        if [parameter.data_ptr() for parameter in owners] != self._addresses:
+        if [parameter.data_ptr() for parameter in self.views] != self._addresses:
             raise ConfigError(
                 "FlatAdam: parameters were moved to other memory after the optimizer was made."
             )
         torch._foreach_copy_(self._grads, grads)  # type: ignore[arg-type]
         if bind:
-            for parameter, view in zip(owners, self._grads, strict=True):
+            for parameter, view in zip(self.views, self._grads, strict=True):
                 parameter.grad = view
         return self._grad
 
@@ -241,20 +241,13 @@ class FlatGroup:
                 f"FlatAdam: the parameters of a saved group have made {sorted(steps)} steps; they "
                 "can only step together: use torch.optim.Adam."
             )
-        self.steps.fill_(steps.pop())
-        for owner, state in zip(self.views, states, strict=True):
+        self.state.steps.fill_(steps.pop())
+        for own, state in zip(self.states.values(), states, strict=True):
             for name in ("exp_avg", "exp_avg_sq"):
-                own = self.states[owner][name]
-                own.copy_(state[name]) if state else own.zero_()
+                own[name].copy_(state[name]) if state else own[name].zero_()
 
 
-class AdamState(NamedTuple):
-    """Parameters, averages of gradients and of their squares, and the number of steps, a scalar."""
-
-    parameters: Tensor
-    exp_avg: Tensor
-    exp_avg_sq: Tensor
-    steps: Tensor
+# -- The step for compiled graphs.
 
 
 def hyperparameters(group: Mapping[str, Any]) -> list[float]:

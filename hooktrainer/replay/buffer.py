@@ -50,7 +50,7 @@ class ReplayBuffer:
         max_size: int,
         *,
         batch_size: int | None = None,
-        sampler: Any = None,
+        sampler: RandomSampler | None = None,
         priority_key: NestedKey = "td_error",
         keys: Sequence[NestedKey] | None = None,
         device: torch.device | str = "cpu",
@@ -63,7 +63,7 @@ class ReplayBuffer:
             raise ConfigError(f"ReplayBuffer: scratch_dir needs device='cpu', not {device!r}.")
         self.max_size = max_size
         self.batch_size = batch_size
-        self.sampler = RandomSampler() if sampler is None else sampler
+        self.sampler: Any = RandomSampler() if sampler is None else sampler
         self.sampler._rng = generator
         self.priority_key = priority_key
         self.keys = None if keys is None else [unravel_key(key) for key in keys]
@@ -259,44 +259,49 @@ def _quickest(column: Tensor) -> Any:
 
 
 class RandomSampler:
-    """Draws every transition with the same probability, with replacement."""
+    """Draws every transition with the same probability, with replacement.
+
+    It is also the base class of the other samplers: it has no priorities and no state.
+    """
 
     _rng: torch.Generator | None = None  # set by the buffer
 
     def sample(self, storage: Any, batch_size: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Draw indices ``[batch_size]``; there are no further entries.
+        """Draw indices ``[batch_size]``, and further entries of the batch.
 
         Raises:
-            RuntimeError: If nothing has been stored.
+            RuntimeError: If fewer transitions are stored than a batch needs.
         """
         check_not_empty(storage, batch_size)
-        drawn = torch.randint(
-            len(storage), (batch_size,), generator=self._rng, device=_device(storage, self._rng)
-        )
-        return drawn, {}
+        size, device = (batch_size,), self._device(storage)
+        return torch.randint(len(storage), size, generator=self._rng, device=device), {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing: the sampler has no state."""
+        """Return the whole state."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore nothing."""
+        """Restore what `state_dict` returned."""
 
     def _empty(self) -> None:
-        """Reset nothing."""
+        """Forget all transitions."""
+
+    def _device(self, storage: Any) -> torch.device | None:
+        """Return the device to draw on: the generator's, else the transitions'."""
+        return getattr(storage, "device", None) if self._rng is None else self._rng.device
 
 
-class SamplerWithoutReplacement:
+class SamplerWithoutReplacement(RandomSampler):
     """Draws each transition once per pass over the transitions stored when the pass began.
 
-    When a pass ends, `ran_out` is true until the next draw, which begins another one.
+    The last batch of a pass may be smaller. When a pass ends, `ran_out` is true until the next
+    draw, which begins another one.
 
     Args:
         drop_last: Whether to leave out the last batch of a pass if it is not full.
         shuffle: Whether to shuffle; otherwise the order is that of the storage.
     """
 
-    _rng: torch.Generator | None = None  # set by the buffer
     _left: Tensor
     ran_out: bool
 
@@ -306,14 +311,14 @@ class SamplerWithoutReplacement:
         self._empty()
 
     def sample(self, storage: Any, batch_size: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Draw the indices of the next batch; the last one of a pass may be smaller.
-
-        Raises:
-            RuntimeError: If fewer transitions are stored than a batch needs.
-        """
+        """See `RandomSampler.sample`."""
         check_not_empty(storage, batch_size)
         if not len(self._left):
-            self._left = self._new_pass(len(storage), _device(storage, self._rng))
+            number, device = len(storage), self._device(storage)
+            if self.shuffle:
+                self._left = torch.randperm(number, generator=self._rng, device=device)
+            else:
+                self._left = torch.arange(number, device=device)
         if self.drop_last and len(self._left) < batch_size:
             raise RuntimeError(
                 f"{len(storage)} transitions do not fill a batch of {batch_size}: collect more "
@@ -325,15 +330,6 @@ class SamplerWithoutReplacement:
             self._left = self._left[:0]
         return index, {}
 
-    def _empty(self) -> None:
-        self._left = torch.empty(0, dtype=torch.int64)
-        self.ran_out = False
-
-    def _new_pass(self, length: int, device: torch.device | None) -> Tensor:
-        if not self.shuffle:
-            return torch.arange(length, device=device)
-        return torch.randperm(length, generator=self._rng, device=device)
-
     def state_dict(self) -> dict[str, Any]:
         """Return the rest of the pass."""
         return {"left": self._left.clone(), "ran_out": self.ran_out}
@@ -342,10 +338,9 @@ class SamplerWithoutReplacement:
         """Restore what `state_dict` returned."""
         self._left, self.ran_out = state_dict["left"].clone(), state_dict["ran_out"]
 
-
-def _device(storage: Any, generator: torch.Generator | None) -> torch.device | None:
-    """Return the device to draw on: the generator's, else the transitions'."""
-    return getattr(storage, "device", None) if generator is None else generator.device
+    def _empty(self) -> None:
+        self._left = torch.empty(0, dtype=torch.int64)
+        self.ran_out = False
 
 
 def check_not_empty(storage: Any, batch_size: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -11,16 +10,26 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError
-from .buffer import check_not_empty
+from .buffer import RandomSampler, check_not_empty
 
 
-class _Prioritized(ABC):
-    """Base class of the samplers: their arguments, new transitions, the state."""
+class PrioritizedSampler(RandomSampler):
+    """Draws transition i with probability ``P(i) = p_i ** alpha / sum_k p_k ** alpha``.
 
-    _rng: torch.Generator | None = None  # set by the buffer
+    It lives on the CPU, whatever the transitions' device. The importance weights are
+    ``w_i = (N * P(i)) ** -beta``, divided by the largest of the buffer.
+
+    Args:
+        max_capacity: Capacity of the buffer.
+        alpha: Exponent of priorities: 0 for uniform draws.
+        beta: Exponent of importance weights: 1 for full correction of the bias.
+        eps: Added to every priority, so that none is zero.
+    """
+
     _greatest: Any  # priority of a transition so far
+    _tree: SumTree
 
-    def __init__(self, max_capacity: int, alpha: float, beta: float, eps: float) -> None:
+    def __init__(self, max_capacity: int, alpha: float, beta: float, eps: float = 1e-8) -> None:
         if alpha < 0 or beta < 0:
             raise ConfigError(f"prioritized sampling: alpha={alpha} and beta={beta} must be >= 0.")
         self.max_size = max_capacity
@@ -29,28 +38,46 @@ class _Prioritized(ABC):
         self.eps = eps
         self._empty()
 
-    @abstractmethod
-    def _empty(self) -> None:
-        """Set all weights to zero."""
+    def sample(self, storage: Any, batch_size: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """Draw indices and ``"priority_weight"``, float32, ``[batch_size]`` each.
 
-    @abstractmethod
-    def _weights(self) -> Tensor:
-        """The weights ``(priority + eps) ** alpha`` of all transitions, on the CPU."""
-
-    @abstractmethod
-    def _restore(self, weights: Tensor, greatest: float) -> None:
-        """Set the first weights, where all are zero, and the greatest priority so far."""
-
-    @abstractmethod
-    def update_priority(self, index: Tensor, priority: Tensor | float) -> None:
-        """Set priorities, usually to the absolute or squared TD errors."""
+        Raises:
+            RuntimeError: If nothing has been stored.
+        """
+        check_not_empty(storage, batch_size)
+        uniform = torch.rand(batch_size, dtype=torch.float64, generator=self._rng).numpy()
+        drawn = self._tree.search(uniform * self._tree.total)
+        # (N P(i)) ** -beta over its maximum: N and the sum cancel out.
+        weight = (self._tree.weights[drawn] / self._tree.minimum) ** -self.beta
+        info = {"priority_weight": torch.from_numpy(weight.astype(np.float32))}
+        return torch.from_numpy(drawn), info
 
     def mark_update(self, index: Tensor) -> None:
         """Give new transitions the greatest priority so far, 1 at first."""
         self.update_priority(index, self._greatest)
 
+    def update_priority(self, index: Tensor, priority: Tensor | float) -> None:
+        """Set priorities, usually to the absolute or squared TD errors.
+
+        Args:
+            index: ``[n]``. The last of duplicates counts.
+            priority: ``[n]``, or one for all.
+
+        Raises:
+            ValueError: If a priority is negative, infinite or NaN.
+        """
+        value = torch.as_tensor(priority).detach().cpu().double().reshape(-1).numpy()
+        if not ((value >= 0) & (value < np.inf)).all():
+            raise ValueError(
+                f"priorities from {value.min()} to {value.max()}: they must be finite and >= 0. "
+                "Has the loss diverged?"
+            )
+        if value.size:
+            self._greatest = max(self._greatest, float(value.max()))
+            self._tree.update(index.cpu().numpy().reshape(-1), (value + self.eps) ** self.alpha)
+
     def state_dict(self) -> dict[str, Any]:
-        """Return the whole state, which either sampler can load."""
+        """Return the whole state, which `DevicePrioritizedSampler` can load, and vice versa."""
         return {
             "weights": self._weights(),
             "max_priority": float(self._greatest),
@@ -74,69 +101,18 @@ class _Prioritized(ABC):
         self._restore(weights, state_dict["max_priority"])
         self.alpha, self.beta = state_dict["alpha"], state_dict["beta"]
 
-
-class PrioritizedSampler(_Prioritized):
-    """Draws transition i with probability ``P(i) = p_i ** alpha / sum_k p_k ** alpha``.
-
-    It lives on the CPU, whatever the transitions' device. The importance weights are
-    ``w_i = (N * P(i)) ** -beta``, divided by the largest of the buffer.
-
-    Args:
-        max_capacity: Capacity of the buffer.
-        alpha: Exponent of priorities: 0 for uniform draws.
-        beta: Exponent of importance weights: 1 for full correction of the bias.
-        eps: Added to every priority, so that none is zero.
-    """
-
-    _tree: SumTree
-
-    def __init__(self, max_capacity: int, alpha: float, beta: float, eps: float = 1e-8) -> None:
-        super().__init__(max_capacity, alpha, beta, eps)
-
-    def sample(self, storage: Any, batch_size: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Draw indices and ``"priority_weight"``, float32, ``[batch_size]`` each.
-
-        Raises:
-            RuntimeError: If nothing has been stored.
-        """
-        check_not_empty(storage, batch_size)
-        uniform = torch.rand(batch_size, dtype=torch.float64, generator=self._rng).numpy()
-        drawn = self._tree.search(uniform * self._tree.total)
-        # (N P(i)) ** -beta over its maximum: N and the sum cancel out.
-        weight = (self._tree.weights[drawn] / self._tree.minimum) ** -self.beta
-        info = {"priority_weight": torch.from_numpy(weight.astype(np.float32))}
-        return torch.from_numpy(drawn), info
-
-    def update_priority(self, index: Tensor, priority: Tensor | float) -> None:
-        """Set priorities, usually to the absolute or squared TD errors.
-
-        Args:
-            index: ``[n]``. The last of duplicates counts.
-            priority: ``[n]``, or one for all.
-
-        Raises:
-            ValueError: If a priority is negative, infinite or NaN.
-        """
-        value = torch.as_tensor(priority).detach().cpu().double().reshape(-1).numpy()
-        if not ((value >= 0) & (value < np.inf)).all():
-            raise ValueError(
-                f"priorities from {value.min()} to {value.max()}: they must be finite and >= 0. "
-                "Has the loss diverged?"
-            )
-        if value.size:
-            self._greatest = max(self._greatest, float(value.max()))
-            self._tree.update(index.cpu().numpy().reshape(-1), (value + self.eps) ** self.alpha)
-
-    def _weights(self) -> Tensor:
-        return torch.from_numpy(self._tree.weights.copy())
-
-    def _restore(self, weights: Tensor, greatest: float) -> None:
-        self._tree.update(np.arange(len(weights)), weights.numpy())
-        self._greatest = greatest
-
     def _empty(self) -> None:
         self._tree = SumTree(self.max_size)
         self._greatest = 1.0
+
+    def _weights(self) -> Tensor:
+        """The weights ``(priority + eps) ** alpha`` of all transitions, on the CPU."""
+        return torch.from_numpy(self._tree.weights.copy())
+
+    def _restore(self, weights: Tensor, greatest: float) -> None:
+        """Set the first weights, where all are zero, and the greatest priority so far."""
+        self._tree.update(np.arange(len(weights)), weights.numpy())
+        self._greatest = greatest
 
 
 _FAN_OUT = 16  # children of a node: few levels, and blocks that NumPy reduces at full speed
@@ -226,18 +202,12 @@ def _within(mass: npt.NDArray[np.float64], total: npt.ArrayLike) -> npt.NDArray[
     return np.minimum(np.maximum(mass, 0.0), np.nextafter(total, 0.0))
 
 
-class DevicePrioritizedSampler(_Prioritized):
+class DevicePrioritizedSampler(PrioritizedSampler):
     """Draws as `PrioritizedSampler` does, on an accelerator and without synchronization.
 
     It sums all weights for every batch, which for a million transitions is faster than a
-    synchronization. Priorities are not checked to be finite.
-
-    Args:
-        max_capacity: Capacity of the buffer.
-        alpha: Exponent of priorities: 0 for uniform draws.
-        beta: Exponent of importance weights: 1 for full correction of the bias.
-        eps: Added to every priority, so that none is zero.
-        device: The transitions' device.
+    synchronization. Priorities are not checked to be finite, and any one of duplicates counts.
+    Arguments as for `PrioritizedSampler`; ``device`` is that of the transitions.
     """
 
     def __init__(
@@ -253,11 +223,7 @@ class DevicePrioritizedSampler(_Prioritized):
         super().__init__(max_capacity, alpha, beta, eps)
 
     def sample(self, storage: Any, batch_size: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Draw indices and ``"priority_weight"``, float32, ``[batch_size]`` each.
-
-        Raises:
-            RuntimeError: If nothing has been stored.
-        """
+        """See `PrioritizedSampler.sample`."""
         check_not_empty(storage, batch_size)
         sums = self._values.cumsum(0, dtype=torch.float64)
         uniform = torch.rand(
@@ -269,12 +235,7 @@ class DevicePrioritizedSampler(_Prioritized):
         return drawn, {"priority_weight": (self._values[drawn] / least) ** -self.beta}
 
     def update_priority(self, index: Tensor, priority: Tensor | float) -> None:
-        """Set priorities, usually to the absolute or squared TD errors.
-
-        Args:
-            index: ``[n]``. Any one of duplicates counts.
-            priority: ``[n]``, or one for all; finite and not negative.
-        """
+        """See `PrioritizedSampler.update_priority`."""
         index = index.to(self.device, non_blocking=True).reshape(-1)
         given = torch.as_tensor(priority, dtype=torch.float32).detach()
         value = given.to(self.device, non_blocking=True).reshape(-1).expand(len(index))
