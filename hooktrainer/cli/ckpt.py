@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -131,8 +130,9 @@ def verify(run: RunPath, /, *, json: Flag = False) -> int:
         listing = list_checkpoints(output.checkpoints_of(run))
     damage = dict(listing.damaged)
     for checkpoint in [*listing.checkpoints, *listing.foreign]:
-        with suppress(FileNotFoundError):  # deleted meanwhile, by the run it belongs to
-            damage[checkpoint.path] = _damage(checkpoint)
+        why = _damage(checkpoint)
+        if checkpoint.path.exists():  # else the run it belongs to has deleted it meanwhile
+            damage[checkpoint.path] = why
     foreign = {checkpoint.path: checkpoint.manifest.run_id for checkpoint in listing.foreign}
     entries = [
         {"path": path, "intact": not why, "damage": why or None, "foreign": foreign.get(path)}

@@ -8,6 +8,7 @@ import shutil
 import pytest
 from cli_runs import damage
 
+from hooktrainer.store import Checkpoint
 from hooktrainer.store.run_dir import RunDir
 
 
@@ -62,6 +63,19 @@ def test_verify_names_every_damaged_file(call, make_run):
     assert "2 of 3 checkpoints damaged" in done.out
     verdicts = json.loads(call("ckpt", "verify", run, "--json").out)
     assert [verdict["intact"] for verdict in verdicts] == [False, True, False]
+
+
+def test_verify_leaves_out_what_its_run_deletes_meanwhile(call, make_run, monkeypatch):
+    verify = Checkpoint.verify
+
+    def late(checkpoint):
+        if checkpoint.frames == 100:
+            shutil.rmtree(checkpoint.path)
+        verify(checkpoint)
+
+    monkeypatch.setattr(Checkpoint, "verify", late)
+    done = call("ckpt", "verify", make_run())
+    assert (done.code, "none of 2 checkpoints damaged" in done.out) == (0, True)
 
 
 def test_diff_prints_only_differences(call, make_run):
