@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import runpy
+import select
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -134,21 +134,19 @@ class ChildProgram:
 
 def end_with_parent(code: int = 1, on_input: Callable[[], None] | None = None) -> None:
     """Exit when the parent process ends; called by a `ChildProgram`."""
-    threading.Thread(target=_follow_input, args=(code, on_input), daemon=True).start()
-    threading.Thread(target=_follow_parent, args=(code, os.getppid()), daemon=True).start()
+    args = (code, on_input, os.getppid())
+    threading.Thread(target=_follow_parent, args=args, daemon=True).start()
 
 
-def _follow_input(code: int, on_input: Callable[[], None] | None) -> None:
-    while os.read(0, 1024):  # not sys.stdin, which an interpreter that ends would wait for
-        if on_input is not None:
-            on_input()
-    os._exit(code)
-
-
-def _follow_parent(code: int, parent: int) -> None:
+def _follow_parent(code: int, on_input: Callable[[], None] | None, parent: int) -> None:
     # A child that the parent has forked keeps its end of standard input open.
     while os.getppid() == parent:
-        time.sleep(1.0)
+        # Not sys.stdin, which an interpreter that ends would wait for.
+        if select.select([0], [], [], 1.0)[0]:
+            if not os.read(0, 1024):
+                break
+            if on_input is not None:
+                on_input()
     os._exit(code)
 
 

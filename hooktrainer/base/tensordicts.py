@@ -165,19 +165,6 @@ def is_sharded(module: Any) -> bool:
     return isinstance(module, nn.Module) and any(map(is_dtensor, module.parameters()))
 
 
-# -- Random numbers in the shape of a tensor, drawn so that a compiler shows who draws them.
-
-
-def normal_like(x: torch.Tensor) -> torch.Tensor:
-    """Return standard normal numbers, shaped as ``x``."""
-    return torch.empty_like(x).normal_()
-
-
-def uniform_like(x: torch.Tensor) -> torch.Tensor:
-    """Return uniform numbers in [0, 1), shaped as ``x``."""
-    return torch.empty_like(x).uniform_()
-
-
 def not_a_tensordict(what: str, value: Any) -> str:
     """Return the message for a value that should have been a TensorDict."""
     of = f" of {listed(map(repr, value), 4)}" if isinstance(value, Mapping) else ""

@@ -132,6 +132,7 @@ class Worker:
         pid: Number of the process.
         connection: Its connection, for `multiprocessing.connection.wait`.
         timeout: Seconds to wait for an answer; after a timeout the worker is unusable.
+        unanswered: How many messages have no answer yet; the arguments are the first.
 
     Raises:
         ConfigError: If the function or an argument does not pickle.
@@ -148,6 +149,7 @@ class Worker:
     ) -> None:
         self.name = name
         self.timeout = timeout
+        self.unanswered = 0
         self._is_run = start != "forkserver"
         self._has_begun = False
         self._is_given_up = False
@@ -182,6 +184,7 @@ class Worker:
 
     def send(self, message: bytes) -> None:
         """Send a message."""
+        self.unanswered += 1
         try:
             self.connection.send_bytes(message)
         except (BrokenPipeError, ConnectionResetError):
@@ -201,6 +204,7 @@ class Worker:
             ChildError: If the process died, or a timeout occurred.
             Exception: From the worker, with its traceback as the cause.
         """
+        self.unanswered -= 1
         if self._is_given_up or not self._has_answer():
             self._is_given_up = True  # a late answer would be taken for the next one
             raise ChildError(
@@ -263,51 +267,28 @@ class Worker:
             _end(self._process, self.connection, os.getpid(), grace)
 
 
-class WorkerPool:
-    """Workers that run at the same time, each with any number of pending messages.
+class WorkerPool(list[Worker]):
+    """Workers that run at the same time, each with any number of messages without an answer.
 
     Every message has one answer, and a worker's answers come in the order of its messages.
     """
 
-    def __init__(self) -> None:
-        self.workers: list[Worker] = []
-        self._unanswered: list[int] = []
-
-    def __len__(self) -> int:
-        return len(self.workers)
-
-    def add(self, worker: Worker) -> None:
-        """Add a worker at the end."""
-        self.workers.append(worker)
-        self._unanswered.append(0)
-
-    def send(self, place: int, message: bytes) -> None:
-        """Send a message without waiting for its answer."""
-        self.workers[place].send(message)
-        self._unanswered[place] += 1
-
-    def receive(self, place: int) -> bytes:
-        """Wait for the next answer."""
-        self._unanswered[place] -= 1
-        return self.workers[place].receive()
-
     def ask_all(self, message: Callable[[int], bytes]) -> list[Any]:
         """Send each worker a message and return the unpickled answers."""
-        places = range(len(self))
-        for place in places:
-            self.send(place, message(place))
-        return [pickle.loads(self.receive(place)) for place in places]
+        for place, worker in enumerate(self):
+            worker.send(message(place))
+        return [worker.receive_object() for worker in self]
 
     def settle(self) -> None:
-        """Receive and drop pending answers after a failure."""
-        for place in range(len(self)):
-            while self._unanswered[place]:
+        """Receive and drop the answers that are due after a failure."""
+        for worker in self:
+            while worker.unanswered:
                 with suppress(Exception):
-                    self.receive(place)
+                    worker.receive()
 
     def close(self) -> None:
         """End the processes within 3 s in total; a second call does nothing."""
-        living = [worker for worker in self.workers if worker._end.alive]
+        living = [worker for worker in self if worker._end.alive]
         for worker in living:
             worker.connection.close()
         deadline = monotonic() + _GRACE

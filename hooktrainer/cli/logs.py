@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -52,7 +52,8 @@ def tensorboard(run: RunPath, /, *, port: Port = None, host: Host = "localhost")
         raise ConfigError(str(getattr(error, "msg", error))) from None
     print(url, flush=True)
     output.note(f"TensorBoard shows {logs}. Ctrl-C ends it.")
-    _wait()
+    with suppress(KeyboardInterrupt):
+        threading.Event().wait()
     return 0
 
 
@@ -67,18 +68,6 @@ def logs_of(place: Path) -> Path:
             f"nothing in {place} was logged for TensorBoard; its logger is named tensorboard."
         )
     return chosen
-
-
-def _wait() -> None:
-    """Wait for SIGINT or SIGTERM."""
-    ended = threading.Event()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda *_: ended.set()) for number in numbers}
-    try:
-        ended.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def sync(run: RunPath, /, *, to: Address = None) -> int:

@@ -67,8 +67,8 @@ class WorkerGroup(EnvGroup):
     def first_info(self) -> dict[str, Any]:
         """The ``info`` of the first environment's first reset."""
         self._pool.settle()
-        self._pool.send(0, call("first_info"))
-        return pickle.loads(self._pool.receive(0))
+        self._pool[0].send(call("first_info"))
+        return self._pool[0].receive_object()
 
     def bind(self, layout: ObservationLayout, action_format: AnyActionFormat) -> None:
         """Say how to write observations and how to read actions; called before any step."""
@@ -82,11 +82,11 @@ class WorkerGroup(EnvGroup):
         size = SharedMemory.size_for(bytes_, len(leaves) + 5 + infos)
         memory = SharedMemory(size)
         buffers = StepBuffers(leaves, self.num_envs, horizon, allocate=memory.allocate, infos=infos)
-        for w, child in enumerate(self._pool.workers):
-            self._pool.send(w, call("map", leaves, size, horizon))
+        for child in self._pool:
+            child.send(call("map", leaves, size, horizon))
             child.give_file(memory.descriptor)
-        for w in range(len(self._pool)):
-            self._pool.receive(w)
+        for child in self._pool:
+            child.receive()
         memory.close_file()
         return buffers
 
@@ -108,14 +108,14 @@ class WorkerGroup(EnvGroup):
         start = self.stages[stage].start
         for w, own in enumerate(self._shares):
             part = actions[own[stage].start - start : own[stage].stop - start]
-            self._pool.send(w, pickle.dumps(("step", (stage, row.index, part))))
+            self._pool[w].send(pickle.dumps(("step", (stage, row.index, part))))
 
     def receive(self, stage: int) -> list[Finished]:
         """See `EnvGroup.receive`."""
         finished: list[Finished] = []
         for w, own in enumerate(self._shares):
             start = own[stage].start
-            for i, final in pickle.loads(self._pool.receive(w)):
+            for i, final in pickle.loads(self._pool[w].receive()):
                 finished.append((start + i, final))
                 self.episodes[start + i] += 1
         return finished
@@ -188,8 +188,8 @@ def start_workers(
     try:
         for w, (own, given) in enumerate(zip(shares, args, strict=True)):
             name = f"worker {w} (environments {', '.join(map(_words, own))})"
-            pool.add(Worker(name, serve, make, *given, timeout=timeout))
-        return [child.receive_object() for child in pool.workers]
+            pool.append(Worker(name, serve, make, *given, timeout=timeout))
+        return [child.receive_object() for child in pool]
     except BaseException:
         pool.close()
         raise

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from ..base.tensordicts import normal_like
 from ..errors import ConfigError
 from .actor_critic import DeterministicLoss, ensemble
 from .common import Entries
@@ -85,5 +85,5 @@ class TD3Loss(DeterministicLoss):
         self._trains_actor = self._calls % self.policy_delay == 0
 
     def _noise(self, entries: Entries) -> Tensor:
-        noise = normal_like(entries[self.tensor_keys.action]) * self.policy_noise
+        noise = torch.empty_like(entries[self.tensor_keys.action]).normal_() * self.policy_noise
         return noise.clamp(-self.noise_clip, self.noise_clip)

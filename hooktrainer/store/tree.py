@@ -173,7 +173,7 @@ class _Encoder:
             return {"$dict": [[[self.node(part, place) for part in pair] for pair, place in pairs]]}
         if isinstance(value, torch.Tensor):
             return {"$tensor": self._tensor(value, path)}
-        tag, parts = _parts_of(value, path)
+        tag, parts = parts_of(value, path)
         # The path of a value is that of its first part: td/x, not td/0/x.
         nodes = [
             self.node(part, f"{under}.{place}" if place else path)
@@ -206,7 +206,7 @@ class _Encoder:
         return [name] if device.type == "cpu" else [name, str(device)]
 
 
-def _parts_of(value: Any, path: str) -> tuple[str, tuple[Any, ...]]:
+def parts_of(value: Any, path: str) -> tuple[str, tuple[Any, ...]]:
     """Return the name of a value's type, and the parts that rebuild it."""
     kind = type(value)
     if is_segment_tree(value):

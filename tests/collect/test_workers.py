@@ -322,11 +322,11 @@ def test_workers_that_are_stuck_are_ended_together(monkeypatch: pytest.MonkeyPat
         rollout: Any = built._ready()
         rollout._begin()
         rollout._is_running = True
-        for child in built._group._pool.workers:  # type: ignore[attr-defined]
+        for child in built._group._pool:  # type: ignore[attr-defined]
             child.timeout = 0.1
         with pytest.raises(ChildError, match=r"worker 0 .* has not answered"):
             rollout.collect(built.timing, 0, False)
-        built._group._pool.workers[0].timeout = 600.0  # type: ignore[attr-defined]
+        built._group._pool[0].timeout = 600.0  # type: ignore[attr-defined]
         with pytest.raises(ChildError, match="worker 0"):  # it is not waited for a second time
             built.set_attribute("length", 3)
         start = time.monotonic()
@@ -349,7 +349,7 @@ def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
 
 
 def pids(built: VectorCollector) -> list[int]:
-    return [child.pid for child in built._group._pool.workers]  # type: ignore[attr-defined]
+    return [child.pid for child in built._group._pool]  # type: ignore[attr-defined]
 
 
 def test_a_worker_that_is_killed_is_an_error_that_says_so() -> None:
@@ -389,7 +389,7 @@ from hooktrainer import VectorCollector
 if __name__ == "__main__":
     collector = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=4, workers=2)
     collector.collect()
-    print(*[child.pid for child in collector._group._pool.workers], flush=True)
+    print(*[child.pid for child in collector._group._pool], flush=True)
     if sys.argv[1] == "return":
         sys.exit()
     if sys.argv[1] == "raise":

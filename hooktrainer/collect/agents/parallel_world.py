@@ -144,7 +144,7 @@ class ParallelWorld(AgentsWorld):
     def close(self) -> None:
         """Close all environments. Safe to call again."""
         self.pool.close()
-        if not self.pool.workers:
+        if not self.pool:
             self.envs.close()
 
     def _seed_of(self, env: int) -> int:
@@ -153,7 +153,7 @@ class ParallelWorld(AgentsWorld):
     def _ask(self, method: str, args: Mapping[int, tuple[Any, ...]]) -> list[Any]:
         """Call a method of `ParallelEnvs` for some environments; ``None`` for the others."""
         given = [args.get(env) for env in range(self.num_envs)]
-        if not self.pool.workers:
+        if not self.pool:
             return self.envs.each(method, given)
         self.pool.settle()
         shares = self.pool.ask_all(lambda w: call("each", method, given[self._shares[w]]))

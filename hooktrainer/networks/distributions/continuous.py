@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from ...base.tensordicts import normal_like
 from ..deterministic import Box
 from .discrete import ActionDistribution
 
@@ -33,7 +32,7 @@ class Gaussian(ActionDistribution):
         self, parameters: Tensor, keys: Collection[str], deterministic: bool
     ) -> dict[str, Tensor]:
         loc, log_std = self.loc_and_log_std(parameters)
-        noise = torch.zeros_like(loc) if deterministic else normal_like(loc)
+        noise = torch.zeros_like(loc) if deterministic else torch.empty_like(loc).normal_()
         return self._at(loc.detach(), log_std.detach(), noise, keys)
 
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,7 +116,7 @@ class SquashedGaussian(Gaussian):
 
     def rsample(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         loc, log_std = self.loc_and_log_std(parameters)
-        return self._squash(loc, log_std, normal_like(loc))
+        return self._squash(loc, log_std, torch.empty_like(loc).normal_())
 
     def mode(self, parameters: Tensor) -> Tensor:
         return self.box(self.loc_and_log_std(parameters)[0])

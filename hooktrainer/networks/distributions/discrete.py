@@ -11,8 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from ...base.tensordicts import uniform_like
-
 # -- `ActionDistribution`: the base class of distributions over actions.
 
 
@@ -211,7 +209,7 @@ class Bernoulli(Discrete):
     def sample(
         self, parameters: Tensor, keys: Collection[str], deterministic: bool
     ) -> dict[str, Tensor]:
-        threshold = 0.5 if deterministic else uniform_like(parameters)
+        threshold = 0.5 if deterministic else torch.empty_like(parameters).uniform_()
         bits = (parameters.sigmoid() > threshold).to(torch.int8)
         action = bits.reshape(*parameters.shape[:-1], *self.shape)
         return {"action": action, "logits": parameters}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Protocol, cast
@@ -18,7 +17,6 @@ from ...errors import CheckpointError
 from ..tree import TensorSpec
 
 VARIABLE = "CKPT_BACKEND"
-ENTRY_POINTS = "hooktrainer.backends"
 
 
 class Backend(Protocol):
@@ -144,9 +142,6 @@ _FACTORIES: dict[str, str | Callable[[], Backend]] = {
 def register_backend(name: str, factory: Callable[[], Backend]) -> None:
     """Make a back end known under a name.
 
-    A package can do the same without being imported, by an entry point of the group
-    ``hooktrainer.backends``.
-
     Args:
         name: The name users give in ``CKPT_BACKEND``. Checkpoints record it, so it must stay.
         factory: A callable without arguments, usually the class.
@@ -165,7 +160,7 @@ def backend_name(name: str | None = None) -> str:
 
 def known_backends() -> list[str]:
     """Return the names of all back ends."""
-    return sorted({*_FACTORIES, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+    return sorted(_FACTORIES)
 
 
 def get_backend(name: str) -> Backend:
@@ -177,15 +172,6 @@ def get_backend(name: str) -> Backend:
     factory = _FACTORIES.get(name)
     if isinstance(factory, str):
         factory = cast("Callable[[], Backend]", resolve_name(f"{__name__}.{factory}"))
-    for point in () if factory else entry_points(group=ENTRY_POINTS, name=name):
-        try:
-            factory = cast("Callable[[], Backend]", point.load())
-        except Exception as error:  # whatever importing a package raises
-            package = f" of {point.dist.name}" if point.dist else ""
-            raise CheckpointError(
-                f"The checkpoint back end {point.name!r}, {point.value}{package}, cannot be "
-                f"imported: {type(error).__name__}: {error}."
-            ) from error
     if factory is None:
         raise CheckpointError(
             f"There is no checkpoint back end {shown(name)} here: {VARIABLE} must be one of "
