@@ -16,8 +16,8 @@ from typing import Any, cast
 import numpy as np
 import torch
 import xxhash
+from harness import Files, Target, read, spoil_place
 from mutate import NUMBERS, TEXTS, mutate_bytes, mutate_tree
-from target import Files, Target, read, spoil_place
 
 from hooktrainer.errors import CheckpointError, ConfigError
 from hooktrainer.loop.cadence import Progress

@@ -7,12 +7,14 @@ import random
 import tempfile
 import zlib
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import yaml
+from harness import Files, Target, read, spoil_place
 from mutate import TEXTS, mutate_bytes, mutate_json, mutate_tree
-from target import Files, Target, read, spoil_place
 
 import hooktrainer.store.lookup  # noqa: F401  commands import it late: no first import in a case
 from hooktrainer.algorithms import PPO
@@ -68,6 +70,9 @@ def _run() -> Files:
         )
         run.update(status="finished", frames=1000, metrics={"eval/return": 1.5, "x": float("nan")})
         files = read(run.path)
+        with redirect_stdout(StringIO()):  # what is imported and made once
+            comparison_page(group_runs([summarize(run)]), ["eval/return"])
+            runs((run.path,), curves=True)
         state = json.loads(files["run.json"])  # type: ignore[arg-type]
         state |= {"started": "2026-01-01T00:00:00+00:00", "updated": "2026-01-01T00:00:01+00:00"}
         state |= {

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from mutate import mutate_bytes, mutate_json
-from pickles import spoil_pickle, spoil_torch_file
-from target import Files, Target, read, spoil_place
+from harness import Files, Target, read, spoil_place
+from mutate import mutate_bytes, mutate_json, spoil_pickle, spoil_torch_file
 from tensordict import NonTensorData, TensorDict
 from torchrl.checkpoint import Checkpoint, StateDictCheckpointAdapter
 from torchrl.data import LazyTensorStorage, ReplayBuffer

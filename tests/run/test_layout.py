@@ -32,5 +32,5 @@ def test_a_process_that_collects_ahead_is_waited_for_as_long_as_asked(trainer):
 
 def test_so_are_those_that_step_environments(trainer):
     Layout(RunConfig(total_frames=1, workers=2, timeout=70.0), Ranks()).apply(trainer)
-    children = trainer.collector._group._pool.workers
+    children = trainer.collector._group._pool
     assert [child.timeout for child in children] == [70.0, 70.0]

@@ -9,7 +9,6 @@ import os
 import pytest
 import torch
 import xxhash
-from dtypes import DTYPES
 from torchsnapshot import Snapshot, StateDict
 
 from hooktrainer.base import fs
@@ -27,6 +26,25 @@ from hooktrainer.store.backends.native import NativeBackend
 from hooktrainer.store.tree import byte_view
 
 NAMES = known_backends()
+DTYPES = [
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.complex64,
+    torch.complex128,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+    torch.bool,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+]
 
 
 def make_tensors():

@@ -5,11 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import random
-import shutil
 import signal
-import subprocess
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import pytest
 import torch
@@ -202,88 +200,6 @@ def check_after_kill(directory, backend, committed):
         latest = manager.load()[0].manifest.frames
         assert latest >= committed
         return latest
-
-
-@contextmanager
-def mounted(*arguments):
-    """A file system mounted on a new directory, or a skipped test."""
-    with scratch() as root:
-        point = root / "mount"
-        point.mkdir()
-        command = ["mount", *map(str, arguments), str(point)]
-        if os.geteuid() != 0:
-            pytest.skip("only root may mount a file system")
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
-        try:
-            yield point
-        finally:
-            subprocess.run(["umount", str(point)], check=True)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_full_tmpfs(backend):
-    for kilobytes in range(8, 308, 6) if FULL else (8, 40, 60, 100):
-        options = f"size={kilobytes}k"
-        with (
-            mounted("-t", "tmpfs", "-o", options, "none") as disk,
-            CheckpointManager(disk, backend=backend, keep=Last(99)) as manager,
-        ):
-            returned = []
-            with suppress(CheckpointError):
-                for frames in range(1, 99):
-                    manager.save(tree(frames), frames=frames)
-                    manager.wait()
-                    returned.append(frames)
-            assert len(returned) < 20
-            with pytest.raises(CheckpointError, match="No space left on device"):
-                manager.save({"large": torch.ones(1_000_000)}, frames=100), manager.wait()
-            left = sorted(path.name for path in disk.iterdir())
-            assert left == [".lock", *(f"step_{frames:012d}" for frames in returned)]
-            for frames in returned:
-                assert manager.load(str(frames))[1]["frames"] == frames
-
-
-@pytest.fixture
-def ext4(tmp_path):
-    """An empty disk in a file, formatted as ext4."""
-    if shutil.which("mkfs.ext4") is None:
-        pytest.skip("there is no mkfs.ext4 here")
-    image = tmp_path / "disk"
-    with image.open("wb") as file:
-        file.truncate(64 << 20)
-    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
-    return image
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_power_loss_of_an_ext4_image(backend, ext4, tmp_path):
-    """What the disk holds at that moment is what a copy of its image holds."""
-    saves, delays = (10, (0.5, 7, 14, 24)) if FULL else (3, ())
-    copies = []
-
-    def lose_power(frames):
-        copies.append((frames, shutil.copyfile(ext4, tmp_path / f"copy{len(copies)}")))
-
-    with (
-        mounted("-o", "loop", ext4) as disk,
-        CheckpointManager(disk / "run", backend=backend, keep=Last(1)) as manager,
-    ):
-        for frames in range(1, saves + 1):
-            manager.save(tree(frames), frames=frames)
-            manager.wait()
-            lose_power(frames)
-        returned = time.monotonic()
-        for seconds in delays:
-            time.sleep(max(0, returned + seconds - time.monotonic()))
-            lose_power(saves)
-    for frames, copy in copies:
-        with mounted("-o", "loop", copy) as disk:
-            latest = list_checkpoints(disk / "run").checkpoints[-1]
-            assert latest.manifest.frames == frames
-            assert not list(compare_trees(latest.load(), tree(frames)))
 
 
 def test_the_strict_disk_loses_what_was_not_flushed():
