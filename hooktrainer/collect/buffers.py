@@ -77,7 +77,6 @@ class StepBuffers:
         leaves: The leaves of an observation.
         num_envs: Number of environments.
         horizon: Steps of a rollout.
-        pin: Whether the observations lie in page-locked memory, for copies to a CUDA device.
         allocate: Makes an array of zeros of a shape and type; by default in memory of this process.
         infos: How many numbers of its info each environment adds.
 
@@ -99,15 +98,13 @@ class StepBuffers:
         leaves: Sequence[Leaf],
         num_envs: int,
         horizon: int,
-        pin: bool = False,
         allocate: Allocate | None = None,
         infos: int = 0,
     ) -> None:
         self.leaves = tuple(leaves)
         allocate = allocate or _zeros
-        observed = _pinned if pin else allocate
         self.observation = tuple(
-            observed((horizon + 1, num_envs, *leaf.shape), leaf.dtype) for leaf in leaves
+            allocate((horizon + 1, num_envs, *leaf.shape), leaf.dtype) for leaf in leaves
         )
         kinds = (np.float32, bool, bool, np.float64, np.int64, *[np.float32] * infos)
         arrays = [allocate((horizon, num_envs), np.dtype(kind)) for kind in kinds]
@@ -258,12 +255,6 @@ def env_first_array(array: Array, dtype: DTypeLike | None = None) -> Array:
 
 def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return np.zeros(shape, dtype)
-
-
-def _pinned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    sample = torch.from_numpy(np.zeros((), dtype))
-    pinned: Array = torch.zeros(shape, dtype=sample.dtype, pin_memory=True).numpy()
-    return pinned
 
 
 _ALIGNMENT = 64

@@ -346,11 +346,9 @@ def _modules(policy: Any, depth: int = 3) -> Iterator[nn.Module]:
 
 def _near(policy: Any) -> list[Any]:
     if isinstance(policy, partial):
-        return [policy.func, *policy.args, *policy.keywords.values()]
-    if isinstance(policy, (list, tuple)):
-        return list(policy)
-    if isinstance(policy, dict):
-        return list(policy.values())
+        return [policy.func, policy.args, policy.keywords]
+    if isinstance(policy, (list, tuple, dict)):
+        return list(policy.values() if isinstance(policy, dict) else policy)
     if inspect.isfunction(policy):
         used = inspect.getclosurevars(policy)
         return [*used.nonlocals.values(), *used.globals.values()]

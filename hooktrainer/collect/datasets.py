@@ -102,7 +102,7 @@ class Dataset:
 
         Args:
             path: The file to write.
-            overwrite: Whether what is there is replaced, if it is a data set.
+            overwrite: Whether a file that is there is replaced.
 
         Raises:
             ConfigError: If the transitions have an entry ``"returns"``.
@@ -111,13 +111,8 @@ class Dataset:
         from safetensors.torch import save_file
 
         path = Path(path)
-        if path.exists():
-            try:
-                replaces = overwrite and bool(load_dataset(path))
-            except (ConfigError, NotFoundError):
-                replaces = False
-            if not replaces:
-                raise TakenError(f"{path} exists already: remove it, or choose another place.")
+        if path.exists() and not overwrite:
+            raise TakenError(f"{path} exists already: remove it, or choose another place.")
         path.parent.mkdir(parents=True, exist_ok=True)
         entries = {
             key if isinstance(key, str) else "/".join(key): value.cpu().clone(

@@ -127,15 +127,14 @@ class EnvGroup(ABC):
         self._layout = layout
         self._format = action_format
 
-    def make_buffers(self, horizon: int, pin: bool) -> StepBuffers:
+    def make_buffers(self, horizon: int) -> StepBuffers:
         """The memory of a rollout, whose rows the group is given from then on.
 
         Args:
             horizon: Steps of a rollout.
-            pin: Whether observations should lie in page-locked memory.
         """
         infos = len(self.info_keys)
-        return StepBuffers(self._layout.leaves, self.num_envs, horizon, pin, infos=infos)
+        return StepBuffers(self._layout.leaves, self.num_envs, horizon, infos=infos)
 
     @abstractmethod
     def first_info(self) -> dict[str, Any]:

@@ -197,7 +197,7 @@ class Rollout(AnyRollout):
         group.bind(layout, action_format)
         self._action_format = action_format
         self._names = [unravel_key(leaf.key) for leaf in layout.leaves]
-        self._buffers = buffers = group.make_buffers(horizon, pin=policy_device.type == "cuda")
+        self._buffers = buffers = group.make_buffers(horizon)
         masks = buffers.observation[self._names.index(MASK)] if MASK in self._names else None
         self._masks = masks if action_format.mask_size else None  # [time + 1, num_envs, mask_size]
         seed = random_action_seed(seeds.seed, seeds.first_env)

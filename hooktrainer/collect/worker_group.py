@@ -75,8 +75,8 @@ class WorkerGroup(EnvGroup):
         super().bind(layout, action_format)
         self._ask_all("each", lambda w: ("bind", layout, action_format))
 
-    def make_buffers(self, horizon: int, pin: bool) -> StepBuffers:
-        """The memory of a rollout, shared with the processes; it is never page-locked."""
+    def make_buffers(self, horizon: int) -> StepBuffers:
+        """The memory of a rollout, shared with the processes."""
         leaves, infos = self._layout.leaves, len(self.info_keys)
         bytes_ = StepBuffers.size(leaves, self.num_envs, horizon, infos)
         size = SharedMemory.size_for(bytes_, len(leaves) + 5 + infos)

@@ -226,7 +226,7 @@ class Explores(torch.nn.Module):
     """Its action says whether it explores."""
 
     def act(self, observation):
-        from hooktrainer.networks.layers import is_deterministic
+        from hooktrainer.networks.head import is_deterministic
 
         number = len(observation)
         return {"action": torch.full((number,), int(not is_deterministic()))}

@@ -64,16 +64,3 @@ def test_a_module_whose_parameters_are_views_of_a_large_tensor():
     copy.weight.data.zero_()
     assert torch.equal(function(x), copy(x) + 1)  # one module, not two
     assert float(flat[:6].abs().sum()) > 0
-
-
-def test_strided_and_repeated_tensors():
-    base = torch.arange(12).view(3, 4)
-    (left, right, again) = through((base.t(), base[:, 1:3], base[:, 1:3]))
-    assert torch.equal(left, base.t())
-    assert torch.equal(right, base[:, 1:3])
-    assert torch.equal(again, right)
-    assert torch.equal(through(torch.tensor(2.0).expand(1)), torch.tensor([2.0]))
-    assert torch.equal(through(torch.tensor(2.0).expand(3)), torch.full((3,), 2.0))
-    one = torch.ones(2)
-    (first, second) = through((one, one))
-    assert first is second

@@ -16,7 +16,7 @@ from ...loop.stateful import fitting, mismatches
 from ..collector import TIMEOUT, Weights, check_can_follow, weights_of
 from ..episodes_collector import OVERLAP, collector_state
 from ..remote_collector import RemoteCollector, stamped, version_of
-from .server import Collected, ProcessWorker, Request, ThreadWorker
+from .server import Collected, ProcessWorker, ThreadWorker
 
 Mode = Literal["process", "thread"]
 _STREAM = 1  # separates the worker's random numbers from others with the run's seed
@@ -171,9 +171,9 @@ class OverlappedCollector(RemoteCollector):
             weights = None if self._sent == version else self._weights()
             self._sent = version
             if self.weights == "newest" and weights is not None:
-                worker.send(Request("publish", (version, weights)))
+                worker.send("publish", version, weights)
                 weights = None
-            worker.send(Request("collect", (version, weights, self.timing.trace is not None)))
+            worker.send("collect", version, weights, self.timing.trace is not None)
         self._under_way += 1
 
     def _receive(self) -> TensorDictBase:
@@ -200,7 +200,7 @@ class OverlappedCollector(RemoteCollector):
     def _call(self, method: str, *args: Any) -> Any:
         """Call a method of the worker; no batch may be in progress."""
         assert self._worker is not None
-        self._worker.send(Request(method, args))
+        self._worker.send(method, *args)
         return self._worker.receive()
 
     # -- the collector contract ------------------------------------------------------------------
@@ -235,7 +235,7 @@ class OverlappedCollector(RemoteCollector):
         """
         super().update_policy_weights_(policy_or_weights)
         if self._worker is not None and self.weights == "newest":
-            self._worker.send(Request("publish", (self._updates, self._weights())))
+            self._worker.send("publish", self._updates, self._weights())
             self._sent = self._updates
 
     def shard(self, rank: int, world_size: int) -> None:

@@ -23,13 +23,6 @@ from ..collector import Collector, Weights
 from . import packing
 
 
-class Request(NamedTuple):
-    """A method of `CollectorServer` and its arguments. All but ``"publish"`` are answered."""
-
-    method: str
-    args: tuple[Any, ...] = ()
-
-
 class Collected(NamedTuple):
     """A batch, the version of its weights, seconds by phase, and trace spans if requested."""
 
@@ -39,41 +32,38 @@ class Collected(NamedTuple):
     spans: list[Span]
 
 
-class Inbox:
-    """The requests; ``None`` ends them. Published weights overtake those that wait."""
-
-    def __init__(self) -> None:
-        self._requests: SimpleQueue[Request | None] = SimpleQueue()
-        self.published: tuple[int, Weights] | None = None
-        self.get = self._requests.get
-
-    def put(self, request: Request | None) -> None:
-        """Add a request."""
-        if request is not None and request.method == "publish":
-            version, weights = request.args
-            self.published = version, weights
-        else:
-            self._requests.put(request)
+Request = tuple[Any, ...]
+"""A method of `CollectorServer` and its arguments."""
 
 
 class CollectorServer:
-    """Serves requests with its own collector."""
+    """Serves requests with its own collector; all but ``"publish"`` are answered."""
 
-    def __init__(self, collector: Collector, inbox: Inbox) -> None:
+    def __init__(self, collector: Collector) -> None:
         self._collector = collector
-        self._inbox = inbox
+        self._requests: SimpleQueue[Request | None] = SimpleQueue()
+        self._published: tuple[int, Weights] | None = None
         self._version = -1
         self._adopted: tuple[int, Weights] | None = None
         self._timing = Timing()
         collector.timing = self._timing
         collector.start()
 
+    def put(self, request: Request | None) -> None:
+        """Queue a request, ``None`` to end. Published weights overtake those that wait."""
+        if request is not None and request[0] == "publish":
+            _, version, weights = request
+            self._published = version, weights
+        else:
+            self._requests.put(request)
+
     def serve(self, answer: Callable[[Any], None], fail: Callable[[Exception], None]) -> None:
         """Serve requests until the queue ends, then close the collector."""
         try:
-            while (request := self._inbox.get()) is not None:
+            while (request := self._requests.get()) is not None:
+                method, *args = request
                 try:
-                    result = getattr(self, request.method)(*request.args)
+                    result = getattr(self, method)(*args)
                 except Exception as error:
                     fail(error)
                 else:
@@ -83,7 +73,7 @@ class CollectorServer:
 
     def collect(self, version: int, weights: Weights | None, trace: bool) -> Collected:
         """Collect a batch; ``weights`` is ``None`` if they are unchanged or published."""
-        published = self._inbox.published
+        published = self._published
         if published is not None and published is not self._adopted:
             self._adopted = version, weights = published
         if weights is not None:
@@ -108,7 +98,7 @@ class CollectorServer:
 
     def load(self, state: dict[str, Any], rng: dict[str, Any] | None) -> None:
         """Restore the collector and, if given, the random generators."""
-        self._version, self._adopted = -1, self._inbox.published
+        self._version, self._adopted = -1, self._published
         self._collector.load_state_dict(state)
         if rng is not None:
             set_rng_state(rng)
@@ -156,10 +146,8 @@ class ThreadWorker:
         if not isinstance(shared := probabilistic._interaction_type, _PerThread):
             probabilistic._interaction_type = _PerThread(shared.get_mode())
         self._timeout = timeout
-        self._inbox = Inbox()
-        self.send = self._inbox.put
         self._answers: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
-        server = CollectorServer(own, self._inbox)
+        self._server = server = CollectorServer(own)
         # Daemonic, so that an environment that is stuck does not keep the process from ending.
         self._thread = threading.Thread(
             target=server.serve,
@@ -171,6 +159,10 @@ class ThreadWorker:
             daemon=True,
         )
         self._thread.start()
+
+    def send(self, *request: Any) -> None:
+        """Send a request."""
+        self._server.put(request)
 
     def receive(self) -> Any:
         """Wait for the next answer; returns it or raises the thread's exception."""
@@ -187,7 +179,7 @@ class ThreadWorker:
 
     def close(self) -> None:
         """End the thread after the batch in progress."""
-        self._inbox.put(None)
+        self._server.put(None)
         self._thread.join(_GRACE)
         if self._thread.is_alive():
             warnings.warn(
@@ -243,7 +235,7 @@ class ProcessWorker:
         self.pid = self._worker.pid
         self.close = self._worker.close
 
-    def send(self, request: Request) -> None:
+    def send(self, *request: Any) -> None:
         """Send a request."""
         packing.send(self._worker, request)
 
@@ -256,20 +248,19 @@ def _work(channel: Channel, payload: bytes, threads: int, dtype: torch.dtype) ->
     """The process's main function."""
     torch.set_num_threads(threads)
     torch.set_default_dtype(dtype)
-    inbox = Inbox()
     collector, entropy, rng = packing.load(payload)
-    server = CollectorServer(collector, inbox)
+    server = CollectorServer(collector)
     _seed_generators(entropy)
     if rng is not None:
         set_rng_state(rng)
-    threading.Thread(target=_read, args=(channel, inbox), daemon=True).start()
+    threading.Thread(target=_read, args=(channel, server), daemon=True).start()
     server.serve(lambda result: packing.send(channel, result), channel.send_error)
 
 
-def _read(channel: Channel, inbox: Inbox) -> None:
+def _read(channel: Channel, server: CollectorServer) -> None:
     """Queue requests at once, so that the learner can send at any time, until it closes."""
     try:
         while True:
-            inbox.put(packing.receive(channel))
+            server.put(packing.receive(channel))
     except (EOFError, OSError):
-        inbox.put(None)
+        server.put(None)

@@ -212,15 +212,16 @@ class Collecting:
         """The collector's state and that of the random generators."""
         return {"collector": self._collector.state_dict(), "rng": rng_state()}
 
-    def restore(self, state: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-        """Take up what `state` returned; return the collector's position and its frames."""
-        self._collector.load_state_dict(state["collector"])
-        set_rng_state(state["rng"])
-        return self._collector.position(), self._collector.frames
+    def load(self, state: Mapping[str, Any], others: Any = None) -> tuple[dict[str, Any], int]:
+        """Take up what `state` returned, or go on with new episodes after those of ``others``.
 
-    def reshard(self, states: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], int]:
-        """Go on with new episodes after those of other shares; return as `restore` does."""
-        self._collector.load_state_dict(self._collector.reshard(states))
+        Returns the collector's position and its frames.
+        """
+        self._collector.load_state_dict(
+            self._collector.reshard(others) if others else state["collector"]
+        )
+        if not others:
+            set_rng_state(state["rng"])
         return self._collector.position(), self._collector.frames
 
     def pid(self) -> int:

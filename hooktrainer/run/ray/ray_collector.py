@@ -211,7 +211,7 @@ class RayCollector(RemoteCollector):
         for i, worker in enumerate(self._workers):
             if worker.busy:
                 worker.result()
-            worker.submit("restore", saved[i]) if same else worker.submit("reshard", states)
+            worker.submit("load", saved[i]) if same else worker.submit("load", {}, states)
         taken_up = self._results()
         self._positions = [position for position, _ in taken_up]
         self.frames = state_dict["frames"] if same else sum(frames for _, frames in taken_up)

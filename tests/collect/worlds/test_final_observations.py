@@ -64,16 +64,3 @@ def test_the_bias_is_smaller_than_that_of_the_alternatives():
     batch["next", "observation"] *= ~batch["next", "done"]
     first = errors(batch, 0.0)[2].abs()
     assert [round(float(x), 2) for x in (known, first, terminal)] == [0.2, 1.43, 17.8]
-
-
-def test_a_simulator_that_shows_no_state_says_what_a_resume_loses():
-    with pytest.warns(UserWarning, match="cannot restore the running episodes: the simulator does"):
-        collector = WorldCollector(HiddenDecay, num_envs=1, frames_per_batch=2)
-    assert collector.resumes == "partly"
-    first = collector.collect()
-    with pytest.warns(UserWarning, match="It begins new ones"):
-        other = WorldCollector(HiddenDecay, num_envs=1, frames_per_batch=2)
-    other.load_state_dict(collector.state_dict())
-    assert other.frames == 2
-    assert torch.equal(other.collect()["observation"], first["observation"])  # a new episode
-    assert not torch.equal(collector.collect()["observation"], first["observation"])
