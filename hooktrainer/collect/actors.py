@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import NestedKey, unravel_key
+from tensordict import NestedKey, TensorDict, unravel_key
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..base.space_parts import MASK
@@ -265,19 +265,10 @@ def as_array(value: Any) -> Array:
 
 def _joined(rows: Mapping[NestedKey, Sequence[torch.Tensor]]) -> list[tuple[Any, ...]]:
     """For each step one argument: the only observation, or a nested dict of all of them."""
+    steps = list(zip(*rows.values(), strict=True))
     if len(rows) == 1:
-        return [(row,) for row in next(iter(rows.values()))]
-    arguments = []
-    for values in zip(*rows.values(), strict=True):
-        tree: dict[str, Any] = {}
-        for key, value in zip(rows, values, strict=True):
-            *parents, name = (key,) if isinstance(key, str) else key
-            place = tree
-            for parent in parents:
-                place = place.setdefault(parent, {})
-            place[name] = value
-        arguments.append((tree,))
-    return arguments
+        return steps
+    return [(TensorDict(dict(zip(rows, step, strict=True))).to_dict(),) for step in steps]
 
 
 def _has_parameter(function: Callable[..., Any], name: str) -> bool:

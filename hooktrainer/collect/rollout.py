@@ -217,10 +217,12 @@ class Rollout(AnyRollout):
 
     def _collect(self, timing: Timing, actor: Any) -> TensorDict:
         first_episodes = list(self._group.episodes)
-        self._check_masks(slice(0, 1))
+        if self._masks is not None:
+            self._check_masks(self._masks[:1])
         self._finals.clear()
         self._add_up(self._step(timing, actor))
-        self._check_masks(slice(1, -1))
+        if self._masks is not None:
+            self._check_masks(self._masks[1:-1])
         with timing.phase("collect/transfer"):
             batch = self._batch(actor.tensors(), first_episodes)
             if self._played:
@@ -340,17 +342,15 @@ class Rollout(AnyRollout):
         for i in self._played.keys() & set(index):
             self._played[i].clear()
 
-    def _check_masks(self, steps: slice) -> None:
+    def _check_masks(self, masks: Array) -> None:
         """Refuse action masks that allow nothing where an action is to be chosen."""
-        if self._masks is None:
-            return
-        nothing = np.argwhere(self._action_format.leaves_nothing(self._masks[steps]))
+        nothing = np.argwhere(self._action_format.leaves_nothing(masks))
         if len(nothing):
             i = int(nothing[0][1])
             raise ConfigError(
                 f"the {MASK} of environment {self._group.seeds.first_env + i}, "
                 f"{self._group.names[i]}, allows none of the actions of {self._action_format.space}"
-                f" in a running episode: {self._masks[steps][tuple(nothing[0])].astype(int)}. Let "
+                f" in a running episode: {masks[tuple(nothing[0])].astype(int)}. Let "
                 "it allow one, or end the episode."
             )
 

@@ -293,10 +293,12 @@ class FunctionalWorld(EpisodicWorld):
 
 def _where(envs: torch.Tensor, new: State, old: State) -> State:
     """``new`` in the environments ``envs``, ``old`` in the others."""
-    if isinstance(new, torch.Tensor):
-        return torch.where(envs.view(-1, *[1] * (new.ndim - 1)), new, cast(torch.Tensor, old))
-    olds = cast("dict[str, torch.Tensor]", old)
-    return {key: cast(torch.Tensor, _where(envs, x, olds[key])) for key, x in new.items()}
+
+    def chosen(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.where(envs.view(-1, *[1] * (x.ndim - 1)), x, y)
+
+    following: State = tree_map(chosen, new, old)
+    return following
 
 
 def _copied(state: State, device: torch.device) -> State:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,8 +17,6 @@ from ...loop.timing import Timing
 from ...store.rng import rng_state, set_rng_state
 from ..ranks.rank_state import seed_rank
 from .cluster import import_ray
-
-_LOOK = 1.0  # seconds between two looks at a process that works
 
 
 class RayWorkerError(RuntimeError):
@@ -86,17 +83,14 @@ class Worker:
             RayWorkerError: If the process dies again and again, or does not answer.
         """
         assert self._call is not None, f"{self.name} has nothing to do"
-        started = time.monotonic()
         while True:
-            if not self._ray.wait([self._ref], timeout=_LOOK)[0]:
-                if time.monotonic() - started > self._timeout:
-                    self.kill()
-                    raise RayWorkerError(
-                        f"{self.name} has not answered for {self._timeout:g} s. Either it is "
-                        "stuck, or the cluster has no free CPU for it: see 'ray status'. If it "
-                        "merely takes long, wait longer with --timeout."
-                    )
-                continue
+            if not self._ray.wait([self._ref], timeout=self._timeout)[0]:
+                self.kill()
+                raise RayWorkerError(
+                    f"{self.name} has not answered for {self._timeout:g} s. Either it is stuck, or "
+                    "the cluster has no free CPU for it: see 'ray status'. If it merely takes "
+                    "long, wait longer with --timeout."
+                )
             try:
                 value = self._ray.get(self._ref)
             except self._ray.exceptions.RayTaskError as error:
@@ -109,7 +103,6 @@ class Worker:
                     raise RayWorkerError(f"{self.name} could not begin: {error}") from error
                 # The process is gone, or its machine with what it had made.
                 self._restart(error)
-                started = time.monotonic()
                 continue
             self._failures = 0
             self._call = self._ref = None
