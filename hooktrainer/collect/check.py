@@ -18,7 +18,7 @@ from ..store.rng import rng_state, set_rng_state
 from ..store.tree import flatten, unflatten
 from .adapt import adapt
 from .collector import Collector
-from .overlap import packing
+from .overlap.server import dump, load
 
 _FLAGS = ("done", "terminated", "truncated")
 _END_WITHIN = 50  # batches within which a collector has to end for that to be looked at
@@ -176,11 +176,11 @@ def _copy(check: _Check) -> None:
     """Look at a copy such as another process would get, if it can be made."""
     with check.fresh() as collector:
         try:
-            message = packing.dump(collector)
+            message = dump(collector)
         except Exception:
             return
         own = list(_take(collector, 2))
-    copy = packing.load(message)
+    copy = load(message)
     try:
         _seed()
         others = list(_take(copy, 2))

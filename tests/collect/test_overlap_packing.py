@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from hooktrainer.collect.overlap import packing
+from hooktrainer.collect.overlap import server
 
 
 class Loop:
@@ -34,8 +34,8 @@ class Loop:
 
 def through(tree):
     loop = Loop()
-    packing.send(loop, tree)
-    return packing.receive(loop)
+    server.send(loop, tree)
+    return server.receive(loop)
 
 
 @pytest.mark.parametrize("size", [10, 2**20])
@@ -54,9 +54,9 @@ def test_a_module_whose_parameters_are_views_of_a_large_tensor():
     module = nn.Linear(2, 3)
     module.weight.data, module.bias.data = flat[:6].view(3, 2), flat[6:9]
     module.bias.requires_grad_(False)
-    message = packing.dump((module, lambda x: module(x) + 1))
+    message = server.dump((module, lambda x: module(x) + 1))
     assert len(message) < 10_000
-    copy, function = packing.load(message)
+    copy, function = server.load(message)
     assert isinstance(copy.weight, nn.Parameter)
     assert (copy.weight.requires_grad, copy.bias.requires_grad) == (True, False)
     x = torch.rand(4, 2)

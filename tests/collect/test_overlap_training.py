@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import torch
 from overlap_envs import plain
-from tensordict import TensorDict
 from toy_envs import Counter
 
 from hooktrainer import (
-    ConfigError,
     OverlappedCollector,
     ReplayBufferTrainer,
     TargetNetUpdaterHook,
@@ -23,7 +19,6 @@ from hooktrainer import (
 from hooktrainer.networks import EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import DQNLoss, HardUpdate
 from hooktrainer.replay import PrioritizedSampler, ReplayBuffer
-from hooktrainer.run.recipe import Run, RunConfig
 
 FRAMES_PER_BATCH = 8
 WARM_UP = 16
@@ -111,70 +106,3 @@ def test_the_update_to_data_ratio_is_kept_from_both_sides(slow, weights, depth, 
     assert logger.column("write_count")[80] == 80
     # Of the last batch's updates the ratio does not know yet when it is logged.
     assert logger.column("utd_ratio")[80] == 4 * (trainer.optim_count - STEPS) / 80
-
-
-# -- the option ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Args(RunConfig):
-    """Options of a short run."""
-
-    total_frames: int = 48
-    log_interval: int = 8
-    save_interval: int = 8
-    progress_bar: bool = False
-    logger: tuple[str, ...] = ("csv",)
-
-
-class Loss(torch.nn.Module):
-    def __init__(self, policy) -> None:
-        super().__init__()
-        self.net = policy.q_network
-
-    def forward(self, batch):
-        values = self.net.evaluate(batch["observation"])
-        return TensorDict({"loss": values.square().mean()}, [])
-
-
-def train(path: Path, collector=None, **options) -> Trainer:
-    args = Args(run_dir=path, **options)
-    torch.manual_seed(args.seed)
-    run = Run(args, "toy")
-    policy = EpsilonGreedy(QNetwork(mlp(2, 2, (8,))))
-    loss = Loss(policy)
-    trainer = Trainer(
-        collector=collector or plain(policy),
-        total_frames=args.total_frames,
-        optim_steps_per_batch=1,
-        loss_module=loss,
-        optimizer=torch.optim.SGD(loss.parameters(), lr=0.01),
-        **run.trainer_options,
-    )
-    run.train(trainer)
-    return trainer
-
-
-def column(path: Path, name: str) -> list[float]:
-    lines = [line.split(",") for line in (path / "metrics.csv").read_text().splitlines()]
-    return [float(value) for _, key, value in lines[1:] if key == name]
-
-
-def test_the_option_wraps_the_collector(tmp_path):
-    assert not isinstance(train(tmp_path / "without").collector, OverlappedCollector)
-    trainer = train(tmp_path / "with", overlap=1)
-    assert isinstance(trainer.collector, OverlappedCollector)
-    assert (trainer.collector.depth, trainer.collector.mode) == (1, "process")
-    assert column(tmp_path / "with", "data/age") == [0, 1, 1, 1, 1, 1]
-    train(tmp_path / "zero", overlap=0)
-    assert column(tmp_path / "zero", "loss/loss") == column(tmp_path / "without", "loss/loss")
-
-
-def test_a_run_that_is_resumed_with_another_depth(tmp_path):
-    path = tmp_path / "run"
-    train(path, overlap=1)
-    more = {"resume": "latest", "total_frames": 80}
-    with pytest.raises(ConfigError, match="overlap: 1 before, None now"):
-        train(path, **more)
-    train(path, overlap=0, allow_change=("overlap",), **more)
-    assert column(path, "data/age") == [0, 1, 1, 1, 1, 1, 1, 0, 0, 0]
