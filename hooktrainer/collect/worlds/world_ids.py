@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import gymnasium as gym
 import torch
+from gymnasium.envs.registration import EnvSpec
 
 from ...errors import ConfigError
 from .adapters.foreign_world import find, name_of
@@ -66,7 +67,7 @@ def kind_of(env: Any) -> Kind | None:
     ``num_envs`` and ``device``, gymnax environments or the pair from ``gymnax.make``, environments
     of Brax or MuJoCo Playground, and `TensorWorld`.
     """
-    if env is None or isinstance(env, (str, type)):
+    if env is None or isinstance(env, (str, type, EnvSpec)):
         return None
     if isinstance(env, tuple):
         return "gymnax" if len(env) == 2 and kind_of(env[0]) == "gymnax" else None
