@@ -14,7 +14,7 @@ import torch
 from ..errors import CheckpointError
 
 MOST_ITEMS: Final = 4_096
-"""Largest number of values in one list of arguments, and of tensors returned by a call."""
+"""Largest number of values in one list of arguments."""
 DTYPES: Final = {
     name: getattr(torch, name)
     for name in (
@@ -160,59 +160,35 @@ def _fill(value: Any, values: Sequence[Any], batch: int) -> Any:
 
 # -- The operators that a policy's program may call: those that networks need, and no other.
 
-_ELEMENTWISE: Final = """
-    abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and
-    bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil celu clamp
-    clamp_max clamp_min copysign cos cosh deg2rad div elu eq erf erfc erfinv exp exp2 expm1
-    floor floor_divide fmax fmin fmod frac ge gelu glu gt hardshrink hardsigmoid hardswish
-    hardtanh heaviside hypot isinf isnan le leaky_relu lerp lgamma log log10 log1p log2
-    log_sigmoid_forward logaddexp logaddexp2 logical_and logical_not logical_or logical_xor
-    logit lt masked_fill maximum minimum mish mul nan_to_num ne neg pow _prelu_kernel rad2deg
-    reciprocal relu remainder round rsqrt rsub __lshift__ __rshift__ sgn sigmoid sign signbit
-    silu sin sinc sinh softplus softshrink special_erfcx sqrt square sub tan tanh threshold
-    trunc where xlogy
+_CORE: Final = """
+    _adaptive_avg_pool2d _adaptive_avg_pool3d _cdist_forward _log_softmax _softmax _to_copy abs
+    acos acosh add addmm alias amax amin any arange argmax argmin asin asinh atan atan2 atanh
+    avg_pool2d avg_pool3d bitwise_and bitwise_not bitwise_or bitwise_xor bmm cat ceil clamp clone
+    constant_pad_nd convolution copy cos cosh cumsum diagonal div elu embedding eq erf exp expand
+    expm1 fill flip floor fmod full full_like gather ge gelu gt hardtanh index index_put
+    index_select isinf isnan le leaky_relu log log10 log1p log2 logical_and logical_not logical_or
+    logical_xor lt max max_pool2d_with_indices max_pool3d_with_indices maximum mean min minimum mm
+    mul native_layer_norm ne neg permute pow prod reciprocal relu remainder repeat round rsqrt
+    scalar_tensor scatter scatter_add scatter_reduce select select_scatter sigmoid sign sin sinh
+    slice slice_scatter sort split_with_sizes sqrt squeeze sub sum tan tanh topk trunc unsqueeze
+    var view where
+"""  # of PyTorch's core operators, into which recording takes the others apart
+_OTHERS: Final = """
+    __lshift__ __rshift__ adaptive_max_pool2d adaptive_max_pool3d addbmm addmv
+    bitwise_left_shift bitwise_right_shift bucketize copysign cummax cummin cumprod dist erfc
+    erfinv exp2 fmax fmin hypot kthvalue lgamma lift_fresh lift_fresh_copy linalg_vector_norm
+    logcumsumexp median mode signbit special_erfcx transpose unfold var_mean
 """
-_REDUCING: Final = """
-    all amax amin aminmax any argmax argmin count_nonzero cummax cummin cumprod cumsum dist
-    kthvalue linalg_vector_norm logcumsumexp logsumexp max mean median min mode nansum norm prod
-    _safe_softmax _softmax _log_softmax sort std std_mean sum topk trace var var_mean
-"""
-_LAYERS: Final = """
-    _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d addbmm
-    addmm addmv addr avg_pool2d avg_pool3d baddbmm bmm _cdist_forward constant_pad_nd
-    convolution dot embedding linalg_cross max_pool2d_with_indices max_pool3d_with_indices mm mv
-    native_layer_norm pixel_shuffle pixel_unshuffle vdot
-"""
-_INDEXING: Final = """
-    alias bucketize cat clone copy detach diag_embed diagonal expand fill flip gather index
-    index_add index_copy index_fill index_put index_select lift_fresh lift_fresh_copy permute
-    repeat roll rot90 scatter scatter_add scatter_reduce select select_scatter slice
-    slice_scatter split split_with_sizes squeeze stack t _to_copy transpose tril triu unbind
-    unfold unsqueeze view
-"""
-_MAKING: Final = """
-    arange eye full full_like linspace new_full new_ones new_zeros ones ones_like scalar_tensor
-    zeros zeros_like
-"""
-ALLOWED: Final = frozenset(" ".join((_ELEMENTWISE, _REDUCING, _LAYERS, _INDEXING, _MAKING)).split())
+ALLOWED: Final = frozenset((_CORE + _OTHERS).split())
 """Names of allowed operators, in every overload that has no side effects."""
-_RANDOM: Final = """
+RANDOM: Final = frozenset(
+    """
     bernoulli cauchy exponential geometric log_normal multinomial normal normal_functional rand
     rand_like randint randint_like randn randn_like uniform _sample_dirichlet _standard_gamma
-"""
-RANDOM: Final = frozenset(_RANDOM.split())
+    """.split()
+)
 """Further operators of a program that samples."""
 _SHAPES: Final = ("aten._sample_dirichlet.default",)
-INSTEAD: Final = {
-    "aten.empty.memory_format": "aten.zeros.default",
-    "aten.empty_like.default": "aten.zeros_like.default",
-    "aten.new_empty.default": "aten.new_zeros.default",
-    "aten._unsafe_view.default": "aten.view.default",
-    "aten.unsafe_split.Tensor": "aten.split.Tensor",
-    "aten._reshape_copy.default": "aten.view.default",
-}
-"""Replacements of operators that are not allowed by equivalent ones."""
-_REFUSED: Final = ("aten.view.dtype",)
 
 
 def operator_named(target: str, random: bool = False) -> Callable[..., Any]:
@@ -248,22 +224,13 @@ def objection(op: Any, random: bool = False) -> str | None:
         return "which writes to its arguments"
     if torch.Tag.nondeterministic_seeded in op.tags and not (random and name in RANDOM):
         return _NOT_ALLOWED if random else "which draws random numbers"
-    if name not in ALLOWED | RANDOM or str(op) in _REFUSED:
+    returned = {str(one.type) for one in schema.returns}
+    if name not in ALLOWED | RANDOM or returned - {"Tensor", "List[Tensor]"}:
         return _NOT_ALLOWED
-    return None
+    return _NOT_ALLOWED if str(op) == "aten.view.dtype" else None
 
 
 # -- Arguments that an operator does not check itself, and memory that it takes beside its result.
-
-
-def _pieces(target: str, arguments: Mapping[str, Any]) -> int:
-    shape, dim = arguments["self"].shape, int(arguments.get("dim") or 0)
-    size = shape[dim] if -len(shape) <= dim < len(shape) else 0
-    if target == "aten.split.Tensor":
-        size = -(-size // max(int(arguments["split_size"]), 1))
-    if size > MOST_ITEMS:
-        raise CheckpointError(f"{target} cuts a tensor into {size:,} pieces.")
-    return 0
 
 
 def _convolution(target: str, arguments: Mapping[str, Any]) -> int:
@@ -307,7 +274,6 @@ def _masks(target: str, arguments: Mapping[str, Any]) -> int:
 
 
 _CHECKS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], int]]] = {
-    **dict.fromkeys(("split", "unbind"), _pieces),
     "convolution": _convolution,
     "div": _division,
     **dict.fromkeys(("index", "index_put"), _masks),

@@ -6,6 +6,7 @@ It records two batch sizes and compares them, to find the numbers that depend on
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from tensordict import NestedKey, TensorDict, unravel_key
 from tensordict.nn import InteractionType
 from tensordict.nn.probabilistic import set_interaction_type
 from torch import Tensor, nn
-from torch._decomp import get_decompositions
+from torch._decomp import core_aten_decompositions, get_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
@@ -26,7 +27,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import CheckpointError, ConfigError
 from ..networks.head import Inference
-from .calls import INSTEAD, objection
+from .calls import objection
 from .interface import MASK
 from .program import Program
 
@@ -79,23 +80,16 @@ def trace(
         own = _Copy(policy, keys, examples, actions)
         if former is not None and all(own.difference(former, r) is None for r in (False, True)):
             return former
-        program, constants = own.record()
+        program, weights, constants = own.record()
         sampling: dict[str, Any] | str
         try:
-            sampling, drawn = own.record(random=True)
-            constants |= drawn
-            used = _used(program) | _used(sampling)
+            sampling, more, drawn = own.record(random=True)
+            weights, constants = weights | more, constants | drawn
         except ConfigError as error:
-            sampling, used = str(error), _used(program)
-        traced = Traced(
-            tuple(own.reads),
-            program,
-            sampling,
-            tuple(name for name in own.tensors() if name in used),
-            {name: tensor for name, tensor in constants.items() if name in used},
-            own.state,
-            own(*own.given)[: len(actions)],
-        )
+            sampling = str(error)
+        example = own(*own.given)[: len(actions)]
+        reads = tuple(own.reads)
+        traced = Traced(reads, program, sampling, tuple(weights), constants, own.state, example)
         if (reason := own.difference(traced)) is not None:
             raise ConfigError(
                 f"{own.name} acts differently when it is saved ({reason}): does it "
@@ -148,10 +142,6 @@ class _Copy(nn.Module):
         self.inputs = [".".join(("input", *_parts(key))) for key in self.reads]
         self.inputs += self.state
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The policy's parameters and buffers."""
-        return _tensors_of(self)
-
     @torch.no_grad()
     def forward(self, *inputs: Tensor, random: bool = False) -> tuple[Tensor, ...]:
         """Return the best or random actions and the next hidden states, ``[batch, ...]`` each."""
@@ -188,15 +178,19 @@ class _Copy(nn.Module):
         following = [("next", *_parts(key)) for key in self.hidden]
         return tuple(data.get(key) for key in [*self.actions, *following])
 
-    def record(self, *, random: bool = False) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """The description of a program, and its constants."""
-        (one, constants), (other, _) = (self._record_calls(size, random) for size in _SIZES)
-        return _merge(one, other), constants
+    def record(
+        self, *, random: bool = False
+    ) -> tuple[dict[str, Any], dict[str, None], dict[str, Tensor]]:
+        """The description of a program, the names of its weights, and its constants."""
+        (one, *rest), (other, *_) = (self._record_calls(size, random) for size in _SIZES)
+        return _merge(one, other), *rest  # type: ignore[return-value]
 
-    def _record_calls(self, size: int, random: bool) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    def _record_calls(
+        self, size: int, random: bool
+    ) -> tuple[dict[str, Any], dict[str, None], dict[str, Tensor]]:
         """Run the policy on one batch, and record every operator that it calls."""
         inputs = [value[:size] for value in self.given]
-        tensors = self.tensors()
+        tensors = _tensors_of(self)
 
         def function(weights: list[Tensor], *inputs: Tensor) -> tuple[Tensor, ...]:
             named = dict(zip(tensors, weights, strict=True))
@@ -205,7 +199,7 @@ class _Copy(nn.Module):
         weights = [tensor.detach().clone() for tensor in tensors.values()]
         with _plain_operators():
             try:
-                graph = make_fx(function, decomposition_table=_plainer())(weights, *inputs)
+                graph = make_fx(function, decomposition_table=_core_operators())(weights, *inputs)
                 functional = torch.func.functionalize(graph, remove="mutations")
                 graph = make_fx(functional)(weights, *inputs)
             except ConfigError:
@@ -213,8 +207,10 @@ class _Copy(nn.Module):
             except Exception as error:
                 raise ConfigError(f"{self.name} could not be run to be saved: {error}") from error
         graph.graph.eliminate_dead_code()
-        placeholders = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
-        names = dict(zip(placeholders, [*tensors, *self.inputs], strict=True))
+        placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        given = list(zip(placeholders, [*tensors, *self.inputs], strict=True))
+        names = {node.name: name for node, name in given}
+        used = dict.fromkeys(name for node, name in given if node.users and name in tensors)
         constants: dict[str, Tensor] = {}
         steps: list[Any] = []
         outputs: list[Any] = []
@@ -225,35 +221,31 @@ class _Copy(nn.Module):
             elif node.op == "call_function":
                 args = [_plain(argument, names) for argument in node.args]
                 kwargs = {name: _plain(value, names) for name, value in node.kwargs.items()}
-                steps.append([node.name, self._target(node.target, random), args, kwargs])
+                item = node.target is operator.getitem
+                if not item and (reason := objection(node.target, random)):
+                    raise ConfigError(
+                        f"{self.name} cannot be saved: it calls {node.target}, {reason}: use other "
+                        "layers or functions (docs/policies.md, What can be saved), or keep "
+                        "checkpoints instead."
+                    )
+                steps.append([node.name, "getitem" if item else str(node.target), args, kwargs])
             elif node.op == "output":
                 outputs = [_plain(value, names) for value in node.args[0]]
-        return {"inputs": self.inputs, "steps": steps, "outputs": outputs}, constants
-
-    def _target(self, target: Any, random: bool) -> str:
-        if target is operator.getitem:
-            return "getitem"
-        if (other := INSTEAD.get(str(target))) is not None:
-            return other
-        if reason := objection(target, random):
-            raise ConfigError(
-                f"{self.name} cannot be saved: it calls {target}, {reason}: use other layers or "
-                "functions (docs/policies.md, What can be saved), or keep checkpoints instead."
-            )
-        return str(target)
+        return {"inputs": self.inputs, "steps": steps, "outputs": outputs}, used, constants
 
     def difference(self, traced: Traced, random: bool = False) -> str | None:
         """How a traced policy differs from this one on the same inputs and random numbers."""
         description = traced.sampling if random else traced.program
         if isinstance(description, str):
             return None
-        tensors = self.tensors()
+        tensors = _tensors_of(self)
         if missing := [name for name in traced.weights if name not in tensors]:
             return f"it has no {missing[0]}"
         weights = {name: tensors[name].detach() for name in traced.weights}
         try:
             program = Program(description, {**weights, **traced.constants}, random=random)
-            for batch in [self.given, *([] if random else [[value[:1] for value in self.given]])]:
+            rows = zip(*(value.split(1) for value in self.given), strict=True)
+            for batch in [self.given, *([] if random else rows)]:  # a batch may hide a condition
                 torch.default_generator.manual_seed(0)
                 ours = program(*batch)
                 torch.default_generator.manual_seed(0)
@@ -366,20 +358,6 @@ def _merge(left: Any, right: Any) -> Any:
     )
 
 
-def _used(program: Mapping[str, Any]) -> set[str]:
-    """The names of all values that steps and outputs of a program read."""
-
-    def look(value: Any) -> Iterator[str]:
-        if isinstance(value, str):
-            yield value[1:]
-        elif isinstance(value, list):
-            for item in value:
-                yield from look(item)
-
-    steps = [[args, *kwargs.values()] for _, _, args, kwargs in program["steps"]]
-    return set(look([steps, program["outputs"]]))
-
-
 @contextmanager
 def _plain_operators() -> Iterator[None]:
     """Switch off processor-specific kernels and value checks, which cannot be recorded."""
@@ -413,28 +391,27 @@ class _OneHotByComparison(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    if num_classes < 0:  # as many as the values say
-        return torch.nn.functional.one_hot(tensor)
-    places = torch.arange(num_classes, device=tensor.device)
-    return (tensor.unsqueeze(-1) == places).to(torch.int64)
+def _one_hot(tensor: Tensor, num_classes: int) -> Tensor:
+    return (tensor.unsqueeze(-1) == torch.arange(num_classes)).to(torch.int64)
 
 
-def _plainer() -> Mapping[Any, Any]:
-    """Decompositions of operators that do not check their arguments."""
+@functools.cache
+def _core_operators() -> Mapping[Any, Any]:
+    """Decompositions into PyTorch's core operators, and of those that check their arguments."""
     aten = torch.ops.aten
-    table = get_decompositions(
+    table = dict(core_aten_decompositions()) | get_decompositions(
         [
-            aten.native_batch_norm,
-            aten._native_batch_norm_legit,
-            aten._native_batch_norm_legit_no_training,
-            aten.native_group_norm,
-            aten.rrelu_with_noise,
-            aten._trilinear,
-            aten._weight_norm_interface,
+            *(aten.native_batch_norm, aten._native_batch_norm_legit, aten.native_group_norm),
+            *(aten._native_batch_norm_legit_no_training, aten.rrelu_with_noise),
+            *(aten._trilinear, aten._weight_norm_interface),
         ]
     )
+    table[aten.empty.memory_format] = table[aten.empty_permuted.default] = _zeros
     return {**table, aten.as_strided.default: _as_view}
+
+
+def _zeros(size: Sequence[int], *_: Any, dtype: torch.dtype | None = None, **others: Any) -> Tensor:
+    return torch.full(size, 0, dtype=dtype or torch.get_default_dtype())
 
 
 def _as_view(
@@ -462,6 +439,6 @@ def _plain(argument: Any, names: Mapping[str, str]) -> Any:
     for kind in ("dtype", "layout", "memory_format"):
         if isinstance(argument, getattr(torch, kind)):
             return {kind: str(argument).removeprefix("torch.")}
-    if isinstance(argument, torch.device):
-        return {"device": "cpu"}
+    if isinstance(argument, torch.device):  # the loader's
+        return None
     raise ConfigError(f"an argument of a policy's operator cannot be saved: {argument!r}")

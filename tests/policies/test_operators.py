@@ -198,19 +198,9 @@ GROWING = {
         ["s0", "aten.repeat.default", ["%x", [1, 64]], {}],
         *([f"s{n + 1}", "aten.cat.default", [[f"%s{n}", f"%s{n}"], 1], {}] for n in range(60)),
     ],
-    "pieces": [
-        ["a", "aten.expand.default", ["%x", [1 << 30, {"batch": 1}, 2]], {}],
-        ["b", "aten.unbind.int", ["%a"], {}],
-        ["y", "getitem", ["%b", 0], {}],
-    ],
-    "pieces of one": [
-        ["a", "aten.zeros.default", [[1 << 20]], {}],
-        ["b", "aten.split.Tensor", ["%a", 1], {}],
-        ["y", "getitem", ["%b", 0], {}],
-    ],
     "columns": [
-        ["a", "aten.zeros.default", [[1, 1, 1000, 1000]], {}],
-        ["w", "aten.zeros.default", [[1, 1, 500, 500]], {}],
+        ["a", "aten.full.default", [[1, 1, 1000, 1000], 0], {}],
+        ["w", "aten.full.default", [[1, 1, 500, 500], 0], {}],
         [
             "y",
             "aten.convolution.default",
@@ -219,9 +209,9 @@ GROWING = {
         ],
     ],
     "a mask": [
-        ["a", "aten.zeros.default", [[1 << 14, 1 << 14]], {}],
+        ["a", "aten.full.default", [[1 << 14, 1 << 14], 0], {}],
         ["m", "aten.eq.Scalar", ["%a", 0], {}],
-        ["z", "aten.zeros.default", [[]], {}],
+        ["z", "aten.full.default", [[], 0], {}],
         ["y", "aten.index_put.default", ["%a", ["%m"], "%z"], {}],
     ],
     "another device": [["y", "aten.full.default", [[1 << 40], 1.0], {"device": {"device": "x"}}]],
@@ -231,7 +221,7 @@ GROWING = {
 @pytest.mark.parametrize("name", GROWING)
 def test_memory_is_not_taken(name):
     made = program(*GROWING[name])
-    with pytest.raises(CheckpointError, match=r"would take .* GB|cuts a tensor|cannot be calc"):
+    with pytest.raises(CheckpointError, match=r"would take .* GB|cannot be calc"):
         made.check(X.to("meta"))
     with pytest.raises(CheckpointError):
         made(X)
@@ -261,10 +251,10 @@ WRONG = {
     "a list in a list": ["aten.repeat.default", ["%x", [[1]]], {}],
     "a long list": ["aten.repeat.default", ["%x", [1] * 5_000], {}],
     "an unknown keyword": ["aten.neg.default", ["%x"], {"out": "%x"}],
-    "another layout": ["aten.zeros.default", [[2]], {"layout": {"layout": "sparse_coo"}}],
-    "a complex type": ["aten.zeros.default", [[2]], {"dtype": {"dtype": "complex64"}}],
-    "two keys": ["aten.zeros.default", [[2]], {"dtype": {"dtype": "float32", "x": 1}}],
-    "a huge batch": ["aten.zeros.default", [[{"batch": 1 << 40}]], {}],
+    "another layout": ["aten.full.default", [[2], 0], {"layout": {"layout": "sparse_coo"}}],
+    "a complex type": ["aten.full.default", [[2], 0], {"dtype": {"dtype": "complex64"}}],
+    "two keys": ["aten.full.default", [[2], 0], {"dtype": {"dtype": "float32", "x": 1}}],
+    "a huge batch": ["aten.full.default", [[{"batch": 1 << 40}], 0], {}],
     "an item of a name": ["getitem", [5, 0], {}],
     "a value without a name": [5, ["%x"], {}],
     "no value of that name": ["aten.neg.default", ["%nothing"], {}],
@@ -294,7 +284,7 @@ UNSAFE = {
     ],
     "an item of a tensor": [["y", "getitem", ["%x", 0], {}]],
     "a convolution without groups": [
-        ["a", "aten.zeros.default", [[1, 1, 4, 4]], {}],
+        ["a", "aten.full.default", [[1, 1, 4, 4], 0], {}],
         [
             "y",
             "aten.convolution.default",
@@ -303,7 +293,7 @@ UNSAFE = {
         ],
     ],
     "a stride of zero": [
-        ["a", "aten.zeros.default", [[1, 1, 4, 4]], {}],
+        ["a", "aten.full.default", [[1, 1, 4, 4], 0], {}],
         [
             "y",
             "aten.convolution.default",
@@ -340,10 +330,10 @@ def test_an_index_beyond_is_one_line_when_it_is_calculated():
 
 def test_steps_use_inputs_weights_and_earlier_steps():
     made = program(
-        ["wt", "aten.t.default", ["%w"], {}],
+        ["wt", "aten.permute.default", ["%w", [1, 0]], {}],
         ["y", "aten.mm.default", ["%x", "%wt"], {}],
         ["z", "aten.clamp.default", ["%y", -1.0, {"float": "inf"}], {}],
-        ["parts", "aten.split.Tensor", ["%z", {"batch": 1}, 0], {}],
+        ["parts", "aten.split_with_sizes.default", ["%z", [{"batch": 1}], 0], {}],
         ["first", "getitem", ["%parts", 0], {}],
         weights={"w": torch.tensor([[1.0, 1.0]])},
     )

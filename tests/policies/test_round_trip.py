@@ -264,8 +264,13 @@ def test_what_cannot_be_saved_is_refused_with_the_reason(save):
         def forward(self, observation):
             return observation[:, :2] * (1 if observation.sum() > 0 else -1)
 
-    with pytest.raises(ConfigError, match=r"could not be run to be saved|acts differently"):
-        save(Fickle(), box_env)
+    class Lists(nn.Module):
+        def forward(self, observation):
+            return observation[:, :2] * (1 if max(observation[:, 0].tolist()) > 0 else -1)
+
+    for module in (Fickle(), Lists()):
+        with pytest.raises(ConfigError, match=r"could not be run to be saved|acts differently"):
+            save(module, box_env)
 
 
 def test_saving_leaves_policy_and_random_numbers_alone(save):
