@@ -282,16 +282,11 @@ class Evaluator:
         environment: The run's environment, which is trusted; any other must need no code.
     """
 
-    def __init__(
-        self, run: Path, seed: int, episodes: int, environment: Environment | None = None
-    ) -> None:
+    def __init__(self, run: Path, seed: int, episodes: int, environment: Environment) -> None:
         self._run = run
         self._log = run / "policies" / ".evaluate.log"
-        self._options = ["--seed", str(seed), "--episodes", str(episodes)]
-        self._hint = ""
-        if environment is not None:
-            self._options += ["--own", json.dumps(environment.encode())]
-            self._hint = " --trust" if environment.code else ""
+        self._options = [str(seed), str(episodes), json.dumps(environment.encode())]
+        self._hint = " --trust" if environment.code else ""
         self._program: ChildProgram | None = None
 
     def look(self) -> None:
@@ -306,7 +301,6 @@ class Evaluator:
                 "hooktrainer.policies.evaluate_run",
                 str(self._run),
                 *self._options,
-                "--with-parent",
                 environ={
                     "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
                     "OMP_NUM_THREADS": "1",

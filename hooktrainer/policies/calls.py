@@ -181,12 +181,11 @@ _OTHERS: Final = """
 """
 ALLOWED: Final = frozenset((_CORE + _OTHERS).split())
 """Names of allowed operators, in every overload that has no side effects."""
-RANDOM: Final = frozenset(
-    """
+_RANDOM: Final = """
     bernoulli cauchy exponential geometric log_normal multinomial normal normal_functional rand
     rand_like randint randint_like randn randn_like uniform _sample_dirichlet _standard_gamma
-    """.split()
-)
+"""
+RANDOM: Final = frozenset(_RANDOM.split())
 """Further operators of a program that samples."""
 _SHAPES: Final = ("aten._sample_dirichlet.default",)
 

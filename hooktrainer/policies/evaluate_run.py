@@ -1,11 +1,12 @@
 """Evaluates the policies of a run in the background, at the lowest priority.
 
-python -m hooktrainer.policies.evaluate_run RUN
+python -m hooktrainer.policies.evaluate_run RUN SEED EPISODES ENVIRONMENT
+
+The environment, as JSON, is the one that is trusted. The process ends with its parent.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -51,27 +52,15 @@ def evaluate_run(
                 yield saved, error
 
 
-def main() -> int:
+def main(run: str, seed: str, episodes: str, environment: str) -> int:
     """Evaluate; the exit code is 1 if a policy could not be played."""
-    parser = argparse.ArgumentParser(prog="python -m hooktrainer.policies.evaluate_run")
-    parser.add_argument("run", type=Path, metavar="RUN", help="directory of the run")
-    parser.add_argument("--seed", type=int, default=SEED, help="seed of the episodes")
-    parser.add_argument("--episodes", type=int, default=EPISODES, help="episodes of each policy")
-    parser.add_argument(
-        "--own", default="null", metavar="JSON", help="the environment that is trusted"
-    )
-    parser.add_argument("--with-parent", action="store_true", help="end as soon as its parent does")
-    args = parser.parse_args()
+    end_with_parent(130)
     with suppress(OSError, AttributeError):
         os.nice(19)
     torch.set_num_threads(1)
-    if args.with_parent:
-        end_with_parent(130)
-    own = json.loads(args.own)
-    options = {"seed": args.seed, "episodes": args.episodes}
+    own = Environment.decode(json.loads(environment))
     code = 0
-    trust = False if own is None else Environment.decode(own)
-    for saved, error in evaluate_run(args.run, **options, trust=trust):
+    for saved, error in evaluate_run(Path(run), seed=int(seed), episodes=int(episodes), trust=own):
         if error is not None:
             code = 1
             what = one_line(f"{type(error).__name__}: {error}")
@@ -80,4 +69,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

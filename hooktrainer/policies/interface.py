@@ -25,7 +25,6 @@ Answer = Callable[[Sequence[Tensor]], Any]
 MASK = "action_mask"
 PRESENCE = "mask"
 
-_MOST_NUMBERS = 1 << 30  # elements of an observation
 _MOST_AGENTS = 1 << 12
 
 
@@ -58,10 +57,7 @@ class Observation:
 
     def example(self, agents: tuple[int, ...]) -> Tensor:
         """Return an empty tensor ``[1, *agents, *shape]`` on the device ``meta``."""
-        shape = (*agents, *self.shape)
-        if math.prod(shape) > _MOST_NUMBERS:
-            raise ValueError(f"{self.key} has {math.prod(shape):,} numbers")
-        return torch.empty((1, *shape), dtype=self.torch_dtype, device="meta")
+        return torch.empty((1, *agents, *self.shape), dtype=self.torch_dtype, device="meta")
 
     @property
     def torch_dtype(self) -> torch.dtype:

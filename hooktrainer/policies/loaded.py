@@ -151,13 +151,10 @@ class LoadedPolicy:
         if self.deterministic:
             outputs = self._program(*inputs, *self._states)
         else:
-            others = torch.get_rng_state()  # PyTorch's operators draw from its global generator
-            torch.set_rng_state(self._rng)
-            try:
+            with torch.random.fork_rng([]):  # operators draw from the global generator
+                torch.set_rng_state(self._rng)
                 outputs = self._program(*inputs, *self._states)
-            finally:
                 self._rng = torch.get_rng_state()
-                torch.set_rng_state(others)
         self._states = outputs[len(outputs) - len(self._first) :]
         return answer(outputs)
 

@@ -95,15 +95,15 @@ def _play(
     policy: LoadedPolicy, env: Any, seed: int, episode: int, on_step: Callable[[Step], None] | None
 ) -> Episode:
     policy.reset()
-    if not getattr(policy, "deterministic", True):
+    if not policy.deterministic:
         policy.seed(episode_seed(seed, episode))
     several = hasattr(env, "possible_agents")
     name = policy.saved.environment.name
-    stepper = _ParallelStepper(env, name) if several else _GymStepper(env, policy.saved.frame_skip)
+    stepper = _Parallel(env, name) if several else _Single(env, policy.saved.frame_skip)
     stepper.reset(episode_seed(seed, episode))
     total, length, ended = 0.0, 0, False
     while not ended:
-        whole = {"state": env.state()} if getattr(policy, "reads_state", False) else {}
+        whole = {"state": env.state()} if policy.reads_state else {}
         action = policy(stepper.observation, stepper.mask, **whole)
         stepper.check(action)
         if on_step is not None:
@@ -160,11 +160,11 @@ def evaluate_policy(
 # -- What a policy plays in: an environment of one agent or of several, stepped in one manner.
 
 
-class _GymStepper:
+class _Single:
     """Steps a Gymnasium environment; each action is repeated ``frame_skip`` times."""
 
     def __init__(self, env: gym.Env[Any, Any], frame_skip: int) -> None:
-        self._env = env
+        self._env: Any = env
         self._frame_skip = frame_skip
         self.observation: Any = None
         self.mask: Any = None
@@ -189,12 +189,11 @@ class _GymStepper:
         _check(action, self._env.action_space)
 
 
-class _ParallelStepper(_GymStepper):
+class _Parallel(_Single):
     """Steps a parallel PettingZoo environment; the reward is the mean over all agents."""
 
     def __init__(self, env: Any, name: str) -> None:
         super().__init__(env, 1)
-        self._env: Any = env
         self._name = name
 
     def reset(self, seed: int) -> None:
@@ -230,26 +229,22 @@ class _ParallelStepper(_GymStepper):
 
 def _check(action: Any, space: gym.Space[Any]) -> None:
     """Refuse an action of another space; bounds are left to the environment."""
-    if not _fits(action, space):
-        shown = action.tolist() if hasattr(action, "tolist") else action
-        raise ConfigError(
-            f"the policy's action {reprlib.repr(shown)} is none of the environment's "
-            f"({space}): it is not the one that the policy was trained in."
-        )
+    from ..base.space_parts import parts_of
 
-
-def _fits(action: Any, space: gym.Space[Any]) -> bool:
-    from gymnasium.spaces import Box, Dict, Tuple
-
-    if isinstance(space, Box):
-        return getattr(action, "shape", None) == space.shape
-    if isinstance(space, Dict):
-        same = isinstance(action, dict) and action.keys() == space.spaces.keys()
-        return same and all(_fits(action[key], part) for key, part in space.spaces.items())
-    if isinstance(space, Tuple):
-        same = isinstance(action, tuple) and len(action) == len(space)
-        return same and all(map(_fits, action, space.spaces))
-    return bool(space.contains(action))
+    for path, part in parts_of(space):
+        own, limits = action, getattr(part, "low", None)
+        try:
+            for key in path:
+                own = own[key]
+            fits = part.contains(own) if limits is None else own.shape == part.shape
+        except (LookupError, TypeError, AttributeError):
+            fits = False
+        if not fits:
+            shown = own.tolist() if hasattr(own, "tolist") else own
+            raise ConfigError(
+                f"the policy's action {reprlib.repr(shown)} is none of the environment's "
+                f"({space}): it is not the one that the policy was trained in."
+            )
 
 
 def _own(action: Any) -> Any:

@@ -104,7 +104,7 @@ class Program:
     def _measure(self, inputs: Sequence[Tensor], most: int) -> tuple[int, list[Tensor]]:
         """The bytes that the program needs, and its results on ``meta``."""
         values: list[Any] = [value.to("meta") for value in (*inputs, *self._weights)]
-        batch, total = len(inputs[0]), 0
+        batch, total = len(inputs[0]), sum(bytes_of("an input", value) for value in inputs)
         for call in self._calls:
             arguments = call.arguments(values, batch, "meta")
             total += call.check(arguments)

@@ -129,8 +129,7 @@ def scan_policies(directory: Path) -> tuple[list[SavedPolicy], dict[Path, str]]:
             except CheckpointError as error:
                 if path.is_dir():
                     damaged[path] = str(error)
-    found.sort(key=lambda saved: saved.frames)
-    return found, damaged
+    return sorted(found, key=lambda saved: saved.frames), damaged
 
 
 def list_policies(run: str | os.PathLike[str]) -> list[SavedPolicy]:

@@ -10,7 +10,7 @@ Without trust, nothing that a file names is imported, run or read. So an environ
 - its keyword arguments are plain: numbers, booleans, ``None``, words, and lists and dicts of these.
   A word has letters, digits, ``_``, ``+`` and ``-``: no path, file, address or ``module:name``. A
   number, which may be a size, is at most 1,000, their product ten million, and the length of an
-  episode a million.
+  episode from 1 to a million. Pictures are not collected.
 
 Everything else is reported, and made if the user trusts it.
 """
@@ -63,7 +63,8 @@ _PLACE = re.compile(r"file|path|dir|folder|url|module|entry|import|command", re.
 _MOST_DEPTH = 8
 _LARGEST = 1_000
 _MOST_TOGETHER = 10_000_000
-_LENGTHS = {"max_episode_steps": 1_000_000, "max_steps": 1_000_000, "max_cycles": 1_000_000}
+_LENGTHS = ("max_episode_steps", "max_steps", "max_cycles")
+_LONGEST = 1_000_000
 
 
 def code_of(
@@ -114,6 +115,10 @@ def _code_of_arguments(owned: Iterable[tuple[str, Mapping[str, Any]]]) -> str | 
 def _is_plain(name: str, value: Any, depth: int) -> bool:
     if not isinstance(name, str) or _WORD.fullmatch(name) is None:
         return False
+    if name in _LENGTHS:  # others stand for no end
+        return isinstance(value, (int, float)) and 1 <= value <= _LONGEST
+    if name == "render_mode":
+        return value in (None, "rgb_array")
     if isinstance(value, str):
         return _WORD.fullmatch(value) is not None and _PLACE.search(name) is None
     if isinstance(value, (list, tuple)):
@@ -121,7 +126,7 @@ def _is_plain(name: str, value: Any, depth: int) -> bool:
     elif isinstance(value, Mapping):
         value = list(value.items())
     elif isinstance(value, (int, float)):
-        return abs(value) <= _LENGTHS.get(name, _LARGEST)
+        return abs(value) <= _LARGEST
     else:
         return value is None
     if depth == 0 or len(value) > _LARGEST:

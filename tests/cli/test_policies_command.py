@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -115,16 +113,6 @@ def test_play_repeats_the_recorded_episodes(call, run):
     assert "seed 3" in done.out
     assert "the same as recorded" in done.out
     assert call("play", f"{run}@best").out == done.out
-
-
-@pytest.mark.slow
-def test_play_does_not_import_the_trainer(run):
-    code = (
-        "import sys; from hooktrainer.cli import main\n"
-        f"assert main(['play', {str(run)!r}, '--episodes', '1']) == 0\n"
-        "assert not {'tensordict', 'torchrl', 'hooktrainer.trainer'} & set(sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, stdout=subprocess.PIPE)
 
 
 def test_play_twice_gives_the_same(call, run):

@@ -285,16 +285,6 @@ def test_actions_of_another_shape_are_refused_when_they_are_saved(save):
         save(Few(), Leaving)
 
 
-def test_a_function_that_nobody_can_import_is_said(save):
-    class Mine(Leaving):
-        pass
-
-    loaded = load_policy(save(pets(), Mine))
-    with pytest.raises(ConfigError, match=r"other processes cannot import .* pass it as env="):
-        loaded.make_env()
-    assert len(play_episodes(loaded, episodes=1, env=Mine())) == 1
-
-
 # -- trust -------------------------------------------------------------------------------------
 
 

@@ -148,6 +148,10 @@ def test_every_command_that_plays_takes_trust(option, save, capsys, tmp_path):
         ({"sizes": [1_000] * 200}, False),  # the product is no float
         ({"shape": [1_000, 1_000, 11]}, False),  # together
         ({"max_episode_steps": 10**12}, False),
+        ({"max_episode_steps": -1}, False),  # no end
+        ({"max_steps": None}, False),
+        ({"render_mode": "rgb_array"}, True),
+        ({"render_mode": "rgb_array_list"}, False),  # which keeps all pictures
         ({"sizes": [1, -1e9]}, False),
         ({"share": float("nan")}, False),
     ],

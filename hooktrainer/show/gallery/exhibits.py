@@ -6,8 +6,8 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -75,12 +75,18 @@ def make_exhibits(
         progress(f"left out: {reason}")
     exhibits = []
     for saved in policies:
-        with _left_out(saved, progress):
+        try:
             if saved.evaluation is None:
                 progress(f"playing {episodes} episodes of {saved.path.name}")
                 saved = evaluate_policy(saved, seed=seed, episodes=episodes, trust=trust)
             exhibits.append(_exhibit(saved, cache, view, progress, trust))
-    _sweep(cache, exhibits)
+        except CheckpointError as error:
+            if saved.path.exists():  # else the run has deleted it meanwhile
+                progress(f"left out: {error}")
+    current = {f"{one.saved.path.name}_{one.key.split('_')[0]}" for one in exhibits}
+    for path in cache.glob("step_*"):  # of policies that no longer exist
+        if path.name.rpartition("_")[0] not in current and not path.is_dir():
+            path.unlink(missing_ok=True)
     return exhibits
 
 
@@ -89,7 +95,9 @@ def _exhibit(
 ) -> Exhibit:
     assert saved.evaluation is not None
     seed = saved.evaluation.seed
-    key = f"{_content(saved)}_{_digest([_VERSION, seed, dataclasses.asdict(view)])}"
+    facts = read_facts(saved.path)
+    content = _digest([facts["files"][POLICY], facts["env"], saved.frame_skip])
+    key = f"{content}_{_digest([_VERSION, seed, dataclasses.asdict(view)])}"
     place = cache / f"{saved.path.name}_{key}"
     picture = Picture.load(place)
     if picture is None:
@@ -101,32 +109,6 @@ def _exhibit(
         except OSError as error:  # the run may be another user's
             progress(f"the pictures cannot be cached: {error.strerror}")
     return Exhibit(saved, picture, key)
-
-
-@contextmanager
-def _left_out(saved: SavedPolicy, progress: Callable[[str], None]) -> Iterator[None]:
-    """In the block, skip a policy that is damaged, or that a running run has deleted."""
-    try:
-        yield
-    except CheckpointError as error:
-        if saved.path.exists():
-            progress(f"left out: {error}")
-    except FileNotFoundError:
-        if saved.path.exists():
-            raise
-
-
-def _sweep(cache: Path, exhibits: Sequence[Exhibit]) -> None:
-    """Remove pictures of policies that no longer exist."""
-    current = {f"{e.saved.path.name}_{e.key.split('_')[0]}" for e in exhibits}
-    for path in cache.glob("step_*"):
-        if path.name.rpartition("_")[0] not in current and not path.is_dir():
-            path.unlink(missing_ok=True)
-
-
-def _content(saved: SavedPolicy) -> str:
-    facts = read_facts(saved.path)
-    return _digest([facts["files"][POLICY], facts["env"], saved.frame_skip])
 
 
 def _digest(value: object) -> str:

@@ -148,11 +148,10 @@ def decode(data: bytes) -> Film:
             durations.append(float(picture.info.get("duration", 0)))
     shortest = min([duration for duration in durations if duration > 0], default=40.0)
     # Consecutive equal pictures are stored once, with a longer duration.
-    repeated = [
-        frame
-        for frame, duration in zip(frames, durations, strict=True)
-        for _ in range(max(1, round(duration / shortest)))
-    ]
+    repeats = [max(1, round(duration / shortest)) for duration in durations]
+    if sum(repeats) * frames[0].nbytes > _MOST_BYTES:
+        raise ValueError(f"a film of {sum(repeats):,} pictures")
+    repeated = [f for f, times in zip(frames, repeats, strict=True) for _ in range(times)]
     return Film(repeated, 1000.0 / shortest)
 
 

@@ -96,46 +96,44 @@ def make_gallery(
     if tensorboard and place.logs.is_dir():
         try:
             new = write_board(place.logs, exhibits)
-        except OSError as error:  # the run may be another user's
-            progress(f"the pictures cannot be added to TensorBoard: {error.strerror}")
+        except (OSError, ValueError) as error:  # the run may be another user's
+            progress(f"the pictures cannot be added to TensorBoard: {error}")
     return Gallery(path, exhibits, new)
 
 
 # -- The pictures in TensorBoard.
 
 TAG: Final = "gallery/episode"
-_NAMES: Final = re.compile(r"events\.out\.tfevents\.([0-9]{12,})\.(\w+)\.gallery")
+_NAMES: Final = re.compile(r"events\.out\.tfevents\.[0-9]{12,}\.\w+\.gallery")
 _FPS: Final = 12.5  # a GIF is several times as large as a WebP
 
 
 def write_board(logs: Path, exhibits: Sequence[Exhibit]) -> int:
-    """Add missing pictures to TensorBoard as animated GIFs, at the frames of their policies.
+    """Write the pictures to TensorBoard as animated GIFs, at the frames of their policies.
 
-    Each is a file of its own, so that a running TensorBoard shows it. Files of deleted policies
-    stay; those with other pictures, such as from before a rollback, are deleted. Policies without a
-    film are left out. Returns the number of pictures added.
+    Each is a file of its own, so that a running TensorBoard shows it; files of other pictures are
+    deleted. Policies without a film are left out. Returns the number of pictures added.
     """
-    known = {one.frames: one for one in exhibits if one.picture.film is not None}
-    if not known:
+    wanted = {
+        f"events.out.tfevents.{one.frames:012d}.{one.key}.gallery": one
+        for one in exhibits
+        if one.picture.film is not None
+    }
+    if not wanted:
         return 0
     directory = logs / "gallery"
     if logs.is_symlink() or directory.is_symlink():  # would write outside of the run
         raise OSError(errno.ELOOP, "it is a link", str(directory))
     directory.mkdir(parents=True, exist_ok=True)
-    there = set()
     for path in directory.iterdir():
-        if (match := _NAMES.fullmatch(path.name)) is not None:
-            frames, is_empty = int(match[1]), path.lstat().st_size == 0
-            other = frames in known and known[frames].key != match[2]
-            if is_empty or other or frames > max(known):
+        if _NAMES.fullmatch(path.name):
+            if path.name not in wanted or path.lstat().st_size == 0:
                 path.unlink(missing_ok=True)
             else:
-                there.add(frames)
-    missing = [exhibit for frames, exhibit in known.items() if frames not in there]
-    for exhibit in missing:
-        name = f"events.out.tfevents.{exhibit.frames:012d}.{exhibit.key}.gallery"
+                del wanted[path.name]
+    for name, exhibit in wanted.items():
         write_atomically(directory / name, _events(exhibit), durable=False)
-    return len(missing)
+    return len(wanted)
 
 
 def _events(exhibit: Exhibit) -> bytes:
@@ -184,6 +182,7 @@ def gallery_page(
     """
     env = exhibits[0].saved.environment.name
     title = run.experiment or run.path.name
+    reasons = dict.fromkeys(exhibit.picture.reason for exhibit in exhibits)
     drawn = "" if all(exhibit.picture.film for exhibit in exhibits) else " traced"
     body = [
         "<header>",
@@ -191,7 +190,7 @@ def gallery_page(
         f"<p>{_facts_line(run, env)}</p>",
         "</header><main>",
         _figure(exhibits, curves),
-        *(f'<p class="small">No film: {escape(reason)}.</p>' for reason in _reasons(exhibits)),
+        *(f'<p class="small">No film: {escape(reason)}.</p>' for reason in reasons if reason),
         f'<section class="cards n{columns_of(len(exhibits))}{drawn}" aria-label="Snapshots">',
         *(_card(exhibit, env) for exhibit in exhibits),
         "</section>",
@@ -272,12 +271,6 @@ def _card(exhibit: Exhibit, env: str) -> str:
     )
 
 
-def _reasons(exhibits: Sequence[Exhibit]) -> list[str]:
-    """Return the reasons for curves instead of films, each once."""
-    reasons = dict.fromkeys(exhibit.picture.reason for exhibit in exhibits)
-    return [reason for reason in reasons if reason is not None]
-
-
 def _shown(exhibit: Exhibit, env: str) -> str:
     picture = exhibit.picture
     if picture.film is not None:
@@ -288,22 +281,15 @@ def _shown(exhibit: Exhibit, env: str) -> str:
             f'<img src="data:image/webp;base64,{data}" width="{width}" height="{height}" '
             f'alt="{escape(alt)}">'
         )
-    lines = {"observation": picture.observations, "action": picture.actions}
-    drawn = "".join(
-        f"<figcaption>{name}</figcaption>{_traces(name, values, picture.steps)}"
-        for name, values in lines.items()
-        if values
-    )
-    return f'<div class="traces">{drawn}</div>'
-
-
-def _traces(name: str, lines: Sequence[Sequence[float]], steps: Sequence[int]) -> str:
-    curves = [Curve.of(zip(steps, line, strict=True)) for line in lines]
-    named = [(f"{name}[{n}]", curve) for n, curve in enumerate(curves) if len(curve.frames)]
-    if not named:
-        return '<p class="small">Nothing finite.</p>'
-    bands = [Band.around(c.frames, c.values) for _, c in named]
-    return chart([(label, []) for label, _ in named], bands, width=360, height=130)
+    drawn = []
+    for name, lines in (("observation", picture.observations), ("action", picture.actions)):
+        curves = [Curve.of(zip(picture.steps, line, strict=True)) for line in lines]
+        shown = {f"{name}[{n}]": c for n, c in enumerate(curves) if len(c.frames)}  # finite values
+        if shown:
+            bands = [Band.around(c.frames, c.values) for c in shown.values()]
+            picture_of = chart([(label, []) for label in shown], bands, width=360, height=130)
+            drawn.append(f"<figcaption>{name}</figcaption>{picture_of}")
+    return f'<div class="traces">{"".join(drawn)}</div>'
 
 
 def _snapshots(exhibits: Sequence[Exhibit]) -> str:

@@ -6,8 +6,8 @@ import ctypes.util
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -106,12 +106,13 @@ class Recording:
         due = step.action is None or step.index % self._stride == 0
         if self.reason is not None or not due or len(self.frames) >= self._most:
             return
-        with _quiet():
-            try:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
                 self.frames.append(scaled(self._env.render(), self._size))
-            except Exception as error:  # of any kind: the episode continues
-                self.reason = _explain(error)
-                self.frames.clear()
+        except Exception as error:  # of any kind: the episode continues
+            self.reason = _explain(error)
+            self.frames.clear()
 
 
 def record_episodes(
@@ -125,19 +126,20 @@ def record_episodes(
     if episodes < 1:
         raise ConfigError(f"episodes={episodes}: play at least one.")
     env, reason = _open(policy)
+    view = view or View()
     recorded: list[Recording] = []
 
     def watch(step: Step) -> None:
         if step.index == 0:
-            frame_skip = policy.saved.frame_skip
-            recorded.append(Recording(env, frame_skip, view or View(), seed, step.episode))
+            recorded.append(Recording(env, policy.saved.frame_skip, view, seed, step.episode))
             recorded[-1].reason = reason
         recorded[-1].look(step)
 
     try:
         play_episodes(policy, seed, episodes, watch, env=env)
     finally:
-        _close(env)
+        with suppress(Exception):  # a viewer that failed to open cannot be closed
+            env.close()
     return recorded
 
 
@@ -173,16 +175,11 @@ def scaled(picture: Any, size: int) -> Frame:
             f"render() gave {array.dtype} {list(array.shape)} instead of uint8 [height, width, 3]"
         )
     height, width, _ = array.shape
-    factor = min(1.0, size / max(height, width))
-    shape = (_even(width * factor), _even(height * factor))
+    half = min(1.0, size / max(height, width)) / 2
+    shape = (max(round(width * half), 1) * 2, max(round(height * half), 1) * 2)  # for video codecs
     if shape == (width, height):
         return array.copy()
     return np.asarray(Image.fromarray(array).resize(shape, Image.Resampling.BOX))
-
-
-def _even(length: float) -> int:
-    """Round to an even number: video codecs encode pairs of pixels."""
-    return max(2, round(length / 2) * 2)
 
 
 def _numbers(value: Any, first: Any) -> NDArray[np.float64]:
@@ -200,26 +197,6 @@ def _numbers(value: Any, first: Any) -> NDArray[np.float64]:
 
 def _explain(error: BaseException) -> str:
     return "drawing failed: " + " ".join(f"{type(error).__name__}: {error}".split())[:200]
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress warnings of rendering libraries, and errors when half-made viewers are deleted."""
-    hook = sys.unraisablehook
-    sys.unraisablehook = lambda unraisable: None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        sys.unraisablehook = hook
-
-
-def _close(env: Any) -> None:
-    try:
-        env.close()
-    except Exception:  # a viewer that failed to open cannot be closed
-        return
 
 
 # -- Drawing without a screen: what pygame and MuJoCo read from the environment variables.

@@ -14,7 +14,7 @@ from hooktrainer.errors import ConfigError
 from hooktrainer.policies.recorder import change_facts
 from hooktrainer.show.gallery import View, make_gallery
 from hooktrainer.show.gallery.exhibits import Picture, make_exhibits
-from hooktrainer.show.gallery.film import check_film
+from hooktrainer.show.gallery.film import check_film, decode
 from hooktrainer.show.gallery.make import write_board
 
 SMALL = View(size=60, seconds=0.2)
@@ -106,6 +106,8 @@ def test_a_film_is_measured_before_it_is_decoded(run, monkeypatch):
     monkeypatch.setattr("hooktrainer.show.gallery.film._MOST_BYTES", 1000)
     with pytest.raises(ValueError, match="a film of"):
         check_film(film, size)
+    with pytest.raises(ValueError, match="a film of"):  # by how long a picture is shown
+        decode(film)
     for data in (b"", b"GIF89a" + bytes(100), film[:40]):
         with pytest.raises((ValueError, OSError)):
             check_film(data, size)
