@@ -86,7 +86,9 @@ class JointAction:
                 f"[batch, {sum(widths)}]."
             )
         converted = []
-        for (path, action), part in zip(self.parts, actions.split(widths, -1), strict=True):
+        for (path, action), part in zip(
+            self.parts, actions.split_with_sizes(widths, -1), strict=True
+        ):
             columns = part.round() if np.dtype(action.dtype).kind in "iu" else part
             converted.append((path, action.convert(columns.reshape(-1, *action.shape))))
         return _tree(converted)

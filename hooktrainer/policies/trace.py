@@ -183,7 +183,7 @@ class _Copy(nn.Module):
     ) -> tuple[dict[str, Any], dict[str, None], dict[str, Tensor]]:
         """The description of a program, the names of its weights, and its constants."""
         (one, *rest), (other, *_) = (self._record_calls(size, random) for size in _SIZES)
-        return _merge(one, other), *rest  # type: ignore[return-value]
+        return _merge(one, other), *rest
 
     def _record_calls(
         self, size: int, random: bool
@@ -244,7 +244,7 @@ class _Copy(nn.Module):
         weights = {name: tensors[name].detach() for name in traced.weights}
         try:
             program = Program(description, {**weights, **traced.constants}, random=random)
-            rows = zip(*(value.split(1) for value in self.given), strict=True)
+            rows = zip(*(value[:, None] for value in self.given), strict=True)
             for batch in [self.given, *([] if random else rows)]:  # a batch may hide a condition
                 torch.default_generator.manual_seed(0)
                 ours = program(*batch)
