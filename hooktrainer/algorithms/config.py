@@ -117,7 +117,8 @@ class AlgorithmConfig(RunConfig):
         object.__setattr__(self, "logger", names)
         object.__setattr__(self, "loggers", (*self.loggers, *objects))
         given = (self.seed,) if self.seeds == OWN else self.seeds
-        object.__setattr__(self, "seeds", as_seeds(given))
+        if given is not None:
+            object.__setattr__(self, "seeds", as_seeds(given))
 
     def wrapped(self) -> UsualWrappers | None:
         """The environment with its usual wrappers; ``None`` if it gets none.

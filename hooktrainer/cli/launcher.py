@@ -10,13 +10,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from ..base.checks import check_rate
+from ..base.checks import check_count, check_rate
 from ..base.endings import GRACE
 from ..base.fs import write_atomically
 from ..base.words import printable, shell_word, whole_number
@@ -47,7 +46,7 @@ def take_launch(words: Sequence[str]) -> Launch | None:
         return None
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument(OPTION)
-    parser.add_argument("--jobs", default="1")
+    parser.add_argument("--jobs", type=whole_number, default=1)
     parser.add_argument("--dry-run", action="store_true")
     rest, others, options = list(words[:end]), list[str](), dict[str, str | None]()
     while rest:
@@ -64,7 +63,8 @@ def take_launch(words: Sequence[str]) -> Launch | None:
         raise ConfigError(f"{OPTION}: {error}.") from None
     if known.launcher != "slurm":
         raise ConfigError(f"{OPTION} {known.launcher}: the only launcher is slurm.")
-    return Launch([*others, *words[end:]], _count(known.jobs), known.dry_run, options)
+    check_count("--jobs", known.jobs)
+    return Launch([*others, *words[end:]], known.jobs, known.dry_run, options)
 
 
 def launch(given: Launch) -> int:
@@ -100,21 +100,17 @@ class Job:
     Attributes:
         place: Directory of its runs, in which ``slurm/`` has its output.
         grace: Seconds that a run has to end after a signal.
-        tasks: For each task of an array the value of ``--seeds``; empty if all run the same.
+        seeds: For each task the value of ``--seeds``; empty if all run the same.
         begins: Further words at the first start, which ``--resume latest`` replaces after a
             requeue; ``None`` if the command is repeated unchanged.
-        begun: A file that exists once the command can be resumed.
-        runs: For each task the directories of its runs; empty if all are in `place`.
     """
 
     name: str
     command: Sequence[str]
     place: Path
     grace: float
-    tasks: Sequence[str] = ()
+    seeds: Sequence[str] = ()
     begins: Sequence[str] | None = None
-    begun: Path = Path()
-    runs: Sequence[Sequence[Path]] = ()
 
 
 def _job(given: Launch) -> Job:
@@ -164,21 +160,10 @@ def _training(given: Launch, words: Sequence[str]) -> Job:
             )
     kept = without(own, (*RUN_OPTIONS, *(["--seeds"] if seeds else [])))
     ends = [len(seeds) * part // given.jobs for part in range(given.jobs + 1)]
-    shares = [seeds[a:b] for a, b in itertools.pairwise(ends) if a < b]
-    tasks = [words_of_seeds(share) for share in shares]
+    shares = [words_of_seeds(seeds[a:b]) for a, b in itertools.pairwise(ends) if a < b]
     command = [sys.executable, "-m", "hooktrainer", "train", str(found.script or name), *kept]
-    if len(tasks) == 1:
-        command, tasks = [*command, "--seeds", tasks[0]], []
-    return Job(
-        name,
-        [*command, "--run-dir", str(place)],
-        place,
-        _grace(said, saved.get("grace")),
-        tasks,
-        begins,
-        begun=place if seeds else RunDir(place).run_file,
-        runs=[[place / f"seed{seed}" for seed in share] for share in shares],
-    )
+    command += ["--run-dir", str(place)]
+    return Job(name, command, place, _grace(said, saved.get("grace")), shares, begins)
 
 
 def _grace(words: Sequence[str], saved: Any = None) -> float:
@@ -187,13 +172,6 @@ def _grace(words: Sequence[str], saved: Any = None) -> float:
         return GRACE if given is None else check_rate("--grace", float(given))
     except (TypeError, ValueError):
         raise ConfigError(f"--grace {given}: give seconds.") from None
-
-
-def _count(text: str) -> int:
-    with suppress(ValueError):
-        if (number := whole_number(text)) > 0:
-            return number
-    raise ConfigError(f"--jobs {printable(text)}: give how many jobs share the work.")
 
 
 # -- The script that a Slurm job is: a command of hooktrainer, which is queued again if need be.
@@ -205,19 +183,18 @@ MARGIN: Final = 30.0
 def _script(job: Job, given: Launch) -> str:
     """Return the batch script, which is requeued at its time limit."""
     command = [shlex.join(job.command)]
-    lines = ["#!/bin/bash", *_header(job, given), "", _EXPLANATION]
-    if job.tasks:
-        lines.append(f"tasks=({shlex.join(job.tasks)})")
-        command.append('--seeds "${tasks[$SLURM_ARRAY_TASK_ID]}"')
+    place = shlex.quote(str(job.place))
+    lines = ["#!/bin/bash", *_header(job, given), "", _EXPLANATION, f"place={place}"]
+    if job.seeds:
+        lines += [f"tasks=({shlex.join(job.seeds)})", _RUNS_OF_SEEDS]
+        command.append('--seeds "$seeds"')
+    else:
+        lines.append('runs=("$place")')
     if job.begins is not None:
-        again = f'[ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ] && [ -e {shlex.quote(str(job.begun))} ]'
+        begun = "$place" if job.seeds else "$place/run.json"
+        again = f'[ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ] && [ -e "{begun}" ]'
         lines += [f"how=({shlex.join(job.begins)})", f"{again} && how=(--resume latest)"]
         command.append('"${how[@]}"')
-    each = [f"runs=({shlex.join(map(str, runs))})" for runs in job.runs or [[job.place]]]
-    if job.tasks:
-        cases = [f"    {number}) {runs} ;;" for number, runs in enumerate(each)]
-        each = ['case "$SLURM_ARRAY_TASK_ID" in', *cases, "esac"]
-    lines += each
     body = _BODY.format(
         command=" ".join(command),
         trains="false" if job.begins is None else "true",
@@ -228,7 +205,7 @@ def _script(job: Job, given: Launch) -> str:
 
 def _header(job: Job, given: Launch) -> list[str]:
     """Return the ``#SBATCH`` lines; refuse control characters, and options that the script sets."""
-    count = given.jobs if job.begins is None else len(job.tasks)
+    count = given.jobs if job.begins is None else len(job.seeds)
     place = str(job.place).replace("%", "%%")
     own = {
         "job-name": job.name,
@@ -245,7 +222,7 @@ def _header(job: Job, given: Launch) -> list[str]:
         if name in {*own, "array", "no-requeue", "wrap"} - {"job-name", "output"}:
             raise ConfigError(f"--slurm-{name}: the script gives that itself; --dry-run shows it.")
     options = {**own, **given.options}
-    for text in filter(None, (*options.values(), *job.command, *job.tasks, *(job.begins or ()))):
+    for text in filter(None, (*options.values(), *job.command, *(job.begins or ()))):
         if not text.isprintable():
             raise ConfigError(
                 f"{OPTION} slurm: {text!r} cannot stand in a script: it has characters that cannot "
@@ -261,6 +238,11 @@ _EXPLANATION = """\
 # USR1 comes before the time is up: the run saves and ends, and the job is queued again. TERM, as by
 # scancel, ends it for good; where it is a preemption, Slurm itself queues the job again.
 """
+_RUNS_OF_SEEDS = """\
+seeds=${tasks[${SLURM_ARRAY_TASK_ID:-0}]} runs=()
+for part in ${seeds//,/ }; do
+    for seed in $(seq "${part%-*}" "${part#*-}"); do runs+=("$place/seed$seed"); done
+done"""
 _BODY = """\
 # Frames at which the task has checkpoints, however often.
 made() {{

@@ -16,6 +16,7 @@ from tyro.conf import Positional
 from ..base.child_program import ChildProgram
 from ..base.words import plural
 from ..errors import CheckpointError, ConfigError, TakenError
+from ..loop.signals import ending_cleanly
 from ..store import list_checkpoints
 from ..store.run_dir import RunDir
 from . import output
@@ -214,7 +215,8 @@ def workplace(command: str, keep: Path | None) -> Iterator[Path]:
             raise TakenError(f"{keep} is not empty; choose another --keep.")
     place = keep or Path(tempfile.mkdtemp(prefix=f"hooktrainer-{command}-"))
     try:
-        yield place
+        with ending_cleanly():  # a signal removes it, too
+            yield place
     except BaseException:
         if keep is None:
             shutil.rmtree(place, ignore_errors=True)

@@ -19,7 +19,7 @@ from ..log.factory import check_kinds, make_sinks
 from ..log.logger import Logger
 from ..log.sink import BackgroundSink, Sink, log
 from ..store.lock import is_locked_here
-from ..store.provenance import RUN_FILE, new_run_id
+from ..store.provenance import new_run_id
 from ..store.run_dir import RunDir
 
 _SECONDS: Final = 1.0  # between two updates of run.json
@@ -157,12 +157,13 @@ class RunLogger(Logger):
         if kind == "hparams" and self._run is None:
             self._waiting = args
             return
-        self._begin()
+        if self._run is None or self._waiting is not None:
+            self._begin()
         super()._write(kind, *args)
         if self._record is not None and kind == "scalars":
             self._record.note(*args)
         elif self._record is not None and kind == "hparams":
-            self._record.note_config(*args)
+            self._record.attempt(lambda run: run.write_config(*args))
 
     def _begin(self, run_id: str | None = None) -> RunDir:
         """Choose the run's directory at the first use, that of the run with this id if it exists.
@@ -172,9 +173,9 @@ class RunLogger(Logger):
         if self._run is None:
             wished = path = self._root / self.exp_name
             others = self._root.glob(f"{glob.escape(self.exp_name)}_*")
-            known = [place for place in (path, *sorted(others)) if _holds(place, run_id)]
-            if known:
-                path = known[0]
+            known = [path, *sorted(others)] if run_id is not None else []
+            if found := [one for one in known if RunDir(one).run_id == run_id]:
+                path = found[0]
             else:
                 with contextlib.suppress(OSError):  # reported when it cannot be written to
                     path = _claim(wished)
@@ -194,11 +195,6 @@ class RunLogger(Logger):
         self._run, self.log_dir = run, str(run.path)
         sinks = self._make_sinks(run.path, run_id=run.run_id)
         self.sinks = {name: BackgroundSink(sink) for name, sink in sinks.items()}
-
-
-def _holds(path: Path, run_id: str | None) -> bool:
-    """Return whether a directory has the run with this id."""
-    return run_id is not None and (path / RUN_FILE).is_file() and RunDir(path).run_id == run_id
 
 
 def _claim(wished: Path) -> Path:
@@ -230,13 +226,9 @@ class _Record:
         self._has_failed = False
         self._pid = os.getpid()
         self._next = time.monotonic() + _SECONDS
-        self._attempt(lambda: run.begin(experiment=experiment))
+        self.attempt(lambda run: run.begin(experiment=experiment))
         with contextlib.suppress(OSError, ConfigError):
             self._begun -= run.read().get("seconds", 0.0)
-
-    def note_config(self, config: Mapping[str, Any]) -> None:
-        """Write the options of the run."""
-        self._attempt(lambda: self._run.write_config(config))
 
     def note(self, values: Mapping[str, float], step: int) -> None:
         """Keep the step and the last metrics; write them once a second."""
@@ -270,11 +262,12 @@ class _Record:
             "seconds": round(max(0.0, time.time() - self._begun), 3),
             "metrics": self._metrics,
         }
-        self._attempt(lambda: self._run.update(**fields))
+        self.attempt(lambda run: run.update(**fields))
 
-    def _attempt(self, action: Callable[[], None]) -> None:
+    def attempt(self, write: Callable[[RunDir], None]) -> None:
+        """Write to the run's directory; report the first failure, and end nothing."""
         try:
-            action()
+            write(self._run)
         except (OSError, ConfigError) as error:
             if not self._has_failed:
                 self._has_failed = True

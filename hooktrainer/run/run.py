@@ -13,7 +13,7 @@ import yaml
 
 from ..base.cores import pin
 from ..base.plain import to_yaml
-from ..base.words import did_you_mean, printable, shell_word, which
+from ..base.words import did_you_mean, plural, printable, shell_word, which
 from ..errors import CheckpointError, ConfigError
 from ..hooks.policy_snapshot import PolicySnapshot, check_snapshots
 from ..hooks.profiler import Profiler, Tracer
@@ -167,17 +167,19 @@ class Layout:
             trainer.collector.register(trainer)
 
     def __str__(self) -> str:
-        learner, evaluation = (str(self._places.get(n, Place())) for n in ("learner", "eval"))
-        ranks = f" ({self._ranks.world_size} processes)" if self._ranks.world_size > 1 else ""
         here = "in the learner's process"
+        parts = {"learner": str(self._places.get("learner", Place())), "collectors": here}
         if self.engine == "ray":
-            collectors = f"{replace(self.collectors, count=self.collectors.processes)} (Ray)"
-        else:
-            collectors = "in a process beside the learner's" if self._overlap else here
+            parts["collectors"] = (
+                f"{replace(self.collectors, count=self.collectors.processes)} (Ray)"
+            )
+        elif self._overlap:
+            parts["collectors"] = "in a process beside the learner's"
         if self._overlap:
-            collectors += f", {self._overlap} batch{'es' * (self._overlap > 1)} ahead"
-        evaluation = f"{evaluation} (Ray)" if self.engine == "ray" else here
-        return f"placement: learner {learner}{ranks}; collectors {collectors}; eval {evaluation}"
+            parts["collectors"] += f", {plural(self._overlap, 'batch', 'batches')} ahead"
+        evaluation = self._places.get("eval", Place())
+        parts["eval"] = f"{evaluation} (Ray)" if self.engine == "ray" else here
+        return "placement: " + "; ".join(f"{name} {place}" for name, place in parts.items())
 
 
 def check_device(name: str) -> torch.device:
@@ -303,8 +305,9 @@ class Run:
         """Find and check what is resumed, or make what is new."""
         args, experiment = self.args, self._experiment
         get_backend(backend_name())  # an unknown one is refused before anything is made
-        place = directory_of(args, experiment)
-        resume = args.resume is not None
+        place, resume = args.run_dir, args.resume is not None
+        if resume or args.fork is not None:
+            place = directory_of(args, experiment)
         run = RunDir.prepare(place, experiment=experiment, seed=args.seed, resume=resume)
         keep = Last(args.keep_last) | Best(1, "eval/return")
         self._checkpoints = CheckpointManager(  # refuses a run that another process trains
@@ -388,7 +391,12 @@ class Run:
                     )
                 self._checkpoints.go_on(self._state)  # from here on it is a run like any other
             elif resumed is not None and self._leads and trainer.has_ended:
-                print(f"nothing left to do, {self._how_to_go_on(trainer)}")
+                why = trainer.stop_reason or "the run is finished"
+                print(
+                    f"nothing left to do: {why}. More frames: hooktrainer resume "
+                    f"{shell_word(self.dir.path)} -- --total-frames {2 * trainer.total_frames}; "
+                    "another option that ended it: give it another value, and --allow-change."
+                )
         except BaseException:
             self.release()
             raise
@@ -429,22 +437,6 @@ class Run:
             if self._leads and resumed.note is not None:
                 print(resumed.note)
         return resumed
-
-    def _how_to_go_on(self, trainer: Trainer) -> str:
-        """What goes on with a run that has ended."""
-        reason = trainer.stop_reason
-        if reason is None:
-            frames = 2 * trainer.total_frames
-            why, options = "the run is finished", f"--total-frames {frames}"
-        elif reason.startswith("solved") and self._config.get("stop_at") is not None:
-            why = f"the run has ended: {reason}"
-            options = "--stop-at None --allow-change stop_at"
-        else:
-            return (
-                f"the run has ended: {reason}. To go on, give the option that ended it another "
-                "value, and accept that with --allow-change."
-            )
-        return f"{why}. This goes on: hooktrainer resume {shell_word(self.dir.path)} -- {options}"
 
 
 # -- What ``--resume`` and ``--fork`` name, and whether a run may go on with the options given.

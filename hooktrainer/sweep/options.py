@@ -14,11 +14,7 @@ _MOST_SEEDS = 1_000  # of a trial, finals included; seeds of two sweeps do not o
 
 @dataclass(frozen=True, kw_only=True)
 class SweepOptions:
-    """The options of a sweep.
-
-    Raises:
-        ConfigError: If a value is out of range.
-    """
+    """The options of a sweep."""
 
     run_dir: Path | None = None
     """directory of the sweep, with runs in trial<k>/seed<i>; by default runs/sweep_NAME_ENV"""
@@ -41,7 +37,8 @@ class SweepOptions:
     seed: int = 0
     """seed of the sampler, and of the choice of tuning seeds"""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raise ConfigError if a value is out of range."""
         for name in ("trials", "seeds", "parallel"):
             check_count(name, getattr(self, name))
         check_rate("cpu_second", self.cpu_second)

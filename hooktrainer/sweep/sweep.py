@@ -58,6 +58,7 @@ class Sweep:
         space: Mapping[str, Any] | None = None,
     ) -> None:
         _check_algorithm(algorithm)
+        options.check()
         self.algorithm = algorithm
         self.options = options
         self.fixed = frozenset(fixed)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
 import pytest
 
 from hooktrainer.base.words import whole_number
-from hooktrainer.cli import main
 from hooktrainer.cli.train import train_algorithm
 from hooktrainer.errors import ConfigError
 from hooktrainer.run.command_line import parse
 from hooktrainer.run.config import RunConfig
-from hooktrainer.run.recipe import launch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,36 +59,9 @@ def test_an_option_that_does_not_exist_is_answered_with_the_nearest(words, messa
     assert capsys.readouterr() == ("", "")
 
 
-def test_what_follows_two_dashes_is_no_option(capsys):
-    with pytest.raises(SystemExit):
-        parse(Args, ["--", "--frobnicate"])
-    assert "--frobnicate" in capsys.readouterr().err
-
-
 def test_an_algorithm_names_the_nearest_although_others_are_missing(capsys):
     with pytest.raises(SystemExit) as ended:
         train_algorithm("ppo", ["--env", "CartPole-v1", "--total-frame", "10"])
     assert ended.value.code == 2
     message = "error: there is no option --total-frame. Did you mean --total-frames?"
     assert capsys.readouterr().err.startswith(message)
-
-
-def main_of_a_recipe(args: Args) -> None:
-    raise AssertionError("it was called")
-
-
-def test_a_recipe_says_it_in_one_line(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["walk.py", "--total-frame", "5"])
-    with pytest.raises(SystemExit) as ended:
-        launch(main_of_a_recipe)
-    assert ended.value.code == 2
-    message = "error: there is no option --total-frame. Did you mean --total-frames? All"
-    assert capsys.readouterr().err.startswith(message)
-
-
-def test_so_does_every_command(capsys):
-    words = ["ckpt", "prune", "x", "--dryrun"]
-    assert main(words) == 2
-    said = capsys.readouterr()
-    assert "Did you mean --dry-run? All are listed by hookt" in said.err
-    assert (said.out, said.err.count("\n")) == ("", 1)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 
@@ -73,28 +70,3 @@ def test_a_signal_is_passed_on_and_starts_nothing_more(starts, tmp_path):
     assert {path.name for path in tmp_path.glob("?.*")} == {
         "0.txt", "0.saved", "1.txt", "1.saved",
     }  # fmt: skip
-
-
-def test_a_program_ends_with_who_started_it_however_that_ends(tmp_path, starts):
-    starts()
-    script = textwrap.dedent(f"""
-        import os, pathlib, signal, time
-        from hooktrainer.base.child_program import ChildProgram
-        here = pathlib.Path({str(tmp_path)!r})
-        child = ChildProgram.of_command(["-m", "program", "0.txt", "-1"], here)
-        while not (here / "0.txt").exists():
-            time.sleep(0.01)
-        (here / "pid").write_text(str(child.pid))
-        os.kill(os.getpid(), signal.SIGKILL)
-    """)
-    done = subprocess.run([sys.executable, "-c", script], stderr=subprocess.DEVNULL, check=False)
-    assert done.returncode == -signal.SIGKILL
-    pid = int((tmp_path / "pid").read_text())
-    for _ in range(500):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.01)
-    os.kill(pid, signal.SIGKILL)
-    pytest.fail("the program is still there")
