@@ -169,7 +169,7 @@ def test_other_processes_are_waited_for_as_long_as_asked():
     collector = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=4)
     trainer = tiny_trainer(collector=collector)
     Layout(options(workers=2, timeout=70.0), Ranks()).apply(trainer)
-    children = trainer.collector._group._pool.workers
+    children = trainer.collector._group._pool
     assert [child.timeout for child in children] == [70.0, 70.0]
     Layout(options(overlap=1, timeout=7.0), Ranks()).apply(trainer)
     assert trainer.collector._timeout == 7.0
