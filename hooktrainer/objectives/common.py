@@ -87,11 +87,11 @@ class Loss(KeyedModule, ABC):
     hint = ""  # what usually writes the entries the loss reads
     not_in_graphs: ClassVar = frozenset({"_calls"})  # `compute` is, and reads no counter
     _batch_dims = 1  # of the batch; entries cannot tell: images have more dimensions
-    _calls = 0
 
     def __init__(self, **keys: NestedKey | None) -> None:
         super().__init__(**keys)
         self._terms: list[Term] = []
+        self._calls = 0
 
     @property
     @abstractmethod
