@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -12,10 +13,9 @@ import gymnasium as gym
 from tensordict.nn import InteractionType
 
 from ..collect import VectorCollector
-from ..collect.episodes_collector import device_of
 from ..collect.make_group import find_spec
 from ..errors import ConfigError
-from .configs import Reader
+from .configs import LossConfig, OffPolicyCollectorConfig, chosen, filled
 
 EnvFns = Callable[..., Any] | Sequence[Callable[..., Any]]
 EnvKwargs = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
@@ -40,9 +40,6 @@ def sync_sync_collector(
 
     Returns:
         A ``torchrl.collectors.Collector`` in this process, or a ``MultiSyncCollector`` of several.
-
-    Raises:
-        ConfigError: If the numbers do not fit together.
     """
     groups = _grouped(env_fns, env_kwargs, num_env_per_collector, num_collectors)
     from torchrl.collectors import Collector, MultiSyncCollector
@@ -62,7 +59,7 @@ def sync_async_collector(
 ) -> Any:
     """Build a ``MultiAsyncCollector`` of TorchRL, whose collectors do not wait for each other.
 
-    Arguments and errors are those of `sync_sync_collector`.
+    Arguments are those of `sync_sync_collector`.
     """
     groups = _grouped(env_fns, env_kwargs, num_env_per_collector, num_collectors)
     from torchrl.collectors import MultiAsyncCollector
@@ -90,9 +87,10 @@ def make_collector_onpolicy(
     Raises:
         ConfigError: If the configuration cannot work.
     """
-    read = Reader(cfg, "make_collector_onpolicy")
-    _refuse_torchrl_options(read, "is off-policy: set it to False, or use another algorithm.")
-    return _make_collector(make_env, actor_model_explore, read, make_env_kwargs, off_policy=False)
+    for option in ("async_collection", "multi_step"):
+        if getattr(cfg, option, False):
+            raise ConfigError(f"make_collector_onpolicy: cfg.{option}=True is off-policy.")
+    return _make_collector(make_env, actor_model_explore, cfg, make_env_kwargs)
 
 
 def make_collector_offpolicy(
@@ -106,117 +104,94 @@ def make_collector_offpolicy(
     Multi-step rewards and asynchronous collection need a TorchRL environment. Arguments and errors
     are those of `make_collector_onpolicy`, with an `OffPolicyCollectorConfig`.
     """
-    read = Reader(cfg, "make_collector_offpolicy")
-    return _make_collector(make_env, actor_model_explore, read, make_env_kwargs, off_policy=True)
+    random = filled(cfg, OffPolicyCollectorConfig).init_random_frames
+    return _make_collector(
+        make_env, actor_model_explore, cfg, make_env_kwargs, init_random_frames=random
+    )
 
 
 def _make_collector(
-    make_env: Any,
-    policy: Any,
-    read: Reader,
-    env_kwargs: Mapping[str, Any] | None,
-    *,
-    off_policy: bool,
+    make_env: Any, policy: Any, cfg: Any, env_kwargs: Mapping[str, Any] | None, **options: Any
 ) -> Any:
-    exploration = read("exploration_type")
+    cfg = filled(cfg, OffPolicyCollectorConfig, LossConfig, frame_skip=1, max_frames_per_traj=0)
+    exploration = cfg.exploration_type
     if not isinstance(exploration, InteractionType):
         known = {kind.name.lower(): kind for kind in InteractionType}
-        exploration = known[read.one_of("exploration_type", tuple(known))]
-    options: dict[str, Any] = {
+        exploration = known[chosen(cfg, "exploration_type", known)]
+    options |= {
         "policy": policy,
-        "frames_per_batch": read("frames_per_batch"),
-        "total_frames": read("total_frames"),
+        "frames_per_batch": cfg.frames_per_batch,
+        "total_frames": cfg.total_frames,
         "exploration_type": exploration,
     }
-    if off_policy:
-        options["init_random_frames"] = read("init_random_frames")
-    in_each: int | None = read("env_per_collector", None)
-    if in_each is not None and in_each < 1:
-        raise read.refusal("env_per_collector", "has to be 1 or more, or None.")
-    kwargs = dict(env_kwargs or {})
+    limit, kwargs = max(cfg.max_frames_per_traj, 0), dict(env_kwargs or {})
     if isinstance(make_env, str):
         spec = copy.deepcopy(find_spec(make_env))
         own = kwargs.pop("max_episode_steps", spec.max_episode_steps)
-        own = None if own == -1 else own  # which switches it off
-        options["frame_skip"] = read("frame_skip", 1)
         spec.kwargs |= kwargs
-        spec.max_episode_steps = _lower_limit(read, own, options["frame_skip"]) or own
-        return _gymnasium_collector(spec, read, in_each, options)
+        spec.max_episode_steps = min(
+            (n for n in (limit * cfg.frame_skip, own or 0) if n > 0), default=None
+        )
+        return _gymnasium_collector(spec, cfg, options | {"frame_skip": cfg.frame_skip})
     is_built = _is_built(make_env)
     env = make_env if is_built else make_env(**kwargs)  # to look at
     try:
-        is_gymnasium = isinstance(env, gym.Env)
-        if is_gymnasium:
+        if isinstance(env, gym.Env):
             # A function repeats actions itself, as one that builds a TorchRL environment does.
-            own = env.spec.max_episode_steps if env.spec else None
-        else:
-            counts_steps = "step_count" in env.observation_spec.keys(True, True)
+            return _gymnasium_collector(
+                partial(_build_limited, make_env, kwargs, limit), cfg, options
+            )
+        # An environment that counts its steps, as the builders make it, has its limit itself.
+        counts_steps = "step_count" in env.observation_spec.keys(True, True)
     finally:
         if not is_built:
             env.close()
-    if is_gymnasium:
-        made = partial(_build_limited, make_env, kwargs, _lower_limit(read, own, 1))
-        return _gymnasium_collector(made, read, in_each, options)
-    # An environment that counts its steps, as the builders make it, has its limit itself.
-    limit = 0 if counts_steps else read("max_frames_per_traj", 0)
-    options["max_frames_per_traj"] = limit if limit > 0 else None
-    return _torchrl_collector(make_env, read, kwargs, is_built, in_each, options)
+    options["max_frames_per_traj"] = None if counts_steps else limit or None
+    return _torchrl_collector(make_env, cfg, kwargs, is_built, options)
 
 
-def _lower_limit(read: Reader, own: int | None, frame_skip: int) -> int | None:
-    """The configuration's limit of an episode in frames, if it is below ``own``."""
-    limit = int(read("max_frames_per_traj", 0)) * frame_skip
-    return None if limit <= 0 or (own is not None and own <= limit) else limit
-
-
-def _gymnasium_collector(
-    env: Any, read: Reader, in_each: int | None, options: dict[str, Any]
-) -> VectorCollector:
-    _refuse_torchrl_options(
-        read, "needs a TorchRL environment: let make_env build one, GymEnv for instance."
+def _gymnasium_collector(env: Any, cfg: Any, options: dict[str, Any]) -> VectorCollector:
+    devices = (
+        [cfg.collector_device] if isinstance(cfg.collector_device, str) else cfg.collector_device
     )
-    devices = set(read.devices("collector_device"))
-    if len(devices) > 1:
-        raise read.refusal(
-            "collector_device", "are several, but a VectorCollector has one device: give that."
-        )
-    computes = device_of(options["policy"])
-    if read("pin_memory", False) and computes.type != "cuda":
-        raise read.refusal(
-            "pin_memory", f"is for a policy on a CUDA device, not on {computes}: set it to False."
-        )
-    number = read("num_workers")
+    for option, refused in (
+        ("async_collection", cfg.async_collection),
+        ("multi_step", cfg.multi_step),
+        ("collector_device", len(set(devices)) != 1),
+    ):
+        if refused:
+            raise ConfigError(
+                f"cfg.{option}={getattr(cfg, option)!r} needs a TorchRL environment: let make_env "
+                "build one, GymEnv for instance."
+            )
+    number, in_each = cfg.num_workers, cfg.env_per_collector
     return VectorCollector(
         env,
         num_envs=number,
-        seed=read("seed"),
-        device=devices.pop(),
+        seed=cfg.seed,
+        device=devices[0],
         workers=0 if in_each is None or in_each >= number else -(-number // in_each),
         **options,
     )
 
 
 def _torchrl_collector(
-    make_env: Any,
-    read: Reader,
-    kwargs: Mapping[str, Any],
-    is_built: bool,
-    in_each: int | None,
-    options: dict[str, Any],
+    make_env: Any, cfg: Any, kwargs: Mapping[str, Any], is_built: bool, options: dict[str, Any]
 ) -> Any:
-    if read("multi_step", False):
+    if cfg.multi_step:
         from torchrl.data import MultiStep
 
-        options["postproc"] = MultiStep(gamma=read("gamma"), n_steps=read("n_steps_return"))
-    number = -(-read("num_workers") // (in_each or 1))
+        options["postproc"] = MultiStep(gamma=cfg.gamma, n_steps=cfg.n_steps_return)
+    number = -(-cfg.num_workers // (cfg.env_per_collector or 1))
     if is_built and number > 1:
         raise ConfigError(
-            f"make_env={make_env} is built already, but cfg.num_workers={read('num_workers')} are "
+            f"make_env={make_env} is built already, but cfg.num_workers={cfg.num_workers} are "
             f"{number} collectors: give a function that builds the environments of each."
         )
-    devices = read.devices("collector_device")
-    device = devices if len(devices) > 1 else devices[0]
-    kind = sync_async_collector if read("async_collection", False) else sync_sync_collector
+    device = cfg.collector_device
+    if not isinstance(device, str) and len(device) == 1:
+        (device,) = device
+    kind = sync_async_collector if cfg.async_collection else sync_sync_collector
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "split_trajs=True")  # which multi-step rewards need
         collector = kind(
@@ -229,15 +204,8 @@ def _torchrl_collector(
             split_trajs="postproc" in options,
             **options,
         )
-    collector.set_seed(read("seed"))
+    collector.set_seed(cfg.seed)
     return collector
-
-
-def _refuse_torchrl_options(read: Reader, why: str) -> None:
-    """Refuse what only TorchRL's collectors do, and only off-policy."""
-    for option in ("async_collection", "multi_step"):
-        if read(option, False):
-            raise read.refusal(option, why)
 
 
 def _grouped(
@@ -254,18 +222,9 @@ def _grouped(
             )
         env_fns = [env_fns] * (num_env_per_collector * num_collectors)
     number = len(env_fns)
-    if num_env_per_collector is None and num_collectors is None:
-        raise ConfigError("pass num_env_per_collector or num_collectors.")
-    size = num_env_per_collector or -(-number // (num_collectors or 1))
-    if num_collectors not in (None, groups := -(-number // size)):
-        raise ConfigError(
-            f"{number} environments, {size} to a collector, make {groups} collectors, but "
-            f"num_collectors={num_collectors}."
-        )
+    size = num_env_per_collector or -(-number // (num_collectors or number))
     if env_kwargs is None or isinstance(env_kwargs, Mapping):
-        env_kwargs = [dict(env_kwargs or {})] * number
-    if len(env_kwargs) != number:
-        raise ConfigError(f"env_kwargs has {len(env_kwargs)} entries for {number} environments.")
+        env_kwargs = [env_kwargs or {}] * number
     starts = range(0, number, size)
     return [partial(_build, env_fns[i : i + size], env_kwargs[i : i + size]) for i in starts]
 
@@ -280,10 +239,11 @@ def _build(env_fns: Sequence[Callable[..., Any]], kwargs: Sequence[Mapping[str, 
 
 
 def _build_limited(
-    make_env: Callable[..., gym.Env[Any, Any]], kwargs: Mapping[str, Any], limit: int | None
+    make_env: Callable[..., gym.Env[Any, Any]], kwargs: Mapping[str, Any], limit: int
 ) -> gym.Env[Any, Any]:
     env = make_env(**kwargs)
-    return env if limit is None else gym.wrappers.TimeLimit(env, limit)
+    own = env.spec.max_episode_steps if env.spec else None
+    return gym.wrappers.TimeLimit(env, limit) if 0 < limit < (own or math.inf) else env
 
 
 def _is_built(make_env: Any) -> bool:

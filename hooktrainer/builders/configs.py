@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Literal
 
-import torch
-
 from ..errors import ConfigError
-
-_REQUIRED = object()
 
 
 @dataclass(kw_only=True)
@@ -31,14 +28,12 @@ class EnvConfig:
         image_size: With from_pixels: height and width of a picture.
         center_crop: With from_pixels: height and width of the crop before that, from the centre.
         grayscale: With from_pixels: whether pictures are made grey.
-        catframes: Number of stacked observations; 0 or 1 for no stacking.
+        catframes: Number of stacked observations, at least 1 of pictures; 0 for no stacking.
         vecnorm: Whether observations are normalized by statistics that are updated at every step.
         norm_rewards: With vecnorm: rewards as well.
         init_env_steps: Steps of the rollouts that get_stats_random_rollout takes.
         reward_scaling: Factor of the rewards; None for no scaling.
         reward_loc: With reward_scaling: what is added to scaled rewards.
-        batch_transform: Whether the transforms are applied to all parallel environments at once,
-            not in each.
     """
 
     env_library: Literal["gym", "dm_control"] = "gym"
@@ -58,7 +53,6 @@ class EnvConfig:
     init_env_steps: int = 1_000
     reward_scaling: float | None = None
     reward_loc: float = 0.0
-    batch_transform: bool = True
 
 
 @dataclass(kw_only=True)
@@ -232,42 +226,21 @@ class LoggerConfig(_RecorderConfig):
     record_video: bool = False
 
 
-class Reader:
-    """Reads the fields of the configuration ``cfg``; ``who`` reads it, for messages."""
+def filled(cfg: Any, *kinds: type[Any], **others: Any) -> SimpleNamespace:
+    """Return fields of a configuration, with defaults for those that it lacks.
 
-    def __init__(self, cfg: Any, who: str) -> None:
-        self._cfg, self._who = cfg, who
+    Args:
+        cfg: Any object with attributes.
+        *kinds: Configurations whose fields are read.
+        **others: Names and defaults of other fields.
+    """
+    for kind in kinds:
+        others |= vars(kind())
+    return SimpleNamespace(**{name: getattr(cfg, name, value) for name, value in others.items()})
 
-    def __call__(self, name: str, default: Any = _REQUIRED) -> Any:
-        """The field ``name``; raises ConfigError if there is none, and no default."""
-        value = getattr(self._cfg, name, default)
-        # An OmegaConf configuration without the field gives None for it.
-        if value is None and default is not _REQUIRED:
-            return default
-        if value is _REQUIRED:
-            raise ConfigError(
-                f"{self._who} reads cfg.{name}, which {type(self._cfg).__name__} does not have. "
-                "The dataclasses of hooktrainer.builders list every field with its default."
-            )
-        return value
 
-    def refusal(self, name: str, why: str) -> ConfigError:
-        """The error for a value of the field ``name`` that cannot work."""
-        return ConfigError(f"{self._who}: cfg.{name}={self(name)!r} {why}")
-
-    def devices(self, name: str) -> list[torch.device]:
-        """The field ``name``, one device or several; the CPU if there is none."""
-        value = self(name, "cpu")
-        names = [value] if isinstance(value, (str, torch.device)) else value
-        try:
-            if devices := [torch.device(each) for each in names]:
-                return devices
-        except (TypeError, RuntimeError):
-            pass
-        raise self.refusal(name, "is no device and no list of devices.")
-
-    def one_of(self, name: str, choices: Sequence[str]) -> str:
-        """The field ``name``; raises ConfigError if it is not one of ``choices``."""
-        if (value := self(name)) not in choices:
-            raise self.refusal(name, f"is not one of {', '.join(map(repr, choices))}.")
-        return str(value)
+def chosen(cfg: Any, name: str, choices: Collection[str]) -> str:
+    """Return the field ``name``; raise ConfigError if it is not one of ``choices``."""
+    if (value := getattr(cfg, name)) not in choices:
+        raise ConfigError(f"cfg.{name}={value!r} is not one of {', '.join(map(repr, choices))}.")
+    return str(value)

@@ -28,7 +28,7 @@ from ..objectives import DQNLoss, HardUpdate, SoftUpdate
 from ..replay import PrioritizedSampler, RandomSampler, ReplayBuffer, SamplerWithoutReplacement
 from ..run.get_logger import get_logger
 from ..trainer import Trainer
-from .configs import Reader, TrainerConfig
+from .configs import LossConfig, ReplayArgsConfig, TrainerConfig, chosen, filled
 
 _OPTIMIZERS = {
     "adam": torch.optim.Adam,
@@ -73,80 +73,80 @@ def make_trainer(
             stacklevel=2,
         )
         cfg = TrainerConfig()
-    read = Reader(cfg, "make_trainer")
-    frame_skip, batch_size = read("frame_skip"), read("batch_size")
-    optimizer_options = {"lr": read("lr"), "weight_decay": read("weight_decay")}
-    if (kind := read.one_of("optimizer", tuple(_OPTIMIZERS))) == "adam":
-        optimizer_options["betas"] = tuple(read("betas", TrainerConfig.betas))
+    given, cfg = cfg, filled(cfg, TrainerConfig, exp_name="", logger=None, record_video=False)
+    frame_skip, batch_size = cfg.frame_skip, cfg.batch_size
+    optimizer_options = {"lr": cfg.lr, "weight_decay": cfg.weight_decay}
+    if (kind := chosen(cfg, "optimizer", _OPTIMIZERS)) == "adam":
+        optimizer_options["betas"] = tuple(cfg.betas)
     optimizer = _OPTIMIZERS[kind](loss_module.parameters(), **optimizer_options)
     device = next(loss_module.parameters()).device
-    if read("record_video", False) and not _films(recorder):
-        how = "transformed_env_constructor(cfg, video_tag=..., logger=...)"
-        raise read.refusal("record_video", f"needs a recorder that films: build it with {how}.")
+    if cfg.record_video and not _films(recorder):
+        raise ConfigError(
+            "cfg.record_video=True needs a recorder that films: build it with "
+            "transformed_env_constructor(cfg, video_tag=..., logger=...)."
+        )
     if logger is None:  # what the fields of a LoggerConfig name, if they are there
-        name = generate_exp_name(read("exp_name", "") or "run", type(loss_module).__name__)
-        logger = get_logger(read("logger", None), "runs", name)
+        name = generate_exp_name(cfg.exp_name or "run", type(loss_module).__name__)
+        logger = get_logger(cfg.logger, "runs", name)
     for each in logger if isinstance(logger, (list, tuple)) else [logger]:
         if each is not None:
-            each.log_hparams(cfg)
+            each.log_hparams(given)
     trainer = Trainer(
         collector=collector,
-        total_frames=read("total_frames") * frame_skip,
+        total_frames=cfg.total_frames * frame_skip,
         frame_skip=frame_skip,
-        optim_steps_per_batch=read("optim_steps_per_batch"),
+        optim_steps_per_batch=cfg.optim_steps_per_batch,
         loss_module=loss_module,
         optimizer=optimizer,
         logger=logger,
-        clip_grad_norm=read("clip_grad_norm"),
-        clip_norm=read("clip_norm", None),
-        **{"log_interval": read("log_interval", 10_000)} | trainer_options,
+        clip_grad_norm=cfg.clip_grad_norm,
+        clip_norm=cfg.clip_norm,
+        **{"log_interval": cfg.log_interval} | trainer_options,
     )
     if device.type == "cuda":
         ClearCudaCache(1).register(trainer)
-    if read("noisy", False):
+    if cfg.noisy:
         from torchrl.modules import reset_noise
 
         trainer.register_op("pre_optim_steps", lambda: loss_module.apply(reset_noise))
-    if selected := read("selected_keys", None):
+    if selected := cfg.selected_keys:
         SelectKeys(list(selected)).register(trainer)
     if replay_buffer is not None:
         ReplayBufferTrainer(
             replay_buffer, batch_size, device=None if device.type == "cpu" else device
         ).register(trainer)
     else:
-        BatchSubSampler(batch_size, read("sub_traj_len")).register(trainer)
+        BatchSubSampler(batch_size, cfg.sub_traj_len).register(trainer)
         if device.type != "cpu":
             trainer.register_op(
                 "process_optim_batch", lambda batch: batch.to(device), priority=AFTER
             )
-    if read.one_of("lr_scheduler", ("cosine", "")) == "cosine":
-        Schedule.cosine(optimizer, "lr", read("lr"), 0.0).register(trainer)
+    if chosen(cfg, "lr_scheduler", ("cosine", "")) == "cosine":
+        Schedule.cosine(optimizer, "lr", cfg.lr, 0.0).register(trainer)
     else:
         trainer.register_op(
             "pre_steps_log", lambda _: {"train/lr": optimizer.param_groups[0]["lr"]}
         )
     if target_net_updater is not None:
         TargetNetUpdaterHook(target_net_updater).register(trainer)
-    if read("normalize_rewards_online"):
+    if cfg.normalize_rewards_online:
         RewardNormalizer(
-            scale=read("normalize_rewards_online_scale"),
-            decay=read("normalize_rewards_online_decay"),
+            scale=cfg.normalize_rewards_online_scale,
+            decay=cfg.normalize_rewards_online_decay,
         ).register(trainer)
     if hasattr(policy_exploration, "step"):
-        frames = read("frames_per_batch")
-        trainer.register_op("post_steps", policy_exploration.step, frames=frames)
+        trainer.register_op("post_steps", policy_exploration.step, frames=cfg.frames_per_batch)
     if recorder is not None:
         from torchrl.envs import ExplorationType
 
         shared = {
-            "record_interval": read("record_interval"),
-            "record_frames": read("record_frames"),
+            "record_interval": cfg.record_interval,
+            "record_frames": cfg.record_frames,
             "frame_skip": frame_skip,
             "policy_exploration": policy_exploration,
             "environment": recorder,
         }
-        keys = read("recorder_log_keys", None)
-        LogValidationReward(log_keys=keys, **shared).register(trainer)
+        LogValidationReward(log_keys=cfg.recorder_log_keys, **shared).register(trainer)
         LogValidationReward(
             exploration_type=ExplorationType.RANDOM,
             suffix="exploration",
@@ -180,26 +180,17 @@ def make_dqn_loss(model: Any, cfg: Any) -> tuple[Any, Any]:
     Raises:
         ConfigError: If the configuration cannot work.
     """
-    read = Reader(cfg, "make_dqn_loss")
-    delay = read.one_of("loss", ("single", "double")) == "double"
-    distributional, gamma = read("distributional", False), read("gamma")
-    loss_module: Any
-    if isinstance(model, QNetwork):
-        if distributional:
-            raise read.refusal("distributional", "needs torchrl's DistributionalQValueActor.")
-        loss_function = read("loss_function")
-        loss_module = DQNLoss(model, gamma=gamma, loss_function=loss_function, delay_value=delay)
-        return loss_module, make_target_updater(cfg, loss_module)
-    from torchrl import objectives
+    cfg = filled(cfg, LossConfig)
+    if not isinstance(model, QNetwork):
+        from torchrl.trainers import helpers
 
-    if distributional:
-        loss_module = objectives.DistributionalDQNLoss(model, gamma=gamma, delay_value=delay)
-    else:
-        space = getattr(model, "action_space", None)
-        loss_module = objectives.DQNLoss(
-            model, loss_function=read("loss_function"), delay_value=delay, action_space=space
-        )
-        loss_module.make_value_estimator(gamma=gamma)
+        return helpers.make_dqn_loss(model, cfg)
+    if cfg.distributional:
+        raise ConfigError("cfg.distributional=True needs torchrl's DistributionalQValueActor.")
+    delay = chosen(cfg, "loss", ("single", "double")) == "double"
+    loss_module = DQNLoss(
+        model, gamma=cfg.gamma, loss_function=cfg.loss_function, delay_value=delay
+    )
     return loss_module, make_target_updater(cfg, loss_module)
 
 
@@ -217,19 +208,17 @@ def make_target_updater(cfg: Any, loss_module: Any) -> Any:
     Raises:
         ConfigError: If ``hard_update`` is asked for without target networks.
     """
-    read = Reader(cfg, "make_target_updater")
-    hard, interval = read("hard_update"), read("value_network_update_interval")
-    if read.one_of("loss", ("single", "double")) == "single":
-        if hard:
-            raise read.refusal("hard_update", "needs target networks: set cfg.loss='double'.")
-        return None
+    cfg = filled(cfg, LossConfig)
     if type(loss_module).__module__.startswith("torchrl."):
-        from torchrl import objectives
+        from torchrl.trainers import helpers
 
-        if hard:
-            return objectives.HardUpdate(loss_module, value_network_update_interval=interval)
-        return objectives.SoftUpdate(loss_module, eps=1 - 1 / interval)
-    if hard:
+        return helpers.make_target_updater(cfg, loss_module)
+    interval = cfg.value_network_update_interval
+    if chosen(cfg, "loss", ("single", "double")) == "single":
+        if cfg.hard_update:
+            raise ConfigError("cfg.hard_update=True needs target networks: set cfg.loss='double'.")
+        return None
+    if cfg.hard_update:
         return HardUpdate(loss_module, value_network_update_interval=interval)
     return SoftUpdate(loss_module, tau=1 / interval)
 
@@ -238,30 +227,23 @@ def make_replay_buffer(device: torch.device | str, cfg: Any) -> ReplayBuffer:
     """Build a replay buffer: uniform, prioritized or without replacement; in memory or in files.
 
     Args:
-        device: Where samples are used. The buffer lives on the CPU; give the device to
-            `ReplayBufferTrainer` as well, as `make_trainer` does.
+        device: Not used: the buffer lives on the CPU, and `make_trainer` moves its samples.
         cfg: A `ReplayArgsConfig`, or an object with its attributes.
 
     Raises:
-        ConfigError: If the configuration or the device cannot work.
+        ConfigError: If the configuration cannot work.
     """
-    try:
-        torch.device(device)
-    except RuntimeError as error:
-        raise ConfigError(f"make_replay_buffer: device={device!r} is not a device.") from error
-    read = Reader(cfg, "make_replay_buffer")
-    size, prioritized = read("buffer_size"), read("prb")
-    without_replacement = read("without_replacement", False)
-    if prioritized and without_replacement:
-        raise read.refusal("prb", "and cfg.without_replacement exclude each other: set one.")
+    cfg = filled(cfg, ReplayArgsConfig)
+    if cfg.prb and cfg.without_replacement:
+        raise ConfigError("cfg.prb and cfg.without_replacement exclude each other: set one.")
     sampler: Any = RandomSampler()
-    if prioritized:
-        sampler = PrioritizedSampler(size, read("prb_alpha", 0.7), read("prb_beta", 0.5))
-    elif without_replacement:
+    if cfg.prb:
+        sampler = PrioritizedSampler(cfg.buffer_size, cfg.prb_alpha, cfg.prb_beta)
+    elif cfg.without_replacement:
         sampler = SamplerWithoutReplacement()
     return ReplayBuffer(
-        size,
-        batch_size=read("batch_size"),
+        cfg.buffer_size,
+        batch_size=cfg.batch_size,
         sampler=sampler,
-        scratch_dir=read("buffer_scratch_dir", None),
+        scratch_dir=cfg.buffer_scratch_dir,
     )
