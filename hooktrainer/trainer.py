@@ -18,8 +18,7 @@ from .base.tensordicts import is_loss
 from .collect.adapt import adapt
 from .collect.collector import schedules_of
 from .errors import ConfigError
-from .hooks.nan_guard import NanGuard
-from .hooks.optimizer import OptimizerHook, check_optimizer
+from .hooks.optimizer import NanGuard, OptimizerHook, check_optimizer
 from .log.logger import as_loggers
 from .loop.assembly import Precision
 from .loop.cadence import Every

@@ -59,7 +59,7 @@ def test_a_trainer_loads_what_it_needs_and_nothing_else():
     rooms = {name.partition(".")[0] for name in loaded}
     outside = {"base", "collect", "errors", "hooks", "log", "loop", "store", "torchrl", "trainer"}
     assert rooms == outside
-    assert {n for n in loaded if n.startswith("hooks.")} == {"hooks.nan_guard", "hooks.optimizer"}
+    assert {n for n in loaded if n.startswith("hooks.")} == {"hooks.optimizer"}
     unused = ("builders", "torchrl.checkpoint", "store.manager", "log.csv", "log.remote")
     unused += ("collect.vector", "collect.overlap", "collect.written")
     assert not [name for name in loaded if name.startswith(unused)]

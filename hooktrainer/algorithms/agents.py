@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from gymnasium import spaces
 from tensordict import NestedKey, unravel_key
@@ -14,7 +13,7 @@ from torch import nn
 from ..base.space_parts import MASK
 from ..collect.agents import AgentGroup, AgentsCollector, make_world
 from ..errors import ConfigError
-from ..hooks import MiniBatches, Schedule, ValueEstimatorHook
+from ..hooks import MiniBatches, ValueEstimatorHook
 from ..networks import (
     AgentMLP,
     AgentsPolicy,
@@ -31,15 +30,14 @@ from ..networks import (
     orthogonal_init,
 )
 from ..networks.network_factory import ACTIVATIONS
-from ..objectives import GAE, ClipPPOLoss, LossByGroup, keys_of
-from ..optim import FlatAdam
+from ..objectives import GAE, LossByGroup, keys_of
 from ..policies.trust import code_of_agents
 from ..run.config import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import Algorithm
-from .check_spaces import Actions, check_actions, check_distribution, check_observations
+from .check_spaces import check_actions, check_distribution, check_observations
 from .config import JSON
-from .on_policy import log_rate
+from .on_policy import PolicyGradient
 from .task import RunTask
 
 Keys = list[NestedKey]
@@ -193,63 +191,36 @@ class SeveralAgents(Algorithm):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentsOnPolicy(SeveralAgents):
+class AgentsOnPolicy(PolicyGradient, SeveralAgents):
     """Fields of MAPPO and IPPO."""
 
     num_envs: Count = 64
-    """number of parallel environments"""
     steps_per_batch: Count = 100
-    """steps per environment in each batch"""
     num_epochs: Count = 5
     """epochs over each batch"""
     mini_batch_size: Count = 800
     """steps of an environment in each mini-batch, each with all of its agents"""
     lr: Annotated[Rate, Between(1e-4, 1e-2, log=True)] = 1e-3
-    """initial learning rate"""
-    anneal_lr: bool = True
-    """whether the learning rate falls linearly to zero at total_frames"""
     eval_interval: Count = 20_000
     eval_episodes: Number = 32
     num_cells: tuple[Count, ...] = (128, 128)
-    action_distribution: Literal["gaussian", "squashed", "beta"] = "gaussian"
-    """of continuous actions: normal and clipped to the bounds, squashed into them, or Beta"""
-    log_std: float = 0.0
-    """initial log standard deviation of gaussian actions"""
-    gamma: Fraction = 0.99
-    """discount factor"""
     lmbda: Fraction = 0.95
     """lambda of generalized advantage estimation"""
     clip_epsilon: float = 0.2
     """clipping range of the probability ratio around 1"""
-    entropy_coeff: float = 0.0
-    """weight of the entropy bonus"""
-    critic_coeff: float = 0.5
-    """weight of the value loss"""
-    max_grad_norm: float | None = 0.5
-    """the gradient is clipped to this norm; None for no clipping"""
 
-    actions: ClassVar[Actions] = "any"
     central_critic: ClassVar[bool]
 
     def build(self, task: AgentsTask) -> Trainer:
         """Wire the trainer."""
-        policies, losses, hooks = {}, {}, []
+        policies, losses, hooks = {}, {}, {}
         actions = spaces.Tuple([group.action_space for group in task.groups])
         check_distribution(task.name, task.env_name, actions, self.action_distribution)
         for group in task.groups:
             name = group.name
             actor = task.policy(group, self.action_distribution, self.log_std)
             critic = task.value(group, self.central_critic)
-            loss = ClipPPOLoss(
-                actor,
-                critic,
-                clip_epsilon=self.clip_epsilon,
-                entropy_coeff=self.entropy_coeff,
-                critic_coeff=self.critic_coeff,
-                loss_critic_type="l2",
-                normalize_advantage=True,
-                diagnostics=4,
-            )
+            loss = self._loss(actor, critic, self.clip_epsilon)
             written = keys_of(name, "advantage", "value_target")
             loss.set_keys(
                 action=(name, "action"),
@@ -264,26 +235,16 @@ class AgentsOnPolicy(SeveralAgents):
                 **keys_of(name, "reward", "done", "terminated"),
                 **written,
             )
-            hooks.append((f"value_estimator_{name}", ValueEstimatorHook(gae)))
+            hooks[f"value_estimator_{name}"] = ValueEstimatorHook(gae)
             policies[name], losses[name] = actor, loss
         policy = AgentsPolicy(policies)
         loss_module = LossByGroup(losses).to(task.device)
-        optimizer = FlatAdam(loss_module.parameters(), lr=self.lr, eps=1e-5)
-        trainer = task.trainer(
-            task.collector(policy, self.num_envs, self.steps_per_batch),
+        mini_batches = MiniBatches(self.mini_batch_size, loss_module.in_keys)
+        trainer = self._wired(
+            task,
+            policy,
             loss_module,
-            optimizer,
+            hooks | {"mini_batches": mini_batches},
             num_epochs=self.num_epochs,
-            optim_steps_per_batch=None,
-            clip_norm=self.max_grad_norm,
         )
-        others: list[Any] = [MiniBatches(self.mini_batch_size, loss_module.in_keys)]
-        if self.anneal_lr:
-            others.append(Schedule.linear(optimizer, "lr", self.lr, 0.0))
-        else:
-            trainer.register_op("pre_steps_log", partial(log_rate, optimizer))
-        for name, hook in hooks:
-            hook.register(trainer, name)
-        for other in others:
-            other.register(trainer)
         return task.finish(trainer, policy)

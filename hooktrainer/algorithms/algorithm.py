@@ -19,8 +19,6 @@ from ..loop.signals import ending_cleanly
 from ..networks import (
     MemoryTrunk,
     NetworkFactory,
-    Policy,
-    StateDependentExploration,
     memory_for,
 )
 from ..run.config import Count, filled, parse_run
@@ -67,7 +65,7 @@ class Algorithm(AlgorithmConfig):
                 f"{self.name()}: seeds={self.seeds} are several runs, each with a trainer of its "
                 "own: call train()."
             )
-        return self.built(self._keeps(keep))
+        return self.built(self.run_dir is not None if keep is None else keep)
 
     def built(self, keep: bool) -> Trainer:
         """Return the trainer, for one of several seeds as well."""
@@ -77,9 +75,6 @@ class Algorithm(AlgorithmConfig):
         except BaseException:
             task.release()
             raise
-
-    def _keeps(self, keep: bool | None) -> bool:
-        return self.run_dir is not None if keep is None else keep
 
     def train(self, *, keep: bool | None = None) -> Trainer:
         """Train, and return the trainer.
@@ -112,7 +107,7 @@ class Algorithm(AlgorithmConfig):
         if self.seeds is None:
             raise ConfigError(f"{self.name()}: seeds=None: pass seeds, or call train().")
         self._announce()
-        return train_seeds(self, self._keeps(keep))
+        return train_seeds(self, self.run_dir is not None if keep is None else keep)
 
     def _announce(self) -> None:
         """Print the tuned settings and the wrappers that nobody asked for."""
@@ -224,7 +219,3 @@ class WithStateDependentExploration(Algorithm):
     """whether noise is a function of the state, held for some steps, as in Raffin et al., 2021"""
     sde_interval: Count | None = 32
     """steps for which it is held, at most to the end of an episode; None for whole episodes"""
-
-    def _explores(self, actor: Policy) -> Any:
-        """What collects: the policy, or what explores with it."""
-        return StateDependentExploration(actor, self.sde_interval) if self.sde else actor

@@ -56,62 +56,51 @@ def check_observations(
 
 def check_actions(algorithm: str, env_name: str, space: spaces.Space[Any], wanted: Actions) -> None:
     """Refuse actions that the algorithm cannot take."""
-    subject = f"{algorithm}: the actions of {env_name}"
+    subject = f"{algorithm}: the actions of {env_name} are {_said(space)}"
     parts = [part for _, part in parts_of(space)]
     if not parts:
-        raise ConfigError(
-            f"{subject} are {_said(space)}, in which there is nothing to do: give it an entry."
-        )
+        raise ConfigError(f"{subject}, in which there is nothing to do: give it an entry.")
     for part in parts:
         if isinstance(part, spaces.Box) and part.dtype.kind != "f":
             raise ConfigError(
-                f"{subject} hold {_said(part)}, a Box of {part.dtype}: make it a MultiDiscrete of "
-                "so many choices, or a Box of float32 that the environment rounds."
+                f"{subject}, with a Box of {part.dtype}: make it a MultiDiscrete of so many "
+                "choices, or a Box of float32 that the environment rounds."
             )
     known = all(isinstance(part, _KNOWN) for part in parts)
-    kind = type(space).__name__
-    if isinstance(space, spaces.Discrete | spaces.Box):
-        kind = "discrete" if isinstance(space, spaces.Discrete) else "continuous"
-    if known and wanted in ("any", kind):
-        if wanted == "continuous":
-            check_bounds(algorithm, env_name, space)
-        return
-    instead = "Discrete, MultiDiscrete, MultiBinary, Box, Dict and Tuple would fit"
-    if known:
-        instead = f"{_TAKERS.get(kind, '')}ppo, a2c and reinforce take {kind} actions"
-    raise ConfigError(
-        f"{algorithm} is for {'discrete or continuous' if wanted == 'any' else wanted} actions, "
-        f"but those of {env_name} are {_said(space)}: {instead}."
-    )
+    kind = {spaces.Discrete: "discrete", spaces.Box: "continuous"}.get(type(space))
+    kind = kind or type(space).__name__
+    if not known or wanted not in ("any", kind):
+        takers = f"{_TAKERS.get(kind, '')}ppo, a2c and reinforce take {kind} actions"
+        fit = "Discrete, MultiDiscrete, MultiBinary, Box, Dict and Tuple would fit"
+        raise ConfigError(
+            f"{algorithm} is for {'discrete or continuous' if wanted == 'any' else wanted} actions,"
+            f" but those of {env_name} are {_said(space)}: {takers if known else fit}."
+        )
+    if wanted == "continuous":
+        check_bounds(algorithm, env_name, space)
 
 
 def check_distribution(
-    algorithm: str, env_name: str, space: spaces.Space[Any], distribution: str
+    algorithm: str,
+    env_name: str,
+    space: spaces.Space[Any],
+    distribution: str,
+    state_dependent: bool = False,
 ) -> None:
-    """Refuse a distribution of continuous actions where it cannot be."""
-    if distribution == "gaussian":
-        return
-    if not any(isinstance(part, spaces.Box) for _, part in parts_of(space)):
+    """Refuse a distribution of continuous actions, or state-dependent noise, that cannot be."""
+    problem = None
+    if state_dependent and not isinstance(space, spaces.Box):
+        problem = "sde=True is for actions that are one Box"
+    elif state_dependent and distribution == "beta":
+        problem = "sde=True needs action_distribution='gaussian' or 'squashed'"
+    elif distribution != "gaussian":
+        if any(isinstance(part, spaces.Box) for _, part in parts_of(space)):
+            check_bounds(algorithm, env_name, space)
+        else:
+            problem = f"action_distribution={distribution!r} is for continuous actions"
+    if problem is not None:
         raise ConfigError(
-            f"{algorithm}: action_distribution={distribution!r} is for continuous actions, but "
-            f"those of {env_name} are {_said(space)}: leave it out."
-        )
-    check_bounds(algorithm, env_name, space)
-
-
-def check_state_dependent(
-    algorithm: str, env_name: str, space: spaces.Space[Any], distribution: str
-) -> None:
-    """Refuse noise that follows the state where it cannot be."""
-    if not isinstance(space, spaces.Box):
-        raise ConfigError(
-            f"{algorithm}: sde=True is for actions that are one Box, but those of {env_name} are "
-            f"{_said(space)}: leave it out."
-        )
-    if distribution == "beta":
-        raise ConfigError(
-            f"{algorithm}: sde=True with action_distribution='beta': noise that follows the state "
-            "is normal: take 'gaussian' or 'squashed', or leave sde out."
+            f"{algorithm}: {problem}, and those of {env_name} are {_said(space)}: leave it out."
         )
 
 

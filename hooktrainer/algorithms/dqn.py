@@ -97,7 +97,7 @@ class DQN(OffPolicy):
             sampler = PrioritizedSampler(rows, self.alpha, self.beta)
         elif self.prioritized:
             sampler = DevicePrioritizedSampler(rows, self.alpha, self.beta, device=task.device)
-        buffer = task.replay_buffer(loss_module, rows, sample, sampler)
+        buffer = task.replay_buffer(loss_module.in_keys, rows, sample, sampler)
         updater = HardUpdate(loss_module, value_network_update_interval=self.target_interval)
         clip = self.max_grad_norm
         trainer = self._trainer(task, policy, loss_module, buffer, updater, clip_norm=clip)

@@ -82,9 +82,9 @@ class MBPO(ActorCriticOffPolicy):
         actor = task.squashed_policy()
         loss_module = SACLoss(actor, task.qvalue(), gamma=self.gamma, loss_function="l2")
         loss_module.to(task.device)
-        collected = task.replay_buffer(loss_module, self.buffer_size, real)
+        collected = task.replay_buffer(loss_module.in_keys, self.buffer_size, real)
         imagined = task.replay_buffer(
-            loss_module, 4 * self.num_rollouts * self.horizon, self.batch_size - real
+            loss_module.in_keys, 4 * self.num_rollouts * self.horizon, self.batch_size - real
         )
         updater = SoftUpdate(loss_module, tau=self.tau)
         trainer = self._trainer(task, actor, loss_module, collected, updater)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -10,17 +11,20 @@ from torch import nn
 
 from ..errors import ConfigError
 from ..hooks import ReplayBufferTrainer, RewardScaler, SequenceReplay, TargetNetUpdaterHook
+from ..loop.assembly import register_all
 from ..loop.cadence import Every
+from ..loop.hook import TrainerHookBase
 from ..networks import NetworkFactory, ValueNetwork
 from ..objectives import HardUpdate, SoftUpdate
+from ..objectives.common import Loss
 from ..objectives.sequences import ReplayLoss
 from ..optim import FlatAdam
 from ..replay import ReplayBuffer
 from ..run.config import Between, Count, Fraction, Number, OneOf, Rate
 from ..trainer import Trainer
-from .algorithm import WithMemory
+from .algorithm import Algorithm, WithMemory
 from .check_spaces import Actions
-from .task import Task
+from .task import RunTask, Task
 
 PENDULUM = {
     "total_frames": 20_000,
@@ -32,7 +36,7 @@ PENDULUM = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class OffPolicy(WithMemory):
+class FromReplay(Algorithm):
     """Fields of the algorithms that learn from a replay buffer."""
 
     num_envs: Count = 4
@@ -53,6 +57,34 @@ class OffPolicy(WithMemory):
     """units in each hidden layer"""
     gamma: Annotated[Fraction, OneOf((0.9, 0.95, 0.98, 0.99, 0.995))] = 0.99
     """discount factor"""
+
+    def _wired(
+        self,
+        task: RunTask,
+        policy: Any,
+        loss_module: Loss,
+        hooks: Sequence[TrainerHookBase],
+        *,
+        optimizer: torch.optim.Optimizer | None = None,
+        clip_norm: float | None = None,
+    ) -> Trainer:
+        """The trainer of a loss, with replay among the hooks: ``policy`` collects."""
+        random = self.init_random_frames
+        trainer = task.trainer(
+            task.collector(policy, self.num_envs, self.steps_per_batch, init_random_frames=random),
+            loss_module,
+            optimizer or FlatAdam(loss_module.parameters(), lr=self.lr),
+            optim_steps_per_batch=self.optim_steps_per_batch,
+            clip_norm=clip_norm,
+        )
+        register_all(hooks, trainer)
+        return trainer
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffPolicy(FromReplay, WithMemory):
+    """Fields of DQN, DDPG, TD3, SAC and MBPO."""
+
     scale_rewards: bool = False
     """whether rewards are divided by the running standard deviation of the discounted return"""
     sequence_length: Count = 16
@@ -92,33 +124,18 @@ class OffPolicy(WithMemory):
         loss_module: ReplayLoss,
         replay_buffer: ReplayBuffer,
         updater: SoftUpdate | HardUpdate,
-        *,
-        optimizer: torch.optim.Optimizer | None = None,
         target_every: Every | None = None,
-        clip_norm: float | None = None,
+        **options: Any,
     ) -> Trainer:
         """The trainer: ``policy`` collects, the loss is of samples of ``replay_buffer``."""
-        random = self.init_random_frames
-        trainer = task.trainer(
-            task.collector(policy, self.num_envs, self.steps_per_batch, init_random_frames=random),
-            loss_module,
-            optimizer or FlatAdam(loss_module.parameters(), lr=self.lr),
-            optim_steps_per_batch=self.optim_steps_per_batch,
-            clip_norm=clip_norm,
-        )
-        if self.memory is None:
-            ReplayBufferTrainer(replay_buffer).register(trainer)
-        else:
-            SequenceReplay(
-                replay_buffer,
-                self.sequence_length,
-                overlap=self.burn_in,
-                hidden_keys=loss_module.hidden_keys,
-            ).register(trainer, "replay_buffer")
+        hooks: list[TrainerHookBase] = [ReplayBufferTrainer(replay_buffer)]
+        if self.memory is not None:
+            length, keys = self.sequence_length, loss_module.hidden_keys
+            hooks = [SequenceReplay(replay_buffer, length, overlap=self.burn_in, hidden_keys=keys)]
         if self.scale_rewards:
-            RewardScaler(self.gamma, replay=True).register(trainer)
-        TargetNetUpdaterHook(updater, every=target_every).register(trainer)
-        return trainer
+            hooks.append(RewardScaler(self.gamma, replay=True))
+        hooks.append(TargetNetUpdaterHook(updater, every=target_every))
+        return self._wired(task, policy, loss_module, hooks, **options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +162,7 @@ class ActorCriticOffPolicy(OffPolicy):
         self, task: Task, loss_module: ReplayLoss, actor: nn.Module, explores: Any, **options: Any
     ) -> Trainer:
         """Build the trainer from the loss on."""
-        buffer = task.replay_buffer(loss_module, *self._rows())
+        buffer = task.replay_buffer(loss_module.in_keys, *self._rows())
         updater = SoftUpdate(loss_module, tau=self.tau)
         trainer = self._trainer(task, explores, loss_module, buffer, updater, **options)
         return task.finish(trainer, actor)

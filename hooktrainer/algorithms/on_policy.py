@@ -1,13 +1,15 @@
-"""What PPO, A2C and REINFORCE share: they learn from what the present policy collects."""
+"""What PPO, A2C, REINFORCE, MAPPO and IPPO share: they learn from what the policy collects."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from torch import nn
 
 from ..base.space_parts import CRITIC
 from ..errors import ConfigError
@@ -17,6 +19,7 @@ from ..networks import (
     MemoryTrunk,
     Policy,
     SquashedStateDependentGaussian,
+    StateDependentExploration,
     StateDependentGaussian,
     ValueNetwork,
     distribution_for,
@@ -26,9 +29,9 @@ from ..objectives import GAE, ClipPPOLoss
 from ..optim import FlatAdam
 from ..run.config import Between, Count, Fraction, OneOf, Rate
 from ..trainer import Trainer
-from .algorithm import WithMemory, WithStateDependentExploration
-from .check_spaces import Actions, check_distribution, check_state_dependent
-from .task import Task
+from .algorithm import Algorithm, WithMemory, WithStateDependentExploration
+from .check_spaces import Actions, check_distribution
+from .task import RunTask, Task
 
 CARTPOLE = {
     "total_frames": 300_000,
@@ -40,8 +43,8 @@ CARTPOLE = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnPolicy(WithMemory, WithStateDependentExploration):
-    """Fields of the algorithms that learn from what the present policy collects."""
+class PolicyGradient(Algorithm):
+    """Fields of the algorithms that learn from what the present policies collect."""
 
     num_envs: Count = 16
     """number of parallel environments"""
@@ -51,17 +54,10 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
     """initial learning rate"""
     anneal_lr: bool = True
     """whether the learning rate falls linearly to zero at total_frames"""
-    activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "tanh"
-    share_network: bool | None = None
-    """whether policy and value share all but their last layers; None: if there are images"""
     action_distribution: Literal["gaussian", "squashed", "beta"] = "gaussian"
     """of continuous actions: a normal one, one squashed into the bounds by tanh, or Beta"""
     log_std: float = 0.0
     """initial log standard deviation of gaussian actions; with sde, of noise weights"""
-    clip_actions: bool = True
-    """whether the environment clips gaussian actions to their bounds"""
-    scale_rewards: bool | None = None
-    """whether rewards are divided by the deviation of the return; None: if there is a memory"""
     gamma: Annotated[Fraction, OneOf((0.9, 0.95, 0.98, 0.99, 0.995, 0.999))] = 0.99
     """discount factor"""
     entropy_coeff: Annotated[float, Between(0.0, 0.05)] = 0.0
@@ -73,13 +69,76 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
 
     actions: ClassVar[Actions] = "any"
 
+    def _loss(
+        self, actor: Policy, critic: ValueNetwork, clip_epsilon: float, kl: bool = False
+    ) -> ClipPPOLoss:
+        return ClipPPOLoss(
+            actor,
+            critic,
+            clip_epsilon=clip_epsilon,
+            entropy_coeff=self.entropy_coeff,
+            critic_coeff=self.critic_coeff,
+            loss_critic_type="l2",
+            normalize_advantage=True,
+            diagnostics=4,  # entropy, clip fraction and so on at every fourth step
+            kl=kl,
+        )
+
+    def _wired(
+        self,
+        task: RunTask,
+        policy: Any,
+        loss_module: nn.Module,
+        hooks: Mapping[str, Any],
+        *,
+        num_epochs: int,
+        desired_kl: float | None = None,
+    ) -> Trainer:
+        """The trainer of a loss; with mini-batches among the hooks, an epoch goes through all."""
+        optimizer = FlatAdam(loss_module.parameters(), lr=self.lr, eps=1e-5)
+        trainer = task.trainer(
+            task.collector(policy, self.num_envs, self.steps_per_batch),
+            loss_module,
+            optimizer,
+            num_epochs=num_epochs,
+            optim_steps_per_batch=None if "mini_batches" in hooks else 1,
+            clip_norm=self.max_grad_norm,
+        )
+        for name, hook in hooks.items():
+            hook.register(trainer, name)
+        if desired_kl is not None:
+            KLAdaptiveLR(optimizer, desired_kl).register(trainer)
+        elif self.anneal_lr:
+            Schedule.linear(optimizer, "lr", self.lr, 0.0).register(trainer)
+        else:
+            trainer.register_op("pre_steps_log", partial(_log_rate, optimizer))
+        return trainer
+
+
+def _log_rate(optimizer: torch.optim.Optimizer, batch: Any) -> dict[str, Any]:
+    return {"train/lr": optimizer.param_groups[0]["lr"]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
+    """Fields of PPO, A2C and REINFORCE."""
+
+    activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "tanh"
+    share_network: bool | None = None
+    """whether policy and value share all but their last layers; None: if there are images"""
+    clip_actions: bool = True
+    """whether the environment clips gaussian actions to their bounds"""
+    scale_rewards: bool | None = None
+    """whether rewards are divided by the deviation of the return; None: if there is a memory"""
+
     def clips(self) -> bool:
         """Whether the environment clips continuous actions."""
         return self.clip_actions and self.action_distribution == "gaussian"
 
     def _networks(self, task: Task, exact_kl: bool) -> tuple[Policy, ValueNetwork]:
         """The policy, which may write what its divergence is computed from, and the critic."""
-        check_distribution(task.name, task.env_name, task.action_space, self.action_distribution)
+        kind = self.action_distribution
+        check_distribution(task.name, task.env_name, task.action_space, kind, self.sde)
         shares, gain = self.share_network, math.sqrt(2.0)
         if task.is_asymmetric and shares:
             raise ConfigError(
@@ -100,12 +159,17 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
             made = made.after(trunk, features, made.in_keys, hidden=False)
         if self.sde:
             network, features = made.trunk()
-            distribution: ActionDistribution = self._following_the_state(task, features)
-            orthogonal_init(network, output_gain=gain)
-        else:
-            distribution = distribution_for(
-                task.action_space, self.action_distribution, self.log_std
+            shape, low, high = task.bounds()
+            exploring = (
+                StateDependentGaussian(features, shape, self.log_std)
+                if kind == "gaussian"
+                else SquashedStateDependentGaussian(features, shape, low, high, self.log_std)
             )
+            orthogonal_init(exploring.mean, output_gain=0.01)
+            orthogonal_init(network, output_gain=gain)
+            distribution: ActionDistribution = exploring
+        else:
+            distribution = distribution_for(task.action_space, kind, self.log_std)
             network = orthogonal_init(
                 made.network(distribution.parameter_features), output_gain=0.01
             )
@@ -117,18 +181,6 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
             critic = ValueNetwork(made.network(1), made.in_keys, trunk=made.shared)
         orthogonal_init(critic.network)
         return actor.to(task.device), critic.to(task.device)
-
-    def _following_the_state(self, task: Task, features: int) -> ActionDistribution:
-        """The distribution of a policy whose noise follows its features."""
-        check_state_dependent(task.name, task.env_name, task.action_space, self.action_distribution)
-        shape, low, high = task.bounds()
-        distribution = (
-            StateDependentGaussian(features, shape, self.log_std)
-            if self.action_distribution == "gaussian"
-            else SquashedStateDependentGaussian(features, shape, low, high, self.log_std)
-        )
-        orthogonal_init(distribution.mean, output_gain=0.01)
-        return distribution
 
     def _sequences(self, mini_batch_size: int, length: int) -> int:
         """Return the sequences per mini-batch; raise ConfigError if they do not fit."""
@@ -154,46 +206,23 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
     ) -> Trainer:
         """Build the trainer that all on-policy algorithms share."""
         actor, critic = self._networks(task, exact_kl=desired_kl is not None)
-        loss_module = ClipPPOLoss(
-            actor,
-            critic,
-            clip_epsilon=clip_epsilon,
-            entropy_coeff=self.entropy_coeff,
-            critic_coeff=self.critic_coeff,
-            loss_critic_type="l2",
-            normalize_advantage=True,
-            diagnostics=4,  # entropy, clip fraction and so on at every fourth step
-            kl=desired_kl is not None,
-        ).to(task.device)
-        optimizer = FlatAdam(loss_module.parameters(), lr=self.lr, eps=1e-5)
-        scales = self.memory is not None if self.scale_rewards is None else self.scale_rewards
-        hooks: list[Any] = [RewardScaler(self.gamma)] if scales else []
-        hooks.append(ValueEstimatorHook(GAE(gamma=self.gamma, lmbda=lmbda, value_network=critic)))
+        loss_module = self._loss(actor, critic, clip_epsilon, desired_kl is not None)
+        loss_module.to(task.device)
+        hooks: dict[str, Any] = {}
+        if self.memory is not None if self.scale_rewards is None else self.scale_rewards:
+            hooks["reward_scaler"] = RewardScaler(self.gamma)
+        gae = GAE(gamma=self.gamma, lmbda=lmbda, value_network=critic)
+        hooks["value_estimator"] = ValueEstimatorHook(gae)
         if mini_batch_size is not None:
-            size, steps = mini_batch_size, sequence_length or self.steps_per_batch
+            size, sequences = mini_batch_size, 0
             if self.memory is not None:
-                size = self._sequences(mini_batch_size, steps)
-            sequences = self.memory is not None and steps
-            hooks.append(MiniBatches(size, loss_module.in_keys, sequences=sequences))
-        if desired_kl is not None:
-            hooks.append(KLAdaptiveLR(optimizer, desired_kl))
-        elif self.anneal_lr:
-            hooks.append(Schedule.linear(optimizer, "lr", self.lr, 0.0))
-        trainer = task.trainer(
-            task.collector(self._explores(actor), self.num_envs, self.steps_per_batch),
-            loss_module,
-            optimizer,
-            num_epochs=num_epochs,
-            optim_steps_per_batch=1 if mini_batch_size is None else None,
-            clip_norm=self.max_grad_norm,
+                sequences = sequence_length or self.steps_per_batch
+                size = self._sequences(mini_batch_size, sequences)
+            hooks["mini_batches"] = MiniBatches(
+                size, loss_module.in_keys, sequences=sequences or False
+            )
+        explores = StateDependentExploration(actor, self.sde_interval) if self.sde else actor
+        trainer = self._wired(
+            task, explores, loss_module, hooks, num_epochs=num_epochs, desired_kl=desired_kl
         )
-        for hook in hooks:
-            hook.register(trainer)
-        if desired_kl is None and not self.anneal_lr:
-            trainer.register_op("pre_steps_log", partial(log_rate, optimizer))
         return task.finish(trainer, actor)
-
-
-def log_rate(optimizer: torch.optim.Optimizer, batch: Any) -> dict[str, Any]:
-    """Metric: a learning rate that no schedule changes, or logs."""
-    return {"train/lr": optimizer.param_groups[0]["lr"]}

@@ -10,41 +10,31 @@ from torch import nn
 from ..hooks import ReplayBufferTrainer, TargetNetUpdaterHook
 from ..networks import AgentsPolicy, EncodedMixer, EpsilonGreedy, MonotonicMixer, SumMixer
 from ..objectives import HardUpdate, QMixLoss
-from ..optim import FlatAdam
-from ..replay import ReplayBuffer
 from ..run.config import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .agents import AgentsTask, Keys, SeveralAgents
 from .algorithm import algorithm
 from .check_spaces import Actions
 from .config import Settings
+from .off_policy import FromReplay
 
 # -- What VDN and QMIX share: deep Q-learning of the value of all agents together.
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValueMixing(SeveralAgents):
+class ValueMixing(FromReplay, SeveralAgents):
     """Fields of VDN and QMIX."""
 
     num_envs: Count = 32
-    """number of parallel environments"""
     steps_per_batch: Count = 8
-    """steps per environment in each batch"""
-    optim_steps_per_batch: Count = 8
-    """optimizer steps after each batch"""
     init_random_frames: Number = 2_000
-    """frames collected with random actions before the first optimizer step"""
     buffer_size: Count = 100_000
     """capacity of the replay buffer, in steps of an environment"""
     batch_size: Count = 256
     """steps of an environment per optimizer step, each with all of its agents"""
     lr: Annotated[Rate, Between(1e-4, 1e-2, log=True)] = 5e-4
-    """learning rate"""
     eval_interval: Count = 20_000
     eval_episodes: Number = 32
-    num_cells: tuple[Count, ...] = (128, 128)
-    gamma: Fraction = 0.99
-    """discount factor"""
     double: bool = True
     """whether the network chooses the next actions that its target values"""
     target_interval: Count = 200
@@ -80,23 +70,11 @@ class ValueMixing(SeveralAgents):
         }
         policy = AgentsPolicy({name: EpsilonGreedy(q, **epsilon) for name, q in values.items()})
         masks = [mask for group in task.groups if (mask := task.mask(group)) is not None]
-        buffer = ReplayBuffer(
-            self.buffer_size,
-            batch_size=self.batch_size,
-            keys=[*loss.in_keys, *masks, *[("next", *mask) for mask in masks]],
-            device=task.device,
-        )
+        keys = [*loss.in_keys, *masks, *[("next", *mask) for mask in masks]]
+        buffer = task.replay_buffer(keys, self.buffer_size, self.batch_size)
         updater = HardUpdate(loss, value_network_update_interval=self.target_interval)
-        random = self.init_random_frames
-        trainer = task.trainer(
-            task.collector(policy, self.num_envs, self.steps_per_batch, init_random_frames=random),
-            loss,
-            FlatAdam(loss.parameters(), lr=self.lr),
-            optim_steps_per_batch=self.optim_steps_per_batch,
-            clip_norm=self.max_grad_norm,
-        )
-        ReplayBufferTrainer(buffer).register(trainer)
-        TargetNetUpdaterHook(updater).register(trainer)
+        hooks = [ReplayBufferTrainer(buffer), TargetNetUpdaterHook(updater)]
+        trainer = self._wired(task, policy, loss, hooks, clip_norm=self.max_grad_norm)
         return task.finish(trainer, AgentsPolicy(values))
 
 

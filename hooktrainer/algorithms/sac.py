@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from ..networks import NetworkFactory, Policy, SquashedStateDependentGaussian
+from ..networks import (
+    NetworkFactory,
+    Policy,
+    SquashedStateDependentGaussian,
+    StateDependentExploration,
+)
 from ..objectives import SACLoss
 from ..run.config import Rate
 from ..trainer import Trainer
@@ -86,7 +91,7 @@ class SAC(ActorCriticOffPolicy, WithStateDependentExploration):
             burn_in=self._burnt,
         ).to(task.device)
         optimizer = None if self.actor_lr is None else self._optimizer(loss_module, self.actor_lr)
-        explores = self._explores(actor)
+        explores = StateDependentExploration(actor, self.sde_interval) if self.sde else actor
         return self._learn(task, loss_module, actor, explores=explores, optimizer=optimizer)
 
     def _actor(self, task: Task, networks: NetworkFactory) -> Policy:

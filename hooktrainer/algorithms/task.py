@@ -31,7 +31,6 @@ from ..networks import (
     TanhGaussianPolicy,
     ValueNetwork,
 )
-from ..objectives.common import Loss
 from ..replay import PrioritizedSampler, ReplayBuffer
 from ..run.run import Run
 from ..trainer import Trainer
@@ -52,11 +51,13 @@ class RunTask(ABC):
 
     Attributes:
         name: The algorithm's.
+        env_name: What the environment is called in messages.
         device: Where the learner computes.
     """
 
     def __init__(self, algorithm: AlgorithmConfig, keep: bool) -> None:
         self.name = algorithm.name()
+        self.env_name = name_of(algorithm.env)
         self._fields = algorithm
         check_env(self.name, algorithm.env, algorithm.eval_episodes)
         if algorithm.collector is not None and not algorithm.collects:
@@ -68,6 +69,10 @@ class RunTask(ABC):
         # The environment, as arguments of what collects and of the evaluation.
         self._made: dict[str, Any] = {"env": algorithm.env, "env_kwargs": env_kwargs}
         self._played: dict[str, Any] = dict(self._made)
+        infos = algorithm.info_keys
+        self._infos: dict[str, Any] = (
+            {"info_keys": infos} if infos else {}
+        )  # not every collector takes it
         self._collects: Callable[..., Any] = VectorCollector
         self._plays: Callable[..., Any] | None = None  # in evaluations; None: a VectorCollector
         self._agents: Mapping[str, Sequence[str]] = {}
@@ -93,11 +98,6 @@ class RunTask(ABC):
     def norms(self) -> Mapping[NestedKey, RunningNorm]:
         """What normalizes observations, by the key of what it normalizes."""
 
-    @property
-    def env_name(self) -> str:
-        """What the environment is called in messages and in the run's options."""
-        return name_of(self._fields.env)
-
     def collector(
         self, policy: Any, num_envs: int, steps: int, **kwargs: Any
     ) -> Iterable[TensorDictBase]:
@@ -117,27 +117,23 @@ class RunTask(ABC):
             num_envs=num_envs,
             frames_per_batch=num_envs * steps,
             **self._made,
-            **self._infos(),
+            **self._infos,
             **kwargs,
         )
 
-    def _infos(self) -> dict[str, Any]:
-        keys = self._fields.info_keys
-        return {"info_keys": keys} if keys else {}  # not every collector has the argument
-
     def replay_buffer(
         self,
-        loss_module: Loss,
+        keys: Sequence[NestedKey],
         size: int,
         batch_size: int,
         sampler: PrioritizedSampler | None = None,
     ) -> ReplayBuffer:
-        """A replay buffer of what the loss reads."""
+        """A replay buffer of these entries, those that a loss reads."""
         return ReplayBuffer(
             size,
             batch_size=batch_size,
             sampler=sampler,
-            keys=loss_module.in_keys,
+            keys=keys,
             device=self.device,
         )
 
@@ -187,7 +183,7 @@ class RunTask(ABC):
                 stop_at=fields.stop_at,
                 collector=self._plays,
                 **self._played | ({"env": made[0]} if several else {}),
-                **self._infos(),
+                **self._infos,
             ).register(trainer)
         register_all(fields.hooks, trainer)
         self._run.attach(trainer)
@@ -204,6 +200,8 @@ class Task(RunTask):
         networks: Makes networks of the observation, as the fields want them.
         value_networks: The same for values, which may have an observation of their own; see
             `hooktrainer.base.space_parts.groups_of`.
+        in_keys: The entries that policies read.
+        is_asymmetric: Whether values see something else than policies do.
         device: Where the learner computes.
     """
 
@@ -225,7 +223,9 @@ class Task(RunTask):
         self.mask_key = MASK if mask_size else None
         groups = groups_of(self.observation_space)
         self.networks = self.value_networks = self._factory(groups.policy)
-        if groups.value is not groups.policy:
+        self.in_keys = self.networks.in_keys
+        self.is_asymmetric = groups.value is not groups.policy
+        if self.is_asymmetric:
             self.value_networks = self._factory(groups.value, of_value=True)
         self._made = {"env": train, "env_kwargs": env_kwargs}
         self._played = {"env": play, "env_kwargs": env_kwargs}
@@ -254,16 +254,6 @@ class Task(RunTask):
         return NetworkFactory(
             space, fields.num_cells, fields.activation, encoder=encoder, normalize=normalize
         )
-
-    @property
-    def is_asymmetric(self) -> bool:
-        """Whether values see something else than policies do."""
-        return self.value_networks is not self.networks
-
-    @property
-    def in_keys(self) -> list[NestedKey]:
-        """The entries that policies read."""
-        return self.networks.in_keys
 
     def squashed_policy(self, networks: NetworkFactory | None = None) -> TanhGaussianPolicy:
         """A policy over continuous actions within their bounds, a normal distribution's by tanh."""

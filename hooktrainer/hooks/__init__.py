@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from .mini_batches import SelectKeys as SelectKeys
     from .mini_batches import mask_batch as mask_batch
     from .model_rollouts import ModelRollouts as ModelRollouts
-    from .nan_guard import NanGuard as NanGuard
     from .observation_normalizer import ObservationNormalizer as ObservationNormalizer
+    from .optimizer import NanGuard as NanGuard
     from .optimizer import OptimizerHook as OptimizerHook
     from .policy_snapshot import PolicySnapshot as PolicySnapshot
     from .profiler import Profiler as Profiler

@@ -25,8 +25,7 @@ from ..objectives.gae import GAE
 from ..optim import FlatAdam
 from .kl_adaptive_lr import KLAdaptiveLR
 from .mini_batches import INDEX, MiniBatches
-from .nan_guard import NanGuard
-from .optimizer import GraphResult, OptimizerHook, parameters_of
+from .optimizer import GraphResult, NanGuard, OptimizerHook, parameters_of
 from .value_estimator import ValueEstimatorHook
 
 _log = logging.getLogger(__name__)

@@ -106,22 +106,36 @@ class Evaluate(TrainerHookBase):
         """Play the episodes and return the metrics."""
         with undisturbed():
             returns, lengths, *infos = self._play()
+        group, means = self.group, zip(self.info_keys, infos, strict=True)
         return {
-            f"{self.group}/return": Latest(returns.mean()),
-            f"{self.group}/return_std": Latest(returns.std(correction=0)),
-            f"{self.group}/length": Latest(lengths.mean()),
-            f"{self.group}/episodes": Latest(self.episodes),
-            **{
-                f"{self.group}/{key}": Latest(values.mean())
-                for key, values in zip(self.info_keys, infos, strict=True)
-            },
-            "log_pbar": [f"{self.group}/return"] if self.log_pbar else False,
+            f"{group}/return": Latest(returns.mean()),
+            f"{group}/return_std": Latest(returns.std(correction=0)),
+            f"{group}/length": Latest(lengths.mean()),
+            f"{group}/episodes": Latest(self.episodes),
+            **{f"{group}/{key}": Latest(values.mean()) for key, values in means},
+            "log_pbar": [f"{group}/return"] if self.log_pbar else False,
         }
 
     def _play(self) -> torch.Tensor:
         """Return ``[2 + len(info_keys), episodes]``, float64: returns, lengths and infos."""
-        keys = ("episode_reward", "step_count", *self.info_keys)
-        collector = self._open()
+        if self._collector is None:
+            from tensordict.nn import InteractionType
+
+            from ..collect import VectorCollector
+
+            make: Callable[..., Collector] = self.collector or VectorCollector
+            self._collector = make(
+                self.env,
+                self.policy,
+                num_envs=self.episodes,
+                frames_per_batch=self.episodes * _STEPS_AT_ONCE,
+                env_kwargs=self.env_kwargs,
+                frame_skip=self.frame_skip or 1,
+                info_keys=self.info_keys,
+                exploration_type=InteractionType.DETERMINISTIC,
+                **({} if self.groups is None else {"groups": self.groups}),
+            )
+        collector, keys = self._collector, ("episode_reward", "step_count", *self.info_keys)
         collector.set_seed(self.seed)
         ended = torch.zeros(self.episodes, dtype=torch.bool)
         results = torch.zeros(len(keys), self.episodes, dtype=torch.float64)
@@ -143,26 +157,6 @@ class Evaluate(TrainerHookBase):
                     stacklevel=2,
                 )
         return results
-
-    def _open(self) -> Collector:
-        if self._collector is None:
-            from tensordict.nn import InteractionType
-
-            from ..collect import VectorCollector
-
-            make: Callable[..., Collector] = self.collector or VectorCollector
-            self._collector = make(
-                self.env,
-                self.policy,
-                num_envs=self.episodes,
-                frames_per_batch=self.episodes * _STEPS_AT_ONCE,
-                env_kwargs=self.env_kwargs,
-                frame_skip=self.frame_skip or 1,
-                info_keys=self.info_keys,
-                exploration_type=InteractionType.DETERMINISTIC,
-                **({} if self.groups is None else {"groups": self.groups}),
-            )
-        return self._collector
 
     def on_train_end(self, trainer: Loop) -> None:
         """Evaluate the final policy, unless the last evaluation already has."""

@@ -74,11 +74,10 @@ class LogEpisodes(TrainerHookBase):
             return None
         self._episodes = self._episodes + (int(done.sum()) if done.is_cpu else done.sum())
         episodes, group = self._episodes, self.group
+        total = TensorTotal(episodes) if isinstance(episodes, torch.Tensor) else Total(episodes)
         metrics: dict[str, Any] = {
             f"{group}/return": Samples(returns, done),
-            f"{group}/episodes": (
-                TensorTotal(episodes) if isinstance(episodes, torch.Tensor) else Total(episodes)
-            ),
+            f"{group}/episodes": total,
             "log_pbar": [f"{group}/return"] if self.log_pbar else False,
         }
         lengths = batch.get(("next", "step_count"), None)
@@ -91,10 +90,6 @@ class LogEpisodes(TrainerHookBase):
                     f"LogEpisodes found no ('next', {key!r}): name it in the collector's info_keys."
                 )
             metrics[f"{group}/{key}"] = Samples(entry.float(), done)
-        return metrics | self._by_agent(batch, done.squeeze(-1))
-
-    def _by_agent(self, batch: TensorDictBase, done: torch.Tensor) -> dict[str, Any]:
-        metrics: dict[str, Any] = {}
         for name, members in (self.agents or {}).items():
             returns = batch.get(("next", name, "episode_reward"), None)
             if returns is None or returns.shape[-2] != len(members):
@@ -103,9 +98,9 @@ class LogEpisodes(TrainerHookBase):
                     f"{len(members)} agents: collect with AgentsCollector."
                 )
             ended = returns.squeeze(-1)  # [*batch, agents]
-            metrics[f"{self.group}/{name}/return"] = Samples(ended.mean(-1), done)
+            metrics[f"{self.group}/{name}/return"] = Samples(ended.mean(-1), done.squeeze(-1))
             for member, own in zip(members, ended.unbind(-1), strict=True):
-                metrics[f"{self.group}/{name}/{member}/return"] = Samples(own, done)
+                metrics[f"{self.group}/{name}/{member}/return"] = Samples(own, done.squeeze(-1))
         return metrics
 
 

@@ -76,30 +76,18 @@ class MiniBatches(TrainerHookBase):
             self._epoch = epoch
             order = torch.randperm(self.rows.shape[0], device=device_of(self.rows))
             pieces = self.rows[order] if self.gathers else TensorDict({INDEX: order}, order.shape)
-            self._pieces = deque(pieces.split(self._sizes(len(order))))
+            sizes = [self.batch_size] * (len(order) // self.batch_size)
+            rest = len(order) % self.batch_size
+            if rest == 1 and sizes:
+                sizes[-1] += 1
+            elif rest:
+                sizes.append(rest)
+            self._pieces = deque(pieces.split(sizes))
             if self.gathers:
                 self.rows = None  # the pieces are copies
         if not self._pieces:
             raise StopIteration
         return self._pieces.popleft()
-
-    def _sizes(self, rows: int) -> list[int]:
-        """Return the number of rows of each mini-batch."""
-        number, rest = divmod(rows, self.batch_size)
-        if not number and not self._warned:
-            self._warned = True
-            unit = "steps" if self.sequences is False else "sequences"
-            _log.warning(
-                "MiniBatches(batch_size=%d): the batch has %d %s, so each epoch is one optimizer "
-                "step on all of them. Lower batch_size, or collect more.",
-                *(self.batch_size, rows, unit),
-            )
-        sizes = [self.batch_size] * number
-        if rest == 1 and number:
-            sizes[-1] += 1
-        elif rest:
-            sizes.append(rest)
-        return sizes
 
     def _rows_of(self, batch: TensorDictBase) -> TensorDictBase:
         rows = batch if self.keys is None else batch.select(*self.keys)
@@ -114,6 +102,13 @@ class MiniBatches(TrainerHookBase):
                     f"be [num_envs, time], of a time that is a multiple of {length}."
                 )
             rows = rows.reshape(-1, length)
+        if len(rows) < self.batch_size and not self._warned:
+            self._warned = True
+            _log.warning(
+                "MiniBatches(batch_size=%d): the batch has %d %s, so each epoch is one optimizer "
+                "step on all of them. Lower batch_size, or collect more.",
+                *(self.batch_size, len(rows), "sequences" if self.sequences else "steps"),
+            )
         return rows
 
     def upcoming(self, number: int) -> list[TensorDictBase]:

@@ -1,4 +1,4 @@
-"""`OptimizerHook`: backward, clip, step and zero, for all or some loss components."""
+"""Hooks at ``optimizer``: `OptimizerHook` takes a step; `NanGuard` checks the losses before it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..base.tensordicts import laid_out_as, total_loss
 from ..errors import ConfigError, HookError, NonFiniteError, StateMismatchError
 from ..loop.cadence import Every
 from ..loop.finite import FiniteChecks
-from ..loop.hook import AFTER, TrainerHookBase
+from ..loop.hook import AFTER, EARLY, TrainerHookBase
 from ..loop.loop import Loop
 from ..loop.metrics import Metrics, Samples
 
@@ -397,3 +397,85 @@ def check_moments(optimizer: torch.optim.Optimizer) -> None:
                 )
             if name != "step":
                 state[name] = laid_out_as(parameter, value)
+
+
+# -- `NanGuard`.
+
+
+class NanGuard(TrainerHookBase):
+    """Raises before the optimizer step if a loss is NaN or infinite.
+
+    It is on by default; ``Trainer(nan_guard=False)`` leaves it out.
+
+    On an accelerator it does not synchronize: `OptimizerHook` skips this step and all later ones,
+    and the error is raised at the end of the log window or before a save, whichever is first; see
+    `hooktrainer.loop.finite.FiniteChecks`. If another hook takes the steps, it synchronizes at
+    every step.
+    """
+
+    at = "optimizer"
+    priority = EARLY  # before every optimizer
+    trains = False
+
+    _changes = -1
+    _defers = False
+
+    def __call__(
+        self, losses: TensorDictBase, clip_grad_norm: bool, clip_norm: float | None, index: int
+    ) -> None:
+        """Check every ``loss*`` entry.
+
+        Raises:
+            NonFiniteError: Names the entry, its value and the step.
+        """
+        deferred: dict[str, torch.Tensor] = {}
+        for key, loss in losses.items():
+            if not key.startswith("loss"):
+                continue
+            if not loss.is_cpu and self.is_registered and self._may_defer():
+                deferred[key] = loss
+                continue
+            # Reading costs a tenth of torch.isfinite for the scalars that losses are.
+            value = loss.item() if loss.ndim == 0 else _as_scalar(loss).item()
+            if not math.isfinite(value):
+                where = ""
+                if self.is_registered:
+                    trainer = self.trainer
+                    where = f" at optimizer step {trainer.optim_count}"
+                    where += f", after {trainer.collected_frames} frames"
+                raise self._error(key, value, where)
+        if deferred:
+            keys = tuple(deferred)
+
+            def error(values: Sequence[float], where: str) -> NonFiniteError:
+                return next(
+                    self._error(key, value, f" {where}")
+                    for key, value in zip(keys, values, strict=True)
+                    if not math.isfinite(value)
+                )
+
+            scalars = [_as_scalar(loss) for loss in deferred.values()]
+            self.trainer.finite.see((self, keys), scalars, error)
+
+    def _may_defer(self) -> bool:
+        """Whether every hook that takes steps skips them after a loss that is not finite."""
+        registry = self.trainer.registry
+        if self._changes != registry.changes:
+            self._changes = registry.changes
+            entries = registry.points["optimizer"].entries
+            trains = [e.owner for e in entries if getattr(e.owner, "trains", True)]
+            self._defers = all(getattr(owner, "leaves_out_steps", False) for owner in trains)
+        return self._defers
+
+    def _error(self, key: str, value: float, where: str) -> NonFiniteError:
+        return NonFiniteError(
+            f"{key} is {value}{where}; the parameters are as they were before this step. Look at "
+            "the inputs of the loss, lower the learning rate, or pass clip_norm."
+        )
+
+
+def _as_scalar(loss: torch.Tensor) -> torch.Tensor:
+    """Return a scalar that is finite if the loss is."""
+    if loss.ndim == 0:
+        return loss
+    return torch.where(loss.isfinite().all(), 0.0, float("nan")).to(loss.dtype)

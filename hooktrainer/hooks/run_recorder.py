@@ -32,14 +32,12 @@ class RunRecorder(TrainerHookBase):
     at = "post_steps"
     every = Every(seconds=1.0)
     phase = "log"
+    _started = False
 
     run_dir: RunDir
     config: Any = None
     _: KW_ONLY
     report: bool = True
-
-    def __post_init__(self) -> None:
-        self._started = False
 
     def __call__(self) -> None:
         """Write the status, the counters and the metrics."""
@@ -71,13 +69,11 @@ class RunRecorder(TrainerHookBase):
             return
         trainer = self.trainer
         self()
-        if self.report:
-            console = Console(highlight=False, soft_wrap=True)
-            if self._started:
-                console.print(time_table(trainer.timing.totals, trainer.timing.hooks))
-            console.print(self._summary(trainer), markup=False)
-
-    def _summary(self, trainer: Loop) -> str:
+        if not self.report:
+            return
+        console = Console(highlight=False, soft_wrap=True)
+        if self._started:
+            console.print(time_table(trainer.timing.totals, trainer.timing.hooks))
         frames, seconds = trainer.collected_frames, trainer.progress.seconds
         reached = f"{frames:,} frames in {seconds:.1f} s"
         if seconds:
@@ -93,4 +89,4 @@ class RunRecorder(TrainerHookBase):
         look = {k: v for logger in trainer.loggers for k, v in logger.how_to_view().items() if v}
         where = look.get("tensorboard") or next(iter(look.values()), None)
         where = where or f"in {shell_word(self.run_dir.path)}"
-        return f"{printable(what)} · {reached} · look: {where}"
+        console.print(f"{printable(what)} · {reached} · look: {where}", markup=False)

@@ -57,7 +57,7 @@ class Schedule(TrainerHookBase):
         self._last: float | None = None  # the value set last
         self._metric = f"train/{self.attribute}"
         self._speaks = True
-        self._check()
+        self._assign(None)
 
     @classmethod
     def linear(
@@ -76,29 +76,23 @@ class Schedule(TrainerHookBase):
         Raises:
             ConfigError: If ``until`` is not in ``(0, 1]``.
         """
-        return cls._shaped(_line, owner, attribute, start, end, **options)
+        until, shape = options.pop("until", 1.0), options.pop("shape", _line)
+        if not 0 < until <= 1:
+            raise ConfigError(f"Schedule(until={until!r}): pass a fraction of the run, above 0.")
+        return cls(owner, attribute, partial(shape, (start, end), until), **options)
 
     @classmethod
     def cosine(
         cls, owner: Any, attribute: str, start: float, end: float, **options: Any
     ) -> Schedule:
         """Make a schedule that is half a cosine period; arguments as for `linear`."""
-        return cls._shaped(_half_cosine, owner, attribute, start, end, **options)
-
-    @classmethod
-    def _shaped(
-        cls, shape: Any, owner: Any, attribute: str, *ends: float, until: float = 1.0, **group: Any
-    ) -> Schedule:
-        if not 0 < until <= 1:
-            raise ConfigError(f"Schedule(until={until!r}): pass a fraction of the run, above 0.")
-        return cls(owner, attribute, partial(shape, ends, until), **group)
+        return cls.linear(owner, attribute, start, end, shape=_half_cosine, **options)
 
     def __call__(self) -> None:
         """Set the value for the next batch."""
         trainer = self.trainer
         self._last = float(self.value(min(trainer.collected_frames / trainer.total_frames, 1.0)))
-        for place in self._places():
-            _write(place, self.attribute, self._last)
+        self._assign(self._last)
 
     def log_value(self, batch: Any) -> dict[str, Any]:
         """Metric: the value."""
@@ -124,26 +118,29 @@ class Schedule(TrainerHookBase):
         super().register(trainer, name)
         self()
 
-    def _check(self) -> None:
+    def _assign(self, value: float | None) -> None:
+        """Set the value; ``None`` sets the present one, to show that it can be set."""
+        owner, name, places = self.owner, self.attribute, [self.owner]
         try:
-            for place in self._places():
-                now = _read(place, self.attribute)
-                float(now)
-                if not torch.is_tensor(now):
-                    _write(place, self.attribute, now)
+            if isinstance(owner, torch.optim.Optimizer):
+                # Not cached, since loading a state replaces groups.
+                groups = owner.param_groups
+                places = groups if self.group is None else [groups[self.group]]
+            for place in places:
+                now = place[name] if isinstance(place, dict) else getattr(place, name)
+                new = float(now) if value is None else value
+                if torch.is_tensor(now):
+                    now.fill_(new)
+                elif isinstance(place, dict):
+                    place[name] = new
+                else:
+                    setattr(place, name, new)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            kind = type(self.owner).__name__
             where = "" if self.group is None else f", group={self.group}"
             raise ConfigError(
-                f"Schedule({kind}, {self.attribute!r}{where}): no such number to set: {error!r}."
+                f"Schedule({type(owner).__name__}, {name!r}{where}): no such number to set: "
+                f"{error!r}."
             ) from error
-
-    def _places(self) -> list[Any]:
-        """Return where the value is; not cached, since loading a state replaces groups."""
-        if not isinstance(self.owner, torch.optim.Optimizer):
-            return [self.owner]
-        groups = self.owner.param_groups
-        return groups if self.group is None else [groups[self.group]]
 
 
 class ExplorationSchedule(TrainerHookBase):
@@ -193,19 +190,6 @@ class ExplorationSchedule(TrainerHookBase):
     def positions(self, positions: list[Any]) -> None:
         for schedule, position in zip(self.schedules, positions, strict=True):
             schedule.position = position
-
-
-def _read(place: Any, name: str) -> Any:
-    return place[name] if isinstance(place, dict) else getattr(place, name)
-
-
-def _write(place: Any, name: str, value: Any) -> None:
-    if torch.is_tensor(now := _read(place, name)):
-        now.fill_(value)
-    elif isinstance(place, dict):
-        place[name] = value
-    else:
-        setattr(place, name, value)
 
 
 def _line(ends: tuple[float, float], until: float, fraction: float) -> float:
