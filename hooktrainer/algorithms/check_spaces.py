@@ -92,7 +92,7 @@ def check_distribution(
     if state_dependent and not isinstance(space, spaces.Box):
         problem = "sde=True is for actions that are one Box"
     elif state_dependent and distribution == "beta":
-        problem = "sde=True needs action_distribution='gaussian' or 'squashed'"
+        problem = "sde=True with action_distribution='beta' instead of 'gaussian' or 'squashed'"
     elif distribution != "gaussian":
         if any(isinstance(part, spaces.Box) for _, part in parts_of(space)):
             check_bounds(algorithm, env_name, space)
@@ -100,7 +100,7 @@ def check_distribution(
             problem = f"action_distribution={distribution!r} is for continuous actions"
     if problem is not None:
         raise ConfigError(
-            f"{algorithm}: {problem}, and those of {env_name} are {_said(space)}: leave it out."
+            f"{algorithm}: {problem}; those of {env_name} are {_said(space)}: leave it out."
         )
 
 
