@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -151,21 +151,12 @@ class CallRecorder(TrainerHookBase):
     def register(self, trainer: Trainer, name: str = "call_recorder") -> None:
         """Register at all ten points."""
         for point in HOOK_POINTS:
-            trainer.register_op(point, getattr(self, f"_at_{len(point.receives)}"), point=point)
+            trainer.register_op(point, self._record, point=str(point))
         trainer.register_module(name, self)
 
-    def _record(self, point: str, *arguments: Any) -> None:
-        self.calls.append(str(point))
+    def _record(self, *arguments: Any, point: str) -> None:
+        self.calls.append(point)
         self.arguments.append(arguments)
-
-    def _at_0(self, point: str) -> None:
-        self._record(point)
-
-    def _at_1(self, batch: Any, point: str) -> None:
-        self._record(point, batch)
-
-    def _at_4(self, losses: Any, clip: Any, norm: Any, index: Any, point: str) -> None:
-        self._record(point, losses, clip, norm, index)
 
 
 def tiny_trainer(**overrides: Any) -> Trainer:
@@ -202,7 +193,13 @@ def check_hook(hook: TrainerHookBase, make: Callable[[], Trainer] = tiny_trainer
         HookError: If it does not; names the defect.
     """
     kind = type(hook).__name__
-    _require_no_shared_state(hook)
+    for owner in type(hook).__mro__:
+        for name, value in vars(owner).items():
+            if isinstance(value, _MUTABLE) and not name.startswith("__"):
+                raise HookError(
+                    f"{owner.__name__}.{name} is a mutable class attribute, shared by every "
+                    "trainer in the process; make it in __init__."
+                )
     fresh = _pickled(hook)
     trainer = make()
     before = len(list(trainer.registry.entries()))
@@ -223,7 +220,8 @@ def check_hook(hook: TrainerHookBase, make: Callable[[], Trainer] = tiny_trainer
     saved = flatten({kind: hook.state_dict()})
     for other in (fresh, _pickled(hook)):
         other.load_state_dict(unflatten(*saved)[kind])
-        if not _same(saved, flatten({kind: other.state_dict()})):
+        skeleton, tensors = flatten({kind: other.state_dict()})
+        if skeleton != saved[0] or not _same(saved[1], tensors):
             raise HookError(
                 f"{kind}.load_state_dict does not restore what state_dict returned:\n"
                 f"saved    {hook.state_dict()}\nrestored {other.state_dict()}"
@@ -244,23 +242,8 @@ def _pickled(hook: Any) -> Any:
         ) from error
 
 
-def _require_no_shared_state(hook: Any) -> None:
-    for owner in type(hook).__mro__:
-        for name, value in vars(owner).items():
-            if isinstance(value, _MUTABLE) and not name.startswith("__"):
-                raise HookError(
-                    f"{owner.__name__}.{name} is a mutable class attribute, shared by every "
-                    "trainer in the process; make it in __init__."
-                )
-
-
-def _same(one: Any, other: Any) -> bool:
-    (skeleton, tensors), (other_skeleton, other_tensors) = one, other
-    return (
-        skeleton == other_skeleton
-        and tensors.keys() == other_tensors.keys()
-        and all(
-            a.dtype == other_tensors[n].dtype and a.equal(other_tensors[n])
-            for n, a in tensors.items()
-        )
+def _same(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(
+        tensor.dtype == other[name].dtype and tensor.equal(other[name])
+        for name, tensor in one.items()
     )

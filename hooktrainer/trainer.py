@@ -128,13 +128,27 @@ class Trainer(TorchRLNames, Loop):
         check_count("threads", threads, none="by the size of the networks")
         check_positive("clip_norm", clip_norm, none="no clipping")
         check_positive("grace", grace, "number of seconds")
-        _check_loss_module(loss_module)
+        if not callable(loss_module):
+            raise ConfigError(
+                f"loss_module={loss_module!r:.80} is not callable: it maps a TensorDict to losses."
+            )
+        keys = getattr(loss_module, "out_keys", None)
+        if keys and not any(map(is_loss, keys)):
+            raise ConfigError(
+                f"loss_module {type(loss_module).__name__} computes {list(keys)}, and no 'loss...'."
+            )
         if optimizer is not None:
             check_optimizer(optimizer, loss_module)
         super().__init__()
         self.collector = collector
         self.total_frames = total_frames
-        self.frame_skip = _resolve_frame_skip(frame_skip, self.source.frame_skip)
+        own_skip = self.source.frame_skip
+        check_count("frame_skip", frame_skip, none="that of the collector")
+        if frame_skip is not None and own_skip not in (None, frame_skip):
+            raise ConfigError(
+                f"frame_skip={frame_skip}, but the collector repeats each action {own_skip} times."
+            )
+        self.frame_skip = frame_skip or own_skip or 1
         self.optim_steps_per_batch = optim_steps_per_batch
         self.loss_module = loss_module
         self.optimizer = optimizer
@@ -226,28 +240,3 @@ def _save_cadences(interval: Any) -> Sequence[Every]:
         return interval
     check_count("save_trainer_interval", interval)
     return [Every(frames=interval)]
-
-
-def _resolve_frame_skip(frame_skip: int | None, own: int | None) -> int:
-    """Return the frames per collected step: the argument, else the collector's value, else 1."""
-    if frame_skip is None:
-        return 1 if own is None else int(own)
-    check_count("frame_skip", frame_skip)
-    if own not in (None, frame_skip):
-        raise ConfigError(
-            f"frame_skip={frame_skip}, but the collector repeats each action {own} times."
-        )
-    return frame_skip
-
-
-def _check_loss_module(loss_module: Any) -> None:
-    """Refuse a loss that is not callable, or declares no output key that begins with "loss"."""
-    if not callable(loss_module):
-        raise ConfigError(
-            f"loss_module={loss_module!r:.80} is not callable: it maps a TensorDict to losses."
-        )
-    keys = getattr(loss_module, "out_keys", None)
-    if keys and not any(map(is_loss, keys)):
-        raise ConfigError(
-            f"loss_module {type(loss_module).__name__} computes {list(keys)}, and no 'loss...'."
-        )

@@ -80,20 +80,21 @@ def make_sinks(
         mlflow: Further arguments of `MLflowSink`.
         wandb: Further arguments of `WandbSink`.
     """
-    name, experiment = printable(directory.absolute().name), printable(experiment)
     own = {} if run_id is None else {"hooktrainer.run_id": run_id}
-    arguments: dict[str, dict[str, Any]] = {
+    name, experiment = printable(directory.absolute().name), printable(experiment)
+    place: dict[str, Any] = {"directory": directory}
+    named = place | {"run_name": name}
+    arguments = {
         "csv": {"path": directory / "metrics.csv"},
         "tensorboard": {"directory": directory / "tensorboard", "run_name": name},
-        "mlflow": {"directory": directory, "experiment": experiment, "run_name": name}
-        | {"store": store, **mlflow, "tags": own | dict(mlflow.get("tags") or {})},
-        "wandb": {"directory": directory, "project": experiment, "run_name": name}
-        | {**wandb, "config": own | dict(wandb.get("config") or {})},
+        "mlflow": named | {"experiment": experiment, "store": store, **mlflow},
+        "wandb": named | {"project": experiment, **wandb},
     }
-    others = {"directory": directory}
+    arguments["mlflow"]["tags"] = own | dict(mlflow.get("tags") or {})
+    arguments["wandb"]["config"] = own | dict(wandb.get("config") or {})
     if "csv" in kinds or any(sink_class(kind).needs for kind in kinds):
         kinds = ["csv", *(kind for kind in kinds if kind != "csv")]
-    return {kind: sink_class(kind)(**arguments.get(kind, others)) for kind in kinds}
+    return {kind: sink_class(kind)(**arguments.get(kind, place)) for kind in kinds}
 
 
 def import_sinks(kinds: Sequence[str]) -> None:

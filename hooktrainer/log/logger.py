@@ -65,7 +65,7 @@ class Logger:
         """Log several numbers; with a step as one record."""
         values = {self._name(name): _as_float(name, value) for name, value in metrics.items()}
         if step is not None and values:
-            self._write("scalars", values, _as_step(step))
+            self._write("scalars", values, self._resolve("", step))
         elif step is None:
             for name, value in values.items():
                 self._write("scalars", {name: value}, self._resolve(name, None))
@@ -203,7 +203,10 @@ class Logger:
 
     def _resolve(self, name: str, step: int | None) -> int:
         if step is not None:
-            return _as_step(step)
+            try:
+                return operator.index(step)
+            except TypeError:
+                raise TypeError(f"step counts frames and is an int, not {step!r}") from None
         count = self._counts.get(name, 0)
         self._counts[name] = count + 1
         return count
@@ -265,18 +268,7 @@ def _encodable(value: Any) -> Any:
     return [_encodable(item) for item in value] if isinstance(value, list) else value
 
 
-def _as_step(step: int) -> int:
-    if type(step) is int:
-        return step
-    try:
-        return operator.index(step)
-    except TypeError:
-        raise TypeError(f"step counts frames and is an int, not {step!r}") from None
-
-
 def _as_float(name: str, value: Any) -> float:
-    if type(value) is float:
-        return value
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError):

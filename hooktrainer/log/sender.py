@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import textwrap
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,7 +19,7 @@ from ..base.words import shell_word
 from .csv import HEADER, parse_row
 from .sink import Sink, log
 
-_LONGEST_PAUSE: Final = 30.0
+_PAUSE: Final = 10.0  # seconds from a failure to the next attempt
 _CHUNK: Final = 1 << 18
 _FOLDERS: Final = {"texts": ".txt", "images": ".png", "videos": ".gif"}
 
@@ -62,7 +63,7 @@ class Sender(Sink):
         self._sent_config: Any = None
         self._is_used = False
         self._is_failing = False
-        self._next, self._pause = 0.0, 1.0
+        self._next = 0.0
 
     # -- What a client implements ----------------------------------------------------------------
 
@@ -173,12 +174,11 @@ class Sender(Sink):
                     reason(error),
                     self.directory,
                 )
-            self._is_failing, self._next = True, monotonic() + self._pause
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+            self._is_failing, self._next = True, monotonic() + _PAUSE
             return False
         if self._is_failing:
             log.warning("Logger %r: %s can be written to again.", self.name, self.address)
-        self._is_failing, self._pause = False, 1.0
+        self._is_failing = False
         return True
 
     def disconnect(self) -> None:
@@ -220,9 +220,8 @@ class Sender(Sink):
     def _write_note(self) -> None:
         if self.keeps_note:
             self.directory.mkdir(parents=True, exist_ok=True)
-            write_atomically(
-                self.directory / f"{self.name}.json", json.dumps(self.note), durable=False
-            )
+            path = self.directory / f"{self.name}.json"
+            write_atomically(path, json.dumps(self.note), durable=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_client": None, "_lock": None}
@@ -261,10 +260,8 @@ def lock_sending(directory: Path, name: str) -> int:
 
 def reason(error: BaseException) -> str:
     """Return the first cause of an error in one short line."""
-    first, seen = error, {id(error)}
-    while (cause := first.__cause__ or first.__context__) is not None and id(cause) not in seen:
-        first = cause
-        seen.add(id(cause))
+    first = error
+    for _ in range(20):  # causes may go in a circle
+        first = first.__cause__ or first.__context__ or first
     text = getattr(first, "strerror", None) or str(first).strip() or type(first).__name__
-    line = text.splitlines()[0]
-    return line if len(line) <= 200 else f"{line[:200]} …"
+    return textwrap.shorten(text.splitlines()[0], 200, placeholder=" …")

@@ -51,12 +51,8 @@ class WandbSink(Sender):
         offline: bool | None = None,
         **init: Any,
     ) -> None:
-        options: dict[str, Any] = {
-            "project": project,
-            "run_name": run_name,
-            "id": id,
-            "offline": offline,
-        }
+        options: dict[str, Any] = {"project": project, "run_name": run_name}
+        options |= {"id": id, "offline": offline}
         plain = (bool, int, float, str, list, tuple, dict, type(None))
         options |= {name: value for name, value in init.items() if isinstance(value, plain)}
         super().__init__(directory, options, run=uuid.uuid4().hex[:8])

@@ -166,12 +166,11 @@ class Registry:
 
     def call_all(self, method: str, *args: Any) -> None:
         """Call a method such as ``on_train_start`` of every hook that has it."""
-        adapters = (entry.op for entry in self._entries if isinstance(entry.op, Adapter))
-        for hook in (*self.hooks(), *adapters):
+        adapters = [(e.op, e.owner) for e in self._entries if isinstance(e.op, Adapter)]
+        for hook, owner in (*((hook, hook) for hook in self.hooks()), *adapters):
             call = getattr(hook, method, None)
             if not callable(call):
                 continue
-            owner = owner_of(hook)
             try:
                 with self._timing.phase(phase_of(owner)):
                     call(*args)
@@ -267,24 +266,22 @@ def check_signature(point: HookPoint, op: Callable[..., Any], kwargs: dict[str, 
         signature = inspect.signature(op)
     except (TypeError, ValueError):  # of some builtins; their first call will tell
         return
-    if misfit := _misfit(signature, point, kwargs):
-        extra = f" and {kwargs}" if kwargs else ""
-        fits = [p for p in HOOK_POINTS if not _misfit(signature, p, kwargs)]
-        near = difflib.get_close_matches(point, fits, n=1, cutoff=0.0)
-        hint = f" The nearest point it fits is {near[0]!s}." if near else ""
-        raise HookSignatureError(
-            f"hook {name} takes {signature}, but {point} passes "
-            f"({', '.join(point.receives)}){extra}: {misfit}.{hint}"
-        )
-
-
-def _misfit(signature: inspect.Signature, point: HookPoint, kwargs: dict[str, Any]) -> str:
-    """Return why a signature cannot take the arguments of a point; empty if it can."""
-    try:
-        signature.bind(*point.receives, **kwargs)
-    except TypeError as error:
-        return str(error)
-    return ""
+    misfits: dict[HookPoint, str] = {}
+    for each in (point, *HOOK_POINTS):
+        try:
+            signature.bind(*each.receives, **kwargs)
+        except TypeError as error:
+            misfits[each] = str(error)
+        if point not in misfits:
+            return
+    extra = f" and {kwargs}" if kwargs else ""
+    fits = [each for each in HOOK_POINTS if each not in misfits]
+    near = difflib.get_close_matches(point, fits, n=1, cutoff=0.0)
+    hint = f" The nearest point it fits is {near[0]!s}." if near else ""
+    raise HookSignatureError(
+        f"hook {name} takes {signature}, but {point} passes "
+        f"({', '.join(point.receives)}){extra}: {misfits[point]}.{hint}"
+    )
 
 
 def draw_hooks(table: Sequence[Mapping[str, Any]]) -> str:
@@ -400,9 +397,11 @@ class Entry:
         every: Every | None,
         progress: Progress,
     ) -> None:
-        inner = _innermost(op)
+        inner: Any = op
+        while isinstance(inner, (functools.partial, Adapter)):
+            inner = inner.func
         self.point, self.priority, self.every = point, priority, every
-        self.owner = owner_of(op)
+        self.owner = getattr(inner, "__self__", inner)  # the object of a bound method
         self.computes_loss = point == "optimizer" and any(
             getattr(thing, "computes_loss", False) is True for thing in (op, self.owner)
         )
@@ -419,19 +418,6 @@ class Entry:
             self.call = functools.partial(_own_losses, self.op)
         elif every is not None:
             self.call = functools.partial(_call_if_due, self.op, every, progress)
-
-
-def owner_of(op: Any) -> Any:
-    """Return the object of a bound method; partials and adapters are unwrapped."""
-    inner = _innermost(op)
-    return getattr(inner, "__self__", inner)
-
-
-def _innermost(op: Any) -> Any:
-    """Unwrap partials and adapters."""
-    while isinstance(op, (functools.partial, Adapter)):
-        op = op.func
-    return op
 
 
 def phase_of(owner: Any) -> str:

@@ -110,20 +110,3 @@ def test_a_torn_file_is_read_up_to_there(tmp_path):
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-4])
     assert read_scalars(tmp_path) == {"x": [(0, 0.0), (1, 1.0), (2, 2.0)]}
-
-
-def test_tensorboard_drops_events_removed_by_a_resume(tmp_path):
-    logger = logger_at(tmp_path)
-    logger.log_scalar("x", 1.0, 1)
-    state = logger.state_dict()
-    logger.log_scalar("x", -1.0, 2)
-    logger.flush()
-    reader = accumulate(tmp_path)
-    assert [event.value for event in reader.Scalars("x")] == [1.0, -1.0]
-
-    resumed = logger_at(tmp_path)
-    resumed.load_state_dict(state)
-    resumed.log_scalar("x", 2.0, 2)
-    resumed.log_scalar("x", 3.0, 3)
-    resumed.close()
-    assert [event.value for event in reader.Reload().Scalars("x")] == [1.0, 2.0, 3.0]

@@ -83,14 +83,6 @@ def test_losses_are_named_by_group():
     assert metrics.close_window() == {"loss/loss": 1.0, "loss/actor": 2.0, "train/entropy": 4.0}
 
 
-def test_log_pbar_marks_the_others_and_is_no_metric():
-    metrics = Metrics()
-    metrics.log({"a": 1, "log_pbar": False})
-    metrics.log({"b": 1, "c": 2, "log_pbar": True})
-    assert list(metrics.pbar_names) == ["b", "c"]
-    assert set(metrics.close_window()) == {"a", "b", "c"}
-
-
 @pytest.mark.parametrize("at", [1, 255, 256, 257, 400])
 def test_an_open_window_survives_a_save_bit_for_bit(at):
     values = torch.rand(500)

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import io
+import os
+import threading
 from collections import defaultdict
 
 import pytest
 from marks import slow_except
+from rich.console import Console
 
 import hooktrainer.loop.timing
 from hooktrainer import algorithms
 from hooktrainer.log import read_csv
-from hooktrainer.loop.timing import Timing
+from hooktrainer.loop.timing import Timing, Trace, time_rows, time_table
 from hooktrainer.testing import tiny_trainer
 
 
@@ -70,14 +74,6 @@ class Reports:
         self.calls.append(f"end {phase}")
 
 
-def test_listeners_receive_serial_phases():
-    timing, listener = Timing(), Reports()
-    timing.listeners = (listener,)
-    with timing.phase("hooks"), timing.phase("hooks/part"), timing.phase("log"):
-        pass
-    assert listener.calls == ["begin hooks", "begin log", "end log", "end hooks"]
-
-
 # -- a trainer -----------------------------------------------------------------------------------
 
 
@@ -128,3 +124,152 @@ def test_the_serial_phases_are_the_step(algorithm, tmp_path):
     assert 0 < parts <= last["collect"]
     totals = trainer.timing.totals
     assert 0.95 * totals["step"] <= serial(totals) <= totals["step"]
+
+
+TIMES = {
+    "step": 8.0,
+    "collect": 2.0,
+    "collect/env": 0.5,
+    "collect/inference": 1.0,
+    "optimize": 5.0,
+    "hook/optimizer": 3.0,
+    "hook/tiny": 0.001,
+    "evaluate": 0.5,
+    "hook/evaluate": 0.5,
+    "worker/env": 6.0,
+}
+HOOKS = {
+    "hook/optimizer": "optimize",
+    "hook/tiny": "optimize",
+    "hook/evaluate": "evaluate",
+    "hook/gone": "hooks",
+}
+
+
+def test_phases_are_listed_by_size_with_their_parts():
+    assert time_rows(TIMES, HOOKS) == [
+        ("optimize", 5.0, 0),
+        ("optimizer", 3.0, 1),
+        ("collect", 2.0, 0),
+        ("inference", 1.0, 1),
+        ("env", 0.5, 1),
+        ("evaluate", 0.5, 0),  # its only hook is the phase itself
+    ]
+
+
+def test_parts_of_concurrent_work_follow_it():
+    times = {"worker/collect/env": 2.0, "worker/collect": 3.0, "worker/idle": 2.5, "step": 9.0}
+    assert time_rows(times, group="worker") == [
+        ("collect", 3.0, 1),
+        ("env", 2.0, 2),
+        ("idle", 2.5, 1),
+    ]
+
+
+def draw(totals):
+    out = io.StringIO()
+    Console(file=out, width=80).print(time_table(totals, HOOKS))
+    return [line.split() for line in out.getvalue().splitlines()]
+
+
+def test_the_table_gives_shares_and_what_is_missing():
+    lines = draw(TIMES)
+    assert ["optimize", "5.00", "62.5%", "█" * 15] in lines
+    assert ["optimizer", "3.00", "37.5%"] in lines
+    assert ["in", "between", "0.50", "6.2%", "██"] in lines  # 1.5 of 24, rounded to even
+    assert ["all", "of", "it", "8.00", "100.0%"] in lines
+    assert ["beside", "the", "loop"] in lines
+
+
+def test_a_part_never_exceeds_its_whole():
+    """A batch that failed has phases, and no step."""
+    rows = draw({"step": 1.0, "collect": 8.0})
+    assert ["collect", "8.00", "100.0%"] in [row[:3] for row in rows]
+    assert ["all", "of", "it", "8.00", "100.0%"] in rows
+
+
+def spans(trace):
+    """Name, category, beginning and duration of every span, in the order of the file."""
+    return [
+        (event["name"], event["cat"], event["ts"], event["dur"])
+        for event in trace.as_dict()["traceEvents"]
+        if event["ph"] == "X"
+    ]
+
+
+def rows(trace):
+    """Process and thread by name, and the spans of each, by their place."""
+    found = {}
+    for event in trace.as_dict()["traceEvents"]:
+        row = found.setdefault((event["pid"], event["tid"]), {"spans": []})
+        if event["ph"] == "X":
+            row["spans"].append(event["name"])
+        else:
+            row[event["name"]] = next(iter(event["args"].values()))
+    return found
+
+
+def test_times_are_microseconds_since_the_first_span():
+    trace = Trace()
+    trace.add("collect/env", 10.0000015, 10.000002)
+    trace.add("collect", 10.0, 10.25)
+    trace.add("optimize/optimizer", 10.25, 10.5)
+    assert spans(trace) == [
+        ("collect", "phase", 0.0, 250_000.0),
+        ("env", "collect", 1.5, 0.5),
+        ("optimizer", "optimize", 250_000.0, 250_000.0),
+    ]
+
+
+def test_each_thread_has_a_row_with_its_name():
+    trace = Trace()
+    trace.add("optimize", 0.0, 1.0)
+    other = threading.Thread(target=trace.add, args=("collect", 0.0, 1.0), name="collecting")
+    other.start()
+    other.join()
+    pid = os.getpid()
+    assert rows(trace) == {
+        (pid, 1): {
+            "process_name": "hooktrainer",
+            "thread_name": threading.current_thread().name,
+            "thread_sort_index": 1,
+            "spans": ["optimize"],
+        },
+        (pid, 2): {
+            "process_name": "hooktrainer",
+            "thread_name": "collecting",
+            "thread_sort_index": 2,
+            "spans": ["collect"],
+        },
+    }
+
+
+def test_spans_of_another_process_have_a_row_of_their_own():
+    there = Trace()
+    there.add("collect/env", 1.0, 2.0)
+    sent = there.take()
+    assert sent == [("collect/env", 1.0, 2.0)]
+    assert there.take() == []
+
+    trace = Trace()
+    trace.add("optimize", 1.5, 2.5)
+    for _ in range(2):
+        trace.extend(sent, thread="collector 0", pid=4242)
+    assert rows(trace)[4242, 2] == {
+        "process_name": "collector 0",
+        "thread_name": "collector 0",
+        "thread_sort_index": 2,
+        "spans": ["env", "env"],
+    }
+    assert spans(trace)[0] == ("optimize", "phase", 500_000.0, 1_000_000.0)
+
+
+def test_a_trace_may_be_cut():
+    trace = Trace()
+    for start in (1.0, 2.0, 3.0):
+        trace.add("step", start, start + 1)
+    trace.add("optimize", 1.0, 1.5)
+    trace.add("optimize", 2.0, 2.5)
+    trace.extend([("collect", 1.5, 9.0), ("collect", 2.0, 3.0)], thread="collector")
+    trace.cut("optimize")
+    assert [name for name, *_ in spans(trace)] == ["step", "optimize", "collect"]

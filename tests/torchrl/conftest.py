@@ -26,7 +26,7 @@ def signal_handlers() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def saved(tmp_path_factory):
     """Form to where TorchRL's trainer saved it, and the parts it was saved from."""
-    from saved_there import FORMS, save  # a test module is behind it: not before pytest is ready
+    from saved_there import FORMS, save
 
     place = tmp_path_factory.mktemp("saved")
     return {form: (place / form, save(form, place / form)) for form in FORMS}

@@ -8,10 +8,18 @@ from typing import Any
 import pytest
 import torch
 import torchrl.trainers as theirs
-from test_checkpoint import torchrl_parts
+from torch import nn
 from torchrl.checkpoint import Checkpoint
-from torchrl.data import LazyTensorStorage, PrioritizedSampler, TensorDictReplayBuffer
+from torchrl.collectors import Collector
+from torchrl.data import (
+    Categorical,
+    LazyTensorStorage,
+    PrioritizedSampler,
+    TensorDictReplayBuffer,
+)
 from torchrl.envs import GymEnv, StepCounter, TransformedEnv
+from torchrl.modules import QValueActor
+from torchrl.objectives import DQNLoss
 
 FORMS = ("torch", "memmap", "torchsnapshot", "directory", "archive")
 HOOKS = (
@@ -40,9 +48,19 @@ class Parts:
     def __init__(
         self, seed: int, module: Any, total_frames: int = 100, sampler: Any = None
     ) -> None:
-        self.collector, self.loss, self.optimizer, _ = torchrl_parts(seed, total_frames)
+        torch.manual_seed(seed)
+        actor = QValueActor(nn.Linear(4, 2), in_keys=["observation"], spec=Categorical(2))
+        self.collector = Collector(
+            GymEnv("CartPole-v1", categorical_action_encoding=True),
+            actor,
+            frames_per_batch=20,
+            total_frames=total_frames,
+            auto_register_policy_transforms=False,
+        )
+        self.loss = DQNLoss(actor, action_space="categorical", delay_value=True)
+        self.optimizer = torch.optim.Adam(self.loss.parameters(), lr=1e-2)
         self.buffer = TensorDictReplayBuffer(
-            storage=LazyTensorStorage(200),
+            storage=LazyTensorStorage(200 if sampler else 60),  # the last 60 of 100
             sampler=sampler,
             batch_size=8,
             priority_key="td_error",

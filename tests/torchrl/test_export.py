@@ -102,14 +102,6 @@ def test_state_that_torchrl_cannot_load_is_listed(tmp_path, capsys):
     assert torch.load(tmp_path / "out.pt", weights_only=True)["replay_buffer"] == {}
 
 
-def test_no_file_is_written_over(tmp_path, capsys):
-    tiny_trainer(save_trainer_file=tmp_path / "state.pt").train()
-    (tmp_path / "out.pt").write_text("mine")
-    assert main(["ckpt", "export", str(tmp_path / "state.pt"), str(tmp_path / "out.pt")]) == 2
-    assert "is there already" in capsys.readouterr().err
-    assert (tmp_path / "out.pt").read_text() == "mine"
-
-
 def test_a_state_without_networks_is_refused(tmp_path, capsys):
     save_file(tmp_path / "state.pt", {"a": 1})
     assert load_file(tmp_path / "state.pt") == {"a": 1}

@@ -9,9 +9,14 @@ import torch
 import torchrl.trainers as theirs
 from saved_there import FORMS, HOOKS, Parts, prioritized, same, same_priorities, save
 from torchrl.checkpoint import Checkpoint, StateDictCheckpointAdapter
+from torchrl.data import Categorical
+from torchrl.modules import QValueActor
+from torchrl.objectives import DQNLoss as TorchRLDQNLoss
 
 import hooktrainer
-from hooktrainer import CheckpointError, Trainer
+from hooktrainer import CheckpointError, StateMismatchError, Trainer, VectorCollector
+from hooktrainer.networks import EpsilonGreedy, QNetwork
+from hooktrainer.objectives import DQNLoss, SoftUpdate
 from hooktrainer.replay import ReplayBuffer
 from hooktrainer.testing import tiny_trainer
 from hooktrainer.torchrl import checkpoint as formats
@@ -45,7 +50,7 @@ def test_with_torchrls_hooks_every_state_is_taken_over(form, saved):
         assert same(here.hooks[name].state_dict(), there.hooks[name].state_dict()), name
     assert same_rows(here.buffer, there.buffer)
     trainer.train()
-    assert (trainer.collected_frames, len(here.buffer)) == (140, 140)
+    assert (trainer.collected_frames, len(here.buffer)) == (140, 60)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -80,8 +85,10 @@ def test_our_own_buffer_is_filled(form, saved):
     hooktrainer.ReplayBufferTrainer(buffer).register(trainer, "replay_buffer")
     with pytest.warns(UserWarning, match="no hook has this name here"):
         trainer.load_from_file(path)
-    assert len(buffer) == 100
-    assert buffer._storage[:100]["observation"].equal(there.buffer[:]["observation"])
+    assert len(buffer) == 60
+    # The oldest first: TorchRL's ring holds the last 60 of 100, from its cursor on.
+    newest = there.buffer[:]["observation"].roll(-(100 % 60), 0)
+    assert buffer._storage[:60]["observation"].equal(newest)
     trainer.shutdown()
 
 
@@ -214,4 +221,51 @@ def test_a_hook_with_another_state_is_unchanged_with_a_warning(memmap):
     with pytest.warns(UserWarning, match="'optimizer_2': its state has another form"):
         trainer.load_from_file(memmap)
     assert trainer.registry.modules["optimizer_2"].bias.equal(bias)
+    trainer.shutdown()
+
+
+def test_into_our_own_parts(saved):
+    path, there = saved["torch"]
+    q_network = QNetwork(torch.nn.Linear(4, 2))
+    loss = DQNLoss(q_network)
+    trainer = Trainer(
+        collector=VectorCollector(
+            "CartPole-v1", EpsilonGreedy(q_network), num_envs=2, frames_per_batch=20
+        ),
+        total_frames=120,
+        optim_steps_per_batch=1,
+        loss_module=loss,
+        optimizer=torch.optim.Adam(loss.parameters(), lr=1e-2),
+        progress_bar=False,
+    )
+    buffer = ReplayBuffer(200, batch_size=8, keys=loss.in_keys)
+    hooktrainer.ReplayBufferTrainer(buffer).register(trainer)
+    hooktrainer.TargetNetUpdaterHook(SoftUpdate(loss, eps=0.9)).register(trainer, "other_name")
+    with pytest.warns(UserWarning, match="the collector begins new ones"):
+        trainer.load_from_file(path)
+    theirs = there.loss.state_dict()
+    assert q_network.network.weight.equal(theirs["value_network_params.module.0.module.weight"])
+    assert loss.target_value_network.network.bias.equal(
+        theirs["target_value_network_params.module.0.module.bias"]
+    )
+    assert same(trainer.optimizer.state_dict()["state"], there.optimizer.state_dict()["state"])
+    trainer.train()
+    assert trainer.collected_frames == 120
+
+
+def test_other_networks_are_refused_and_nothing_changes(saved):
+    here = Parts(1, theirs)
+    wide = torch.nn.Linear(6, 2)
+    loss = TorchRLDQNLoss(
+        QValueActor(wide, in_keys=["observation"], spec=Categorical(2)),
+        action_space="categorical",
+        delay_value=True,
+    )
+    before = {k: v.clone() for k, v in loss.state_dict().items()}
+    adam = torch.optim.Adam(loss.parameters())
+    trainer = Trainer(**here.arguments | {"loss_module": loss, "optimizer": adam})
+    with pytest.raises(StateMismatchError, match=r"\(2, 4\) there, \(2, 6\) here"):
+        trainer.load_from_file(saved["torch"][0])
+    assert same(before, {k: loss.state_dict()[k] for k in before})
+    assert trainer.collected_frames == 0
     trainer.shutdown()

@@ -85,15 +85,6 @@ def test_computing_the_loss_next_to_an_optimizer_is_an_error():
     assert loss.calls == 0
 
 
-def test_once_it_is_removed_the_loop_computes_the_loss_again():
-    loss = ScriptedLoss()
-    trainer, _ = halving(loss)
-    trainer.remove_hook("halves")
-    trainer.register_op("optimizer", lambda losses, *_: losses["loss"].backward())
-    trainer.train()
-    assert loss.calls == 10
-
-
 class Stepper(torchrl.trainers.OptimizationStepper):
     """As TorchRL's documentation writes one: two forwards, one step."""
 

@@ -128,12 +128,6 @@ def test_a_handle_removes_the_op_of_a_stage(stage):
     assert "hook/counting" not in trainer.state_dict()["components"]
 
 
-@pytest.mark.parametrize("stage", sorted(STAGES))
-def test_the_signature_of_a_stage_is_checked(stage):
-    with pytest.raises(HookError, match=f"but {stage} passes"):
-        tiny_trainer().register_op(stage, lambda a, b, c, d: None)
-
-
 def test_a_cadence_is_refused():
     with pytest.raises(ConfigError, match="pre_epoch is a stage of torchrl's"):
         tiny_trainer().register_op("pre_epoch", lambda td: td, every=Every(batches=2))
