@@ -64,7 +64,7 @@ class EarlyStopping(TrainerHookBase):
                 self._warned = True
                 warnings.warn(
                     f"EarlyStopping: {self.monitor!r} was not logged in the first {frames} frames; "
-                    f"logged were {', '.join(trainer.metrics.names()) or 'no metrics'}.",
+                    f"logged were {', '.join(trainer.metrics.all_latest()) or 'no metrics'}.",
                     stacklevel=2,
                 )
         elif self.check_finite and not math.isfinite(score):

@@ -73,11 +73,6 @@ class HookPoint(str):
             point.returns += "; StopIteration ends the epoch"
         return point
 
-    @property
-    def call(self) -> str:
-        """The call of the loop, for messages and docs: ``optimizer(losses, …)``."""
-        return f"{self}({', '.join(self.receives)})"
-
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as a lookup in the table, which holds the only instance of each point."""
         return (_point_named, (str(self),))

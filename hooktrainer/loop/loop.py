@@ -18,11 +18,12 @@ from ..base.frames_bar import frames_bar, show_frames
 from ..base.tensordicts import count_valid, not_a_tensordict
 from ..base.words import listed
 from ..errors import ConfigError, HookError, NonFiniteError, SkipOptimStep, add_note, as_failure
+from ..store.rng import set_rng_state
 from .assembly import Assembly
 from .finite import blame_environment
 from .metrics import Latest
 from .signals import GracefulSignals, SignalExit
-from .state import Resume, load_trainer_state, open_window_state, trainer_state
+from .state import Resume, load_part, load_trainer_state, open_window_state, trainer_state
 
 _MAX_UNCHANGED = 10_000  # steps on one and the same batch, after which no hook will end the epoch
 _END = object()
@@ -221,6 +222,8 @@ class Loop(Assembly):
 
         Raises:
             StateMismatchError: If the state does not fit; lists all mismatches and changes nothing.
+                If a component fails to load a state that seemed to fit, the trainer is loaded in
+                part: build another.
         """
         state = deepcopy(state_dict) if copy else state_dict
         self._resume = load_trainer_state(self, state, strict=strict)
@@ -292,10 +295,12 @@ class Loop(Assembly):
             warnings.warn(unsaved, stacklevel=3)
         if self._saver.checkpoints is not None:
             self._saver.checkpoints.go_on()  # the loaded one is the run's latest
-        self._resume.rewind_loggers()
+        for name, logger, saved in self._resume.loggers:
+            load_part(name, logger, saved)
         self.registry.call_all("on_train_start", self)
         self.source.start()  # with the weights as the hooks leave them
-        self._resume.set_rng_state()  # last, since building and starting may draw numbers
+        if self._resume.rng is not None:  # last, since building and starting may draw numbers
+            set_rng_state(self._resume.rng)
         self.timing.lap("start")
         self.timing.start_window(self.progress.frames, self.progress.batches)
 

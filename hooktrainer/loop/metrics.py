@@ -137,10 +137,6 @@ class Metrics:
         latest = {name: series.latest() for name, series in self._series.items()}
         return {name: value for name, value in latest.items() if value is not None}
 
-    def names(self) -> list[str]:
-        """Return the names of the metrics logged so far."""
-        return [name for name, series in self._series.items() if series.last is not None]
-
     def close_window(self) -> dict[str, float]:
         """End the window and return its values.
 
@@ -265,10 +261,13 @@ class _Series:
             self.sum = self.sum + torch.stack(tensors).sum(dtype=_wide(tensors[0]))
 
     def state_dict(self) -> dict[str, Any]:
+        pending = [value for value in self.pending if isinstance(value, torch.Tensor)]
+        kinds = {(value.dtype, value.device) for value in pending}
+        is_uniform = len(kinds) == 1 and len(pending) == len(self.pending)
         return {
             "sum": self.sum,
             "count": int(self.count),
-            "pending": _pack(self.pending),
+            "pending": torch.stack(pending) if is_uniform else list(self.pending),
             "last": self.last,
             "is_total": self.is_total,
         }
@@ -286,11 +285,3 @@ class _Series:
 def _wide(values: torch.Tensor) -> torch.dtype:
     """Return the dtype of sums; MPS has no float64."""
     return torch.float32 if values.device.type == "mps" else torch.float64
-
-
-def _pack(values: list[torch.Tensor | float]) -> torch.Tensor | list[torch.Tensor | float]:
-    """Stack tensors of one dtype and device."""
-    tensors = [v for v in values if isinstance(v, torch.Tensor)]
-    if tensors and len(tensors) == len(values) and len({(t.dtype, t.device) for t in tensors}) == 1:
-        return torch.stack(tensors)
-    return list(values)

@@ -136,21 +136,16 @@ class Registry:
         owners = (entry.owner for entry in self._entries)
         return list({id(hook): hook for hook in (*self.modules.values(), *owners)}.values())
 
-    def stateful(self, exclude: tuple[Any, ...] = ()) -> dict[str, Any]:
+    def part(self, thing: Any) -> Any:
+        """Return the `Stateful` for a hook, the loss module or the collector."""
+        return as_stateful(self._bridge.part(thing))
+
+    def named(self, exclude: tuple[Any, ...] = ()) -> dict[str, Any]:
         """Return every saved object by name, each once.
 
         These are registered modules, and owners of ops with a ``state_dict`` that are not
         registered. Hooks whose ``is_saved`` is false are left out.
         """
-        named = self._named(exclude)
-        return {name: self.part(hook) for name, hook in named.items()}
-
-    def part(self, thing: Any) -> Any:
-        """Return the `Stateful` for a hook, the loss module or the collector."""
-        return as_stateful(self._bridge.part(thing))
-
-    def _named(self, exclude: tuple[Any, ...] = ()) -> dict[str, Any]:
-        """Return the saved modules and owners of ops by name, each once."""
         names = {id(module): name for name, module in reversed(self.modules.items())}
         found: dict[str, Any] = {}
         for hook in self.hooks():
@@ -189,7 +184,7 @@ class Registry:
 
     def table(self) -> list[dict[str, Any]]:
         """Return every op in run order as plain values, for `draw_hooks`."""
-        names = {id(hook): name for name, hook in self._named().items()}
+        names = {id(hook): name for name, hook in self.named().items()}
         rows = []
         for entry in self.entries():
             name = names.get(id(entry.owner))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import warnings
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from ..base.untrusted import one_line, refusing
 from ..base.untrusted.text import check_fields
 from ..errors import USER_ERRORS, StateMismatchError, add_note
 from ..store.provenance import library_versions
-from ..store.rng import check_rng_state, rng_state, set_rng_state
+from ..store.rng import check_rng_state, rng_state
 from .assembly import Assembly
 from .stateful import Stateful, fitting, has_state, mismatches
 
@@ -45,7 +44,7 @@ def components(trainer: Assembly) -> dict[str, Stateful]:
         "loss_module": registry.part(trainer.loss_module),
         "collector": registry.part(trainer.source),
     }
-    found |= {f"hook/{name}": part for name, part in registry.stateful(own).items()}
+    found |= {f"hook/{name}": registry.part(hook) for name, hook in registry.named(own).items()}
     found |= {f"cadence/{n}": e for n, e in (trainer.cadences | registry.cadences()).items()}
     found |= loggers(trainer)
     return {name: part for name, part in found.items() if has_state(part)}
@@ -106,16 +105,6 @@ class Resume:
     ended: bool = True
     total_frames: int | None = None
 
-    def rewind_loggers(self) -> None:
-        """Return the loggers to their saved positions."""
-        for name, logger, saved in self.loggers:
-            _load(name, logger, saved)
-
-    def set_rng_state(self) -> None:
-        """Restore the random generators."""
-        if self.rng is not None:
-            set_rng_state(self.rng)
-
 
 def load_trainer_state(trainer: Assembly, state: dict[str, Any], *, strict: bool) -> Resume:
     """Compare ``state`` with the trainer's components, then load what fits.
@@ -161,7 +150,8 @@ def load_trainer_state(trainer: Assembly, state: dict[str, Any], *, strict: bool
     }
     chosen = {name: part for name, part in chosen.items() if part is not None}
     logs = [name for name in loggers(trainer) if name in chosen]
-    _apply(live, {name: chosen[name] for name in chosen if name not in logs})
+    for name in [name for name in chosen if name not in logs]:
+        load_part(name, live[name], chosen[name])
     later = [(name, live[name], chosen[name]) for name in logs]
     return Resume(later, state["rng"], state.get("ended", True), state.get("total_frames"))
 
@@ -175,20 +165,8 @@ def other_versions(saved: Mapping[str, str | None]) -> list[str]:
     ]
 
 
-def _apply(live: Mapping[str, Stateful], chosen: Mapping[str, Any]) -> None:
-    """Load the states; if one fails, restore all."""
-    before = {name: copy.deepcopy(live[name].state_dict()) for name in chosen}
-    try:
-        for name, state in chosen.items():
-            _load(name, live[name], state)
-    except Exception:
-        for name in chosen:
-            with contextlib.suppress(Exception):  # the error under way says what is wrong
-                live[name].load_state_dict(before[name])
-        raise
-
-
-def _load(name: str, part: Stateful, saved: Any) -> None:
+def load_part(name: str, part: Stateful, saved: Any) -> None:
+    """Load the state of a component; an error names it."""
     try:
         part.load_state_dict(saved)
     except USER_ERRORS as error:

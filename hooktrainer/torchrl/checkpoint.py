@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 OWN = ("collector", "loss_module", "state")
 """The trainer's own components in a checkpoint; the others are registered modules."""
+_COUNTERS = ("collected_frames", "_optim_count")
 
 
 def recognizes(content: Any) -> bool:
@@ -61,12 +62,21 @@ def load(trainer: Loop, content: Mapping[str, Any]) -> None:
     missing = [name for name in OWN if name not in content]
     if missing:
         left.append(f"what was not saved: {', '.join(missing)}")
-    counters = _counters(content)
+    frames, steps = trainer.progress.frames, trainer.progress.optim_steps
+    if "state" in content:
+        try:
+            frames, steps = (int(content["state"][key]) for key in _COUNTERS)
+            if not (0 <= frames < 1 << 62 and 0 <= steps < 1 << 62):
+                raise ValueError(f"{frames} frames and {steps} steps")
+        except Exception as error:
+            raise CheckpointError(
+                f"TorchRL's checkpoint holds {shown(content['state'])} as its counters "
+                f"({one_line(error)})."
+            ) from error
     if "loss_module" in content:
         parameters = _parameters(trainer.loss_module, content["loss_module"])
         trainer.loss_module.load_state_dict(parameters)  # type: ignore[attr-defined]
-    if counters is not None:
-        trainer.progress.frames, trainer.progress.optim_steps = counters
+    trainer.progress.frames, trainer.progress.optim_steps = frames, steps
     modules = trainer.registry.modules
     for name, state in content.items():
         if name in OWN or not state:
@@ -85,22 +95,6 @@ def load(trainer: Loop, content: Mapping[str, Any]) -> None:
         "from TorchRL's checkpoint everything was taken over but\n  " + "\n  ".join(left),
         stacklevel=3,
     )
-
-
-def _counters(content: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return frames and optimizer steps, if saved."""
-    if "state" not in content:
-        return None
-    state = content["state"]
-    try:
-        frames, steps = int(state["collected_frames"]), int(state["_optim_count"])
-        if not (0 <= frames < 1 << 62 and 0 <= steps < 1 << 62):
-            raise ValueError(f"{frames} frames and {steps} steps")
-    except Exception as error:
-        raise CheckpointError(
-            f"TorchRL's checkpoint holds {shown(state)} as its counters ({one_line(error)})."
-        ) from error
-    return frames, steps
 
 
 def _parameters(module: Any, saved: Any) -> dict[str, Any]:
@@ -231,15 +225,11 @@ def export(state: Mapping[str, Any], file: Path) -> list[str]:
             "the kind of value estimator: call loss_module.make_value_estimator there first"
         )
     frames, steps = parts["progress"]["frames"], parts["progress"]["optim_steps"]
+    counters = {"collected_frames": frames, "_last_log": {}, "_last_save": frames}
     content: dict[str, Any] = OrderedDict(
         collector=parts.get("collector", {}),
         loss_module=parts["loss_module"],
-        state={
-            "collected_frames": frames,
-            "_last_log": {},
-            "_last_save": frames,
-            "_optim_count": steps,
-        },
+        state=counters | {"_optim_count": steps},
     )
     for name, part in parts.items():
         if name.startswith(_HOOK):

@@ -123,15 +123,15 @@ class Folder:
         """
         if name not in self:
             raise MalformedError(f"it has no {name}")
-        with places_in_file():
+        with places_in_file(), ExitStack() as stack:
+            file: Any
             if self._archive:
+                file = stack.enter_context(self._archive.open(name))
                 found = self._archive.getinfo(name).file_size
-                file: Any = self._archive.open(name)
             else:
                 assert isinstance(self._root, Path)
-                file = open_file(self._root / name, self._root)
+                file = stack.enter_context(open_file(self._root / name, self._root))
                 found = os.fstat(file.fileno()).st_size
-        with places_in_file(), file:
             if size is None and found > MAX_STRUCTURE:
                 raise MalformedError(f"{name} has {found:,} bytes, more than {MAX_STRUCTURE:,}")
             size = found if size is None else size
@@ -325,19 +325,15 @@ def _read_snapshot(folder: Folder, snapshot: Mapping[str, Any]) -> Content:
     if snapshot["world_size"] != 1:
         raise MalformedError(f"it is of {shown(snapshot['world_size'])} processes")
     entries = snapshot["manifest"]
-    check_room(sum(map(_snapshot_nbytes, entries.values())), "its tensors")
+    tensors = [entry for entry in entries.values() if entry["type"] == "Tensor"]
+    tensors += [chunk["tensor"] for entry in entries.values() for chunk in entry.get("chunks", ())]
+    nbytes = sum(_nbytes(tensor["shape"], _snapshot_dtype(tensor)) for tensor in tensors)
+    check_room(nbytes, "its tensors")  # which may lie at one place
     objects = [entry["location"] for entry in entries.values() if entry["type"] == "object"]
     if len(set(objects)) != len(objects):
         raise MalformedError("two objects are at one place")
     paths = [path for path in entries if path.count("/") == 1]
     return Content((unquote(path[2:]), _snapshot_node(folder, entries, path)) for path in paths)
-
-
-def _snapshot_nbytes(entry: Mapping[str, Any]) -> int:
-    """Return the bytes of an entry's tensors, which may lie at one place."""
-    if entry["type"] == "ChunkedTensor":
-        return sum(_snapshot_nbytes(chunk["tensor"]) for chunk in entry["chunks"])
-    return _nbytes(entry["shape"], _snapshot_dtype(entry)) if entry["type"] == "Tensor" else 0
 
 
 def _snapshot_node(folder: Folder, entries: Mapping[str, Any], path: str) -> Any:

@@ -74,7 +74,9 @@ def test_any_observation(name, observation, tmp_path):
     normalize = observation in ("nested", "vector")
     trainer = run(name, env, run_dir=tmp_path / "a", normalize_observations=normalize).train()
     assert trainer.collected_frames == 96
-    values = [trainer.metrics.latest(n) for n in trainer.metrics.names() if n.startswith("loss/")]
+    values = [
+        trainer.metrics.latest(n) for n in trainer.metrics.all_latest() if n.startswith("loss/")
+    ]
     assert values
     assert np.isfinite(values).all()
 

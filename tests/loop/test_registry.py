@@ -178,7 +178,7 @@ def test_remove_hook_removes_all_its_ops() -> None:
     recorder.register(trainer)
     assert trainer.remove_hook("call_recorder") is recorder
     assert not trainer.registry.points["post_steps"].calls
-    assert "call_recorder" not in trainer.registry.stateful()
+    assert "call_recorder" not in trainer.registry.named()
     trainer.train()
     assert recorder.calls == []
     with pytest.raises(ConfigError, match=r"no hook 'optimiser'. Did you mean 'optimizer'"):

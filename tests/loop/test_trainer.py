@@ -359,7 +359,7 @@ def test_two_trainers_share_nothing():
     assert [of_one[key] for key in of_one.keys() & of_two.keys()] == []
     assert two.collected_frames == two.optim_count == 0
     assert "recording" not in two.describe()
-    assert two.metrics.names() == []
+    assert two.metrics.all_latest() == {}
     assert (one.collected_frames, one.optim_count) == (50, 10)
 
 
