@@ -165,12 +165,6 @@ def test_fake_batches_have_torchrls_layout():
     assert batch["next", "reward"].shape == (3, 7, 1)
 
 
-def test_fake_episodes_take_five_steps_across_batches():
-    batches = list(FakeCollector(num_batches=3, num_envs=1, time=4))
-    done = torch.cat([b["next", "done"].flatten() for b in batches])
-    assert done.nonzero().flatten().tolist() == [4, 9]
-
-
 def test_a_fake_collector_resumes():
     one = FakeCollector(3)
     iterator = iter(one)
@@ -197,6 +191,3 @@ def test_a_scripted_loss_follows_its_script_with_gradient_one():
         values.append(out.item())
     assert values == [3.0, -1.0, -1.0]
     assert loss.parameter.grad.item() == 3.0
-
-
-# -- the recorder --------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def make_sinks(
     name, experiment = printable(directory.absolute().name), printable(experiment)
     place: dict[str, Any] = {"directory": directory}
     named = place | {"run_name": name}
-    arguments = {
+    arguments: dict[str, dict[str, Any]] = {
         "csv": {"path": directory / "metrics.csv"},
         "tensorboard": {"directory": directory / "tensorboard", "run_name": name},
         "mlflow": named | {"experiment": experiment, "store": store, **mlflow},

@@ -75,8 +75,8 @@ class MLflowSink(Sender):
         elif environment and public(environment) == tracking_uri:
             tracking_uri = environment  # as the note has it, without the password
         uri = _absolute(tracking_uri or environment or f"{_SQLITE}{place / 'mlflow.db'}")
-        options = {"experiment": experiment, "run_name": run_name, "tracking_uri": public(uri)}
-        options |= {"tags": dict(tags or {}), "run_id": run_id}
+        options: dict[str, Any] = {"experiment": experiment, "run_name": run_name}
+        options |= {"tracking_uri": public(uri), "tags": dict(tags or {}), "run_id": run_id}
         options["artifact_location"] = artifact_location and _absolute(artifact_location)
         super().__init__(directory, options, run=uuid.uuid4().hex)
         self._uri = uri

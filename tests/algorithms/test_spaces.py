@@ -74,9 +74,7 @@ def test_any_observation(name, observation, tmp_path):
     normalize = observation in ("nested", "vector")
     trainer = run(name, env, run_dir=tmp_path / "a", normalize_observations=normalize).train()
     assert trainer.collected_frames == 96
-    values = [
-        trainer.metrics.latest(n) for n in trainer.metrics.all_latest() if n.startswith("loss/")
-    ]
+    values = [v for n, v in trainer.metrics.all_latest().items() if n.startswith("loss/")]
     assert values
     assert np.isfinite(values).all()
 

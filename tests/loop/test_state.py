@@ -23,6 +23,7 @@ from hooktrainer import (
     Trainer,
     TrainerHookBase,
 )
+from hooktrainer.store.tree import flatten
 from hooktrainer.testing import FakeCollector, tiny_trainer
 
 
@@ -94,21 +95,9 @@ def parameters(trainer: Trainer) -> torch.Tensor:
 
 
 def assert_same_state(one, other) -> None:
-    assert type(one) is type(other)
-    if isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key in one:
-            assert_same_state(one[key], other[key])
-    elif isinstance(one, (list, tuple)):
-        assert len(one) == len(other)
-        for a, b in zip(one, other, strict=True):
-            assert_same_state(a, b)
-    elif isinstance(one, torch.Tensor):
-        assert one.equal(other)
-    elif isinstance(one, np.ndarray):
-        assert np.array_equal(one, other)
-    else:
-        assert one == other
+    (skeleton, tensors), (others_skeleton, others) = flatten(one), flatten(other)
+    assert skeleton == others_skeleton
+    torch.testing.assert_close(tensors, others, rtol=0, atol=0, equal_nan=True)
 
 
 def without_clock(state: dict) -> dict:

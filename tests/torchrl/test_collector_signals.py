@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -17,45 +14,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The collector, a "),
     pytest.mark.filterwarnings("ignore:SIGTERM ended the collector's processes"),
 ]
-
-SCRIPT = Path(__file__).with_name("signal_run.py")
-
-
-def start(file: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, str(SCRIPT), str(file), *arguments],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("warm_python")
-@pytest.mark.parametrize(("kind", "place"), [("sync", "optimize"), ("async", "collect")])
-def test_the_run_is_saved_and_goes_on(kind, place, tmp_path):
-    file = tmp_path / "state.pt"
-    run = start(file, "1000000", kind, place)
-    assert run.stdout is not None
-    group = int(run.stdout.readline())
-    for _ in range(3):
-        assert "optimizing" in run.stdout.readline()
-    os.killpg(group, signal.SIGTERM)
-    try:
-        run.wait(timeout=120)
-    finally:
-        run.kill()
-    with run.stdout as said:  # communicate() would lose what was read ahead of the third line
-        rest = said.read()
-    assert run.returncode == 128 + signal.SIGTERM
-    frames = int(f"optimizing 120\n{rest}".split()[-1])
-    again = start(file, str(frames + 80), kind, "collect")
-    printed, _ = again.communicate(timeout=240)
-    lines = printed.splitlines()[1:]
-    assert lines[0] == f"loaded {frames}"
-    assert lines[-1] == f"ended {frames + 80}"
 
 
 class Mortal(FakeCollector):
