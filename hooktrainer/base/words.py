@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import logging
-import os
 import re
 import shlex
 from collections.abc import Iterable
@@ -124,28 +123,13 @@ def printable(text: object, keep: str = "") -> str:
 
 
 def shell_word(text: object) -> str:
-    r"""Quote a text as one printable word of a shell.
+    """Quote a text as one word of a shell, with control characters escaped.
 
     Examples:
         >>> shell_word("runs/a"), shell_word("my runs")
         ('runs/a', "'my runs'")
-        >>> print(shell_word("a\x1b[2Jb"))
-        $'a\x1b[2Jb'
     """
-    word = str(text)
-    if word.isprintable():
-        return shlex.quote(word)
-    return "$'" + "".join(map(_escaped, word)) + "'"
-
-
-def _escaped(character: str) -> str:
-    if character in "\\'":
-        return f"\\{character}"
-    if character.isprintable():
-        return character
-    if "\udc80" <= character <= "\udcff":  # a byte of a file name that is no text
-        return f"\\x{os.fsencode(character)[0]:02x}"
-    return character.encode("unicode_escape").decode()
+    return shlex.quote(printable(text))
 
 
 def encodable(text: str) -> str:

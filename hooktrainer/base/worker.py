@@ -50,26 +50,49 @@ class RemoteError(Exception):
         return f"\n\n{self.args[0]}"
 
 
-class Channel:
+class _End:
+    """One end of a connection.
+
+    Attributes:
+        connection: For `multiprocessing.connection.wait`.
+        pid: Number of the process at the other end.
+    """
+
+    connection: Connection
+    pid: int
+
+    def give_file(self, descriptor: int) -> None:
+        """Send an open file; the other end calls `take_file`."""
+        reduction.send_handle(self.connection, descriptor, self.pid)
+
+    def take_file(self) -> int:
+        """Receive a file descriptor."""
+        return reduction.recv_handle(self.connection)
+
+
+class Channel(_End):
     """The worker's end of the connection."""
 
     pulse: Callable[[], Any] | None = None
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        self.connection = connection
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        self.pid = parent.pid or 0
         self._sending = threading.Lock()
 
     def receive(self) -> bytes:
         """Wait for the next message."""
         try:
-            return self._connection.recv_bytes()
+            return self.connection.recv_bytes()
         except (EOFError, ConnectionResetError):
             raise ClosedError from None
 
     def send(self, answer: bytes) -> None:
         """Send an answer."""
         with self._sending:
-            self._connection.send_bytes(_RESULT + answer)
+            self.connection.send_bytes(_RESULT + answer)
 
     def send_object(self, answer: Any) -> None:
         """Send an object as a pickled answer."""
@@ -93,20 +116,10 @@ class Channel:
                 raised = error
         data = cloudpickle.dumps((raised, text))
         with self._sending:
-            self._connection.send_bytes(_ERROR + data)
-
-    def take_file(self) -> int:
-        """Receive a file descriptor from the parent."""
-        return reduction.recv_handle(self._connection)
-
-    def give_file(self, descriptor: int) -> None:
-        """Send an open file to the parent; it calls `Worker.take_file`."""
-        parent = multiprocessing.parent_process()
-        assert parent is not None
-        reduction.send_handle(self._connection, descriptor, parent.pid)
+            self.connection.send_bytes(_ERROR + data)
 
 
-class Worker:
+class Worker(_End):
     """A process that runs one function, which exchanges messages with this process.
 
     It ends when `close` is called, when this object is deleted, and when this process ends, even by
@@ -129,8 +142,6 @@ class Worker:
         timeout: Seconds to wait for an answer.
 
     Attributes:
-        pid: Number of the process.
-        connection: Its connection, for `multiprocessing.connection.wait`.
         timeout: Seconds to wait for an answer; after a timeout the worker is unusable.
         unanswered: How many messages have no answer yet; the arguments are the first.
 
@@ -175,7 +186,7 @@ class Worker:
                 ) from error
         theirs.close()  # so that the end of the worker is the end of the connection
         self._process: BaseProcess = process
-        self.pid: int = process.pid
+        self.pid = process.pid
         self._poll = select.poll()
         self._poll.register(self.connection.fileno(), select.POLLIN)
         self._end = weakref.finalize(self, _end, process, self.connection, os.getpid(), _GRACE)
@@ -235,14 +246,6 @@ class Worker:
                 return True
             left -= _BEAT
         return False
-
-    def give_file(self, descriptor: int) -> None:
-        """Send an open file to the worker; it calls `Channel.take_file`."""
-        reduction.send_handle(self.connection, descriptor, self.pid)
-
-    def take_file(self) -> int:
-        """Receive a file descriptor from the worker."""
-        return reduction.recv_handle(self.connection)
 
     def _death_message(self) -> str:
         self._process.join(_GRACE)

@@ -56,15 +56,13 @@ def list_checkpoints(
             if path.is_dir():
                 damaged[path] = str(error)
     checkpoints.sort(key=lambda checkpoint: checkpoint.manifest.sequence)
-    run_id = run_id or _owner(directory, checkpoints)
+    if run_id is None and directory.name == SUBDIRECTORY:
+        run_id = recorded_id(directory.parent)
+    if run_id is None and checkpoints:
+        run_id = checkpoints[-1].manifest.run_id
     own = [checkpoint for checkpoint in checkpoints if checkpoint.manifest.run_id == run_id]
     foreign = [checkpoint for checkpoint in checkpoints if checkpoint.manifest.run_id != run_id]
     return Listing(own, damaged, foreign, run_id)
-
-
-def _owner(directory: Path, checkpoints: Sequence[Checkpoint]) -> str | None:
-    beside = recorded_id(directory.parent) if directory.name == SUBDIRECTORY else None
-    return beside or (checkpoints[-1].manifest.run_id if checkpoints else None)
 
 
 def checkpoint_directory(run: Path) -> Path:

@@ -70,7 +70,11 @@ def git_state() -> dict[str, Any]:
     ``python -m``, a notebook), the current directory. Both are `None` where there is no git, no
     repository or no commit.
     """
-    where = _project()
+    script, here = _script(), Path(__file__).absolute().parent
+    if _module() or script is None or _is_installed(script) or here in script.parents:
+        where = Path.cwd()
+    else:
+        where = script.parent
     names = ("HEAD", "--git-path", "objects", "--git-path", "index", "--show-toplevel")
     found = (_git("rev-parse", *names, where=where) or "").split("\n")
     if len(found) != 4:
@@ -117,14 +121,6 @@ def typed_command() -> str:
                 words = [Path(word).name, *words[number + 1 :]]
             break
     return shlex.join(words)
-
-
-def _project() -> Path:
-    script = _script()
-    own = Path(__file__).absolute().parent
-    if _module() or script is None or _is_installed(script) or own in script.parents:
-        return Path.cwd()
-    return script.parent
 
 
 def _script() -> Path | None:
@@ -241,29 +237,21 @@ def _signature(key: bytes, state: Mapping[str, Any]) -> str:
 
 
 def _key(*, create: bool) -> bytes | None:
+    """The key, if nobody else can have read or written it."""
     with suppress(OSError, RuntimeError):
         path = key_file()
         if create and not path.exists():
-            _make(path)
-        return _read(path)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with NamedTemporaryFile(dir=path.parent) as new:  # its mode is 0600
+                new.write(secrets.token_bytes(_BYTES))
+                new.flush()
+                os.fsync(new.fileno())
+                with suppress(FileExistsError):  # of two processes, one's is kept
+                    os.link(new.name, path)
+        with path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            others = found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+            key = file.read(_BYTES + 1)
+            if found.st_uid == os.getuid() and not others and len(key) == _BYTES:
+                return key
     return None
-
-
-def _read(path: Path) -> bytes | None:
-    """The key, if nobody else can have read or written it."""
-    with path.open("rb") as file:
-        found = os.fstat(file.fileno())
-        others = found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-        key = file.read(_BYTES + 1)
-    return key if found.st_uid == os.getuid() and not others and len(key) == _BYTES else None
-
-
-def _make(path: Path) -> None:
-    """Write a new key, complete or not at all; of two processes, one's is kept."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with NamedTemporaryFile(dir=path.parent) as file:  # its mode is 0600
-        file.write(secrets.token_bytes(_BYTES))
-        file.flush()
-        os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            os.link(file.name, path)

@@ -145,38 +145,38 @@ class Best(Retention):
 
 
 @dataclass(frozen=True)
-class _FirstOfEach(Retention):
+class EveryFrames(Retention):
+    """Keeps the first in every ``n`` environment frames."""
+
     n: float
 
     def __post_init__(self) -> None:
-        check_positive(f"{type(self).__name__}: n", self.n)
+        check_positive("EveryFrames: n", self.n)
 
     def keep(self, saved: Sequence[Saved]) -> set[Path]:
         """Return the paths of the first of each interval."""
-        first: dict[float, Path] = {}
-        for one in sorted(saved, key=self._measure):
-            first.setdefault(self._measure(one) // self.n, one.path)
-        return set(first.values())
-
-    @staticmethod
-    @abstractmethod
-    def _measure(one: Saved) -> float: ...
+        return _first_of_each(saved, lambda one: one.frames, self.n)
 
 
-class EveryFrames(_FirstOfEach):
-    """Keeps the first in every ``n`` environment frames."""
-
-    @staticmethod
-    def _measure(one: Saved) -> float:
-        return one.frames
-
-
-class EveryHours(_FirstOfEach):
+@dataclass(frozen=True)
+class EveryHours(Retention):
     """Keeps the first in every ``n`` hours of the clock."""
 
-    @staticmethod
-    def _measure(one: Saved) -> float:
-        return one.time / 3600
+    n: float
+
+    def __post_init__(self) -> None:
+        check_positive("EveryHours: n", self.n)
+
+    def keep(self, saved: Sequence[Saved]) -> set[Path]:
+        """Return the paths of the first of each interval."""
+        return _first_of_each(saved, lambda one: one.time / 3600, self.n)
+
+
+def _first_of_each(
+    saved: Sequence[Saved], measure: Callable[[Saved], float], n: float
+) -> set[Path]:
+    latest_first = sorted(saved, key=measure)[::-1]
+    return set({measure(one) // n: one.path for one in latest_first}.values())
 
 
 @dataclass(frozen=True)

@@ -328,15 +328,13 @@ def new_directory(parent: Path, seed: int | None) -> Path:
     parent.mkdir(parents=True, exist_ok=True)
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     name = stamp if seed is None else f"{stamp}_seed{seed}"
-    number = 1
+    path, number = parent / name, 1
     while True:
-        path = parent / (name if number == 1 else f"{name}_{number}")
         try:
             path.mkdir()  # atomic: of two runs started at once, one gets the next number
-        except FileExistsError:
-            number += 1
-        else:
             return path
+        except FileExistsError:
+            path, number = parent / f"{name}_{number + 1}", number + 1
 
 
 def _now() -> str:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,6 @@ from hooktrainer.base.words import (
     duration,
     printable,
     ranges,
-    shell_word,
     which,
 )
 
@@ -68,13 +64,3 @@ def test_control_characters_are_escaped(text, shown):
 )
 def test_a_time_span(seconds, said):
     assert duration(seconds) == said
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-@pytest.mark.parametrize("name", ["my runs", "a\x1b[2J'\\\n", "\u202eevil", "\udcff\x01f"])
-def test_a_shell_reads_back_the_word(name):
-    command = f"printf %s {shell_word(name)}"
-    done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"}
-    )
-    assert os.fsdecode(done.stdout) == name

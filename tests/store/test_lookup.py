@@ -86,16 +86,6 @@ def test_what_is_not_there_is_said(run, spec, message):
         find(f"{run}{spec}" if spec == "@5000" else spec, run)
 
 
-def test_a_missing_step_lists_the_others(run):
-    with pytest.raises(CheckpointError, match="those at frames 1000, 9000"):
-        find(run / "checkpoints" / "step_000000000007")
-
-
-def test_a_word_needs_a_run():
-    with pytest.raises(CheckpointError, match="RUN@latest"):
-        find("latest")
-
-
 def test_best_without_a_metric_lists_the_metrics(tmp_path):
     with CheckpointManager(tmp_path, background=False) as manager:
         manager.save({}, frames=1, metrics={"loss/a": 1.0, "train/return": 2.0})
