@@ -69,10 +69,11 @@ class NewFile:
         os.close(self._fd)
 
 
-def write_file(path: Path, data: Buffer) -> None:
-    """Create a file with this content; not durable yet."""
+def write_file(path: Path, data: Buffer) -> str:
+    """Create a file with this content, not durable yet; return the hash of it."""
     with NewFile(path) as file:
         file.write(data)
+    return file.hash.hexdigest()
 
 
 def check_space(directory: Path, size: int) -> None:
@@ -144,9 +145,10 @@ def new_directory(path: Path) -> Iterator[Path]:
     try:
         os.mkdir(work)
         yield work
-        inside = sorted(work.rglob("*"))
-        linked = {file for file in inside if file.is_file() and file.stat().st_nlink > 1}
-        flush_to_disk(*(entry for entry in inside if entry not in linked), work)
+        for entry in sorted(work.rglob("*")):
+            if entry.is_dir() or entry.stat().st_nlink == 1:  # else it was flushed when written
+                flush_to_disk(entry)
+        flush_to_disk(work)
         rename(work, path)
     except BaseException:
         with suppress(OSError):

@@ -60,9 +60,11 @@ def list_checkpoints(
         run_id = recorded_id(directory.parent)
     if run_id is None and checkpoints:
         run_id = checkpoints[-1].manifest.run_id
-    own = [checkpoint for checkpoint in checkpoints if checkpoint.manifest.run_id == run_id]
-    foreign = [checkpoint for checkpoint in checkpoints if checkpoint.manifest.run_id != run_id]
-    return Listing(own, damaged, foreign, run_id)
+    listing = Listing([], damaged, [], run_id)
+    for checkpoint in checkpoints:
+        is_own = checkpoint.manifest.run_id == run_id
+        (listing.checkpoints if is_own else listing.foreign).append(checkpoint)
+    return listing
 
 
 def checkpoint_directory(run: Path) -> Path:

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -166,7 +167,8 @@ class RunDir:
         """
         run_id = self.run_id or new_run_id()
         for leftover in self.path.glob(".tmp-*"):
-            leftover.unlink(missing_ok=True)
+            with suppress(OSError):
+                leftover.unlink()
         process = this_process()
         known = self._read_if_possible()
         if known:

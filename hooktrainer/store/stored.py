@@ -183,8 +183,11 @@ class Checkpoint:
 
     def stats(self) -> list[tuple[int, ...]]:
         """Inode, size and time of change of each file: equal as long as none was touched."""
-        found = [(self.path / name).stat() for name in self.manifest.files]
-        return [(s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for s in found]
+        found: list[tuple[int, ...]] = []
+        for name in self.manifest.files:
+            stat = (self.path / name).stat()
+            found.append((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+        return found
 
     def as_parent(self) -> dict[str, Any]:
         """What a run that branches off here records: ``run_id``, ``path`` and ``frames``."""
@@ -304,8 +307,7 @@ def _damage_in(name: str) -> Iterator[None]:
 
 def encode_state(skeleton: Json, specs: Mapping[str, TensorSpec]) -> bytes:
     """Return the content of ``state.json``: the JSON of a state, and the specs of its tensors."""
-    texts = {spec: str(spec) for spec in set(specs.values())}  # most tensors are like others
-    state = {"skeleton": skeleton, "tensors": {name: texts[spec] for name, spec in specs.items()}}
+    state = {"skeleton": skeleton, "tensors": {name: str(spec) for name, spec in specs.items()}}
     return json.dumps(state, allow_nan=False, separators=(",", ":")).encode()
 
 
@@ -333,15 +335,14 @@ def write_checkpoint(
     with fs.new_directory(path) as work:
         (work / TENSORS).mkdir()
         hashes = backend.write(work / TENSORS, tensors, previous)
-        fs.write_file(work / STATE, state)
-        files = {}
-        for file in fs.files_under(work):
-            name = file.relative_to(work).as_posix()
-            digest = hashes.get(name.removeprefix(f"{TENSORS}/"))
+        files = {STATE: FileRecord(len(state), fs.write_file(work / STATE, state))}
+        for file in fs.files_under(work / TENSORS):
+            name = file.relative_to(work / TENSORS).as_posix()
+            digest = hashes.get(name)
             if digest is None:
                 with open(file, "rb", buffering=0) as opened:
                     digest = fs.hash_file(opened)
-            files[name] = FileRecord(file.stat().st_size, digest)
+            files[f"{TENSORS}/{name}"] = FileRecord(file.stat().st_size, digest)
         manifest = dataclasses.replace(manifest, files=files)
         fs.write_file(work / MANIFEST, manifest.encode())
     return Checkpoint(path, manifest)
