@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.checks import check_count
 from ..base.words import plural, shell_word
-from ..errors import DamagedCheckpointError
 from . import output
 from .arguments import Count, Flag, RunPath, SavedSpec, Seed
 
@@ -75,10 +74,7 @@ def show(policy: SavedSpec, /, *, json: Flag = False) -> int:
     if json:
         output.print_json({"path": saved.path, **facts})
         return 0
-    try:
-        interface = Interface.decode(facts.get("interface", {}))
-    except DamagedCheckpointError as error:
-        raise DamagedCheckpointError(f"{saved.path} is damaged: {error}") from None
+    interface = Interface.of(saved.path, facts)
     kwargs = ", ".join(f"{name}={value!r}" for name, value in saved.env_kwargs.items())
     rows = {
         "path": saved.path,

@@ -94,7 +94,8 @@ def frame(
     summary: RunSummary, curves: Mapping[str, Curve], rows: int | None = None
 ) -> RenderableType:
     """Draw the state of a run in a number of lines, by default unlimited."""
-    values = _latest(curves) or summary.metrics
+    latest = {name: float(one.values[-1]) for name, one in curves.items() if len(one.values)}
+    values = latest or summary.metrics
     phases = _phases({n[5:]: value for n, value in values.items() if n.startswith("time/")})
     room = None if rows is None else max(4, rows - 8 - (phases.row_count + 5 if phases else 0))
     name = printable(summary.experiment or summary.path)
@@ -135,10 +136,6 @@ def _progress(summary: RunSummary, values: Mapping[str, float]) -> RenderableTyp
         if summary.status == "running" and (left := total - summary.frames) > 0:
             line.append(f" · {output.duration(left / fps)} left")
     return line
-
-
-def _latest(curves: Mapping[str, Curve]) -> dict[str, float]:
-    return {name: float(curve.values[-1]) for name, curve in curves.items() if len(curve.values)}
 
 
 def _note(summary: RunSummary) -> RenderableType | None:

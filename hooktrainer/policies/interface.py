@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..base.untrusted import refusing
 from ..base.words import listed, printable
 from ..errors import ConfigError, DamagedCheckpointError
-from .actions import DTYPES, Action, JointAction, Path, check_start, single
+from .actions import DTYPES, Action, JointAction, check_start, single
 from .policy_files import decode_data
 
 Array = npt.NDArray[Any]
@@ -43,7 +45,7 @@ class Observation:
     """
 
     key: str
-    path: Path
+    path: tuple[str | int, ...]
     shape: tuple[int, ...]
     dtype: str
     start: Any = None
@@ -154,13 +156,10 @@ class Interface:
             raise ValueError(f"{min(unknown)!r:.80} is no group")
 
     @classmethod
-    def decode(cls, data: Mapping[str, Any]) -> Interface:
-        """Read plain data, which `dataclasses.asdict` made."""
-        try:
-            return decode_data(cls, data)
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            reason = printable(f"{type(error).__name__}: {error}")[:200]
-            raise DamagedCheckpointError(f"its interface cannot be: {reason}") from None
+    def of(cls, path: Path, facts: Mapping[str, Any]) -> Interface:
+        """Read the interface of the policy in a directory from its facts."""
+        with refusing(f"{path} is damaged", DamagedCheckpointError):
+            return decode_data(cls, facts["interface"])
 
     @property
     def agents(self) -> list[str]:

@@ -77,9 +77,9 @@ class LoadedPolicy:
         self.seed(seed)
         self._trust = trust
         facts = read_facts(saved.path)
+        self.interface = Interface.of(saved.path, facts)
         content = read_content(saved.path, facts)
         try:
-            self.interface = Interface.decode(facts.get("interface", {}))
             description = content.program if deterministic else content.program["sampling"]
             if not isinstance(description, dict):
                 reason = str(description).split(": use other layers")[0][:200]

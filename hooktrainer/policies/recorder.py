@@ -72,6 +72,7 @@ class PolicyRecorder:
         self._described = describe(
             env, env_kwargs, categorical_actions=categorical_actions, groups=groups
         )
+        self.environment = self._described.environment  # how to make it again
         self._frame_skip = frame_skip
         self._provenance = origin()
         self._traced: Traced | None = None
@@ -80,38 +81,44 @@ class PolicyRecorder:
         fs.make_directories(directory)
         sweep(directory, UNFINISHED, TRASH)
 
-    @property
-    def environment(self) -> Environment:
-        """How to make the environment again."""
-        return self._described.environment
-
     def save(self, progress: Progress, keep: Retention | None = None) -> None:
         """Save the policy as it is now, then delete what is not kept.
 
         One of the same frames is replaced. A failure on the disk is logged; training continues.
         """
         self.wait()
-        traced = self._trace()
+        seen = self._described
+        actions = [(group.name, "action") if group.agents else "action" for group in seen.groups]
+        self._traced = traced = trace(
+            self._policy, list(seen.observations), seen.examples, actions, former=self._traced
+        )
+        seen.check(traced.example)
         state = {name: value.contiguous().clone() for name, value in traced.state.items()}
         program = {**traced.program, "sampling": traced.sampling}
         content = PolicyContent(program, current_weights(self._policy, traced), state)
+        interface = Interface(tuple(seen.observations[key] for key in traced.reads), seen.groups)
         facts = {
             "run_id": self.run_id,
             "frames": progress.frames,
             "optim_steps": progress.optim_steps,
             "seconds": round(progress.seconds, 3),
             "time": time.time(),
-            "env": self._described.environment.encode(),
+            "env": self.environment.encode(),
             "frame_skip": self._frame_skip,
             "recurrent": bool(state),
-            "interface": dataclasses.asdict(self._described.interface(traced.reads)),
+            "interface": dataclasses.asdict(interface),
             "evaluation": None,
             **self._provenance,
         }
 
         def commit() -> None:
             former = [saved for saved in self._own() if saved.frames == progress.frames]
-            write_policy(free_path(self.directory, progress.frames), facts, content)
+            data = encode(content)
+            record = {"size": len(data), "xxh3_128": xxhash.xxh3_128_hexdigest(data)}
+            sealed = seal(SEAL, {"schema": SCHEMA, **facts, "files": {POLICY: record}})
+            with fs.new_directory(free_path(self.directory, progress.frames)) as work:
+                fs.write_file(work / POLICY, data)
+                fs.write_file(work / FACTS, sealed)
             for saved in former:  # only now: one of the two is there at any moment
                 delete(saved.path)
             if keep is not None:
@@ -150,29 +157,6 @@ class PolicyRecorder:
     def _own(self) -> list[SavedPolicy]:
         return [p for p in scan_policies(self.directory)[0] if p.run_id == self.run_id]
 
-    def _trace(self) -> Traced:
-        seen = self._described
-        examples = (self._policy, seen.keys, seen.examples, seen.actions)
-        self._traced = trace(*examples, former=self._traced)
-        seen.check(self._traced.example)
-        return self._traced
-
-
-# -- Writing a saved policy: complete or absent, whatever happens meanwhile.
-
-
-def write_policy(path: Path, facts: Mapping[str, Any], content: PolicyContent) -> None:
-    """Write a saved policy atomically: ``path`` is complete and durable afterwards, or absent.
-
-    ``facts`` is the content of ``policy.json`` without the schema and the file records.
-    """
-    data = encode(content)
-    files = {POLICY: {"size": len(data), "xxh3_128": xxhash.xxh3_128_hexdigest(data)}}
-    fs.make_directories(path.parent)
-    with fs.new_directory(path) as work:
-        fs.write_file(work / POLICY, data)
-        fs.write_file(work / FACTS, seal(SEAL, {"schema": SCHEMA, **facts, "files": files}))
-
 
 def change_facts(path: Path, **fields: Any) -> None:
     """Replace fields of ``policy.json`` atomically."""
@@ -201,20 +185,6 @@ class Described:
     examples: list[Tensor]
     groups: tuple[Group, ...]
     formats: list[AnyActionFormat]
-
-    @property
-    def keys(self) -> list[NestedKey]:
-        """The policy's keys of the observation."""
-        return list(self.observations)
-
-    @property
-    def actions(self) -> list[NestedKey]:
-        """The policy's action keys."""
-        return [(group.name, "action") if group.agents else "action" for group in self.groups]
-
-    def interface(self, reads: Sequence[NestedKey]) -> Interface:
-        """The interface of a policy that reads some of the keys."""
-        return Interface(tuple(self.observations[key] for key in reads), self.groups)
 
     def check(self, actions: Sequence[Tensor]) -> None:
         """Refuse a policy's actions for the examples if the environment does not take them."""

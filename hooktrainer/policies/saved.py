@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..base.checks import EVALUATION_SEED
-from ..base.words import listed, printable, shell_word, which
+from ..base.untrusted import refusing
+from ..base.words import listed, shell_word, which
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError
 from .environment import Environment
 from .policy_files import DIRECTORY, FACTS, LATEST, decode_data, file_record, read_facts
@@ -20,7 +21,6 @@ METRIC = "eval/return"
 """The metric of a policy's evaluation."""
 _MOST_SECONDS = 1e11
 NAME = re.compile(r"step_(\d{12,})(?:-\d+)?")
-_WRONG = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +86,7 @@ class SavedPolicy:
     def open(cls, path: Path) -> SavedPolicy:
         """Read the ``policy.json`` of a directory."""
         facts = read_facts(path)
-        try:
+        with refusing(f"{path} is damaged: {FACTS}", DamagedCheckpointError):
             given = {
                 **facts,
                 "path": path,
@@ -99,9 +99,6 @@ class SavedPolicy:
             if not all(0 <= time < _MOST_SECONDS for time in times) or found.frame_skip < 1:
                 raise ValueError(f"times {times}, {found.frame_skip} frames a step")
             return found
-        except _WRONG as error:
-            reason = printable(repr(error))[:200]
-            raise DamagedCheckpointError(f"{path} is damaged: {FACTS}: {reason}") from None
 
 
 def policy_directory(run: str | os.PathLike[str]) -> Path:

@@ -21,7 +21,6 @@ from torch import nn
 from hooktrainer import ConfigError, load_policy, play_episodes
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies import Episode, episode_seed, evaluate_policy, find_policy
-from hooktrainer.policies.evaluate_run import evaluate_run
 from hooktrainer.policies.policy_files import read_facts
 from hooktrainer.policies.recorder import change_facts
 
@@ -111,16 +110,6 @@ def test_an_evaluation_is_recorded_and_repeated(save):
     facts = read_facts(path)["evaluation"]
     assert facts["mean"] == pytest.approx(np.mean(facts["returns"]))
     assert facts["std"] == pytest.approx(np.std(facts["returns"]))
-
-
-def test_all_policies_of_a_run_are_evaluated_once(save, tmp_path):
-    for frames in (0, 10, 20):
-        save(policy(4, 2), "CartPole-v1", frames)
-    run = tmp_path / "run"
-    assert [saved.frames for saved, _ in evaluate_run(run, episodes=2)] == [0, 10, 20]
-    assert list(evaluate_run(run, episodes=2)) == []
-    assert len(list(evaluate_run(run, episodes=3, again=True))) == 3
-    assert find_policy(f"{run}@10").evaluation.episodes == 3
 
 
 # -- the environment ---------------------------------------------------------------------------

@@ -25,18 +25,15 @@ def call(capsys):
 
 
 def test_gallery_lists_what_it_shows_and_where(make_run, call, tmp_path):
-    code, out, err = call("gallery", make_run(), "-o", tmp_path / "new" / "page.html", *QUICK)
+    run, page = make_run(), tmp_path / "new" / "page.html"
+    run.logs.mkdir()
+    code, out, err = call("gallery", run, "-o", page, *QUICK)
     assert code == 0
-    assert (tmp_path / "new" / "page.html").stat().st_size > 1000
+    assert page.stat().st_size > 1000
     assert "1,000" in out
     assert "500" in out
-    assert f"wrote {tmp_path / 'new' / 'page.html'}" in err
-
-
-def test_pictures_go_to_tensorboard_if_the_run_logs_there(make_run, call):
-    run = make_run()
-    run.logs.mkdir()
-    assert "2 new in TensorBoard" in call("gallery", run, *QUICK)[2]
+    assert f"wrote {page}" in err
+    assert "2 new in TensorBoard" in err
     assert "TensorBoard" not in call("gallery", run, *QUICK)[2]
     assert len(list((run.logs / "gallery").iterdir())) == 2
 

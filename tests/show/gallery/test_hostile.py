@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from saved_runs import BALANCES
 
 from hooktrainer.cli import main
 from hooktrainer.errors import ConfigError
-from hooktrainer.policies.recorder import change_facts
 from hooktrainer.show.gallery import View, make_gallery
 from hooktrainer.show.gallery.exhibits import Picture, make_exhibits
 from hooktrainer.show.gallery.film import check_film, decode
@@ -138,11 +136,3 @@ def test_nothing_is_written_through_links(run, tmp_path):
     assert "</html>" in (run.path / "gallery.html").read_text()
     assert not (run.path / "gallery.html").is_symlink()
     assert precious.read_text() == "kept"
-
-
-def test_control_characters_in_an_environment_name_are_escaped(run, tmp_path, capsys):
-    path = next(Path(run.path / "policies").glob("step_*"))
-    make_gallery(run, tmp_path / "page.html", episodes=1, view=SMALL)
-    change_facts(path, env={"id": EVIL})
-    assert main(["gallery", str(run.path), "--episodes", "1"]) == 2
-    assert "\x1b" not in capsys.readouterr().err
