@@ -157,8 +157,7 @@ class OutputBuffers:
         self._num_envs = num_envs
         self._horizon = horizon
         self._buffers: dict[NestedKey, torch.Tensor] = {}
-        self._tensor_rows: list[tuple[NestedKey, tuple[torch.Tensor, ...]]] = []
-        self._array_rows: list[tuple[NestedKey, list[Array]]] = []
+        self._rows: list[tuple[NestedKey, tuple[torch.Tensor, ...]]] = []
 
     def __bool__(self) -> bool:
         return bool(self._buffers)
@@ -172,14 +171,10 @@ class OutputBuffers:
                     f"The policy's output {key!r} has shape {list(shape)}: its first dimension "
                     f"has to be the number of environments, {self._num_envs}."
                 )
-            if isinstance(value, torch.Tensor):
-                buffer = value.new_zeros((self._horizon, *shape))
-                self._tensor_rows.append((key, buffer.unbind(0)))
-            else:
-                array = np.zeros((self._horizon, *shape), value.dtype)
-                buffer = torch.from_numpy(array)
-                self._array_rows.append((key, list(array)))
-            self._buffers[key] = buffer
+            if not isinstance(value, torch.Tensor):
+                value = torch.from_numpy(np.zeros((), value.dtype))
+            self._buffers[key] = buffer = value.new_zeros((self._horizon, *shape))
+            self._rows.append((key, buffer.unbind(0)))
 
     def write(
         self,
@@ -188,11 +183,12 @@ class OutputBuffers:
         envs: slice | None = None,
     ) -> None:
         """Copy the outputs of step ``t``, or those of some environments."""
-        for key, rows in self._tensor_rows:
-            row = rows[t] if envs is None else rows[t][envs]
-            row.copy_(outputs[key])  # type: ignore[arg-type]
-        for key, arrays in self._array_rows:
-            arrays[t][slice(None) if envs is None else envs] = outputs[key]
+        for key, rows in self._rows:
+            row, value = rows[t] if envs is None else rows[t][envs], outputs[key]
+            if isinstance(value, torch.Tensor):
+                row.copy_(value)
+            else:
+                row.numpy()[...] = value
 
     def rows(self, span: slice) -> dict[NestedKey, torch.Tensor]:
         """Where the outputs of some steps are written, ``[steps, num_envs, ...]``."""

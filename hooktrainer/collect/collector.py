@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, Literal
 
 import torch
@@ -108,20 +108,13 @@ class Collector:
         """A warning about what a resumed run lacks; ``None`` for nothing."""
         return lost_at_resume(type(self), self.resumes)
 
-    @property
+    @cached_property
     def timing(self) -> Timing:
         """Receives the times of its work, as ``collect/<part>`` or ``worker/<part>``.
 
         The trainer sets its own before `start`.
         """
-        if "_timing" not in self.__dict__:
-            self.__dict__["_timing"] = Timing()
-        timing: Timing = self.__dict__["_timing"]
-        return timing
-
-    @timing.setter
-    def timing(self, timing: Timing) -> None:
-        self.__dict__["_timing"] = timing
+        return Timing()
 
     # -- collecting ------------------------------------------------------------------------------
 

@@ -126,7 +126,7 @@ class EpisodesCollector(Collector):
     def _try_infos(self, **changes: Any) -> None:
         """Play an episode of one environment, or its beginning: a missing info key is refused."""
         trial = object.__new__(type(self))
-        alone = {"policy": None, "frames_per_batch": 1, "_timing": Timing(), "_workers": Workers()}
+        alone = {"policy": None, "frames_per_batch": 1, "timing": Timing(), "_workers": Workers()}
         vars(trial).update(vars(self), **alone, **changes)
         trial._open(1)
         try:
@@ -334,7 +334,7 @@ class EpisodesCollector(Collector):
     def __getstate__(self) -> dict[str, Any]:
         # The rows of the buffers are views, and environments may hold what cannot be copied.
         live = dict.fromkeys(self._live)
-        return self.__dict__ | live | {"_timing": Timing(), "saved": self.state_dict()}
+        return self.__dict__ | live | {"timing": Timing(), "saved": self.state_dict()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         saved, closed = state.pop("saved"), state["_closed"]

@@ -18,6 +18,9 @@ from ...store.rng import rng_state, set_rng_state
 from ..ranks.rank_state import seed_rank
 from .cluster import import_ray
 
+_PATIENCE = 3
+"""How often in a row a process may die before it has finished a call."""
+
 
 class RayWorkerError(RuntimeError):
     """A process of a Ray cluster fails again and again, or does not answer."""
@@ -33,20 +36,16 @@ class Worker:
         name: For messages, such as ``"collector 1"``.
         begin: Begins the process; called with the number of times that was done before.
         timeout: Seconds after which a call is given up.
-        patience: How often in a row a process may die before it has finished a call.
 
     Attributes:
         restarts: How often the process was begun again.
     """
 
-    def __init__(
-        self, name: str, begin: Callable[[int], Any], *, timeout: float, patience: int = 3
-    ) -> None:
+    def __init__(self, name: str, begin: Callable[[int], Any], *, timeout: float) -> None:
         self._ray = import_ray()
         self.name = name
         self._begin = begin
         self._timeout = timeout
-        self._patience = patience
         self.restarts = 0
         self._failures = 0
         self._actor: Any = None
@@ -110,7 +109,7 @@ class Worker:
 
     def _restart(self, error: Exception) -> None:
         self._failures += 1
-        if self._failures > self._patience:
+        if self._failures > _PATIENCE:
             raise RayWorkerError(
                 f"{self.name} died {self._failures} times in a row: {error}"
             ) from error
