@@ -108,16 +108,6 @@ def test_a_collector_that_yields_no_tensordict_is_refused_before_any_hook(batch)
     assert trainer.collector.closed == 1
 
 
-def test_a_collectors_register_takes_a_trainer():
-    class Registry(FakeCollector):
-        def register(self, key, value):
-            raise AssertionError
-
-    problem = r"a Registry, has a method register\(key, value\).*let it take a trainer"
-    with pytest.raises(ConfigError, match=problem):
-        tiny_trainer(collector=Registry())
-
-
 def test_a_loss_is_callable():
     with pytest.raises(ConfigError, match="loss_module=5 is not callable"):
         tiny_trainer(loss_module=5, optimizer=None)

@@ -37,7 +37,11 @@ class EnvPackage:
     @property
     def is_installed(self) -> bool:
         """Whether its module exists."""
-        return _is_found(self.module)
+        name = self.module.split(".")[0]
+        try:
+            return importlib.util.find_spec(name) is not None
+        except ValueError:  # it was imported, and says nothing of where from
+            return sys.modules.get(name) is not None
 
     def advice(self, env_id: str) -> str:
         """Return how to get one of its environments."""
@@ -47,14 +51,6 @@ class EnvPackage:
         then = self.then or f"{self.module} is installed, but registers none of this name"
         near = did_you_mean(env_id, gym.registry, most=3)
         return f"It comes with {self.install}: {then}.{near}"
-
-
-def _is_found(module: str) -> bool:
-    """Return whether the package of a module exists, without importing it."""
-    try:
-        return importlib.util.find_spec(module.split(".")[0]) is not None
-    except ValueError:  # it was imported, and says nothing of where from
-        return sys.modules.get(module.split(".")[0]) is not None
 
 
 _ROBOTS = r"Fetch|HandReach|HandManipulate|AdroitHand|AntMaze|PointMaze|FrankaKitchen|MaMuJoCo"

@@ -90,7 +90,7 @@ class ActionFormat(_AnyFormat):
             elif self.is_one_hot and actions.shape == (num_envs, *(self.space.shape or ())):
                 hint = " If these are indices, pass categorical_actions=True."
             raise ConfigError(_wrong_shape(actions, self.space, num_envs, expected) + hint)
-        if self._is_discrete and not self.is_one_hot and not _is_integer(actions):
+        if self._is_discrete and not self.is_one_hot and "int" not in str(actions.dtype):
             raise ConfigError(
                 f"The policy's action is {str(actions.dtype).removeprefix('torch.')}; "
                 f"{self.space} needs indices (int64)."
@@ -308,13 +308,6 @@ def _wrong_shape(
         f"The policy's action has shape {list(actions.shape)}; {space} with {num_envs} "
         f"environments needs {list(expected)}."
     )
-
-
-def _is_integer(actions: Array | torch.Tensor) -> bool:
-    if isinstance(actions, torch.Tensor):
-        dtype = actions.dtype
-        return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
-    return actions.dtype.kind in "iu"
 
 
 def _as(columns: Array, part: ActionFormat) -> Array:

@@ -6,7 +6,6 @@ everything else uses the contract.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -32,23 +31,18 @@ def adapt(collector: Any) -> Collector:
         collector: A collector, an iterable of TensorDicts, or an object with ``collect()``.
 
     Raises:
-        ConfigError: If it is nothing of the kind, a sequence holds something else, or it has a
-            method ``register`` that does not take a trainer.
+        ConfigError: If it is nothing of the kind, or a sequence holds something else.
     """
-    found: Collector
     if isinstance(collector, Collector):
-        found = collector
-    elif isinstance(collector, Sequence) and not has_state(collector):
-        found = SequenceCollector(collector)
-    elif isinstance(collector, Iterable) or callable(getattr(collector, "collect", None)):
-        found = (_WithState if has_state(collector) else AdaptedCollector)(collector)
-    else:
-        raise ConfigError(
-            f"collector={collector!r:.80} is not iterable; pass an iterable of TensorDicts, such "
-            "as a VectorCollector, a torchrl collector or a list."
-        )
-    _check_register(collector)
-    return found
+        return collector
+    if isinstance(collector, Sequence) and not has_state(collector):
+        return SequenceCollector(collector)
+    if isinstance(collector, Iterable) or callable(getattr(collector, "collect", None)):
+        return AdaptedCollector(collector)
+    raise ConfigError(
+        f"collector={collector!r:.80} is not iterable; pass an iterable of TensorDicts, such as a "
+        "VectorCollector, a torchrl collector or a list."
+    )
 
 
 def waits_for_processes(collector: Any) -> bool:
@@ -82,7 +76,8 @@ class AdaptedCollector(Collector):
     def __init__(self, wrapped: Any) -> None:
         self.wrapped = wrapped
         self.resumes: Resumes = "anew"
-        if has_state(wrapped):
+        self._has_state = has_state(wrapped)
+        if self._has_state:
             claim: Resumes = "partly" if is_of_torchrl(wrapped) else "exactly"
             self.resumes = getattr(wrapped, "resumes", claim)
         self._iterator: Iterator[Any] | None = None
@@ -176,6 +171,15 @@ class AdaptedCollector(Collector):
         method = getattr(self.wrapped, "update_policy_weights_", super().update_policy_weights_)
         method(*args, **kwargs)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return its state; nothing if it has none."""
+        return dict(self.wrapped.state_dict()) if self._has_state else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore its state."""
+        if self._has_state:
+            self.wrapped.load_state_dict(state_dict)
+
     def check_shares(self, number: int) -> None:
         """Refuse: only a `Collector` can be divided."""
         raise no_shard(type(self.wrapped).__name__, number)
@@ -189,33 +193,6 @@ class AdaptedCollector(Collector):
 
     def __repr__(self) -> str:
         return f"adapt({self.wrapped!r:.200})"
-
-
-class _WithState(AdaptedCollector):
-    """One that has a state."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return its state."""
-        return dict(self.wrapped.state_dict())
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore its state."""
-        self.wrapped.load_state_dict(state_dict)
-
-
-def _check_register(collector: Any) -> None:
-    """Refuse a ``register`` that cannot be called with a trainer, as that of hooks."""
-    try:
-        signature = inspect.signature(collector.register)
-    except (ValueError, AttributeError):  # not written in Python; or there is none
-        return
-    try:
-        signature.bind(collector)
-    except TypeError:
-        raise ConfigError(
-            f"the collector, a {type(collector).__name__}, has a method register{signature}: "
-            "let it take a trainer, as that of hooks does, or give it another name."
-        ) from None
 
 
 class SequenceCollector(Collector):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,11 @@ class _Check:
         if not holds:
             raise CollectorError(f"{self.name}: {problem}")
 
+    def same(self, batches: list[Any], others: list[Any], problem: str) -> None:
+        """Raise what is wrong unless the batches are equal."""
+        alike = len(batches) == len(others) and all(map(_same, batches, others))
+        self.require(alike, problem)
+
 
 def check_collector(make: Callable[[], Any], batches: int = 4) -> None:
     """Check that a collector keeps the contract of `hooktrainer.collect.Collector`.
@@ -82,7 +88,7 @@ def _layout(check: _Check) -> None:
         if collector.policy is not None:
             collector.update_policy_weights_()
         frames, kept = collector.frames, []
-        for batch in _take(collector, check.batches):
+        for batch in chain.from_iterable(_take(collector, 1) for _ in range(check.batches)):
             check.require(is_tensor_collection(batch), f"collect() returned a {type(batch)}")
             frames += batch.numel()
             for name, said, found in (
@@ -128,7 +134,7 @@ def _transitions(check: _Check, batch: TensorDictBase) -> None:
 def _episodes(check: _Check) -> None:
     """Look at what follows what, in batches that are ordered in time."""
     with check.fresh() as collector:
-        batches = list(_take(collector, check.batches))
+        batches = _take(collector, check.batches)
     if any("next" not in b or b.ndim < 2 or mask_of(b) is not None for b in batches):
         return
     whole: TensorDictBase = torch.cat(batches, -1)
@@ -168,8 +174,8 @@ def _seeding(check: _Check) -> None:
             except ConfigError:
                 return
             _seed()
-            first.append(list(_take(collector, 2)))
-    check.require(all(map(_same, *first)), "set_seed(7) does not give the same batches twice")
+            first.append(_take(collector, 2))
+    check.same(*first, "set_seed(7) does not give the same batches twice")
 
 
 def _copy(check: _Check) -> None:
@@ -179,34 +185,32 @@ def _copy(check: _Check) -> None:
             message = dump(collector)
         except Exception:
             return
-        own = list(_take(collector, 2))
+        own = _take(collector, 2)
     copy = load(message)
     try:
         _seed()
-        others = list(_take(copy, 2))
+        check.same(own, _take(copy, 2), "a pickled copy collects other batches")
     finally:
         copy.shutdown()
-    check.require(all(map(_same, own, others)), "a pickled copy collects other batches")
 
 
 def _resume(check: _Check) -> None:
     with check.fresh() as collector:
         if collector.resumes != "exactly":
             return
-        whole = list(_take(collector, 4))
+        whole = _take(collector, 4)
     with check.fresh() as collector:
-        list(_take(collector, 2))
+        _take(collector, 2)
         saved = unflatten(*flatten({"state": collector.state_dict(), "rng": rng_state()}))
-        following = list(_take(collector, 2))
+        following = _take(collector, 2)
         frames = collector.frames
-    check.require(all(map(_same, following, whole[2:])), "state_dict() changes what follows")
+    check.same(following, whole[2:], "state_dict() changes what follows")
     with check.fresh() as collector:
         collector.start()
         collector.load_state_dict(saved["state"])
         set_rng_state(saved["rng"])
-        resumed = list(_take(collector, 2))
-        same = len(resumed) == len(following) and all(map(_same, resumed, following))
-        check.require(same, "it resumes 'exactly', but goes on with other batches")
+        problem = "it resumes 'exactly', but goes on with other batches"
+        check.same(_take(collector, 2), following, problem)
         counts = collector.total_frames < 0 or collector.frames == frames
         check.require(counts, "load_state_dict does not restore frames, which total_frames is for")
 
@@ -239,7 +243,7 @@ def _shares(check: _Check) -> None:
         check.require(same, f"{key!r} of the shares together is not that of the whole")
     with check.fresh() as collector:
         collector.load_state_dict(collector.reshard(states))
-        list(_take(collector, 1))
+        _take(collector, 1)
 
 
 def _closing(check: _Check) -> None:
@@ -247,24 +251,21 @@ def _closing(check: _Check) -> None:
         collector.shutdown()
         collector.shutdown()
     with check.fresh() as collector:
-        list(_take(collector, 1))
+        _take(collector, 1)
         collector.shutdown()
         try:
-            collector.collect()
+            _take(collector, 1)
         except RuntimeError:
             return
-        except StopIteration:
-            pass
         check.require(False, "collect() after shutdown() raises no RuntimeError")
 
 
-def _take(collector: Collector, number: int) -> Iterator[Any]:
-    for _ in range(number):
-        try:
-            batch = collector.collect()
-        except StopIteration:
-            return
-        yield batch
+def _take(collector: Collector, number: int) -> list[Any]:
+    batches: list[Any] = []
+    with suppress(StopIteration):
+        while len(batches) < number:
+            batches.append(collector.collect())
+    return batches
 
 
 def _observations(batch: TensorDictBase) -> list[Any]:

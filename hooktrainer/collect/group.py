@@ -137,8 +137,8 @@ class EnvGroup(ABC):
         return StepBuffers(self._layout.leaves, self.num_envs, horizon, infos=infos)
 
     @abstractmethod
-    def first_info(self) -> dict[str, Any]:
-        """The ``info`` of one environment's first reset, to see whether it has an action mask."""
+    def first_mask(self) -> Any:
+        """The action mask in the ``info`` of the first environment's first reset; or ``None``."""
 
     @abstractmethod
     def reset(self, row: Row) -> None:

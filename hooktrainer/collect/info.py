@@ -54,15 +54,9 @@ def write_infos(
     ended = row.terminated | row.truncated
     for key, column in zip(keys, row.info, strict=True):
         for i, info in enumerate(infos):
-            column[i] = _value(key, info, ended[i], names[i])
-
-
-def _value(key: str, info: Mapping[str, Any], is_last: bool, name: str) -> Any:
-    if key in info:
-        return number(key, info[key], name)
-    if is_last:
-        raise ConfigError(missing(key, info, name))
-    return np.nan
+            if key not in info and ended[i]:
+                raise ConfigError(missing(key, info, names[i]))
+            column[i] = number(key, info.get(key, np.nan), names[i])
 
 
 def write_vector_info(
@@ -83,16 +77,6 @@ def write_vector_info(
         if not given[ended].all():
             raise ConfigError(missing(key, info if final is None else final, name))
         column[...] = values
-
-
-def of_one(info: Mapping[str, Any], i: int = 0) -> dict[str, Any]:
-    """What a vector environment's info says of one sub-environment."""
-    found = {}
-    for key, value in info.items():
-        given = info.get(f"_{key}")
-        if isinstance(value, np.ndarray) and value.ndim and (given is None or given[i]):
-            found[key] = value[i]
-    return {key: value for key, value in found.items() if key[:1] != "_" or key[1:] not in info}
 
 
 def number(key: str, value: Any, name: str) -> Any:

@@ -192,7 +192,7 @@ class Rollout(AnyRollout):
         self._stages = group.stages if len(group.stages) > 1 else ()
         self._in_full = not (self._stages or group.has_gaps)
         num_envs, seeds = group.num_envs, group.seeds
-        mask = group.first_info().get(MASK)
+        mask = group.first_mask()
         layout = ObservationLayout(group.observation_space, mask, action_format.mask_size)
         group.bind(layout, action_format)
         self._action_format = action_format

@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers.utils import RunningMeanStd
 
+from ..base.space_parts import MASK
 from ..errors import ConfigError, StateMismatchError, add_note
 from .buffers import Row
 from .group import NOT_ASKED, EnvGroup, Finished, GroupOptions, Restore, begun, check_alike
@@ -40,9 +41,9 @@ class ScalarGroup(EnvGroup):
         if self.info_keys:
             self._steps = [self._keeping(i, step) for i, step in enumerate(self._steps)]
 
-    def first_info(self) -> dict[str, Any]:
-        """The ``info`` of the first environment's first reset."""
-        return begun(self._envs[0], self.seeds(0, 0), self._reset_options)[1]
+    def first_mask(self) -> Any:
+        """See `EnvGroup.first_mask`."""
+        return begun(self._envs[0], self.seeds(0, 0), self._reset_options)[1].get(MASK)
 
     def _keeping(self, i: int, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """``step``, which also keeps the info: who asks for none pays nothing for it."""

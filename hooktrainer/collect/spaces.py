@@ -162,46 +162,37 @@ def refuse_missing(value: Any, what: str, path: Path = ()) -> None:
 def check_leaf(value: Any, leaf: Leaf, name: str, num_envs: int | None = None) -> None:
     """Refuse what NumPy would make something else of on its way into a batch."""
     array = value if value.__class__ is np.ndarray else np.asarray(value)
+    space, kind = leaf.space, array.dtype.kind
     wanted = leaf.shape if num_envs is None else (num_envs, *leaf.shape)
-    if array.shape != wanted:
-        # A space of one number is given it without its dimensions; there is nothing to mistake.
-        if num_envs is not None or array.shape or math.prod(leaf.shape) != 1:
-            raise _refused(leaf, name, f"has the shape {list(array.shape)}, not {list(wanted)}")
-    elif array.dtype == leaf.dtype and leaf.space.__class__ is spaces.Box:
+    problem = ""
+    # A space of one number is given it without its dimensions; there is nothing to mistake.
+    is_number = num_envs is None and not array.shape and math.prod(leaf.shape) == 1
+    if array.shape != wanted and not is_number:
+        problem = f"has the shape {list(array.shape)}, not {list(wanted)}"
+    elif array.dtype == leaf.dtype and space.__class__ is spaces.Box:
         return
-    kind = array.dtype.kind
-    if kind not in "biuf":
-        raise _refused(leaf, name, f"is of the type {array.dtype}, which holds no numbers")
-    if leaf.key[-1] == MASK:
+    elif kind not in "biuf":
+        problem = f"is of the type {array.dtype}, which holds no numbers"
+    elif leaf.key[-1] == MASK:
         if kind == "f" and np.isnan(array).any():
-            raise _refused(leaf, name, f"holds NaN: {array}")
+            problem = f"holds NaN: {array}"
     elif leaf.dtype.kind != "f":
+        low: Any = 0
+        high: Any = 1
+        if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+            sizes = space.n if isinstance(space, spaces.Discrete) else space.nvec
+            low, high = space.start, space.start + sizes - 1
+        elif leaf.dtype.kind != "b":
+            low, high = np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max
         if kind == "f":
-            raise _refused(leaf, name, f"is of {array.dtype}, which would be cut to integers")
-        _check_range(array, leaf, name)
-
-
-def _check_range(array: npt.NDArray[Any], leaf: Leaf, name: str) -> None:
-    """Refuse integers that a discrete space does not have, or that do not fit into the type."""
-    space = leaf.space
-    low: Any = None
-    high: Any = None
-    if isinstance(space, spaces.Discrete):
-        low, high = int(space.start), int(space.start + space.n) - 1
-    elif isinstance(space, spaces.MultiDiscrete):
-        low, high = space.start, space.start + space.nvec - 1
-    elif leaf.dtype.kind in "iu" and array.dtype.kind != "b":
-        low, high = np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max
-    if low is not None and ((array < low) | (array > high)).any():
-        raise _refused(leaf, name, f"is {array}, which is outside of it")
-
-
-def _refused(leaf: Leaf, name: str, what: str) -> ConfigError:
-    if leaf.space is None:
+            problem = f"is of {array.dtype}, which would be cut to integers"
+        elif ((array < low) | (array > high)).any():
+            problem = f"is {array}, which is outside of it"
+    if problem:
         where, said = f"info[{MASK!r}]", f"it had the shape {list(leaf.shape)} at the first reset"
-    else:
-        where = "the observation" + "".join(f"[{key!r}]" for key in leaf.path)
-        said = f"its space is {one_line(leaf.space, 120)}"
-    return ConfigError(
-        f"{where} of {one_line(name, 120)} {one_line(what, 120)}; {said}. Let both agree."
-    )
+        if space is not None:
+            where = "the observation" + "".join(f"[{key!r}]" for key in leaf.path)
+            said = f"its space is {one_line(space, 120)}"
+        raise ConfigError(
+            f"{where} of {one_line(name, 120)} {one_line(problem, 120)}; {said}. Let both agree."
+        )

@@ -13,10 +13,11 @@ from gymnasium.envs.classic_control.utils import maybe_parse_reset_bounds
 from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
+from ..base.space_parts import MASK
 from ..errors import ConfigError, add_note
 from .buffers import Row
 from .group import NOT_ASKED, EnvGroup, Finished, GroupOptions, Restore, said_autoreset_mode
-from .info import of_one, write_vector_info
+from .info import write_vector_info
 from .spaces import Array
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
@@ -96,10 +97,10 @@ class VectorGroup(EnvGroup):
         self._ended = ~self._everyone  # in the last step
         self._device: torch.device | None = None  # of its tensors
 
-    def first_info(self) -> dict[str, Any]:
-        """The ``info`` of the first sub-environment's first reset."""
-        _, info = self._begin([0] * self.num_envs)
-        return of_one(info)
+    def first_mask(self) -> Any:
+        """See `EnvGroup.first_mask`."""
+        masks = self._begin([0] * self.num_envs)[1].get(MASK)
+        return None if masks is None else masks[0]
 
     def reset(self, row: Row) -> None:
         """Begin the next episode of every sub-environment."""

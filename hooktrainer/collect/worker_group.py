@@ -64,10 +64,10 @@ class WorkerGroup(EnvGroup):
             self.close()
             raise
 
-    def first_info(self) -> dict[str, Any]:
-        """The ``info`` of the first environment's first reset."""
+    def first_mask(self) -> Any:
+        """See `EnvGroup.first_mask`."""
         self._pool.settle()
-        self._pool[0].send(call("first_info"))
+        self._pool[0].send(call("first_mask"))
         return self._pool[0].receive_object()
 
     def bind(self, layout: ObservationLayout, action_format: AnyActionFormat) -> None:
@@ -280,9 +280,9 @@ class EnvWorker:
             for g in self._groups
         ]
 
-    def first_info(self) -> dict[str, Any]:
-        """See `EnvGroup.first_info`."""
-        return self._groups[0].first_info()
+    def first_mask(self) -> Any:
+        """See `EnvGroup.first_mask`."""
+        return self._groups[0].first_mask()
 
     def each(self, name: str, *args: Any) -> list[Any]:
         """Call a method of every group."""

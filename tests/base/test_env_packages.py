@@ -40,7 +40,7 @@ def bare(monkeypatch):
     """As in a process that has imported no package, since none is installed."""
     for env_id in [env_id for env_id in gym.registry if package_of(env_id)]:
         monkeypatch.delitem(gym.registry, env_id)
-    monkeypatch.setattr(env_packages, "_is_found", lambda module: False)
+    monkeypatch.setattr(env_packages.EnvPackage, "is_installed", False)
 
 
 @pytest.mark.parametrize(("env_id", "install"), IDS.items())

@@ -69,17 +69,6 @@ def test_an_episode_by_hand() -> None:
     assert batch["collector", "traj_ids"].tolist() == [1, 2, 2, 2, 3]
 
 
-def test_environments_end_apart_from_each_other() -> None:
-    factories = [counter(2, draw=False), counter(3, draw=False)]
-    batch = VectorCollector(factories, frames_per_batch=8, traj_ids=True).collect()
-    assert batch["next", "done"][..., 0].tolist() == [
-        [False, True, False, True],
-        [False, False, True, False],
-    ]
-    assert batch["collector", "traj_ids"].tolist() == [[0, 0, 2, 2], [1, 1, 1, 3]]
-    assert batch["next", "observation"][..., 1].tolist() == [[1, 2, 1, 2], [1, 2, 3, 1]]
-
-
 @pytest.mark.parametrize("mode", [None, "sync"])
 def test_the_final_observation_at_a_time_limit_is_the_true_one(mode: Any) -> None:
     collector = VectorCollector(
@@ -100,17 +89,6 @@ def test_the_final_observation_at_a_time_limit_is_the_true_one(mode: Any) -> Non
         observation, *_ = env.step(1)
     assert batch["next", "observation"][1, 4].tolist() == observation.tolist()
     assert batch["observation"][1, 5].abs().max() <= 0.05  # of the next episode
-
-
-def test_batches_are_independent_of_later_ones() -> None:
-    collector = VectorCollector("CartPole-v1", num_envs=1, frames_per_batch=1)
-    first = collector.collect()
-    kept = first.clone()
-    for _ in range(3):
-        collector.collect()
-    assert (first == kept).all()
-    first.zero_()  # and the collector is independent of what is done to them
-    assert collector.collect()["observation"].abs().sum() > 0
 
 
 def test_every_kind_of_observation() -> None:
@@ -242,16 +220,6 @@ def test_an_observation_without_tensor_form_is_refused() -> None:
             self.observation_space = spaces.Dict({"text": spaces.Text(5)})
 
     with pytest.raises(ConfigError, match=r"The observation space text is a Text"):
-        VectorCollector([Env], frames_per_batch=1)
-
-
-def test_a_reserved_observation_key_is_refused() -> None:
-    class Env(Counter):
-        def __init__(self) -> None:
-            super().__init__()
-            self.observation_space = spaces.Dict({"action": spaces.Box(0, 1)})
-
-    with pytest.raises(ConfigError, match="'action', which the batch needs"):
         VectorCollector([Env], frames_per_batch=1)
 
 

@@ -19,7 +19,7 @@ from torchrl.modules import (
     OrnsteinUhlenbeckProcessModule,
     ProbabilisticActor,
 )
-from toy_envs import Counter, Echo, Masked, Nested
+from toy_envs import Counter, Echo, Masked, Nested, recurrent
 
 from hooktrainer import ConfigError, VectorCollector
 
@@ -208,13 +208,8 @@ def test_random_frames_come_first_and_batches_look_alike() -> None:
 
 
 def test_random_frames_of_a_recurrent_policy() -> None:
-    rnn = GRUModule(input_size=2, hidden_size=3, in_key="observation", out_key="embedding")
-    head = TensorDictModule(lambda x: (x[:, 0] > 0).long(), ["embedding"], ["action"])
     collector = VectorCollector(
-        [lambda: Counter(3)],
-        TensorDictSequential(rnn, head),
-        frames_per_batch=4,
-        init_random_frames=4,
+        [lambda: Counter(3)], recurrent(), frames_per_batch=4, init_random_frames=4
     )
     batch = collector.collect()
     assert batch["is_init"].flatten().tolist() == [True, False, False, True]
@@ -233,6 +228,15 @@ def test_weights_can_be_copied_from_another_policy() -> None:
         assert all(map(torch.equal, mine.parameters(), other.parameters()))
     with pytest.raises(TypeError, match="no parameters to update"):
         VectorCollector("CartPole-v1", num_envs=1, frames_per_batch=1).update_policy_weights_(other)
+
+
+class Looks:
+    """Reads what is not there."""
+
+    in_keys = ("pixels",)
+
+    def act(self, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
+        raise AssertionError
 
 
 def module(function: Any, in_keys: list[Any], out_keys: list[Any]) -> TensorDictModule:
@@ -256,6 +260,7 @@ def module(function: Any, in_keys: list[Any], out_keys: list[Any]) -> TensorDict
             "its out_keys have to hold",
         ),
         (module(lambda o: o, ["pixels"], ["action"]), r"reads \['pixels'\], and the"),
+        (Looks(), r"reads \['pixels'\], and the environments give"),
         (
             module(lambda o: (o, o), ["observation"], ["observation", "action"]),
             r"writes \['observation'\], which the environments write",
@@ -275,17 +280,6 @@ def test_a_policy_that_cannot_work_is_refused(policy: Any, message: str) -> None
 def test_what_cannot_act_is_refused() -> None:
     with pytest.raises(ConfigError, match="policy=3 cannot act"):
         VectorCollector([Counter], 3, frames_per_batch=1)  # type: ignore[arg-type]
-
-
-def test_act_that_reads_what_is_not_there_is_refused() -> None:
-    class Policy:
-        in_keys = ("pixels",)
-
-        def act(self, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
-            raise AssertionError
-
-    with pytest.raises(ConfigError, match=r"reads \['pixels'\], and the environments give"):
-        VectorCollector([Counter], Policy(), frames_per_batch=1).collect()
 
 
 def test_an_index_for_a_one_hot_policy_is_refused() -> None:

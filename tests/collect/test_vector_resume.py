@@ -14,8 +14,8 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics as VectorStatistic
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 from torchrl.data import Bounded
-from torchrl.modules import GRUModule, OrnsteinUhlenbeckProcessModule
-from toy_envs import Careless, Counter, Masked, Nested, Opaque
+from torchrl.modules import OrnsteinUhlenbeckProcessModule
+from toy_envs import Careless, Counter, Masked, Nested, Opaque, recurrent
 
 from hooktrainer import StateMismatchError, VectorCollector
 
@@ -31,12 +31,12 @@ class Telling(Careless):
 
     def episode_state(self) -> Any:
         said: dict[str, Any] = vars(self).setdefault("said", {})  # the same one each time
-        said["at"] = [self.box.value, self.start, self.count]
+        said["at"] = [self.total, self.start, self.count]
         said["generator"] = self.generator.bit_generator.state
         return said
 
     def set_episode_state(self, state: Any) -> None:
-        self.box.value, self.start, self.count = state["at"]
+        self.total, self.start, self.count = state["at"]
         self.generator.bit_generator.state = state["generator"]
 
 
@@ -154,30 +154,18 @@ def test_random_frames_go_on() -> None:
     assert torch.get_rng_state().equal(random_state)
 
 
-def test_hidden_states_go_on() -> None:
-    rnn = GRUModule(input_size=2, hidden_size=3, in_key="observation", out_key="embedding")
-    head = TensorDictModule(lambda x: (x[:, 0] > 0).long(), ["embedding"], ["action"])
-    policy = TensorDictSequential(rnn, head)
-
-    def build(size: int = 3) -> VectorCollector:
-        return VectorCollector([Counter] * 2, policy, frames_per_batch=14)
-
-    collector, resumed = build(), build()
-    collector.collect()
-    resumed.load_state_dict(collector.state_dict())
-    assert (resumed.collect() == collector.collect()).all()
-
-
-def test_hidden_states_of_another_policy_are_refused() -> None:
+def test_hidden_states_go_on_and_those_of_another_policy_are_refused() -> None:
     def build(size: int) -> VectorCollector:
-        rnn = GRUModule(input_size=2, hidden_size=size, in_key="observation", out_key="embedding")
-        head = TensorDictModule(lambda x: (x[:, 0] > 0).long(), ["embedding"], ["action"])
-        return VectorCollector([Counter], TensorDictSequential(rnn, head), frames_per_batch=7)
+        return VectorCollector([Counter] * 2, recurrent(size=size), frames_per_batch=14)
 
     collector = build(3)
     collector.collect()
-    with pytest.raises(StateMismatchError, match=r"\[1, 1, 3\]}, this one .*\[1, 1, 4\]}"):
+    with pytest.raises(StateMismatchError, match=r"\[2, 1, 3\]}, this one .*\[2, 1, 4\]}"):
         build(4).load_state_dict(collector.state_dict())
+    resumed = build(3)
+    resumed.policy.load_state_dict(collector.policy.state_dict())
+    resumed.load_state_dict(collector.state_dict())
+    assert (resumed.collect() == collector.collect()).all()
 
 
 def test_exploration_noise_goes_on() -> None:
@@ -231,13 +219,14 @@ def test_a_state_of_other_wrappers_is_refused() -> None:
         ).load_state_dict(collector.state_dict())
 
 
-def test_a_replay_that_goes_astray_is_an_error() -> None:
-    collector = VectorCollector([Opaque], frames_per_batch=6)
+@pytest.mark.parametrize("env", [[Opaque], VectorStatistics(SyncVectorEnv([Opaque]))])
+def test_a_replay_that_goes_astray_is_an_error(env: Any) -> None:
+    collector = VectorCollector(env, frames_per_batch=6)
     collector.collect()
     state = collector.state_dict()
     state["rollout"]["running"]["actions"]["0"][2] ^= 1
-    with pytest.raises(StateMismatchError, match=r"Environment 0, .*does not lead to the saved"):
-        VectorCollector([Opaque], frames_per_batch=6).load_state_dict(state)
+    with pytest.raises(StateMismatchError, match=r"does not lead to the saved observation"):
+        VectorCollector(env, frames_per_batch=6).load_state_dict(state)
 
 
 @pytest.mark.parametrize(

@@ -71,17 +71,6 @@ def test_the_vectorised_environment_gives_the_same_data_as_scalar_ones() -> None
             assert (other.collect() == batch).all()
 
 
-def test_set_seed_starts_over() -> None:
-    collector = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=64, seed=1)
-    first = collector.collect()
-    collector.collect()
-    assert collector.set_seed(1) == 2
-    assert (collector.collect() == first).all()
-    assert collector.set_seed(7, static_seed=True) == 7
-    assert collector.seed == 7
-    assert not torch.equal(collector.collect()["observation"], first["observation"])
-
-
 def test_reset_begins_the_next_episodes() -> None:
     collector = VectorCollector([lambda: Counter(100)], frames_per_batch=3, traj_ids=True)
     first = collector.collect()

@@ -108,30 +108,23 @@ class Echo(gym.Env[Any, Any]):
         return observation, 0.0, False, False, {}
 
 
-class _Box:
-    """Holds a number."""
-
-    def __init__(self) -> None:
-        self.value = 0.0
-
-
 class Opaque(Counter):
-    """Shows what all actions and its generator have added up to in an object of its own."""
+    """Shows what all actions and its generator have added up to."""
 
     def __init__(self, length: int = 50) -> None:
         super().__init__(length)
-        self.box = _Box()
+        self.total = 0.0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        self.box.value = 0.0
+        self.total = 0.0
         return super().reset(seed=seed)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.box.value += float(action) + float(self.np_random.random())
+        self.total += float(action) + float(self.np_random.random())
         return super().step(action)
 
     def _observe(self) -> Any:
-        return np.array([self.box.value, self.count], np.float64)
+        return np.array([self.total, self.count], np.float64)
 
 
 class Careless(Counter):
@@ -140,14 +133,14 @@ class Careless(Counter):
     def __init__(self) -> None:
         super().__init__(length=50)
         self.generator = np.random.default_rng(0)
-        self.box = _Box()
+        self.total = 0.0
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.box.value += float(self.generator.random())
+        self.total += float(self.generator.random())
         return super().step(action)
 
     def _observe(self) -> Any:
-        return np.array([self.box.value, self.count], np.float64)
+        return np.array([self.total, self.count], np.float64)
 
 
 class VectorCounter(gym.vector.VectorEnv[Any, Any, Any]):
@@ -225,3 +218,13 @@ class DisabledCounter(VectorCounter):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         self.finished[:] = False
         return super().step(actions)
+
+
+def recurrent(features: int = 2, size: int = 3) -> Any:
+    """A policy with hidden states; the sign of its first feature is the action."""
+    from tensordict.nn import TensorDictModule, TensorDictSequential
+    from torchrl.modules import GRUModule
+
+    rnn = GRUModule(features, hidden_size=size, in_key="observation", out_key="embedding")
+    head = TensorDictModule(lambda x: (x[:, 0] > 0).long(), ["embedding"], ["action"])
+    return TensorDictSequential(rnn, head)

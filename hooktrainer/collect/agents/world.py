@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -258,24 +257,26 @@ def _by_spaces(agents: Spaces) -> dict[str, list[str]]:
 
 def _check(groups: Grouping, agents: Spaces) -> None:
     placed = [agent for members in groups.values() for agent in members]
-    problem = ""
-    for name, (*members,) in groups.items():
-        for agent, what in product(members, (0, 1)):
-            if agents.keys() >= set(members) and agents[members[0]][what] != agents[agent][what]:
-                problem = (
-                    f"{members[0]} and {agent} of {name!r} have the different spaces "
-                    f"{agents[members[0]][what]} and {agents[agent][what]}"
-                )
+    problems = []
+    for name, members in groups.items():
+        known = [agent for agent in members if agent in agents]
+        other = next((agent for agent in known if agents[agent] != agents[known[0]]), None)
+        if other is not None:
+            pairs = zip(agents[known[0]], agents[other], strict=True)
+            one, two = next(pair for pair in pairs if pair[0] != pair[1])
+            problems.append(
+                f"{known[0]} and {other} of {name!r} have the different spaces {one} and {two}"
+            )
         if name in _RESERVED or not name or "/" in name:
-            problem = f"a group cannot be called {name!r}, a name that batches need for themselves"
+            problems.append(
+                f"a group cannot be called {name!r}, a name that batches need for themselves"
+            )
         if not members:
-            problem = f"the group {name!r} has no agents"
-        if problem:
-            break
-    if not problem and sorted(placed) != sorted(agents):
-        problem = f"each of the agents {', '.join(agents)} has to be in one group"
-    if problem:
-        raise ConfigError(f"groups={dict(groups)!r}: {problem}.")
+            problems.append(f"the group {name!r} has no agents")
+    if sorted(placed) != sorted(agents):
+        problems.append(f"each of the agents {', '.join(agents)} has to be in one group")
+    if problems:
+        raise ConfigError(f"groups={dict(groups)!r}: {problems[0]}.")
 
 
 def agent_leaves(
