@@ -175,7 +175,7 @@ def _seeding(check: _Check) -> None:
                 return
             _seed()
             first.append(_take(collector, 2))
-    check.same(*first, "set_seed(7) does not give the same batches twice")
+    check.same(first[0], first[1], "set_seed(7) does not give the same batches twice")
 
 
 def _copy(check: _Check) -> None:

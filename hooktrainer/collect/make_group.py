@@ -70,15 +70,16 @@ def source_of(env: Envs, num_envs: int | None) -> tuple[Source, int]:
         ConfigError: If `VectorCollector` cannot step them; it names what can.
     """
     source: Any = find_spec(env) if isinstance(env, str) else env
-    if is_envpool(source):
+    is_spec = isinstance(source, EnvSpec)
+    if not is_spec and is_envpool(source):
         source = EnvPoolEnv(source)
     if isinstance(source, gym.vector.VectorEnv):
         count = source.num_envs
-    elif is_world(source):
+    elif not is_spec and is_world(source):
         raise ConfigError(f"env={world_name(env)} steps tensors: give it to WorldCollector.")
-    elif isinstance(source, EnvSpec) or callable(source):
+    elif is_spec or callable(source):
         if num_envs is None or num_envs < 1:
-            what = source.id if isinstance(source, EnvSpec) else repr(env)
+            what = source.id if is_spec else repr(env)
             raise ConfigError(f"num_envs={num_envs}: say how many environments of {what} to step.")
         return source, num_envs
     else:
@@ -206,7 +207,7 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> EnvSpac
     """
     made: Any
     mask = None
-    if is_world(env) and not isinstance(env, str):  # an id stands for Gymnasium's own as well
+    if not isinstance(env, str) and is_world(env):  # an id stands for Gymnasium's own as well
         made = make_tensor_world(env, None if is_built(env) else 1, env_kwargs=env_kwargs)
         space, action_space = made.observation_space, made.action_space
         if not is_built(env):
@@ -227,8 +228,9 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> EnvSpac
 
 def is_several(env: Any) -> bool:
     """Whether ``env`` names a multi-agent environment."""
-    named = isinstance(env, str) and env.startswith(("vmas/", "pettingzoo/"))
-    return named or is_scenario(env)
+    if isinstance(env, str):
+        return env.startswith(("vmas/", "pettingzoo/"))
+    return is_scenario(env)
 
 
 def is_scenario(env: Any) -> bool:

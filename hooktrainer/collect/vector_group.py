@@ -75,8 +75,20 @@ class VectorGroup(EnvGroup):
                 f"frame_skip={options.frame_skip} does not go with {env}: repeat actions in its "
                 "environments."
             )
-        mode = _mode(env)
-        self._seeds_each = _seeds_each(env, mode)
+        said, base = said_autoreset_mode(env), env.unwrapped
+        try:
+            mode = AutoresetMode(said)
+        except ValueError:
+            raise ConfigError(
+                f"{env} says autoreset_mode={said!r}, so nobody knows where its episodes begin: "
+                "let its metadata have one of gymnasium.vector.AutoresetMode.NEXT_STEP, SAME_STEP "
+                "and DISABLED."
+            ) from None
+        self._seeds_each = isinstance(base, (SyncVectorEnv, SeededCartPole)) or (
+            # Without shared memory a worker in this mode does not notice that it was reset.
+            isinstance(base, AsyncVectorEnv)
+            and (base.shared_memory or mode is not AutoresetMode.NEXT_STEP)
+        )
         self._resets_itself = mode is AutoresetMode.SAME_STEP
         self.has_gaps = mode is AutoresetMode.NEXT_STEP and not self._seeds_each
         restore = NOT_ASKED
@@ -241,26 +253,6 @@ class VectorGroup(EnvGroup):
             one = {key: value[i] for key, value in final_info.items()}
             return self._layout.copies(final[i], one)
         return self._layout.copies(final, final_info, i)
-
-
-def _mode(env: VectorEnv) -> AutoresetMode:
-    said = said_autoreset_mode(env)
-    try:
-        return AutoresetMode(said)
-    except ValueError:
-        raise ConfigError(
-            f"{env} says autoreset_mode={said!r}, so nobody knows where its episodes begin: let "
-            "its metadata have one of gymnasium.vector.AutoresetMode.NEXT_STEP, SAME_STEP and "
-            "DISABLED."
-        ) from None
-
-
-def _seeds_each(env: VectorEnv, mode: AutoresetMode) -> bool:
-    base = env.unwrapped
-    if isinstance(base, AsyncVectorEnv):
-        # Without shared memory a worker in this mode does not notice that it was reset.
-        return base.shared_memory or mode is not AutoresetMode.NEXT_STEP
-    return isinstance(base, (SyncVectorEnv, SeededCartPole))
 
 
 def device_of_tensors(tree: Any) -> torch.device | None:

@@ -15,19 +15,17 @@ def build(env: Any, **kwargs: Any) -> VectorCollector:
     return VectorCollector(env, **{"frames_per_batch": 4, **kwargs})
 
 
-def test_one_factory_with_a_number() -> None:
-    assert build(Counter, num_envs=2).collect().shape == (2, 2)
+@pytest.mark.parametrize(
+    "env", [Counter, gym.spec("Pendulum-v1"), "gymnasium:CartPole-v1", [Counter, Counter]]
+)
+def test_factories_specifications_and_ids_are_taken(env: Any) -> None:
+    number = None if isinstance(env, list) else 2
+    assert build(env, num_envs=number).collect().shape == (2, 2)
 
 
-def test_a_specification_and_keyword_arguments() -> None:
-    spec = gym.spec("Pendulum-v1")
-    assert build(spec, num_envs=2).num_envs == 2
+def test_keyword_arguments_are_the_environments() -> None:
     env = build("Pendulum-v1", num_envs=1, env_kwargs={"g": 1.0})._group._envs[0]
     assert env.unwrapped.g == 1.0
-
-
-def test_an_id_with_its_module() -> None:
-    assert build("gymnasium:CartPole-v1", num_envs=1).num_envs == 1
 
 
 @pytest.mark.parametrize(
@@ -95,9 +93,3 @@ def test_an_error_in_an_environment_names_it() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         build([Counter, Env]).collect()
     assert any("stepping environment 1, <Env instance>" in n for n in caught.value.__notes__)
-
-
-def test_the_repr_says_what_is_stepped() -> None:
-    text = repr(build("CartPole-v1", num_envs=2, seed=4))
-    assert "CartPole-v1, num_envs=2" in text
-    assert "seed=4" in text

@@ -70,14 +70,13 @@ def test_a_reset_of_the_old_gym_is_refused():
             build(ObservationAlone)
 
 
-def test_with_skipped_frames_too():
-    with pytest.raises(ConfigError, match="the environment returned reward = None"):
-        collect(lacking(Counter, put(1, None)), frame_skip=2)
-
-
-def test_in_other_processes_too():
-    with pytest.raises(ConfigError, match="the environment returned observation = None"):
-        collect(lacking(Counter, put(0, None)), workers=2)
+@pytest.mark.parametrize(
+    ("change", "options", "what"),
+    [(put(1, None), {"frame_skip": 2}, "reward"), (put(0, None), {"workers": 2}, "observation")],
+)
+def test_with_skipped_frames_and_in_other_processes_too(change, options, what):
+    with pytest.raises(ConfigError, match=f"the environment returned {what} = None"):
+        collect(lacking(Counter, change), **options)
 
 
 def test_none_of_a_reset_is_refused():

@@ -9,9 +9,8 @@ import pytest
 import torch
 from tensordict.nn import TensorDictModule
 from torch import nn
-from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.modules import ProbabilisticActor, ValueOperator
-from torchrl.objectives import ClipPPOLoss, DQNLoss
+from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 from toy_envs import Counter
 
@@ -58,21 +57,6 @@ def test_clip_ppo_loss_takes_a_batch() -> None:
     assert losses["loss_objective"].isfinite()
     assert losses["kl_approx"].abs() < 1e-6  # the policy is still the one that collected
     losses["loss_objective"].backward()
-
-
-def test_a_replay_buffer_and_dqn_loss_take_batches() -> None:
-    from torchrl.modules import QValueActor
-
-    q = QValueActor(nn.Linear(4, 2), in_keys=["observation"], action_space="categorical")
-    collector = VectorCollector(
-        "CartPole-v1", q, num_envs=2, frames_per_batch=8, total_frames=32, init_random_frames=16
-    )
-    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100), batch_size=16)
-    for batch in collector:
-        buffer.extend(batch.reshape(-1))
-    assert len(buffer) == 32
-    loss = DQNLoss(q, action_space="categorical", delay_value=False)
-    assert loss(buffer.sample())["loss"].isfinite()
 
 
 def test_torchrl_own_trainer_runs_on_it() -> None:

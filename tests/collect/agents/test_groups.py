@@ -14,19 +14,10 @@ TWO, FIVE = spaces.Discrete(2), spaces.Discrete(5)
 HUNT = {"wolf_0": (BOX, FIVE), "wolf_1": (BOX, FIVE), "sheep_0": (BOX, TWO)}
 
 
-def test_agents_with_equal_spaces_are_a_group_called_as_their_names_begin():
-    groups = group_agents(HUNT)
-    assert [(group.name, group.agents) for group in groups] == [
-        ("wolf", ("wolf_0", "wolf_1")),
-        ("sheep", ("sheep_0",)),
-    ]
-    assert groups[0].action_space == FIVE
-    assert groups[0].leaves[0].shape == (3,)
-
-
 @pytest.mark.parametrize(
     ("agents", "given", "wanted"),
     [
+        (HUNT, None, {"wolf": ("wolf_0", "wolf_1"), "sheep": ("sheep_0",)}),
         ({"left": (BOX, TWO), "right": (BOX, TWO)}, None, {"agents": ("left", "right")}),
         (
             {"a_0": (BOX, TWO), "a_1": (BOX, FIVE), "state_0": (FIVE, FIVE)},
@@ -39,11 +30,12 @@ def test_agents_with_equal_spaces_are_a_group_called_as_their_names_begin():
             {"last": ("c",), "rest": ("b", "a")},
         ),
     ],
-    ids=["one", "taken names", "given"],
+    ids=["by prefix", "one", "taken names", "given"],
 )
 def test_names_and_order(agents, given, wanted):
     groups = group_agents(agents, given)
     assert [(group.name, group.agents) for group in groups] == list(wanted.items())
+    assert all(group.leaves[0].shape == (3,) for group in groups if group.observation_space == BOX)
 
 
 def test_a_mask_in_the_observation_is_not_part_of_it():

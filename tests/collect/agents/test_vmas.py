@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,6 @@ from toy_scenarios import CountsResets, Expands, MakesAgents, Noisy, Steps
 
 from hooktrainer import ConfigError
 from hooktrainer.collect.agents import AgentsCollector
-from hooktrainer.collect.agents.vmas import ObjectState, copied
 from hooktrainer.errors import StateMismatchError
 from hooktrainer.testing import check_collector
 
@@ -197,18 +194,5 @@ def test_another_number_of_environments_is_no_state_for_it():
     with pytest.raises(StateMismatchError, match="num_envs is 2 here and 3 in the state"):
         two.load_state_dict(three.state_dict())
     assert two.fitting(three.state_dict()) is None  # they would play the same episodes again
-    two.world.shares = True  # as of one whose environments have random numbers of their own
-    fitting = two.fitting(three.state_dict())
-    assert (len(fitting["episodes"]), fitting["rollout"], fitting["frames"]) == (2, None, 18)
     with pytest.raises(StateMismatchError, match="of another kind"):
         collector().load_state_dict({"frames": 1})
-
-
-def test_tensors_without_rows_are_compared_wherever_they_are():
-    # NumPy reads no tensor with a gradient, and none of an accelerator.
-    one = SimpleNamespace(at=torch.zeros(3, 2), gravity=torch.ones(2, requires_grad=True))
-    state = ObjectState(one)
-    before = copied(state.read())
-    one.at = torch.ones(3, 2)
-    assert state.keep_rows(before, torch.tensor([True, False, False]))
-    assert one.at.sum() == 4

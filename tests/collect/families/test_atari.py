@@ -108,23 +108,6 @@ def test_a_game_is_resumed_in_the_middle_of_a_life(workers: int) -> None:
     resumed.shutdown()
 
 
-def test_layers_around_a_game_are_resumed_with_it() -> None:
-    def build() -> VectorCollector:
-        wrapped = usual_wrappers("ALE/Breakout-v5")
-        assert wrapped is not None
-
-        def make() -> gym.Env[Any, Any]:
-            return FrameStackObservation(gym.make(wrapped.train), 2)
-
-        return VectorCollector([make], frames_per_batch=60)
-
-    collector = build()
-    collector.collect()
-    resumed = build()
-    resumed.load_state_dict(collector.state_dict())
-    assert (resumed.collect() == collector.collect()).all()
-
-
 @pytest.mark.slow
 def test_a_saved_policy_finds_the_game_as_it_is_played() -> None:
     wrapped = usual_wrappers("ALE/Breakout-v5", STILL)
