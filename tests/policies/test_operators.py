@@ -214,6 +214,9 @@ def test_memory_is_not_taken(name):
 def test_memory_may_grow_with_the_batch_and_no_faster():
     linear = program(["y", "aten.repeat.default", ["%x", [1, 3]], {}])
     assert [linear(x)[0].shape[0] for x in (X, X[:1], X[:0], X.repeat(50, 1))] == [2, 1, 0, 100]
+    part = program(["y", "aten.select.int", ["%x", 1, 0], {}])
+    with pytest.raises(CheckpointError, match="would take"):  # the observation itself
+        part.check(torch.empty(1, 1 << 40, device="meta"))
     square = program(["y", "aten.full.default", [[{"batch": 1000}, {"batch": 1000}], 1.0], F32])
     assert square(X[:1])[0].shape == (1000, 1000)
     with pytest.raises(CheckpointError, match=r"for 2 observations .* it may take 0\.0 GB"):

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...base.fs import write_atomically
 from ...base.untrusted import parse_json, read_file
@@ -145,26 +144,24 @@ class Picture:
     @classmethod
     def of(cls, recording: Recording) -> Picture:
         """Encode a recording."""
-        names = ("seed", "episode", "total", "length", "seconds", "reason")
+        names = ("seed", "episode", "total", "length", "seconds", "seconds_shown", "reason")
         facts: dict[str, Any] = {name: getattr(recording, name) for name in names}
         if recording.frames:
-            film = Film(recording.frames, recording.fps)
+            film = encode(Film(recording.frames, recording.fps).with_pause())
             height, width, _ = recording.frames[0].shape
-            return cls(
-                **facts,
-                seconds_shown=recording.seconds_shown,
-                size=(width, height),
-                film=encode(film.with_pause()),
-            )
+            return cls(**facts, size=(width, height), film=film)
         last, count = recording.length - 1, min(recording.length, _MOST_POINTS)
         steps = np.unique(np.linspace(0, last, count).round().astype(int))
+        observations, actions = (
+            tuple(tuple(float(f"{value:.4g}") for value in column) for column in values[steps].T)
+            for values in (recording.observations, recording.actions)
+        )
         return cls(
             **facts,
-            seconds_shown=0.0,
             size=(0, 0),
             film=None,
-            observations=_lines(recording.observations[steps]),
-            actions=_lines(recording.actions[steps]),
+            observations=observations,
+            actions=actions,
             steps=tuple(steps.tolist()),
         )
 
@@ -180,9 +177,8 @@ class Picture:
     def load(cls, place: Path) -> Picture | None:
         """Read what `save` wrote; ``None`` if it is absent or damaged."""
         with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-            facts = parse_json(
-                read_file(place.with_name(f"{place.name}.json"), place.parent, _MOST_FACTS)
-            )
+            file = place.with_name(f"{place.name}.json")
+            facts = parse_json(read_file(file, place.parent, _MOST_FACTS), nan=True)
             film = None
             if facts["film"]:
                 film = read_file(place.with_name(f"{place.name}.webp"), place.parent, _MOST_FILM)
@@ -197,7 +193,3 @@ class Picture:
             raise ValueError(f"{self.seconds:.3g} s, shown {self.seconds_shown:.3g} s")
         if any(len(line) != len(self.steps) for line in lines) or not (self.film or self.steps):
             raise ValueError("lines of other steps, or nothing to see")
-
-
-def _lines(values: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(float(f"{value:.4g}") for value in column) for column in values.T)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shutil
+from dataclasses import replace
 
 import pytest
 from saved_runs import BALANCES, FALLS, Silent, save_policy
@@ -92,6 +94,8 @@ def test_an_environment_without_pictures_is_shown_by_curves(make_run, tmp_path):
     assert picture.actions == ((0, 0, 0, 1, 1),)
     picture.save(tmp_path / "kept")
     assert Picture.load(tmp_path / "kept") == picture
+    replace(picture, actions=((math.nan,) * 5,)).save(tmp_path / "kept")  # an agent that left
+    assert Picture.load(tmp_path / "kept") is not None
 
 
 def test_damaged_policies_are_left_out_and_named(make_run):
