@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from tensordict import TensorDictBase
 
 from ..base.checks import check_count
 from ..base.fs import write_atomically
-from ..loop.cadence import Every
 from ..loop.hook import FIRST, LAST, TrainerHookBase
 from ..loop.loop import Loop
 from ..loop.timing import Trace
@@ -27,15 +27,16 @@ class Profiler(TrainerHookBase):
 
     Args:
         directory: Directory of the files.
-        every: When a window begins; by default at the start, and at the end of the one before.
         wait: Batches skipped.
         warmup: Batches profiled but not recorded, at least 1.
         active: Batches recorded.
-        repeat: Maximum number of windows; 0 for no bound.
+        repeat: Maximum number of windows, which follow each other; 0 for no bound.
         **options: Further arguments of `torch.profiler.profile`: ``activities``,
             ``record_shapes``, ``profile_memory``, ``with_stack``.
     """
 
+    at = "post_steps_log"
+    priority = LAST
     rank_zero_only = True
     is_saved = False
     phase = "profile"
@@ -44,7 +45,6 @@ class Profiler(TrainerHookBase):
         self,
         directory: str | os.PathLike[str],
         *,
-        every: Every | None = None,
         wait: int = 1,
         warmup: int = 1,
         active: int = 3,
@@ -56,49 +56,28 @@ class Profiler(TrainerHookBase):
         check_count("wait", wait, least=0)
         check_count("repeat", repeat, least=0)
         self.directory = Path(directory)
-        self.every = every.copy() if every else None
-        self.wait = wait
-        self.warmup = warmup
-        self.active = active
-        self.repeat = repeat
-        self._options = options
-        self._windows = 0
-        self._first = 0  # first batch of the open window
+        self._skipped = wait + warmup
+        self._length = wait + warmup + active
+        schedule = {"wait": wait, "warmup": warmup, "active": active, "repeat": repeat}
+        self._options = {"schedule": schedule, **options}
         self._profile: torch.profiler.profile | None = None
         self._phases: list[Any] = []  # the open ones, as profiler records
 
     def on_train_start(self, trainer: Loop) -> None:
-        """Begin a window if due."""
-        self._begin_if_due()
+        """Begin to count batches."""
+        schedule = torch.profiler.schedule(**self._options["schedule"])
+        options = self._options | {"schedule": schedule, "on_trace_ready": self._write}
+        self._profile = torch.profiler.profile(**options)
+        self._profile.start()
+        trainer.timing.listeners += (self,)
 
     def __call__(self, batch: TensorDictBase) -> None:
-        """Count a batch; begin or end a window."""
+        """Count a batch, which may begin or end a window."""
         if self._profile is not None:
             self._leave_phases()  # a profiler step must not split a phase
-            self._profile.step()
-            length = self.wait + self.warmup + self.active
-            if self.trainer.progress.batches - self._first + 1 >= length:
-                self.close()
-        if self._profile is None:
-            self._begin_if_due()
-
-    def _begin_if_due(self) -> None:
-        progress = self.trainer.progress
-        if self.repeat and self._windows >= self.repeat:
-            return
-        if self.every is not None and not self.every.due(progress):
-            return
-        self._windows += 1
-        self._first = progress.batches + 1
-        self._profile = torch.profiler.profile(
-            schedule=torch.profiler.schedule(
-                wait=self.wait, warmup=self.warmup, active=self.active, repeat=1
-            ),
-            on_trace_ready=self._write,
-            **self._options,
-        )
-        self._profile.start()
-        self.trainer.timing.listeners += (self,)
+            with warnings.catch_warnings():  # each window is written before the next
+                warnings.filterwarnings("ignore", ".*clears events at the end of each cycle")
+                self._profile.step()
 
     def begin(self, phase: str) -> None:
         """Add a phase to the profile; see `hooktrainer.loop.timing.Timing`."""
@@ -116,7 +95,10 @@ class Profiler(TrainerHookBase):
             self.end("")
 
     def _write(self, profile: torch.profiler.profile) -> None:
-        first, last = self._first + self.wait + self.warmup, self.trainer.progress.batches
+        last = self.trainer.progress.batches
+        # The end of the run may cut a window short.
+        recorded = (profile.step_num - 1) % self._length + 1 - self._skipped
+        first = last - recorded + 1
         self.directory.mkdir(parents=True, exist_ok=True)
         name = f"batches_{first}-{max(first, last)}"
         trace = self.directory / f"{name}.pt.trace.json"
@@ -135,11 +117,6 @@ class Profiler(TrainerHookBase):
             timing = self.trainer.timing
             timing.listeners = tuple(each for each in timing.listeners if each is not self)
             profile.stop()
-
-    def register(self, trainer: Loop, name: str = "profiler") -> None:
-        """Register at the end of ``post_steps_log``."""
-        trainer.register_module(name, self)
-        trainer.register_op("post_steps_log", self, priority=LAST)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_profile": None, "_phases": []}

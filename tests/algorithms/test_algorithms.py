@@ -15,7 +15,6 @@ import pytest
 import torch
 import yaml
 from any_agents import Match
-from any_env import AnyEnv
 from gymnasium import spaces
 from marks import slow_except
 from tensordict import TensorDict
@@ -291,11 +290,6 @@ def test_an_environment_that_is_built_already_is_refused():
         with pytest.raises(ConfigError, match=r"sac: env=.* built already"):
             algorithms.SAC(env=env, total_frames=100).trainer()
         env.close()
-
-
-def test_observations_that_are_no_vector_are_refused_where_these_are_needed():
-    with pytest.raises(ConfigError, match=r"mbpo.*Discrete\(16\).*one vector"):
-        algorithms.MBPO(env=partial(AnyEnv, spaces.Discrete(16), BOX), total_frames=100).trainer()
 
 
 def test_an_unknown_name_brings_the_near_ones():

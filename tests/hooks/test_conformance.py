@@ -119,6 +119,10 @@ UNUSED = object()
         ("EarlyStopping", (), {"patience": -1}),
         ("EarlyStopping", (), {"wait_for": -1}),
         ("Evaluate", ("CartPole-v1", None), {"every": None, "episodes": 0}),
+        *(
+            ("KLAdaptiveLR", (UNUSED,), option)
+            for option in ({"desired_kl": 0}, {"factor": 1.0}, {"low": 1e-2, "high": 1e-5})
+        ),
         ("LRSchedulerHook", (None, "epoch"), {}),
         ("LogScalar", (), {"reduction": "median"}),
         *(
@@ -143,6 +147,9 @@ UNUSED = object()
         ("SaveOnBest", (), {"mode": "highest"}),
         ("SelectKeys", ("action",), {}),
         ("TargetNetUpdaterHook", (torch.nn.Linear(1, 1),), {}),
+        ("SymmetryAugmentation", (dict,), {"augment": False}),
+        ("SymmetryAugmentation", ([],), {}),
+        ("SymmetryAugmentation", (dict,), {"mirror_coeff": -1}),
         ("Tracer", ("trace.json", 0), {}),
         ("UpdateWeights", (), {}),
         ("UpdateWeights", (UNUSED,), {"sender": UNUSED}),

@@ -11,8 +11,6 @@ from resuming import small_ppo
 from tensordict import TensorDict
 
 from hooktrainer import (
-    ConfigError,
-    HookError,
     KLAdaptiveLR,
     Trainer,
 )
@@ -78,18 +76,6 @@ def test_the_step_is_taken_with_the_new_rate(logger):
     assert loss.parameter.item() == pytest.approx(-sum(steps))
     assert logger.column("train/lr") == pytest.approx({10: 0.1 / 2.25, 20: 0.06})
     assert logger.column("train/kl") == pytest.approx({10: 1.0, 20: 0.0055})
-
-
-def test_impossible_arguments_are_refused():
-    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
-    with pytest.raises(ConfigError, match=r"desired_kl=0: pass a positive number"):
-        KLAdaptiveLR(optimizer, 0)
-    with pytest.raises(ConfigError, match="above 1"):
-        KLAdaptiveLR(optimizer, factor=1.0)
-    with pytest.raises(ConfigError, match="the lower first"):
-        KLAdaptiveLR(optimizer, low=1e-2, high=1e-5)
-    with pytest.raises(HookError, match=r"no 'kl' among .*'loss_x'.*ClipPPOLoss\(kl=True\)"):
-        KLAdaptiveLR(optimizer)(TensorDict({"loss_x": torch.zeros(())}, []), True, None, 0)
 
 
 # -- in PPO ----------------------------------------------------------------------------------------

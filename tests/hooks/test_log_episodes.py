@@ -6,7 +6,6 @@ from no_waiting import NoWaiting, OnDevice
 from tensordict import TensorDict
 
 from hooktrainer import HookError, LogEpisodes
-from hooktrainer.loop.metrics import Metrics, Samples
 from hooktrainer.testing import FakeCollector, tiny_trainer
 
 
@@ -126,18 +125,3 @@ def test_on_an_accelerator_it_logs_the_same_without_synchronizing(logger):
     with NoWaiting():
         hook(batches[1].apply(lambda x: x.as_subclass(OnDevice)))
     assert hook.state_dict() == {"episodes": 2}
-
-
-def test_an_open_window_continues_after_a_resume(logger):
-    """How many episodes there were in it is known on the device alone."""
-    metrics, twin = Metrics(), Metrics()
-    done = torch.tensor([True, False, True]).as_subclass(OnDevice)
-    for value in (1.0, 4.0):
-        metrics.log({"it": Samples(torch.full((3,), value).as_subclass(OnDevice), done)})
-        if value == 1.0:
-            twin.load_state_dict(metrics.state_dict())
-    twin.log({"it": Samples(torch.full((3,), 4.0).as_subclass(OnDevice), done)})
-    assert metrics.close_window() == twin.close_window() == {"it": 2.5}
-    nobody = torch.zeros(3, dtype=torch.bool).as_subclass(OnDevice)
-    metrics.log({"it": Samples(torch.ones(3).as_subclass(OnDevice), nobody)})
-    assert metrics.close_window() == {}

@@ -96,18 +96,6 @@ def two_optimizers(loss, order="ab", **arguments):
     return trainer
 
 
-def test_two_optimizers_over_two_losses(logger):
-    loss = Two()
-    trainer = two_optimizers(loss, logger=logger)
-    trainer.train()
-    assert loss.a.item() == pytest.approx(1 - 0.1 * 3)
-    assert loss.b.item() == pytest.approx(2 - 0.01 * 2)
-    row = logger.rows[0][1]
-    assert row["train/grad_norm_a"] == pytest.approx(3.0)
-    assert row["train/grad_norm_b"] == pytest.approx(2.0)
-    assert trainer.optim_count == 1
-
-
 @pytest.mark.parametrize("order", ["ab", "ba"])
 def test_actor_and_critic_in_either_order(order):
     """The actor's loss goes through the critic, as in DDPG, TD3 and SAC."""

@@ -69,16 +69,6 @@ def test_sequences_overlap_and_continue_over_batches():
     assert sample["observation"].shape == (3, 5)
 
 
-def test_a_state_holds_the_steps_of_sequences_that_have_not_ended():
-    hook, resumed = make_hook(), make_hook()
-    hook.extend(make_batch(0, 9))
-    resumed.load_state_dict(hook.state_dict())
-    for each in (hook, resumed):
-        each.extend(make_batch(9, 6))
-    assert stored(resumed) == stored(hook)
-    assert (resumed.replay_buffer._storage == hook.replay_buffer._storage).all()
-
-
 def test_another_number_of_environments_restarts_sequences():
     hook = make_hook()
     hook.extend(make_batch(0, 4))

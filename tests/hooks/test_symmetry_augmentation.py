@@ -7,8 +7,8 @@ import torch
 from resuming import assert_compiled_equals_eager, small_ppo
 from tensordict import TensorDict
 
-from hooktrainer import CompiledStep, ConfigError, HookError, SymmetryAugmentation, Trainer
-from hooktrainer.networks import CategoricalPolicy, DiagonalGaussianPolicy, ValueNetwork, mlp
+from hooktrainer import CompiledStep, HookError, SymmetryAugmentation, Trainer
+from hooktrainer.networks import DiagonalGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.testing import tiny_trainer
 
@@ -113,20 +113,6 @@ def test_the_divergence_is_over_the_collected_rows():
 def test_a_wrong_mirror_image_is_refused(mirror, message):
     with pytest.raises(HookError, match=message):
         SymmetryAugmentation(mirror)(batch())
-
-
-def test_impossible_arguments_are_refused():
-    with pytest.raises(ConfigError, match="nothing to do"):
-        SymmetryAugmentation(opposite, augment=False)
-    with pytest.raises(ConfigError, match="nothing to do"):
-        SymmetryAugmentation([])
-    with pytest.raises(ConfigError, match="mirror_coeff=-1"):
-        SymmetryAugmentation(opposite, mirror_coeff=-1)
-    loss = ClipPPOLoss(CategoricalPolicy(mlp(4, 2)), ValueNetwork(mlp(4, 1)))
-    trainer = tiny_trainer(loss_module=loss)
-    with pytest.raises(ConfigError, match="ClipPPOLoss has no policy of continuous actions"):
-        SymmetryAugmentation(opposite, mirror_coeff=1.0).register(trainer)
-    trainer.shutdown()
 
 
 # -- in PPO ----------------------------------------------------------------------------------------
