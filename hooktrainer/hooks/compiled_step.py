@@ -82,24 +82,19 @@ class CompiledStep(TrainerHookBase):
         module = trainer.loss_module
         self._hooks = [h for h in trainer.registry.hooks() if isinstance(h, OptimizerHook)]
         own = [e.name for e in trainer.registry.points["optimizer"].entries if e.computes_loss]
-        kind, problem = type(module).__name__, None
+        problem = None
         if not isinstance(module, nn.Module):
-            problem = (
-                f"the loss is a {kind}, and only a torch.nn.Module can be compiled: make it one"
-            )
+            problem = f"the loss is a {type(module).__name__}, not a torch.nn.Module"
         elif module._forward_hooks or module._forward_pre_hooks:
-            problem = (
-                f"the {kind} has forward hooks, which a graph does not call: remove them, put them "
-                "on a network of the loss"
-            )
+            problem = f"the {type(module).__name__} has forward hooks, which a graph does not call"
         elif own:
-            problem = f"{own[0]!r} computes the losses and takes the optimizer steps: remove it"
+            problem = f"{own[0]!r} computes the losses and takes the optimizer steps"
         elif not self._hooks:
-            problem = "no OptimizerHook takes the steps: pass Trainer an optimizer="
+            problem = "no OptimizerHook takes the steps"
         elif trainer.precision.scales:
-            problem = "precision='fp16' scales losses, which is not compiled: pass precision='bf16'"
+            problem = "precision='fp16' scales losses, which is not compiled; bf16 is"
         if problem is not None:
-            raise ConfigError(f"CompiledStep: {problem}, or leave CompiledStep out.")
+            raise ConfigError(f"CompiledStep: {problem}: change that, or leave CompiledStep out.")
         assert isinstance(module, nn.Module)
         self._objectives = [
             ([p for p in parameters_of(hook.optimizer) if p.requires_grad], hook.loss_components)
@@ -211,10 +206,7 @@ class CompiledStep(TrainerHookBase):
         return self._call(batch)
 
     def _losses(self, batch: TensorDictBase) -> Losses:
-        precision = self.trainer.precision
-        if precision.name is None:
-            return self._compiled(batch)
-        with precision.no_autocast():  # the graph applies it inside, to the losses
+        with self.trainer.precision.no_autocast():  # the graph applies it inside, to the losses
             return self._compiled(batch)
 
     def _compiled(self, batch: TensorDictBase) -> Losses:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from functools import partial
 
 import pytest
 import torch
 from no_waiting import NoWaiting
-from test_algorithms import AGENTS, FIELDS, OFFLINE, SAVED, assert_resumed_is_whole
+from test_algorithms import AGENTS, ANNEALING, OFFLINE, SAVED, assert_resumed_is_whole
+from test_algorithms import make as make_small
 from toy_worlds import Ladder
 
 from hooktrainer import Trainer, algorithms
@@ -21,16 +21,11 @@ COLLECTING = [name for name in algorithms.names() if name not in {*OFFLINE, *AGE
 
 def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
     kind = algorithms.get(name)
-    known = {field.name for field in fields(kind)}
-    small = {key: value for key, value in FIELDS.items() if key in known}
-    if "anneal_lr" in known:
-        small |= {"steps_per_batch": 10, "anneal_lr": False}
-    if name == "mbpo":
-        small["optim_steps_per_batch"] = 2
     env = "torch/Pendulum-v1" if kind.actions == "continuous" else "torch/CartPole-v1"
-    return kind(
-        **{"env": env, **small, "num_envs": 4, "total_frames": total_frames, **options}
-    ).trainer()
+    small = {"env": env, "num_envs": 4}
+    if name in ANNEALING:
+        small |= {"steps_per_batch": 10, "anneal_lr": False}
+    return make_small(name, total_frames, **small | options)
 
 
 @pytest.mark.parametrize("name", COLLECTING)

@@ -354,7 +354,7 @@ def step_nothing(losses, clip_grad_norm, clip_norm, index):
 
 
 def test_losses_and_steps_that_cannot_be_compiled_are_refused():
-    with pytest.raises(ConfigError, match=r"CompiledStep: the loss is a function, and only"):
+    with pytest.raises(ConfigError, match=r"CompiledStep: the loss is a function, not a"):
         train(At("optimizer", step_nothing), step=CompiledStep(), loss=lambda b: b, optimizer=None)
     with pytest.raises(ConfigError, match=r"CompiledStep: no OptimizerHook takes the steps"):
         train(At("optimizer", step_nothing), step=CompiledStep(), optimizer=None)

@@ -137,6 +137,15 @@ UNUSED = object()
         ("MiniBatches", (3,), {"sequences": 0}),
         ("OptimizerHook", (UNUSED, []), {}),
         ("OptimizerHook", (UNUSED, "loss_actor"), {}),
+        *(
+            ("PolicySnapshot", (None, "CartPole-v1", "runs/a"), option)
+            for option in (
+                {},
+                {"snapshots": 1},
+                *({"snapshots": 3, n: -1} for n in ("seed", "episodes")),
+            )
+        ),
+        ("PolicySnapshot", (None,), {"snapshots": 3}),
         *(("Profiler", ("x",), {name: -1}) for name in ("active", "wait", "warmup", "repeat")),
         *(
             ("RandomNetworkDistillation", (3,), option)

@@ -115,8 +115,6 @@ def test_sequences_that_do_not_fit_are_refused():
     said = r"sequences=5\): the batch is \[2, 12\]; it has to be \[num_envs, time\], of a time that"
     with pytest.raises(ConfigError, match=said):
         epochs(MiniBatches(3, sequences=5), numbered(2, 12))
-    with pytest.raises(ConfigError, match="sequences=0: pass a positive integer"):
-        MiniBatches(3, sequences=0)
 
 
 # -- BatchSubSampler -------------------------------------------------------------------------------

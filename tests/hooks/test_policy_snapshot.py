@@ -13,7 +13,6 @@ from tensordict import TensorDict
 from torch import nn
 
 from hooktrainer import (
-    ConfigError,
     Every,
     PolicySnapshot,
     RunDir,
@@ -232,23 +231,6 @@ def test_an_early_end_leaves_as_many_evenly_spaced(tmp_path):
         320,
         400,
     ]  # of those at 0, 80, 140, 200, 260, 320, 380, 400
-
-
-def test_mistakes_are_named():
-    policy = CategoricalPolicy(mlp(4, 2, ()))
-    with pytest.raises(ConfigError, match="give exactly one"):
-        PolicySnapshot(policy, "CartPole-v1", "runs/a")
-    with pytest.raises(ConfigError, match="at least 2, the first and the last"):
-        PolicySnapshot(policy, "CartPole-v1", "runs/a", snapshots=1)
-    for wrong in ({"episodes": -1}, {"seed": -1}):
-        with pytest.raises(ConfigError, match=f"{next(iter(wrong))}=-1: give 0 or more"):
-            PolicySnapshot(policy, "CartPole-v1", "runs/a", snapshots=3, **wrong)
-    with pytest.raises(ConfigError, match="or a policy_fn to call"):
-        PolicySnapshot(policy, snapshots=3)
-    trainer = make_trainer()
-    with pytest.raises(ConfigError, match="snapshots need an Evaluate hook"):
-        PolicySnapshot.of(trainer, RunDir("runs/a"), snapshots=3)
-    trainer.shutdown()
 
 
 def look(frames, policy):
