@@ -113,9 +113,8 @@ def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
         )
     elif difference is None:
         output.line(
-            f"identical: {len(digest.metrics)} metrics at {len(digest.moments)} frames, and the "
-            f"parameters, are bit for bit those of {row.name}, seed {seed}; it scores "
-            f"{output.number(digest.score)}"
+            f"identical: {len(digest.metrics)} metrics and the parameters are bit for bit those of "
+            f"{row.name}, seed {seed}; it scores {output.number(digest.score)}"
         )
     elif not elsewhere:
         output.line(f"different: {difference}")

@@ -227,13 +227,11 @@ Series = Mapping[str, Sequence[tuple[int, float]]]
 class RunDigest:
     """The digest of the run of a seed: evaluations, and digests of all values but times.
 
-    `curve` has frames and mean return of its evaluations, `moments` the frames at which metrics
-    were written with a digest of their values, `metrics` a digest for each name, and `parameters`
-    one of those in the last checkpoint.
+    `curve` has frames and mean return of its evaluations, `metrics` a digest for each name, and
+    `parameters` one of those in the last checkpoint.
     """
 
     curve: tuple[tuple[int, float], ...]
-    moments: tuple[tuple[int, str], ...]
     metrics: Mapping[str, str]
     parameters: str
 
@@ -252,12 +250,7 @@ class RunDigest:
         names = [name for name, digest in self.metrics.items() if other.metrics[name] != digest]
         if not names:
             return "the parameters differ" if self.parameters != other.parameters else None
-        theirs = dict(other.moments)
-        first = next((at for at, digest in self.moments if theirs.get(at) != digest), None)
-        if first is None:  # the other one has further rows
-            first = next(at for at, _ in other.moments if at > self.moments[-1][0])
         said = f"{listed(names, most=3)} {'differs' if len(names) == 1 else 'differ'}"
-        said += f", the first at frame {first:,}"
         evaluated = dict(other.curve)
         for at, value in self.curve:
             if (found := evaluated.get(at)) != value:
@@ -278,13 +271,8 @@ def read_digest(run: Path, names: Collection[str] | None = None) -> RunDigest:
     if names is None:
         names = sorted(name for name in series if not name.startswith("time/"))
     kept = {name: series.get(name, ()) for name in names}
-    written: dict[int, list[str]] = {}
-    for name, rows in kept.items():
-        for at, value in rows:
-            written.setdefault(at, []).append(f"{name},{value!r}")
     return RunDigest(
         curve=tuple(series[SCORE]),
-        moments=tuple((at, _digest("\n".join(written[at]))) for at in sorted(written)),
         metrics={
             name: _digest("\n".join(f"{at},{value!r}" for at, value in rows))
             for name, rows in kept.items()
@@ -297,7 +285,6 @@ def digest_as_plain(digest: RunDigest) -> dict[str, Any]:
     """Return a digest as JSON, without the names of the metrics."""
     return {
         "curve": digest.curve,
-        "moments": digest.moments,
         "metrics": list(digest.metrics.values()),
         "parameters": digest.parameters,
     }
@@ -307,7 +294,6 @@ def digest_from_plain(plain: Mapping[str, Any], names: Sequence[str]) -> RunDige
     """Make a digest from `digest_as_plain`, and the names of its metrics in order."""
     return RunDigest(
         curve=tuple((int(at), float(value)) for at, value in plain["curve"]),
-        moments=tuple((int(at), str(digest)) for at, digest in plain["moments"]),
         metrics=dict(zip(names, plain["metrics"], strict=True)),
         parameters=str(plain["parameters"]),
     )
