@@ -122,6 +122,8 @@ def check_ranges(subject: str, described: Any) -> None:
     """Raise ConfigError for a dataclass's value out of its field's range, and for NaN."""
     for name, said in _said(type(described)).items():
         given = getattr(described, name)
+        if given is None and not _may_be_none(hints_of(type(described))[name]):
+            raise ConfigError(f"{subject}: {name}=None: pass a value, or leave it out.")
         for value in given if isinstance(given, tuple) else (given,):
             for one in said:
                 if isinstance(one, Range) and value is not None:
@@ -134,6 +136,10 @@ hints_of: Callable[[Any], Mapping[str, Any]] = functools.cache(
     functools.partial(get_type_hints, include_extras=True)
 )
 """The annotations of a class by field, with their marks and ranges."""
+
+
+def _may_be_none(hint: Any) -> bool:
+    return hint in (Any, type(None)) or any(map(_may_be_none, get_args(hint)))
 
 
 def _said(kind: type[Any]) -> dict[str, list[Any]]:

@@ -344,6 +344,7 @@ def test_omegaconfs_lists_and_dicts_are_pythons():
         ("num_envs", 0, "ppo: num_envs=0: pass a positive integer"),
         ("total_frames", 5e4, "ppo: total_frames=50000.0: pass a positive integer"),
         ("seed", -1, "ppo: seed=-1: pass an integer of 0 or more"),
+        ("eval_interval", None, "ppo: eval_interval=None: pass a value, or leave it out"),
         ("lr", float("nan"), "ppo: lr=nan: pass a finite number of 0 or more"),
         ("gamma", 1.5, "ppo: gamma=1.5: pass a number between 0 and 1"),
         ("device", "cudaa", "device='cudaa' is not to be had: Expected one of cpu, cuda"),
