@@ -56,19 +56,6 @@ def test_noise_has_its_deviation_in_halves_of_the_box_and_can_be_switched_off():
     assert clipped.abs().max().item() == 20.0
 
 
-def test_the_deviation_changes_linearly_and_is_saved():
-    policy = DeterministicPolicy(mlp(3, 1), 1)
-    noisy = AdditiveGaussian(policy, 1.0, 0.2, annealing_num_steps=100)
-    noisy.step(25)
-    assert noisy.sigma == pytest.approx(0.8)
-    twin = AdditiveGaussian(policy, 1.0, 0.2, annealing_num_steps=100)
-    twin.load_state_dict(noisy.state_dict())
-    assert twin.sigma == noisy.sigma
-    noisy.step(1000)
-    assert noisy.sigma == pytest.approx(0.2)
-    assert AdditiveGaussian(policy, 0.3).sigma == 0.3
-
-
 @pytest.mark.parametrize("arguments", [(-0.1,), (0.1, -1.0), (0.1, 0.1, 0)], ids=str)
 def test_refuses_what_cannot_work(arguments):
     with pytest.raises(ConfigError, match="AdditiveGaussian"):

@@ -18,7 +18,7 @@ from hooktrainer.networks import (
     RunningNorm,
     mlp,
 )
-from hooktrainer.networks.encoders import cell_of, layout_of
+from hooktrainer.networks.encoders import layout_of
 
 IMAGE = spaces.Box(0, 255, (84, 84, 3), "uint8")
 NESTED = spaces.Dict(
@@ -104,20 +104,6 @@ def test_images_are_scaled_and_their_channels_are_where_they_belong():
     stacked = ImageEncoder(spaces.Box(0, 255, (2, 40, 50, 3), "uint8"), lambda _: Mean())
     twice = torch.stack([image, image * 0], 1)
     torch.testing.assert_close(stacked(twice), torch.tensor([[0.0, 1, 0, 0, 0, 0]]))
-
-
-@pytest.mark.parametrize(
-    ("sizes", "cell"),
-    [
-        (np.full((6, 7), 3), [3]),
-        (np.broadcast_to([11, 6, 4], (7, 7, 3)), [11, 6, 4]),
-        (np.broadcast_to([11, 6, 4], (3, 3, 3)), None),  # too small for convolutions
-        (np.arange(1, 50).reshape(7, 7), None),  # whose cells are not alike
-    ],
-)
-def test_a_grid_is_cells_that_are_alike(sizes, cell):
-    found = cell_of(spaces.MultiDiscrete(sizes))
-    assert found == (None if cell is None else spaces.MultiDiscrete(cell))
 
 
 def test_the_values_of_a_grid_are_categories_each_a_plane():

@@ -68,19 +68,6 @@ def test_the_noise_is_held_and_drawn_anew_after_the_interval_and_at_an_episodes_
     assert same == [False, True, True, False, True]
 
 
-def test_act_returns_what_is_written_into_a_tensordict():
-    _, explores = make(interval=3)
-    inputs = torch.randn(4, 3), fresh(4)[0], torch.tensor([[-1], [0], [2], [3]])
-    torch.manual_seed(1)
-    action, *state = step(explores, *inputs)
-    torch.manual_seed(1)
-    out = explores.act(*inputs)
-    assert list(out) == explores.out_keys
-    assert torch.equal(out["action"], action)
-    assert torch.equal(out["next", "exploration", "matrix"], state[0])
-    assert torch.equal(out["next", "exploration", "age"], state[1])
-
-
 @EACH
 def test_its_variance_is_that_of_the_distribution(kind):
     policy, explores = make(1, -1.0, kind)
@@ -108,17 +95,6 @@ def test_held_noise_has_the_log_probability_that_a_loss_gives_the_action(kind):
     assert not data["action_log_prob"].requires_grad
     theirs = policy.get_dist(data).log_prob(data["action"])
     torch.testing.assert_close(log_prob, theirs, atol=2e-3, rtol=1e-3)
-
-
-def test_log_probability_and_entropy_are_those_of_a_normal_distribution():
-    distribution = KINDS["unbounded"](-1.0)
-    z, action = torch.tensor([[1.0, 2.0, 0.0, 0.0, 0.0]]), torch.tensor([[0.5, -1.0]])
-    nn.init.zeros_(distribution.mean.weight)
-    nn.init.zeros_(distribution.mean.bias)
-    normal = torch.distributions.Normal(0.0, 5**0.5 * torch.tensor(-1.0).exp())  # 1² + 2²
-    log_prob, entropy = distribution.log_prob_and_entropy(z, action)
-    torch.testing.assert_close(log_prob, normal.log_prob(action).sum(-1))
-    torch.testing.assert_close(entropy, 2 * normal.entropy()[None])
 
 
 def test_the_deviation_is_learned_and_its_features_are_not_by_way_of_it():

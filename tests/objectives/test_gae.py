@@ -33,32 +33,6 @@ def test_by_hand():
     assert target.squeeze(-1).tolist() == [2.25, 3.0, 2.25, 1.0, 4.0]
 
 
-def recursion(gamma, lmbda, value, next_value, reward, done, terminated):
-    """The definition, step by step; time is the last dimension but one."""
-    advantage, later = torch.zeros_like(value), 0.0
-    for t in reversed(range(value.shape[-2])):
-        bootstrap = torch.where(terminated[..., t, :], 0.0, next_value[..., t, :])
-        delta = reward[..., t, :] + gamma * bootstrap - value[..., t, :]
-        later = delta + gamma * lmbda * torch.where(done[..., t, :], 0.0, later)
-        advantage[..., t, :] = later
-    return advantage, advantage + value
-
-
-def random_inputs(shape, ends, dtype=torch.float64):
-    done = torch.rand(shape) < ends
-    terminated = done & (torch.rand(shape) < 0.5)
-    return *torch.randn(3, *shape, dtype=dtype), done, terminated
-
-
-@pytest.mark.parametrize(("gamma", "lmbda"), [(0.99, 0.95), (1.0, 1.0), (0.9, 0.0)])
-@pytest.mark.parametrize("shape", [(3, 1, 1), (3, 2, 1), (4, 33, 1), (2, 3, 128, 1), (50, 2)])
-@pytest.mark.parametrize("ends", [0.0, 0.2, 1.0])
-def test_equals_the_recursion(gamma, lmbda, shape, ends):
-    inputs = random_inputs(shape, ends)
-    ours = generalized_advantage_estimate(gamma, lmbda, *inputs)
-    torch.testing.assert_close(ours, recursion(gamma, lmbda, *inputs))
-
-
 def test_the_value_of_a_terminal_observation_does_not_matter():
     value, reward, done = column(1.0, 2.0), column(1.0, 1.0), column(False, True)
     advantage, _ = generalized_advantage_estimate(

@@ -9,13 +9,11 @@ import pytest
 import torch
 from tensordict import TensorDict
 from torch import nn
-from torch.nn.functional import mse_loss
 
 from hooktrainer import ConfigError
 from hooktrainer.networks import (
     DeterministicPolicy,
     GRUMemory,
-    LSTMMemory,
     MemoryTrunk,
     QNetwork,
     TanhGaussianPolicy,
@@ -81,37 +79,6 @@ def perturb(network: nn.Module) -> None:
                 value.add_(0.1 * torch.randn_like(value))
 
 
-@pytest.mark.parametrize("double", [False, True])
-@pytest.mark.parametrize("kind", [GRUMemory, LSTMMemory])
-def test_dqn_is_a_loop_over_the_steps(kind, double):
-    torch.manual_seed(0)
-    trunk = make_trunk(kind)
-    network = QNetwork(mlp(5, ACTIONS, (8,)), trunk.in_keys, trunk=trunk)
-    loss = DQNLoss(network, gamma=GAMMA, double_dqn=double, burn_in=0)
-    perturb(loss.target_value_network)
-    batch = make_batch(trunk)
-    out = loss(batch)["loss"]
-
-    now, then = step_by_step(trunk, batch)
-    _, target_then = step_by_step(loss.target_value_network.trunk, batch)
-    value = network.network(now).gather(-1, batch["action"].unsqueeze(-1))
-    next_value = loss.target_value_network.network(target_then)
-    chosen = (network.network(then) if double else next_value).argmax(-1, True)
-    alive = ~batch["next", "terminated"]
-    target = batch["next", "reward"] + GAMMA * next_value.gather(-1, chosen) * alive
-    expected = mse_loss(value, target.detach())
-    torch.testing.assert_close(out, expected)
-
-    ours = torch.autograd.grad(out, list(network.parameters()))
-    theirs = torch.autograd.grad(expected, list(network.parameters()))
-    torch.testing.assert_close(ours, theirs)
-
-    errors = (value - target).square().detach().squeeze(-1)
-    torch.testing.assert_close(
-        batch["td_error"], (0.9 * errors.amax(1) + 0.1 * errors.mean(1)).unsqueeze(-1)
-    )
-
-
 def actor_and_critics(policy: str) -> tuple[nn.Module, list[ValueNetwork]]:
     torch.manual_seed(0)
     trunk = make_trunk()
@@ -131,6 +98,16 @@ def make_loss(name: str, **options: Any) -> Any:
     return DDPGLoss(actor, critics[0], gamma=GAMMA, delay_actor=True, **options)
 
 
+def make_any(name: str, **options: Any) -> tuple[Any, MemoryTrunk]:
+    if name != "dqn":
+        loss = make_loss(name, **options)
+        return loss, loss.actor_network.trunk
+    torch.manual_seed(0)
+    trunk = make_trunk()
+    network = QNetwork(mlp(5, ACTIONS, (8,)), trunk.in_keys, trunk=trunk)
+    return DQNLoss(network, gamma=GAMMA, **options), trunk
+
+
 def of_features(loss: Any) -> Any:
     """The same loss with the same weights, of features that are in the batch."""
     plain = copy.deepcopy(loss)
@@ -144,15 +121,15 @@ def of_features(loss: Any) -> Any:
     return plain
 
 
-@pytest.mark.parametrize("name", ["sac", "td3", "ddpg"])
-def test_actor_critics_are_the_plain_losses_of_features(name):
-    loss = make_loss(name)
-    for target in [each for each, _ in loss.named_children() if each.startswith("target")]:
-        perturb(getattr(loss, target))
-    own = loss.actor_network.trunk
-    critics = loss.target_value_network if name == "ddpg" else loss.target_qvalue_network[0]
-    target = critics.trunk
-    batch = make_batch(own, continuous=True)
+@pytest.mark.parametrize("name", ["dqn", "double dqn", "sac", "td3", "ddpg"])
+def test_losses_of_sequences_are_the_plain_losses_of_features(name):
+    options = {"double_dqn": True} if name.startswith("double") else {}
+    loss, own = make_any(name.split()[-1], **options)
+    targets = [getattr(loss, n) for n, _ in loss.named_children() if n.startswith("target")]
+    for each in targets:
+        perturb(each)
+    target = next(m for m in targets[-1].modules() if isinstance(m, MemoryTrunk))
+    batch = make_batch(own, continuous=not name.endswith("dqn"))
     torch.manual_seed(5)
     out = loss(batch)
 
@@ -171,7 +148,8 @@ def test_actor_critics_are_the_plain_losses_of_features(name):
     for key in expected.keys():  # noqa: SIM118 - a TensorDict iterates over its rows
         torch.testing.assert_close(out[key], expected[key])
     errors = flat["td_error"].reshape(SEQUENCES, TIME)
-    torch.testing.assert_close(batch["td_error"], 0.9 * errors.amax(1) + 0.1 * errors.mean(1))
+    priority = batch["td_error"].reshape(SEQUENCES)
+    torch.testing.assert_close(priority, 0.9 * errors.amax(1) + 0.1 * errors.mean(1))
 
 
 @pytest.mark.parametrize("name", ["sac", "td3", "ddpg"])
@@ -185,16 +163,6 @@ def test_a_memory_learns_from_the_q_functions_alone(name):
     ) == (*(None for _ in weights),)
     of_values = out["loss_value" if name == "ddpg" else "loss_qvalue"]
     assert all(grad.abs().sum() > 0 for grad in torch.autograd.grad(of_values, weights))
-
-
-def make_any(name: str, **options: Any) -> tuple[Any, MemoryTrunk]:
-    if name != "dqn":
-        loss = make_loss(name, **options)
-        return loss, loss.actor_network.trunk
-    torch.manual_seed(0)
-    trunk = make_trunk()
-    network = QNetwork(mlp(5, ACTIONS, (8,)), trunk.in_keys, trunk=trunk)
-    return DQNLoss(network, gamma=GAMMA, **options), trunk
 
 
 @pytest.mark.parametrize("name", ["dqn", "sac", "td3", "ddpg"])

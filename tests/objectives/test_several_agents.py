@@ -11,7 +11,6 @@ from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 
 from hooktrainer.networks import (
-    AgentLinear,
     AgentMLP,
     CentralNetwork,
     JointEncoder,
@@ -27,7 +26,7 @@ from hooktrainer.objectives import GAE, ClipPPOLoss, LossByGroup, QMixLoss, Soft
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from torchrl.modules import MultiAgentMLP, ProbabilisticActor, QValueModule
+    from torchrl.modules import QValueModule
     from torchrl.modules.models.multiagent import QMixer
     from torchrl.objectives import ClipPPOLoss as TorchRLPPO
     from torchrl.objectives import ValueEstimators
@@ -103,110 +102,29 @@ def batch_of_ppo():
     return TensorDict({"agents": TensorDict(agents, shape)}, [16])
 
 
-def of_torchrl(share_params, centralized):
-    def make(outputs, centralized):
-        return MultiAgentMLP(
-            n_agent_inputs=FEATURES,
-            n_agent_outputs=outputs,
-            n_agents=AGENTS,
-            centralized=centralized,
-            share_params=share_params,
-            depth=2,
-            num_cells=8,
-            activation_class=nn.Tanh,
-        )
-
-    return make(ACTIONS, False), make(1, centralized)
-
-
-def copied(many, network, share):
-    """Give a network of ours the weights of a network of TorchRL."""
-    theirs = many.params
-    layers = [m for m in network.modules() if isinstance(m, nn.Linear if share else AgentLinear)]
-    for layer, place in zip(layers, ("0", "2", "4"), strict=True):
-        weight, bias = theirs[place, "weight"].data, theirs[place, "bias"].data
-        layer.weight.data.copy_(weight)
-        layer.bias.data.copy_(bias if share else bias.unsqueeze(1))
-    return network
+def gradients(loss, *modules):
+    parameters = [p for module in modules for p in module.parameters()]
+    return torch.autograd.grad(loss, parameters)
 
 
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("central", [True, False])
 def test_mappos_losses_and_gradients_are_torchrls(share, central):
-    their_actor, their_critic = of_torchrl(share, central)
-    inputs = AGENTS * FEATURES if central else FEATURES
     make = mlp if share else lambda *sizes: AgentMLP(AGENTS, *sizes)
-    network = copied(their_actor, make(FEATURES, ACTIONS, (8, 8)), share)
-    value = copied(their_critic, make(inputs, 1, (8, 8)), share)
+    value = make(AGENTS * FEATURES if central else FEATURES, 1, (8, 8))
     if central:
         value = CentralNetwork(JointEncoder([(nn.Identity(), 1, True)]), value, AGENTS)
-    policy = Policy(network, DiagonalGaussian((ACTIONS,), -0.5), [("agents", "observation")])
-    critic = ValueNetwork(value, [("agents", "observation")])
-    loss = ClipPPOLoss(policy, critic, clip_value=0.2, loss_critic_type="l2")
-    loss.set_keys(**(keys := ppo_keys()))
-    log_std = nn.Parameter(torch.full((ACTIONS,), -0.5))
-
-    class Parameters(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.network, self.log_std = their_actor, log_std
-
-        def forward(self, x):
-            loc = self.network(x)
-            return loc, self.log_std.exp().expand_as(loc)
-
-    module = TensorDictModule(
-        Parameters(),
-        in_keys=[("agents", "observation")],
-        out_keys=[("agents", "loc"), ("agents", "scale")],
-    )
-    actor = ProbabilisticActor(
-        module,
-        in_keys=[("agents", "loc"), ("agents", "scale")],
-        out_keys=[("agents", "action")],
-        distribution_class=_independent_normal,
-        return_log_prob=True,
-        log_prob_key=("agents", "action_log_prob"),
-    )
-    value_module = TensorDictModule(
-        their_critic,
-        in_keys=[("agents", "observation")],
-        out_keys=[("agents", "state_value")],
-    )
-    theirs = TorchRLPPO(
-        actor,
-        value_module,
-        clip_value=0.2,
-        loss_critic_type="l2",
-        entropy_coeff=0.01,
-        critic_coeff=1.0,
-        normalize_advantage=False,
-    )
-    theirs.set_keys(**keys)
-    batch = batch_of_ppo()
-    ours = loss(batch.clone())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        wanted = theirs(batch.clone())
-    for key in ("loss_objective", "loss_critic", "loss_entropy"):
-        torch.testing.assert_close(ours[key], wanted[key], rtol=1e-5, atol=1e-6)
-    sum(ours[key] for key in loss.out_keys).backward()
-    sum(wanted[key] for key in loss.out_keys).backward()
-    for ours_of, theirs_of in (
-        (policy, theirs.actor_network_params),
-        (critic, theirs.critic_network_params),
-    ):
-        found = [p.grad.flatten() for p in ours_of.parameters()]
-        wanted_grads = [
-            v.grad.flatten() for v in theirs_of.values(True, True) if v.grad is not None
-        ]
-        assert sum(map(len, found)) == sum(map(len, wanted_grads))
-        for grad in wanted_grads:
-            assert any(g.shape == grad.shape and torch.allclose(g, grad, atol=1e-5) for g in found)
-
-
-def _independent_normal(loc, scale):
-    return torch.distributions.Independent(torch.distributions.Normal(loc, scale), 1)
+    keys = [("agents", "observation")]
+    policy = Policy(make(FEATURES, ACTIONS, (8, 8)), DiagonalGaussian((ACTIONS,), -0.5), keys)
+    critic = ValueNetwork(value, keys, [("agents", "state_value")])
+    batch, found = batch_of_ppo(), []
+    for kind in (ClipPPOLoss, TorchRLPPO):
+        loss = kind(policy, critic, clip_value=0.2, loss_critic_type="l2")
+        loss.set_keys(**ppo_keys())
+        out = loss(batch.clone())
+        losses = {key: out[key] for key in ("loss_objective", "loss_critic", "loss_entropy")}
+        found.append((losses, gradients(sum(losses.values()), policy, critic)))
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
 
 
 def test_several_groups_are_several_losses():
@@ -251,86 +169,58 @@ def batch_of_qmix(actions=4):
 
 @pytest.mark.parametrize("mixing", ["qmix", "vdn"])
 def test_the_loss_and_gradients_of_value_mixing_are_torchrls(mixing):
-    network = mlp(FEATURES, 4, (8,))
-    value = QNetwork(network, [("agents", "observation")])
-    ours: nn.Module = MonotonicMixer(7, AGENTS, 6) if mixing == "qmix" else SumMixer()
+    network, observed = mlp(FEATURES, 4, (8,)), [("agents", "observation")]
+    mixer = MonotonicMixer(7, AGENTS, 6) if mixing == "qmix" else SumMixer()
     states = ["state"] if mixing == "qmix" else []
-    loss = QMixLoss({"agents": value}, ours, states, gamma=0.9)
-
-    theirs_value = TensorDictSequential(
-        TensorDictModule(
-            mlp(FEATURES, 4, (8,)),
-            in_keys=[("agents", "observation")],
-            out_keys=[("agents", "action_value")],
+    ours = QMixLoss({"agents": QNetwork(network, observed)}, mixer, states, gamma=0.9)
+    names = ("action", "action_value", "chosen_action_value")
+    action, values, chosen = (("agents", name) for name in names)
+    theirs = QMixerLoss(
+        TensorDictSequential(
+            TensorDictModule(network, in_keys=observed, out_keys=[values]),
+            QValueModule(
+                action_value_key=values,
+                out_keys=[action, values, chosen],
+                action_space="categorical",
+            ),
         ),
-        QValueModule(
-            action_value_key=("agents", "action_value"),
-            out_keys=[
-                ("agents", "action"),
-                ("agents", "action_value"),
-                ("agents", "chosen_action_value"),
-            ],
-            action_space="categorical",
-        ),
+        TensorDictModule(mixer, in_keys=[chosen, *states], out_keys=["chosen_action_value"]),
+        action_space="categorical",
+        delay_value=True,
     )
-    theirs_value[0].module.load_state_dict(network.state_dict())
-    if mixing == "qmix":
-        mixer: nn.Module = QMixer(
-            state_shape=(7,), mixing_embed_dim=6, n_agents=AGENTS, device="cpu"
-        )
-        names = {
-            "hyper_w_1": "hidden_weight",
-            "hyper_b_1": "hidden_bias",
-            "hyper_w_final": "output_weight",
-            "V": "output_bias",
-        }
-        for their_name, our_name in names.items():
-            getattr(ours, our_name).load_state_dict(getattr(mixer, their_name).state_dict())
-        loss.target_mixer.load_state_dict(ours.state_dict())
-    else:
-        from torchrl.modules.models.multiagent import VDNMixer
-
-        mixer = VDNMixer(n_agents=AGENTS, device="cpu")
-    module = TensorDictModule(
-        mixer,
-        in_keys=[("agents", "chosen_action_value"), *states],
-        out_keys=["chosen_action_value"],
-    )
-    theirs = QMixerLoss(theirs_value, module, action_space="categorical", delay_value=True)
     theirs.set_keys(
-        action=("agents", "action"),
-        action_value=("agents", "action_value"),
-        local_value=("agents", "chosen_action_value"),
+        action=action,
+        action_value=values,
+        local_value=chosen,
         global_value="chosen_action_value",
         reward="reward",
         done="done",
         terminated="terminated",
     )
     theirs.make_value_estimator(ValueEstimators.TD0, gamma=0.9)
-    batch = batch_of_qmix()
-    one, other = batch.clone(), batch.clone()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        wanted = theirs(other)["loss"]
-    got = loss(one)["loss"]
-    torch.testing.assert_close(got, wanted)
-    torch.testing.assert_close(one["td_error"], other["td_error"])
-    got.backward(), wanted.backward()
-    grads = theirs.local_value_network_params.flatten_keys(".").values()
-    for mine, parameter in zip(network.parameters(), _sorted(grads, network), strict=True):
-        torch.testing.assert_close(mine.grad, parameter.grad)
-    if mixing == "qmix":
-        params = theirs.mixer_network_params["module"]
-        for their_name, our_name in names.items():
-            for name, parameter in getattr(ours, our_name).named_parameters():
-                grad = params[(their_name, *name.split("."))].grad
-                torch.testing.assert_close(parameter.grad, grad)
+    batch, found = batch_of_qmix(), []
+    for loss in (ours, theirs):
+        data = batch.clone()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            out = loss(data)["loss"]
+        found.append((out, data["td_error"], gradients(out, network, mixer)))
+    torch.testing.assert_close(*found)
 
 
-def _sorted(grads, network):
-    """Their parameters in the order of ours, which differ in shape."""
-    left = list(grads)
-    return [next(p for p in left if p.shape == own.shape) for own in network.parameters()]
+def test_the_mixer_is_torchrls():
+    ours = MonotonicMixer(7, AGENTS, 6)
+    theirs = QMixer(state_shape=(7,), mixing_embed_dim=6, n_agents=AGENTS, device="cpu")
+    names = {
+        "hyper_w_1": "hidden_weight",
+        "hyper_b_1": "hidden_bias",
+        "hyper_w_final": "output_weight",
+        "V": "output_bias",
+    }
+    for their_name, our_name in names.items():
+        getattr(ours, our_name).load_state_dict(getattr(theirs, their_name).state_dict())
+    values, state = torch.randn(16, AGENTS, 1), torch.randn(16, 7)
+    torch.testing.assert_close(ours(values, state), theirs(values, state))
 
 
 def test_values_are_mixed_by_hand():
