@@ -14,14 +14,11 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
-from torch.nn.modules.instancenorm import _InstanceNorm
 
 from ..base.space_parts import MASK, Leaf, leaves_of
 from ..base.words import did_you_mean
 from ..errors import ConfigError
 from .layers import RunningNorm, arguments, takes_one
-
-# -- Networks given by a user: made from a function, checked, measured.
 
 
 class OwnNetwork(nn.Module):
@@ -30,11 +27,30 @@ class OwnNetwork(nn.Module):
     It gets one tensor for each leaf, or all concatenated if its ``forward`` takes one.
     `out_features` is found by calling it. BatchNorm, Dropout, and a module that does not fit are
     refused.
+
+    Args:
+        given: The module, or a function that makes it from the space.
+        space: The space.
+        leaves: Its leaves.
+        name: What it is called in messages.
     """
 
-    def __init__(self, module: nn.Module, leaves: Sequence[Leaf]) -> None:
+    def __init__(
+        self, given: Any, space: spaces.Space[Any], leaves: Sequence[Leaf], name: str
+    ) -> None:
         super().__init__()
-        _check_layers(module)
+        module = given if isinstance(given, nn.Module) or not callable(given) else given(space)
+        if not isinstance(module, nn.Module):
+            raise ConfigError(
+                f"{name} made {module!r:.80}, which is no torch.nn.Module: give a module, or a "
+                "function that makes one from the space."
+            )
+        for path, layer in module.named_modules():
+            if isinstance(layer, _BatchNorm) or (isinstance(layer, _DropoutNd) and layer.p):
+                raise ConfigError(
+                    f"your network has {layer} at {path!r}, which acts differently than it learns: "
+                    "leave out dropout, and use nn.LayerNorm or GroupNorm."
+                )
         self.module = module
         self._dims = [len(leaf.shape) for leaf in leaves]
         self._joins = takes_one(module)
@@ -67,34 +83,6 @@ class OwnNetwork(nn.Module):
                 f"{str(error).partition(chr(10))[0] or type(error).__name__}"
             ) from error
         return int(features)
-
-
-def made_by(given: Any, space: spaces.Space[Any], name: str) -> nn.Module:
-    """A module, or what a function of the space makes; ``name`` is for messages."""
-    made = given if isinstance(given, nn.Module) or not callable(given) else given(space)
-    if not isinstance(made, nn.Module):
-        raise ConfigError(
-            f"{name} made {made!r:.80}, which is no torch.nn.Module: give a module, or a function "
-            "that makes one from the space."
-        )
-    return made
-
-
-def _check_layers(network: nn.Module) -> None:
-    """Refuse layers that act differently than they learn, such as BatchNorm and Dropout."""
-    for name, layer in network.named_modules():
-        rate = 0.0
-        if isinstance(layer, _DropoutNd):
-            rate = layer.p
-        elif isinstance(layer, nn.RNNBase | nn.MultiheadAttention):
-            rate = float(layer.dropout)
-        tracks = isinstance(layer, _InstanceNorm) and layer.track_running_stats
-        if rate or tracks or isinstance(layer, _BatchNorm):
-            instead = f"dropout={rate:g}: set it to 0" if rate else "use nn.LayerNorm or GroupNorm"
-            raise ConfigError(
-                f"your network has a {type(layer).__name__} at {name!r}, which acts differently "
-                f"than it learns: {instead}."
-            )
 
 
 Layout = Literal["HWC", "CHW", "HW", "NHWC"]
@@ -346,16 +334,24 @@ def has_convolutions(space: spaces.Space[Any]) -> bool:
 
 
 class EncodedNetwork(nn.Module):
-    """A network after an encoder: takes the entries ``encoder.in_keys``, one tensor each."""
+    """A network after an encoder: takes the entries ``encoder.in_keys``, one tensor each.
 
-    def __init__(self, encoder: nn.Module, network: nn.Module) -> None:
+    With ``with_action`` it is a Q(s, a): the action is the last input, and joins the features.
+    """
+
+    def __init__(self, encoder: nn.Module, network: nn.Module, with_action: bool = False) -> None:
         super().__init__()
         self.encoder = encoder
         self.network = network
+        self._with_action = with_action
 
     def forward(self, *arrays: Tensor) -> Tensor:
         """The network's output ``[*batch, ...]``."""
-        return self.network(self.encoder(*arrays))
+        if not self._with_action:
+            return self.network(self.encoder(*arrays))
+        features = self.encoder(*arrays[:-1])
+        action = arrays[-1].reshape(*features.shape[:-1], -1)
+        return self.network(torch.cat([features, action], -1))
 
 
 def _encoder_of(
@@ -377,7 +373,7 @@ def _encoder_of(
 def _given_encoder(leaf: Leaf, given: Encoder) -> Any:
     key, space = unravel_key(leaf.key), cast("spaces.Space[Any]", leaf.space)
     if not isinstance(given, str):
-        return OwnNetwork(made_by(given, space, f"the encoder of {key!r}"), [leaf])
+        return OwnNetwork(given, space, [leaf], f"the encoder of {key!r}")
     if given not in CONVOLUTIONS or not has_convolutions(space):
         raise ConfigError(
             f"encoders={{{key!r}: {given!r}}}:{did_you_mean(given, CONVOLUTIONS)} The names are "

@@ -11,7 +11,6 @@ import torch
 from tensordict import NestedKey
 from torch import Tensor, nn
 
-from ..base.checks import check_count
 from ..errors import ConfigError
 from .encoders import named
 from .layers import arguments, takes_one
@@ -75,12 +74,7 @@ class Memory(nn.Module, ABC):
         """
         if is_init.ndim == 2:
             return self.step(x, _forget(is_init, states))
-        if is_init.ndim == 3:
-            return self.sequence(x, is_init, tuple(state[:, 0] for state in states))
-        raise ConfigError(
-            f"{type(self).__name__}: is_init is {list(is_init.shape)}; of one step it is "
-            "[batch, 1], of a sequence [batch, time, 1]."
-        )
+        return self.sequence(x, is_init, tuple(state[:, 0] for state in states))
 
 
 def _forget(is_init: Tensor, states: Hidden) -> Hidden:
@@ -210,8 +204,6 @@ class TransformerMemory(Memory):
     def __init__(
         self, in_features: int, size: int = 64, length: int = 32, layers: int = 1, heads: int = 4
     ) -> None:
-        for name, value in (("length", length), ("layers", layers), ("heads", heads)):
-            check_count(f"TransformerMemory: {name}", value)
         if size % heads:
             raise ConfigError(
                 f"TransformerMemory: size={size} is no multiple of heads={heads}: choose another "

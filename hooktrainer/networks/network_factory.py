@@ -7,10 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from gymnasium import spaces
 from tensordict import NestedKey, unravel_key
-from torch import Tensor, nn
+from torch import nn
 
 from ..base.space_parts import MASK, leaves_of
 from .encoders import (
@@ -20,7 +19,6 @@ from .encoders import (
     ObservationEncoder,
     OwnNetwork,
     has_convolutions,
-    made_by,
     named,
 )
 from .layers import RunningNorm, fresh_copy, mlp
@@ -103,7 +101,7 @@ class NetworkFactory:
         layers = self._layers(features + math.prod(shape), 1)
         if stem is None and len(shape) == 1:
             return layers
-        return StateActionNetwork(stem or nn.Identity(), layers)
+        return EncodedNetwork(stem or nn.Identity(), layers, with_action=True)
 
     def trunk(self) -> tuple[nn.Module, int]:
         """A network from an observation to shared features, and their number."""
@@ -137,15 +135,16 @@ class NetworkFactory:
         encoder: ObservationEncoder | OwnNetwork
         if given is None or isinstance(given, (str, Mapping)):
             own = given if isinstance(given, Mapping) else {}
+            convolutions: Any = given if isinstance(given, str) else None
             encoder = ObservationEncoder(
                 self._space,
-                CONVOLUTIONS[given] if isinstance(given, str) else None,
+                convolutions,
                 normalize=self.norms or self._normalize,
                 encoders={key: self._copy(one) for key, one in own.items()},
             )
             self.norms = encoder.norms()
         else:
-            encoder = OwnNetwork(made_by(self._copy(given), self._space, "network"), self._leaves)
+            encoder = OwnNetwork(self._copy(given), self._space, self._leaves, "network")
         self._is_used = True
         return encoder
 
@@ -153,22 +152,15 @@ class NetworkFactory:
         """What is before the layers, if anything, and its number of features."""
         if self.shared is not None:
             return None, self._features
-        if self._given is None and self._is_vector:
-            [features] = self._leaves[0].shape
+        space, leaf = self._space, self._leaves[0]
+        is_vector = isinstance(space, spaces.Box) and len(space.shape) == 1
+        if self._given is None and is_vector and leaf.dtype.kind == "f":
+            [features] = leaf.shape
             if not self._normalize:
                 return None, features
             return self.norms.setdefault(self.in_keys[0], RunningNorm(features)), features
         encoder = self.encoder()
         return encoder, encoder.out_features
-
-    @property
-    def _is_vector(self) -> bool:
-        space = self._space
-        return (
-            isinstance(space, spaces.Box)
-            and len(space.shape) == 1
-            and self._leaves[0].dtype.kind == "f"
-        )
 
     def _layers(self, features: int, outputs: int) -> nn.Module:
         if not self._num_cells:
@@ -186,19 +178,3 @@ def _joined(stem: nn.Module | None, layers: nn.Module) -> nn.Module:
     if isinstance(stem, RunningNorm):
         return nn.Sequential(stem, layers)
     return EncodedNetwork(stem, layers)
-
-
-class StateActionNetwork(nn.Module):
-    """Q(s, a): an encoder of the observation, and a network of its features and the action."""
-
-    def __init__(self, encoder: nn.Module, network: nn.Module) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.network = network
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        """Map the entries of the observation and, last, the action to ``[*batch, 1]``."""
-        *arrays, action = inputs
-        features = self.encoder(*arrays)
-        flat = action.reshape(*features.shape[:-1], -1)
-        return self.network(torch.cat([features, flat], -1))

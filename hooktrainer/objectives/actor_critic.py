@@ -137,12 +137,9 @@ class DeterministicLoss(ActorCriticLoss):
 class DDPGLoss(DeterministicLoss):
     """The DDPG loss, with the values and gradients of TorchRL's.
 
-    Reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
-    ``("next", "terminated")`` and optionally ``"priority_weight"``. Returns ``loss_actor`` and
-    ``loss_value``, which train separate parameters, and the means ``pred_value`` and
-    ``target_value``. Writes ``"td_error"``, squared errors ``[*batch]``.
-
-    For ``gamma``, ``loss_function`` and ``burn_in`` see `ReplayLoss`.
+    Returns ``loss_actor`` and ``loss_value``, which train separate parameters, and the means
+    ``pred_value`` and ``target_value``. Writes ``"td_error"``, squared errors ``[*batch]``. What it
+    reads, and further arguments, are those of `ReplayLoss`.
 
     Args:
         actor_network: The policy, a `DeterministicPolicy` or any module with its ``evaluate``.

@@ -18,12 +18,9 @@ from .targets import target_copy
 class DQNLoss(ReplayLoss):
     """The DQN loss, with the values and gradients of TorchRL's.
 
-    Reads the network's input, now and under ``"next"``, ``"action"`` (an index ``[*batch]``, or
-    one-hot), ``("next", "reward")``, ``("next", "terminated")`` and optionally
-    ``"priority_weight"`` and ``"steps_to_next_obs"`` of multi-step returns. Returns ``loss``, and
-    writes ``"td_error"``, squared errors ``[*batch, 1]``.
-
-    For ``gamma``, ``loss_function`` and ``burn_in`` see `ReplayLoss`.
+    Actions are indices ``[*batch]``, or one-hot. Returns ``loss``, and writes ``"td_error"``,
+    squared errors ``[*batch, 1]``. What it reads, and further arguments, are those of `ReplayLoss`;
+    it also reads ``"steps_to_next_obs"`` of multi-step returns if that exists.
 
     Args:
         value_network: A `QNetwork`, or a TensorDict module that writes ``"action_value"``.

@@ -23,12 +23,9 @@ class IQLLoss(ActorCriticLoss):
     these actions, weighted by their advantage. No action outside the data is evaluated, so it suits
     data sets.
 
-    Reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
-    ``("next", "terminated")`` and optionally ``"priority_weight"``. Returns ``loss_actor``,
-    ``loss_qvalue`` and ``loss_value``, which train separate parameters, and ``entropy``, minus the
-    mean log-probability of the data. Writes ``"td_error"``, squared errors ``[*batch]``.
-
-    For ``gamma`` and ``loss_function`` see `ReplayLoss`.
+    Returns ``loss_actor``, ``loss_qvalue`` and ``loss_value``, which train separate parameters, and
+    ``entropy``, minus the mean log-probability of the data. Writes ``"td_error"``, squared errors
+    ``[*batch]``. What it reads, and further arguments, are those of `ReplayLoss`.
 
     Args:
         actor_network: The policy, a `DiagonalGaussianPolicy` or any module with its

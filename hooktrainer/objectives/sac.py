@@ -18,12 +18,9 @@ from .targets import target_copy
 class SACLoss(ActorCriticLoss):
     """The SAC loss without a state value network, with the values and gradients of TorchRL's.
 
-    Reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
-    ``("next", "terminated")`` and optionally ``"priority_weight"``. Returns ``loss_actor``,
-    ``loss_qvalue`` and ``loss_alpha``, which train separate parameters, ``alpha`` and ``entropy``.
-    Writes ``"td_error"`` ``[*batch]``.
-
-    For ``gamma``, ``loss_function`` and ``burn_in`` see `ReplayLoss`.
+    Returns ``loss_actor``, ``loss_qvalue`` and ``loss_alpha``, which train separate parameters,
+    ``alpha`` and ``entropy``. Writes ``"td_error"`` ``[*batch]``. What it reads, and further
+    arguments, are those of `ReplayLoss`.
 
     Args:
         actor_network: The policy, a `TanhGaussianPolicy` or any module with its ``rsample``.

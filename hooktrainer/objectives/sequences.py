@@ -26,6 +26,9 @@ _GREATEST = 0.9
 class ReplayLoss(Loss):
     """Base class of losses of transitions ``[batch]`` or, for networks with a memory, of sequences.
 
+    It reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
+    ``("next", "terminated")`` and, if it exists, ``"priority_weight"``.
+
     Networks with a memory share one `MemoryTrunk`, and their targets a copy of it. A batch
     ``[batch]`` then holds sequences as `hooktrainer.SequenceReplay` stores them: entries ``[batch,
     time, ...]`` and the hidden states of the first step, ``[batch, 1, ...]``. The first ``burn_in``

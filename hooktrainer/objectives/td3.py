@@ -17,16 +17,13 @@ from .targets import target_copies
 class TD3Loss(DeterministicLoss):
     """The TD3 loss, with the values and gradients of TorchRL's if actions lie in [-1, 1].
 
-    Reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
-    ``("next", "terminated")`` and optionally ``"priority_weight"``. Returns ``loss_qvalue``, the
-    means ``pred_value`` and ``target_value`` and, at every ``policy_delay``-th call,
-    ``loss_actor``. Writes ``"td_error"``, squared errors ``[*batch]``.
+    Returns ``loss_qvalue``, the means ``pred_value`` and ``target_value`` and, at every
+    ``policy_delay``-th call, ``loss_actor``. Writes ``"td_error"``, squared errors ``[*batch]``.
+    What it reads, and further arguments, are those of `ReplayLoss`.
 
     As in the paper, unlike in TorchRL, noise is in halves of the action's range, and the actor is
     trained less often than the Q-functions. Move the targets as often as the actor, with
     ``register_op("post_optim", updater.step, every=Every(optim_steps=2))``.
-
-    For ``gamma``, ``loss_function`` and ``burn_in`` see `ReplayLoss`.
 
     Args:
         actor_network: The policy, a `DeterministicPolicy` or any module with its ``evaluate`` and

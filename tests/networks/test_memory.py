@@ -10,7 +10,6 @@ from torch import nn
 from hooktrainer import ConfigError
 from hooktrainer.networks import (
     CategoricalPolicy,
-    GRUMemory,
     Memory,
     MemoryTrunk,
     ValueNetwork,
@@ -141,7 +140,3 @@ def test_what_cannot_be_is_one_line():
         memory_for("grus", 4, 8)
     with pytest.raises(ConfigError, match=r"made Linear\(.*which is no hooktrainer\.networks\.Mem"):
         memory_for(lambda features: nn.Linear(features, 3), 4, 8)
-    with pytest.raises(
-        ConfigError, match=r"GRUMemory: is_init is \[4\]; of one step it is \[batch"
-    ):
-        GRUMemory(3)(torch.zeros(4, 3), torch.zeros(4, dtype=torch.bool), torch.zeros(4, 64))

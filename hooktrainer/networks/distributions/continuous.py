@@ -71,9 +71,6 @@ class Gaussian(ActionDistribution):
             out["scale"] = self._shaped(scale.expand_as(loc))
         return out
 
-    def _shaped(self, flat: Tensor) -> Tensor:
-        return flat if len(self.shape) == 1 else flat.reshape(*flat.shape[:-1], *self.shape)
-
 
 class DiagonalGaussian(Gaussian):
     """An unbounded normal distribution with the network's mean and a learned constant deviation.
@@ -116,7 +113,9 @@ class SquashedGaussian(Gaussian):
 
     def rsample(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         loc, log_std = self.loc_and_log_std(parameters)
-        return self._squash(loc, log_std, torch.empty_like(loc).normal_())
+        noise = torch.empty_like(loc).normal_()
+        unbounded = torch.addcmul(loc, log_std.exp(), noise)
+        return self.box(unbounded), self._log_prob(noise, log_std, unbounded)
 
     def mode(self, parameters: Tensor) -> Tensor:
         return self.box(self.loc_and_log_std(parameters)[0])
@@ -145,10 +144,6 @@ class SquashedGaussian(Gaussian):
             return {"action": action}
         # Of the action, as a loss will see it, which where tanh saturates is not that of the noise.
         return {"action": action, "action_log_prob": self._log_prob_of(action, loc, log_std)}
-
-    def _squash(self, loc: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        unbounded = torch.addcmul(loc, log_std.exp(), noise)
-        return self.box(unbounded), self._log_prob(noise, log_std, unbounded)
 
     def _log_prob_of(self, action: Tensor, loc: Tensor, log_std: Tensor) -> Tensor:
         unbounded = self.box.invert(action)

@@ -86,6 +86,10 @@ class ActionDistribution(nn.Module, ABC):
         """The parameters restricted to actions that ``mask`` ``[*batch, mask_size]`` allows."""
         raise NotImplementedError(f"{type(self).__name__} takes no action mask.")
 
+    def _shaped(self, flat: Tensor) -> Tensor:
+        """Reshape ``[*batch, features]`` to ``[*batch, *shape]``."""
+        return flat if len(self.shape) == 1 else flat.reshape(*flat.shape[:-1], *self.shape)
+
 
 def forbid(logits: Tensor, mask: Tensor) -> Tensor:
     """Set the logits that ``mask`` forbids to the least finite number.
@@ -101,12 +105,10 @@ class Discrete(ActionDistribution):
     entries = ("logits",)
 
     def complete(self, sample: dict[str, Tensor], keys: Collection[str]) -> dict[str, Tensor]:
-        action, logits = sample["action"], sample["logits"]
-        out = {"action": action}
+        out = {key: value for key, value in sample.items() if key in keys}
         if "action_log_prob" in keys:
-            out["action_log_prob"] = self.log_prob_and_entropy(logits, action)[0]
-        if "logits" in keys:
-            out["logits"] = logits
+            log_prob, _ = self.log_prob_and_entropy(sample["logits"], sample["action"])
+            out["action_log_prob"] = log_prob
         return out
 
     def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
@@ -177,8 +179,7 @@ class MultiCategorical(Discrete):
         self, parameters: Tensor, keys: Collection[str], deterministic: bool
     ) -> dict[str, Tensor]:
         action = _choose(self._by_choice(parameters), deterministic)
-        action = action.reshape(*parameters.shape[:-1], *self.shape)
-        return {"action": action, "logits": parameters}
+        return {"action": self._shaped(action), "logits": parameters}
 
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = self._by_choice(parameters).log_softmax(-1)
@@ -211,8 +212,7 @@ class Bernoulli(Discrete):
     ) -> dict[str, Tensor]:
         threshold = 0.5 if deterministic else torch.empty_like(parameters).uniform_()
         bits = (parameters.sigmoid() > threshold).to(torch.int8)
-        action = bits.reshape(*parameters.shape[:-1], *self.shape)
-        return {"action": action, "logits": parameters}
+        return {"action": self._shaped(bits), "logits": parameters}
 
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         bits = action.reshape(parameters.shape).to(parameters.dtype)

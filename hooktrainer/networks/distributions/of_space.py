@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 
 from ...base.space_parts import parts_of
 from ...errors import ConfigError
+from ..encoders import named
 from .continuous import Beta, DiagonalGaussian, SquashedGaussian
 from .discrete import ActionDistribution, Bernoulli, Categorical, MultiCategorical
 
@@ -44,24 +47,15 @@ def distribution_for(
     if isinstance(space, spaces.MultiBinary):
         return Bernoulli(tuple(space.shape))
     if isinstance(space, spaces.Box):
-        return _over_box(space, continuous, log_std)
+        kinds = {"gaussian": DiagonalGaussian, "squashed": SquashedGaussian, "beta": Beta}
+        kind = named("action_distribution", continuous, kinds)
+        if kind is DiagonalGaussian:
+            return DiagonalGaussian(tuple(space.shape), log_std)
+        bounds = (torch.from_numpy(bound).float() for bound in (space.low, space.high))
+        return kind(tuple(space.shape), *bounds)
     raise ConfigError(
         f"The action space {space} has no distribution here. Use Discrete, MultiDiscrete, "
         "MultiBinary, Box, or a Dict or Tuple of these, or derive from ActionDistribution."
-    )
-
-
-def _over_box(space: spaces.Box, continuous: str, log_std: float) -> ActionDistribution:
-    shape = tuple(space.shape)
-    if continuous == "gaussian":
-        return DiagonalGaussian(shape, log_std)
-    bounds = (torch.from_numpy(space.low).float(), torch.from_numpy(space.high).float())
-    if continuous == "squashed":
-        return SquashedGaussian(shape, *bounds)
-    if continuous == "beta":
-        return Beta(shape, *bounds)
-    raise ConfigError(
-        f"action_distribution={continuous!r}: the choices are 'gaussian', 'squashed' and 'beta'."
     )
 
 
@@ -103,10 +97,10 @@ class Joint(ActionDistribution):
         return out
 
     def rsample(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        drawn = [part.rsample(own) for part, own in self._each(parameters)]
-        return self._joined([action for action, _ in drawn], parameters), _sum(
-            [log_prob for _, log_prob in drawn]
+        actions, log_probs = zip(
+            *(p.rsample(own) for p, own in self._each(parameters)), strict=True
         )
+        return self._joined(actions, parameters), _sum(log_probs)
 
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         results = []
@@ -116,7 +110,8 @@ class Joint(ActionDistribution):
             if part.mask_size and shaped.is_floating_point():
                 shaped = shaped.long()
             results.append(part.log_prob_and_entropy(own, shaped))
-        return _sum([log_prob for log_prob, _ in results]), _sum([e for _, e in results])
+        log_probs, entropies = zip(*results, strict=True)
+        return _sum(log_probs), _sum(entropies)
 
     def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
         masks = mask.split_with_sizes(self._masks, -1)
@@ -132,15 +127,12 @@ class Joint(ActionDistribution):
         own = parameters.split_with_sizes(self._parameters_of, -1)
         return list(zip(self.parts, own, strict=True))
 
-    def _joined(self, actions: list[Tensor], parameters: Tensor) -> Tensor:
+    def _joined(self, actions: Sequence[Tensor], parameters: Tensor) -> Tensor:
         batch = parameters.shape[:-1]
         discrete = not any(action.is_floating_point() for action in actions)
         dtype = torch.int64 if discrete else parameters.dtype
         return torch.cat([action.reshape(*batch, -1).to(dtype) for action in actions], -1)
 
 
-def _sum(terms: list[Tensor]) -> Tensor:
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
+def _sum(terms: Sequence[Tensor]) -> Tensor:
+    return functools.reduce(operator.add, terms)
