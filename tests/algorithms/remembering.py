@@ -74,11 +74,21 @@ SMALL: dict[str, Any] = {
 }
 
 
+REPLAYED = {  # of the algorithms with a replay buffer
+    "batch_size": 32,
+    "buffer_size": 800,
+    "sequence_length": 8,
+    "burn_in": 3,
+    "optim_steps_per_batch": 2,
+}
+
+
 def make(name: str, memory: Any = "gru", *, masked: bool = False, **options: Any) -> Trainer:
     """A small run in `Recall`."""
     kind = algorithms.get(name)
     known = {field.name for field in fields(kind)}
-    given = {key: value for key, value in SMALL.items() if key in known}
+    small = SMALL | (REPLAYED if "burn_in" in known else {})
+    given = {key: value for key, value in small.items() if key in known}
     continuous = kind.actions == "continuous"
     return kind(
         env=partial(Recall, continuous, masked), **{**given, "memory": memory, **options}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import islice
-from pathlib import Path
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,12 @@ from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.replay import ReplayBuffer
 
 ON_POLICY = ["ppo", "a2c", "reinforce"]
+OFF_POLICY = ["dqn", "sac", "td3", "ddpg"]
+
+
+def policy_of(trainer: Any) -> Any:
+    loss = trainer.loss_module
+    return loss.actor_network if hasattr(loss, "actor_network") else loss.value_network
 
 
 def collect(trainer: Any, batches: int = 3) -> Any:
@@ -60,47 +65,42 @@ def test_acting_and_learning_agree(name, memory, masked):
     assert (estimated["next", "state_value"][:, :-1][begins] != over[:, 1:][begins]).any()
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("name", ["ppo", "a2c"])
+RESUMED = [*product(["ppo", "a2c"], MEMORIES), *product(OFF_POLICY, ["gru"])]
+
+
+@pytest.mark.parametrize(("name", "memory"), slow_except(RESUMED, *range(8)))
 def test_a_run_that_is_resumed_within_episodes_is_the_whole_run(name, memory, tmp_path):
-    run = partial(make, name, memory, save_interval=80, log_interval=80)
-    first = run(total_frames=80)
+    steps = {"steps_per_batch": 7} if name in OFF_POLICY else {}
+    run = partial(make, name, memory, save_interval=80, log_interval=80, **steps)
+    first = run(total_frames=84)
     first.train()
     policy = first.collector.state_dict()["rollout"]["policy"]
     assert not policy["is_init"].all()  # episodes are running
     assert all(value.any() for _, value in policy["hidden"])
-    assert_resumed_is_whole(run, tmp_path, 240, 160)
+    assert_resumed_is_whole(run, tmp_path, 224 if steps else 240, 112 if steps else 160)
 
 
-@pytest.mark.parametrize("masked", [False, True])
+PLAYED = [*product([*ON_POLICY, *OFF_POLICY], [False]), *product([*ON_POLICY, "dqn"], [True])]
+
+
 @pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("name", slow_except(ON_POLICY, "ppo"))
+@pytest.mark.parametrize(("name", "masked"), slow_except(PLAYED, ("ppo", False), ("sac", False)))
 def test_the_saved_policy_acts_as_the_live_one(name, memory, masked, tmp_path):
     trainer = make(name, memory, masked=masked)
     trainer.train()
-    live = trainer.loss_module.actor_network
-    assert_acts_alike(reload(live, tmp_path, masked), live, masked)
-
-
-def reload(policy: Any, path: Path, masked: bool, continuous: bool = False) -> Any:
-    """Save a policy and load it again."""
-    recorder = PolicyRecorder(path, policy, partial(Recall, continuous, masked))
+    live, continuous = policy_of(trainer), name in ("sac", "td3", "ddpg")
+    recorder = PolicyRecorder(tmp_path, live, partial(Recall, continuous, masked))
     recorder.save(Progress(frames=0, optim_steps=0, seconds=1.0))
     recorder.wait()
-    return load_policy(path / f"step_{0:012d}", trust=True)
-
-
-def assert_acts_alike(loaded: Any, live: Any, masked: bool, continuous: bool = False) -> None:
-    """Over three episodes, `reset` between them."""
+    loaded = load_policy(tmp_path / f"step_{0:012d}", trust=True)
     assert loaded.recurrent
     env = Recall(continuous, masked)
     for seed in range(3):
         loaded.reset()
         observation, _ = env.reset(seed=seed)
         data = TensorDict({"is_init": torch.ones(1, 1, dtype=torch.bool)}, [1])
-        for key, zeros in zip(
-            live.trunk.hidden_keys, live.trunk.memory.hidden.values(), strict=True
-        ):
+        hidden = live.trunk.memory.hidden.values()
+        for key, zeros in zip(live.trunk.hidden_keys, hidden, strict=True):
             data.set(key, zeros[None])
         ends = False
         while not ends:
@@ -118,48 +118,19 @@ def assert_acts_alike(loaded: Any, live: Any, masked: bool, continuous: bool = F
             data["is_init"].zero_()
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "said"),
-    [
-        ("ppo", {"memory": "gro"}, r"memory='gro' is unknown\. Did you mean gru\?"),
-        ("ppo", {"sequence_length": 7}, "steps_per_batch=20 is no multiple of a sequence's 7"),
-        ("ppo", {"mini_batch_size": 25}, "mini_batch_size=25 is no multiple of a sequence's 10"),
-        ("ppo", {"memory": None}, "sequence_length=10 is for a memory, and there is none"),
-        ("ppo", {"share_network": False}, "share_network=False, but policy and value have one"),
-    ],
-)
-def test_what_cannot_work_is_refused_in_one_line(name, options, said):
-    with pytest.raises(ConfigError, match=said) as refused:
-        make(name, **options)
-    assert "\n" not in str(refused.value)
-
-
-OFF_POLICY = ["dqn", "sac", "td3", "ddpg"]
-
-
-def make_off_policy(name: str, memory: Any = "gru", **options: Any) -> Any:
-    small = {"batch_size": 32, "buffer_size": 800, "sequence_length": 8, "burn_in": 3}
-    return make(name, memory, **{**small, "optim_steps_per_batch": 2, **options})
-
-
-def output_of(network: Any, inputs: list[torch.Tensor]) -> torch.Tensor:
-    """Action values, or parameters of the action."""
-    return network.evaluate(*inputs)
-
-
 @pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize(
     ("name", "masked"), [("dqn", True), *((each, False) for each in OFF_POLICY)]
 )
 def test_replayed_sequences_are_what_was_played(name, memory, masked):
-    trainer = make_off_policy(name, memory, masked=masked, steps_per_batch=9)
+    trainer = make(name, memory, masked=masked, steps_per_batch=9)
     loss = trainer.loss_module
-    policy = loss.value_network if name == "dqn" else loss.actor_network
+    policy = policy_of(trainer)
     batch = collect(trainer)
     inputs = [batch[key] for key in policy.in_keys]
     flat = [value.flatten(0, 1) for value in inputs]
-    by_step = output_of(policy, flat).unflatten(0, batch.shape)  # each from its stored state
-    torch.testing.assert_close(output_of(policy, inputs), by_step)
+    by_step = policy.evaluate(*flat).unflatten(0, batch.shape)  # each from its stored state
+    torch.testing.assert_close(policy.evaluate(*inputs), by_step)
 
     replay = SequenceReplay(
         ReplayBuffer(100, keys=loss.in_keys), 8, overlap=3, hidden_keys=loss.hidden_keys
@@ -168,29 +139,12 @@ def test_replayed_sequences_are_what_was_played(name, memory, masked):
     rows = replay.replay_buffer._storage[: len(replay.replay_buffer)]
     assert len(rows) == 4
     torch.testing.assert_close(
-        output_of(policy, [rows[key] for key in policy.in_keys]), by_step[:, :8]
+        policy.evaluate(*[rows[key] for key in policy.in_keys]), by_step[:, :8]
     )
 
 
-@pytest.mark.parametrize("name", slow_except(OFF_POLICY, "dqn", "sac"))
-def test_an_off_policy_run_that_is_resumed_within_episodes_is_the_whole_run(name, tmp_path):
-    run = partial(make_off_policy, name, save_interval=28, log_interval=28, steps_per_batch=7)
-    assert_resumed_is_whole(run, tmp_path, 224, 112)
-
-
-@pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("name", slow_except(OFF_POLICY, "sac"))
-def test_the_saved_policy_of_an_off_policy_algorithm_acts_as_the_live_one(name, memory, tmp_path):
-    trainer = make_off_policy(name, memory)
-    trainer.train()
-    loss, continuous = trainer.loss_module, name != "dqn"
-    live = loss.actor_network if continuous else loss.value_network
-    loaded = reload(live, tmp_path, masked=False, continuous=continuous)
-    assert_acts_alike(loaded, live, masked=False, continuous=continuous)
-
-
 def test_sequences_have_priorities():
-    trainer = make_off_policy("dqn", prioritized=True)
+    trainer = make("dqn", prioritized=True)
     trainer.train()
     buffer = trainer.registry.modules["replay_buffer"].replay_buffer
     assert len(buffer.sampler.state_dict()["weights"].unique()) > 5
@@ -199,12 +153,17 @@ def test_sequences_have_priorities():
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
+        ("ppo", {"memory": "gro"}, r"memory='gro' is unknown\. Did you mean gru\?"),
+        ("ppo", {"sequence_length": 7}, "steps_per_batch=20 is no multiple of a sequence's 7"),
+        ("ppo", {"mini_batch_size": 25}, "mini_batch_size=25 is no multiple of a sequence's 10"),
+        ("ppo", {"memory": None}, "sequence_length=10 is for a memory, and there is none"),
+        ("ppo", {"share_network": False}, "share_network=False, but policy and value have one"),
         ("dqn", {"batch_size": 20}, "batch_size=20 is no multiple of sequence_length=8"),
         ("sac", {"burn_in": 8}, "burn_in=8 leaves nothing to learn from of sequence_length=8"),
         ("td3", {"buffer_size": 7}, "buffer_size=7 has no room for one sequence of 8 steps"),
     ],
 )
-def test_what_cannot_work_off_policy_is_refused_in_one_line(name, options, said):
+def test_what_cannot_work_is_refused_in_one_line(name, options, said):
     with pytest.raises(ConfigError, match=said) as refused:
-        make_off_policy(name, **options)
+        make(name, **options)
     assert "\n" not in str(refused.value)
