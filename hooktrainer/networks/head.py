@@ -61,11 +61,9 @@ class Annealed(Actor):
         own[self.number] = end + (start - end) * max(1.0 - seen / self.annealing_num_steps, 0.0)
 
     def get_extra_state(self) -> dict[str, float]:
-        """Part of the state dict: the frames and the number."""
         return {"frames": self.frames, self.number: getattr(self, self.number)}
 
     def set_extra_state(self, state: dict[str, float]) -> None:
-        """Restore the frames and the number."""
         self.frames = int(state["frames"])
         setattr(self, self.number, state[self.number])
 

@@ -37,7 +37,6 @@ class AgentLinear(nn.Module):
         return torch.baddbmm(self.bias, x, self.weight.transpose(1, 2))
 
     def extra_repr(self) -> str:
-        """Its part of ``repr``."""
         agents, outputs, inputs = self.weight.shape
         return f"agents={agents}, in_features={inputs}, out_features={outputs}"
 

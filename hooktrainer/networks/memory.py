@@ -176,7 +176,6 @@ class LSTMMemory(Memory):
         self.cell = nn.LSTMCell(in_features, size)
 
     def step(self, x: Tensor, states: Hidden) -> tuple[Tensor, Hidden]:
-        """One step."""
         h, c = self.cell(x, states)
         return h, (h, c)
 

@@ -92,10 +92,6 @@ class DeterministicLoss(ActorCriticLoss):
     target_actor_network: Any
     _trains_actor = True
 
-    @property
-    def _looks_ahead(self) -> bool:
-        return self.target_actor_network is None
-
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         out = {}
         if self._trains_actor:

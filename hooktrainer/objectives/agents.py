@@ -34,17 +34,14 @@ class LossByGroup(Loss):
 
     @property
     def in_keys(self) -> list[NestedKey]:
-        """Entries they read."""
         return list(dict.fromkeys(key for loss in self._parts.values() for key in loss.in_keys))
 
     @property
     def out_keys(self) -> list[str]:
-        """The losses they return."""
         return [_of(key, name) for name, loss in self._parts.items() for key in loss.out_keys]
 
     @property
     def variant(self) -> Hashable:
-        """See `Loss.variant`."""
         return tuple(loss.variant for loss in self._parts.values())
 
     def compute_always_the_same(self) -> bool:
@@ -53,14 +50,12 @@ class LossByGroup(Loss):
         return all(same)
 
     def read(self, tensordict: TensorDictBase) -> Entries:
-        """See `Loss.read`."""
         entries: dict[NestedKey, Tensor] = {}
         for loss in self._parts.values():
             entries.update(loss.read(tensordict))
         return entries | dict(super().read(tensordict))
 
     def losses(self, entries: Entries) -> dict[str, Tensor]:
-        """Losses and diagnostics of all groups."""
         return {
             _of(key, name): value
             for name, loss in self._parts.items()
@@ -163,7 +158,6 @@ class QMixLoss(ReplayLoss):
 
     @property
     def in_keys(self) -> list[NestedKey]:
-        """Entries it reads, without the optional ones."""
         observed = [key for network in self._networks for key in network.in_keys]
         states = list(dict.fromkeys([*self.state_keys, *observed]))
         following = [*states, self.tensor_keys.reward, self.tensor_keys.terminated]

@@ -65,10 +65,6 @@ class DQNLoss(ReplayLoss):
         return [self.value_network]
 
     @property
-    def _looks_ahead(self) -> bool:
-        return self.double_dqn or self.target_value_network is None
-
-    @property
     def _optional(self) -> Sequence[NestedKey]:
         return [self.tensor_keys.priority_weight, self.tensor_keys.steps_to_next_obs]
 

@@ -134,7 +134,6 @@ class GAE(KeyedModule):
 
     @property
     def in_keys(self) -> list[object]:
-        """Entries it reads."""
         keys = self.tensor_keys
         following = [*self._states, keys.reward, keys.done, keys.terminated]
         return [*self._states, *(unravel_key(("next", key)) for key in following)]

@@ -73,11 +73,9 @@ class ImitationLoss(Loss):
 
     @property
     def in_keys(self) -> list[NestedKey]:
-        """Entries it reads."""
         return [*self.actor_network.in_keys, *(PREFIX + key for key in self.teacher_keys)]
 
     def losses(self, entries: Entries) -> dict[str, torch.Tensor]:
-        """The loss of a batch."""
         actor = self.actor_network
         inputs = [entries[key] for key in actor.in_keys]
         taught = {key: entries[PREFIX + key] for key in self.teacher_keys}

@@ -125,7 +125,6 @@ class ClipPPOLoss(Loss):
 
     @property
     def in_keys(self) -> list[NestedKey]:
-        """Entries it reads."""
         keys = self.tensor_keys
         read = [*self.actor_network.in_keys, keys.action, keys.sample_log_prob, keys.advantage]
         if self.critic_network is not None:
@@ -136,7 +135,6 @@ class ClipPPOLoss(Loss):
 
     @property
     def out_keys(self) -> list[str]:
-        """The losses it returns."""
         entropy = ["loss_entropy"] if self.entropy_bonus else []
         critic = [] if self.critic_network is None else ["loss_critic"]
         return ["loss_objective", *entropy, *critic]
@@ -156,7 +154,6 @@ class ClipPPOLoss(Loss):
         super()._begin()
 
     def losses(self, entries: Entries) -> dict[str, Tensor]:
-        """Return losses and diagnostics."""
         keys, critic = self.tensor_keys, self.critic_network
         known: dict[str, Any] = {}
         trunk: Any = getattr(self.actor_network, "trunk", None)

@@ -65,7 +65,6 @@ class ReplayLoss(Loss):
 
     @property
     def in_keys(self) -> list[NestedKey]:
-        """Entries it reads, without the optional ones."""
         keys = self.tensor_keys
         return [*self._reads(keys.action), next_key(keys.reward), next_key(keys.terminated)]
 
@@ -73,11 +72,6 @@ class ReplayLoss(Loss):
     @abstractmethod
     def _networks(self) -> Sequence[Any]:
         """The networks that are trained."""
-
-    @property
-    def _looks_ahead(self) -> bool:
-        """Whether trained networks read next observations."""
-        return True
 
     @property
     def hidden_keys(self) -> list[NestedKey]:
@@ -131,7 +125,6 @@ class ReplayLoss(Loss):
         return entries
 
     def losses(self, entries: Entries) -> dict[str, Tensor]:
-        """Return losses, diagnostics and ``"td_error"``."""
         trunk = self._trunk
         return self._row_losses(entries if trunk is None else self._unrolled(entries, trunk))
 
@@ -157,8 +150,7 @@ class ReplayLoss(Loss):
         then = [_rows(entries[next_key(key)], self.burn_in, time) for key in trunk.observed]
         rows[_OWN], states = _over(trunk, inputs, self.burn_in)
         with torch.no_grad():
-            if self._looks_ahead:
-                rows[next_key(_OWN)] = _one_on(trunk, then, states)
+            rows[next_key(_OWN)] = _one_on(trunk, then, states)
             if target is not trunk:
                 rows[_TARGET], states = _over(target, inputs, self.burn_in)
                 rows[next_key(_TARGET)] = _one_on(target, then, states)

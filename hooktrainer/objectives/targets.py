@@ -128,5 +128,4 @@ class HardUpdate(TargetUpdater):
         return {"counter": self.counter}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Restore the steps since the last copy."""
         self.counter = state_dict["counter"]

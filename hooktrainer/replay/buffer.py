@@ -311,7 +311,6 @@ class SamplerWithoutReplacement(RandomSampler):
         self._empty()
 
     def sample(self, storage: Any, batch_size: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """See `RandomSampler.sample`."""
         check_not_empty(storage, batch_size)
         if not len(self._left):
             number, device = len(storage), self._device(storage)

@@ -223,7 +223,6 @@ class DevicePrioritizedSampler(PrioritizedSampler):
         super().__init__(max_capacity, alpha, beta, eps)
 
     def sample(self, storage: Any, batch_size: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """See `PrioritizedSampler.sample`."""
         check_not_empty(storage, batch_size)
         sums = self._values.cumsum(0, dtype=torch.float64)
         uniform = torch.rand(
