@@ -98,7 +98,7 @@ ADDED = {
     "store/backends/echo.py": BACKEND,
 }
 LINES = {
-    "log/factory.py": ('    "mlflow": "mlf', '    "lines": "lines:LinesSink",\n'),
+    "log/sink.py": ('    "mlflow": "mlf', '    "lines": "lines:LinesSink",\n'),
     "hooks/__init__.py": (
         "    from .clear_cuda_cache import",
         "    from .count_batches import CountBatches as CountBatches\n",

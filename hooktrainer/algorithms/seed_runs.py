@@ -30,7 +30,7 @@ from ..base.words import plural, printable, ranges
 from ..base.worker import Channel, ChildError, Start, Worker, frozen_heap, native_threads
 from ..errors import USER_ERRORS, ConfigError
 from ..graphs.compiling import keep_for_forks
-from ..log.factory import DEFAULT_LOGGERS, import_sinks
+from ..log.sink import DEFAULT_LOGGERS, import_sinks
 from ..loop.control import Control
 from ..loop.signals import GracefulSignals, SignalExit
 from ..store.rng import rng_state, set_rng_state

@@ -95,8 +95,8 @@ def sync(run: RunPath, /, *, to: Address = None) -> int:
 
 def _send(run: Path, kind: str, to: str | None) -> int:
     """Send one run and print the outcome."""
-    from ..log.factory import sink_class
     from ..log.sender import read_note, reason
+    from ..log.sink import sink_class
 
     new = {"tracking_uri": to, "run_id": None} if to else {}
     with refusing(run / f"{kind}.json", ConfigError):

@@ -6,12 +6,12 @@ from ..base.lazy import attach
 
 if TYPE_CHECKING:
     from .csv import read_csv as read_csv
-    from .factory import generate_exp_name as generate_exp_name
     from .logger import Logger as Logger
     from .logger import as_logger as as_logger
     from .logger import as_loggers as as_loggers
     from .sink import BackgroundSink as BackgroundSink
     from .sink import Sink as Sink
+    from .sink import generate_exp_name as generate_exp_name
     from .tensorboard import read_scalars as read_scalars
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..errors import ConfigError
-from ..log.factory import check_kinds, make_sinks
 from ..log.logger import Logger
-from ..log.sink import BackgroundSink, Sink, log
+from ..log.sink import BackgroundSink, Sink, check_kinds, log, make_sinks
 from ..store.lock import is_locked_here
 from ..store.provenance import new_run_id
 from ..store.run_dir import RunDir

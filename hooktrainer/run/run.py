@@ -18,7 +18,7 @@ from ..errors import CheckpointError, ConfigError
 from ..hooks.policy_snapshot import PolicySnapshot, check_snapshots
 from ..hooks.profiler import Profiler, Tracer
 from ..hooks.run_recorder import RunRecorder
-from ..log.factory import DEFAULT_LOGGERS, check_kinds
+from ..log.sink import DEFAULT_LOGGERS, check_kinds
 from ..loop.state import branched
 from ..networks.layers import Network
 from ..store import Best, Checkpoint, CheckpointManager, Last, find, list_checkpoints

@@ -329,38 +329,25 @@ class _StatefulLoss(StatefulModule):
         return super().mismatches(saved)
 
 
-INSTEAD: Final[Mapping[str, str]] = {
-    name: todo
-    for todo, names in {
-        "Register ReplayBufferTrainer(replay_buffer, batch_size)": "replay_buffer batch_size",
-        "Register TargetNetUpdaterHook(target_net_updater)": "target_net_updater",
-        "Call stepper.register(trainer)": "optimization_stepper",
-        "Pass collector=OverlappedCollector(collector)": "async_collection",
-        "Pass checkpoints=CheckpointManager(directory, keep=..., config=...)": (
-            "checkpoint checkpoint_rotation checkpoint_metadata"
-        ),
-        "Leave it out: this is always logged": "log_timings auto_log_optim_steps",
-        "Start several learners with torchrun": (
-            "learner_backend learner_backend_options learner_poll_interval"
-        ),
-        "Register LRSchedulerHook(lr_scheduler)": "lr_scheduler",
-        "Register ValueEstimatorHook(GAE(gamma=..., lmbda=..., value_network=...))": (
-            "gamma lmbda gae add_gae"
-        ),
-        "Register UpdateWeights(collector, 1, weight_update_map=...)": "weight_update_map",
-        "Call hook.register(trainer) of each": "hooks",
-        "Register LogScalar(key) for each entry that is to be logged": (
-            "enable_logging log_rewards log_actions log_observations"
-        ),
-        "Call set_keys of the loss and of the value estimator": (
-            "done_key terminated_key reward_key episode_reward_key action_key observation_key"
-        ),
-        "Leave it out: the loss and the collector have it": (
-            "create_env_fn actor_network critic_network"
-        ),
-    }.items()
-    for name in names.split()
+_INSTEAD = {
+    "replay_buffer batch_size": "Register ReplayBufferTrainer(replay_buffer, batch_size)",
+    "target_net_updater": "Register TargetNetUpdaterHook(target_net_updater)",
+    "optimization_stepper": "Call stepper.register(trainer)",
+    "async_collection": "Pass collector=OverlappedCollector(collector)",
+    "checkpoint checkpoint_rotation checkpoint_metadata": "Pass checkpoints=CheckpointManager(...)",
+    "log_timings auto_log_optim_steps": "Leave it out: this is always logged",
+    "learner_backend learner_backend_options learner_poll_interval": "Start it with torchrun",
+    "lr_scheduler": "Register LRSchedulerHook(lr_scheduler)",
+    "gamma lmbda gae add_gae": "Register ValueEstimatorHook(GAE(gamma=..., lmbda=..., ...))",
+    "weight_update_map": "Register UpdateWeights(collector, 1, weight_update_map=...)",
+    "hooks": "Call hook.register(trainer) of each",
+    "enable_logging log_rewards log_actions log_observations": "Register LogScalar(key) for each",
+    "done_key terminated_key reward_key episode_reward_key action_key observation_key": (
+        "Call set_keys of the loss and of the value estimator"
+    ),
+    "create_env_fn actor_network critic_network": "Leave it out: loss and collector have it",
 }
+INSTEAD: Final = {name: todo for names, todo in _INSTEAD.items() for name in names.split()}
 """Replacement of each argument of TorchRL's trainers and their configurations."""
 
 

@@ -27,6 +27,18 @@ def refuse(path, match):
     assert "\n" not in str(caught.value)
 
 
+def edit(file, change):
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+
+
+def spoil_weight(memmap, **fields):
+    """Change what the weight's entry says of it."""
+    key = "value_network_params.module.0.module.weight"
+    edit(memmap / "loss_module/meta.json", lambda content: content[key].update(fields))
+
+
 class Evil:
     def __reduce__(self):
         return (exec, ("print('it ran')",))
@@ -50,10 +62,7 @@ def test_nor_is_one_within_a_storage(memmap, capsys):
 
 
 def test_a_tensor_larger_than_its_file_is_refused(memmap):
-    meta = memmap / "loss_module/meta.json"
-    content = json.loads(meta.read_text())
-    content["value_network_params.module.0.module.weight"]["shape"] = [2, 1 << 40]
-    meta.write_text(json.dumps(content))
+    spoil_weight(memmap, shape=[2, 1 << 40])
     refuse(memmap, r"has 32 bytes in place of 8,796,093,022,208")
 
 
@@ -61,19 +70,16 @@ def test_a_tensor_larger_than_its_file_is_refused(memmap):
     "shape", [[-1, 4], [2.0, 4], "24", None, [1 << 62, 4], [True, 8], [[2], 4]]
 )
 def test_a_shape_that_is_none_is_refused(shape, memmap):
-    meta = memmap / "loss_module/meta.json"
-    content = json.loads(meta.read_text())
-    content["value_network_params.module.0.module.weight"]["shape"] = shape
-    meta.write_text(json.dumps(content))
+    spoil_weight(memmap, shape=shape)
     refuse(memmap, "memmap:")
 
 
 def test_no_file_of_elsewhere_is_read(memmap, tmp_path):
     (tmp_path / "secret.memmap").write_bytes(b"\0" * 32)
-    meta = memmap / "loss_module/meta.json"
-    content = json.loads(meta.read_text())
-    content["../../secret"] = content.pop("value_network_params.module.0.module.weight")
-    meta.write_text(json.dumps(content))
+    edit(
+        memmap / "loss_module/meta.json",
+        lambda content: content.update({"../../secret": next(iter(content.values()))}),
+    )
     refuse(memmap, "does not lie in its directory")
 
 
@@ -100,9 +106,7 @@ def test_nor_by_way_of_a_link(memmap, tmp_path):
     ],
 )
 def test_a_damaged_manifest_is_refused(damage, directory):
-    manifest = json.loads((directory / "manifest.json").read_text())
-    damage(manifest)
-    (directory / "manifest.json").write_text(json.dumps(manifest))
+    edit(directory / "manifest.json", damage)
     refuse(directory, "directory: ")
 
 
@@ -153,10 +157,7 @@ WEIGHT = "0/loss_module/value_network_params.module.0.module.weight"
     ],
 )
 def test_a_snapshot_that_says_what_is_not_so_is_refused(path, change, match, snapshot):
-    file = snapshot / ".snapshot_metadata"
-    metadata = json.loads(file.read_text())
-    metadata["manifest"][path].update(change)
-    file.write_text(json.dumps(metadata))
+    edit(snapshot / ".snapshot_metadata", lambda content: content["manifest"][path].update(change))
     refuse(snapshot, match)
 
 
@@ -211,10 +212,10 @@ def test_a_snapshot_of_many_tensors_at_one_place_is_refused(snapshot, monkeypatc
 
 
 def test_a_snapshot_of_two_objects_at_one_place_is_refused(snapshot):
-    file = snapshot / ".snapshot_metadata"
-    metadata = json.loads(file.read_text())
-    metadata["manifest"]["0/again"] = metadata["manifest"]["0/early_stopping/stop_reason"]
-    file.write_text(json.dumps(metadata))
+    def again(content):
+        content["manifest"]["0/again"] = content["manifest"]["0/early_stopping/stop_reason"]
+
+    edit(snapshot / ".snapshot_metadata", again)
     refuse(snapshot, "two objects are at one place")
 
 
