@@ -6,7 +6,6 @@ on earlier ones do not count.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import struct
 import time
@@ -51,7 +50,6 @@ class TensorBoardSink(Sink):
         self._pending = io.BytesIO()
         self._purge_from: int | None = None
         self._step = -1
-        self._config: str | None = None  # hash of the one that was written
 
     def write_scalars(self, values: Mapping[str, float], step: int) -> None:
         """Write the values of one step as one event."""
@@ -61,20 +59,15 @@ class TensorBoardSink(Sink):
         self._add([make(tag=name, simple_value=value) for name, value in values.items()], step)
 
     def write_hparams(self, config: Mapping[str, Any]) -> None:
-        """Write the configuration as text and for the HParams page, if it changed."""
+        """Write the configuration as text and for the HParams page."""
         from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
-        text = to_yaml(config)
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        if digest == self._config:
-            return
-        self._config = digest
         known = {
             name: value if isinstance(value, (bool, int, float, str)) else str(value)
             for name, value in flatten_config(config).items()
         }
         step = max(self._step, 0)
-        self.write_text("config", f"```yaml\n{text}```", step)
+        self.write_text("config", f"```yaml\n{to_yaml(config)}```", step)
         self._add(hparams_pb(known, trial_id=self.run_name).value, step)
 
     def write_text(self, name: str, text: str, step: int) -> None:
@@ -120,17 +113,17 @@ class TensorBoardSink(Sink):
         append(self._path, data)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the last step, and which configuration has been written."""
+        """Return the last step."""
         self.flush()
         if self._path is not None:
             sync(self._path)
-        return {"step": self._step, "config": self._config}
+        return {"step": self._step}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Begin a file that takes back the later steps of earlier ones."""
-        self._path, self._pending, self._config = None, io.BytesIO(), None
+        self._path, self._pending = None, io.BytesIO()
         if state_dict:
-            self._step, self._config = state_dict["step"], state_dict["config"]
+            self._step = state_dict["step"]
             self._purge_from = self._step + 1
 
     def how_to_view(self) -> str:

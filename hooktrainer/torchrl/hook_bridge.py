@@ -378,7 +378,7 @@ class TorchRLNames:
     @property
     def _log_dict(self) -> dict[str, list[float]]:
         """Each metric's last value, also by TorchRL's name: ``loss_actor`` for ``loss/actor``."""
-        latest = self.metrics.all_latest() | {"loss": self.metrics.latest("loss/loss")}
+        latest = {"loss": self.metrics.latest("loss/loss")} | self.metrics.all_latest()
         steps = self.progress.optim_steps or None
         named = {"optim_steps": steps} | {n.removeprefix("train/"): v for n, v in latest.items()}
         named |= {n.replace("loss/", "loss_"): v for n, v in latest.items()} | latest
