@@ -235,7 +235,6 @@ class _Children:
         return [self.results[place] for place in range(len(self._runs))]
 
     def _go_on(self, at_once: int) -> None:
-        """Start and answer as many as there are cores for."""
         if self._reports and not self._pending and len(self._reports) == len(self._workers):
             answers = self._meet(self._reports, self.results)
             self._answers.extend((place, answers.get(place)) for place in self._reports)
@@ -250,7 +249,6 @@ class _Children:
                 self._workers[place] = self._begin(self._runs[place])
 
     def _stop(self) -> None:
-        """Have all save and end; none waits for an answer any more."""
         self._pending.clear()
         for worker in self._workers.values():
             worker.terminate()
@@ -340,7 +338,6 @@ def _compile(trainer: Trainer) -> None:
 
 
 def _train(channel: Channel, run: AlgorithmConfig, keep: bool, prepare: Prepare | None) -> None:
-    """What the process of a run does."""
     forget_bars()
 
     def ask(message: Any) -> Any:

@@ -181,7 +181,6 @@ MARGIN: Final = 30.0
 
 
 def _script(job: Job, given: Launch) -> str:
-    """Return the batch script, which is requeued at its time limit."""
     command = [shlex.join(job.command)]
     place = shlex.quote(str(job.place))
     lines = ["#!/bin/bash", *_header(job, given), "", _EXPLANATION, f"place={place}"]

@@ -196,6 +196,8 @@ def print_section(section: Section, score: str, metric: str) -> None:
 
 
 _STDERR = 2  # stdout is for the report
+_LOOK = 0.1  # seconds between two looks at the programs
+_SLACK = 5.0  # seconds that this process has beyond the programs
 Command = tuple[Sequence[str], Path]
 """A command that trains seeds, Python first, and its working directory."""
 Read = Callable[[], tuple[Sequence[RunSummary], Study]]
@@ -240,8 +242,6 @@ def add_seeds_until_decided(
 
 
 def _train(groups: Sequence[Candidate], number: int, *, workers: int, trust: bool) -> None:
-    from ..run.programs import run_programs
-
     shares = -(-workers // len(groups))
     whole = [each for one in groups for each in commands(one, number, shares=shares, trust=trust)]
     for one in groups:
@@ -255,7 +255,48 @@ def _train(groups: Sequence[Candidate], number: int, *, workers: int, trust: boo
         partial(ChildProgram.of_command, [*words[1:], *quiet], directory, stdout=_STDERR)
         for words, directory in whole
     ]
-    run_programs(starts, at_once=workers, grace=max(graces))
+    run_programs(starts, workers, max(graces))
+
+
+def run_programs(
+    starts: Sequence[Callable[[], ChildProgram]], at_once: int, grace: float
+) -> list[int]:
+    """Run programs, ``at_once`` at a time, until all have ended; return their exit codes.
+
+    A signal that is to end this process is passed on as SIGTERM, on which a run saves and ends
+    within ``grace`` seconds; no program is started from then on.
+
+    Raises:
+        SystemExit: As `Loop.train` does, if a signal ended them.
+    """
+    from ..loop.control import Control  # which imports the trainer's parts
+    from ..loop.signals import GracefulSignals, SignalExit
+
+    control = Control()
+    children: list[ChildProgram] = []
+    try:
+        with GracefulSignals(control, grace + _SLACK):
+            while control.signal is None:
+                running = [child for child in children if child.code is None]
+                if len(children) < len(starts) and len(running) < at_once:
+                    children.append(starts[len(children)]())
+                elif running:
+                    sleep(_LOOK)
+                else:
+                    break
+            if control.signal is not None:
+                running = [child for child in children if child.code is None]
+                for child in running:
+                    child.terminate()
+                for child in running:
+                    child.wait()
+            control.is_leaving = True
+    finally:
+        for child in children:
+            child.close(1.0)
+    if control.signal is not None:
+        raise SignalExit(control.signal, deadline=control.deadline)
+    return [child.code or 0 for child in children]
 
 
 def _print_look(groups: Sequence[Candidate], decision: Decision) -> None:

@@ -160,7 +160,6 @@ def _shipped() -> list[Trainable]:
 
 
 def _in(directory: Path) -> list[Trainable]:
-    """The recipes in a directory."""
     files = sorted(directory.glob("*.py")) if directory.is_dir() else ()
     return [Trainable(file.stem, file) for file in files if not file.stem.startswith("_")]
 

@@ -119,7 +119,6 @@ def _algorithm(words: tuple[str, ...]) -> tuple[Algorithm, set[str]]:
 
 
 def _space(file: Path | None, entries: tuple[str, ...]) -> dict[str, Any]:
-    """Read the search space from a file and from ``--search`` entries."""
     import yaml
 
     from ..run.config import read_named
@@ -141,14 +140,12 @@ def _space(file: Path | None, entries: tuple[str, ...]) -> dict[str, Any]:
 
 def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
     from ..show.report.report_page import report_page
-    from ..sweep.confirm import KEEP
     from ..sweep.page import (
+        best_command,
         importances,
         importances_text,
         sweep_page,
-        training_command,
         trial_rows,
-        write_best,
     )
     from .report import print_section
 
@@ -158,6 +155,7 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
 
     def tell(trial: Trial) -> None:
         output.note(_line(made, trial))
+        best_command(made)
         write_atomically(page, sweep_page(made, "the sweep is not done"), durable=False)
 
     with contextlib.redirect_stdout(sys.stderr):  # runs print when they begin
@@ -165,8 +163,7 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
     best, found, verdict = _decided(made, fresh)
     section = None if found is None else found.section
     code = int(best is None and not made.ledger.elsewhere)
-    if best is not None:
-        write_best(made, best)
+    command = best_command(made)
     write_atomically(page, sweep_page(made, verdict, found), durable=False)
     if found is not None and section is not None:
         confirmed = report_page(found.study, [section], made.options.objective)
@@ -177,7 +174,7 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
                 "objective": made.options.objective,
                 "trials": [_trial_json(made, one) for one in made.trials],
                 "best": best and best.number,
-                "command": best and training_command(made, best),
+                "command": command,
                 "importance": importances(made),
                 "confirmed": found and found.better,
                 "confirmation": section,
@@ -193,10 +190,7 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
         print_section(section, made.options.objective, found.study.metric)
     output.line(f"{verdict}.")
     if best is not None:
-        if verdict.startswith(KEEP):
-            output.line(f"the defaults: {training_command(made, None)}")
-        output.line(f"trial {best.number}: {training_command(made, best)}")
-        output.line(f"the same: hooktrainer train --config {made.place / 'best.yaml'}")
+        output.line(f"trial {best.number}: {command}")
     output.note(f"wrote {page}")
     return code
 
@@ -225,7 +219,6 @@ def _decided(made: Sweep, fresh: int) -> tuple[Trial | None, Confirmation | None
 
 
 def _line(made: Sweep, trial: Trial) -> str:
-    """Return one line about the end of a trial."""
     settings = made.space.settings(trial.params).items()
     said = ", ".join(f"{n}={v:.3g}" if isinstance(v, float) else f"{n}={v}" for n, v in settings)
     value = "failed" if trial.value is None else f"{trial.value:,.5g}"

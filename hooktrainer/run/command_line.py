@@ -91,7 +91,6 @@ def unread() -> Iterator[None]:
 
 
 def _check_options(words: Sequence[str], print_help: Callable[[], Any], prog: str | None) -> None:
-    """Refuse an option that does not exist."""
     before = words[: words.index("--")] if "--" in words else words
     given = [word.split("=", 1)[0] for word in before if word.startswith("--")]
     known = _listed_options(print_help) if given else []
@@ -106,7 +105,6 @@ def _check_options(words: Sequence[str], print_help: Callable[[], Any], prog: st
 
 
 def _listed_options(print_help: Callable[[], Any]) -> list[str]:
-    """The options there are, in the order in which help lists them."""
     text = io.StringIO()
     with redirect_stdout(text), suppress(SystemExit):
         print_help()

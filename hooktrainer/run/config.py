@@ -267,8 +267,6 @@ NAME: Final = "name"
 """The entry that says which recipe or algorithm it is."""
 _NOT_AGAIN: Final = (NAME, "run_dir", "resume", "fork", "allow_change")
 """What belongs to the run that left the file, not to the one that is to be made."""
-_REPEATED: Final = ("logger", "allow_change")
-"""Options that are given once for each of several values."""
 
 
 def read_named(file: Path) -> dict[str, Any]:
@@ -416,24 +414,6 @@ def _value(value: Any, hint: Any) -> Any:
     if type(value) is hint is bool:
         return value
     raise TypeError
-
-
-def as_words(config: Mapping[str, Any]) -> list[str]:
-    """The words of a command line that say what a configuration does, to be shown to people."""
-    words: list[str] = []
-    for name, value in config.items():
-        option = "--" + name.replace("_", "-")
-        if isinstance(value, bool):
-            words.append(option if value else f"--no-{option[2:]}")
-        elif isinstance(value, dict):
-            words += [option, json.dumps(value)]
-        elif isinstance(value, list) and name in _REPEATED:
-            words += [word for one in value for word in (option, str(one))]
-        elif isinstance(value, list):
-            words += [option, *map(str, value)]
-        else:
-            words.append(f"{option}={value}")
-    return words
 
 
 def field_of(option: str) -> str:

@@ -80,20 +80,12 @@ class Layout:
         )
         self.engine = args.engine or ("ray" if needs_ray else "local")
         counted = learner.kind == "gpu" or learner.count is not None
-        collecting = {
-            f"--overlap {args.overlap}": args.overlap,
-            f"--workers {args.workers}": args.workers,
-            f"--collectors {args.collectors}": args.collectors,
-            f"--engine {args.engine}": args.engine == "ray",
-            asked: needs_ray,
-            f"torchrun with {ranks.world_size} processes": ranks.world_size > 1,
-        }
+        processes = args.overlap or args.workers or self.engine == "ray" or ranks.world_size > 1
         contradictions = {
-            f"{option}: this recipe trains on a data set and collects nothing; leave it out.": (
-                given and not collects
-            )
-            for option, given in collecting.items()
-        } | {
+            "this recipe trains on a data set and collects nothing: leave out --overlap, "
+            "--workers, --collectors, --engine ray, a placement of collectors, and torchrun.": (
+                bool(processes) and not collects
+            ),
             f"{asked}, --collectors {args.collectors}: these need processes of their own; use "
             "--engine ray.": needs_ray and self.engine == "local",
             "--engine ray has one learner, and torchrun starts several: leave one of them out.": (
@@ -410,7 +402,6 @@ class Run:
         self._checkpoints.close()
 
     def _record(self, trainer: Trainer) -> None:
-        """Register what records a run, and put its parts in their places."""
         leads, args = self._leads, self.args
         if leads and self._keep:
             RunRecorder(self.dir, self._config, report=self._report).register(trainer)
@@ -425,7 +416,6 @@ class Run:
             DataParallel(self._ranks).register(trainer)
 
     def _restored(self, trainer: Trainer) -> RankState | None:
-        """Load what is resumed or forked, if anything."""
         if self._leads and self._parent is not None:
             reseed = self._parent.manifest.config.get("seed") != self.args.seed
             self._state = branched(trainer, self._state, reseed=reseed)

@@ -90,7 +90,6 @@ def confirm(sweep: Sweep, seeds: int) -> Confirmation | None:
 
 
 def _study(places: Mapping[Path, str], seeds: int) -> Study:
-    """The runs below some places, in groups of these names."""
     runs = [RunDir(path / f"seed{seed}") for path in places for seed in range(seeds)]
     summaries = [summarize(run, metric=None) for run in runs]
     study = read_study(summaries, METRIC, places=list(places))

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
 from html import escape
 from typing import Final
 
 import numpy as np
 
-from ..algorithms import Algorithm
 from ..base.fs import write_atomically
 from ..base.plain import to_yaml
 from ..base.words import plural, shell_word
-from ..run.config import NAME, Mark, as_words, marked
+from ..run.config import NAME, Mark, marked
 from ..show.chart import figure
 from ..show.curves import Band
 from ..show.html import document, table
@@ -26,10 +24,6 @@ from .ledger import Trial
 from .sweep import Sweep
 
 _COMPARED: Final = ("IQM difference", "P(improvement)", "p")
-_STYLE = """
-pre{white-space:pre-wrap;overflow-wrap:anywhere;padding:.75rem;background:var(--card);
-border:1px solid var(--line);border-radius:.5rem;font-size:.9rem}
-"""
 
 
 def sweep_page(sweep: Sweep, verdict: str, found: Confirmation | None = None) -> str:
@@ -54,8 +48,10 @@ def sweep_page(sweep: Sweep, verdict: str, found: Confirmation | None = None) ->
     ]
     if best is not None:
         heading = KEEP.capitalize() if keep else f"The best: trial {best.number}"
-        command = training_command(sweep, None if keep else best)
-        body += [f"<h2>{heading}</h2>", f"<pre>{escape(command)}</pre>"]
+        body += [
+            f"<h2>{heading}</h2>",
+            f"<p>best.yaml has the settings of trial {best.number}.</p>",
+        ]
     said = verdict.removeprefix(f"{KEEP}: ")
     body.append(f"<p>{escape(said[:1].upper() + said[1:])}.</p>")
     if found is not None and found.comparison is not None:
@@ -68,7 +64,7 @@ def sweep_page(sweep: Sweep, verdict: str, found: Confirmation | None = None) ->
     heads, rows = trial_rows(sweep)
     body.append("<h2>Trials</h2>")
     body.append(table(heads, rows, numbers=[head for head in heads if head != "how it ended"]))
-    return document(title, body, _STYLE)
+    return document(title, body)
 
 
 def _curves(sweep: Sweep) -> str:
@@ -97,30 +93,18 @@ def _curves(sweep: Sweep) -> str:
     )
 
 
-# -- Files, command and tables.
-
-BEST_FILE: Final = "best.yaml"
+# -- The winner's file, importances and tables.
 
 
-def write_best(sweep: Sweep, trial: Trial) -> None:
-    """Write ``best.yaml`` for ``hooktrainer train --config``."""
-    algorithm = sweep.algorithm_of(trial)
-    own = _belongs_to_one_run(algorithm)
+def best_command(sweep: Sweep) -> str | None:
+    """Write the winner to ``best.yaml``; return the shell command that trains with it."""
+    if sweep.winner is None:
+        return None
+    algorithm, file = sweep.algorithm_of(sweep.winner), sweep.place / "best.yaml"
+    own = marked(type(algorithm), Mark.MEANS) | {"seed", "seeds"}
     config = {n: value for n, value in algorithm.as_dict().items() if n not in own}
-    text = to_yaml({NAME: algorithm.name(), **config})
-    write_atomically(sweep.place / BEST_FILE, text)
-
-
-def training_command(sweep: Sweep, trial: Trial | None) -> str:
-    """Return the shell command that trains with the settings of a trial, or the defaults."""
-    algorithm = sweep.algorithm if trial is None else sweep.algorithm_of(trial)
-    plain, own = algorithm.as_dict(), _belongs_to_one_run(algorithm)
-    needed = [f.name for f in fields(algorithm) if MISSING is f.default is f.default_factory]
-    searched = sweep.space.candidates if trial is not None else ()
-    named = {*needed, "total_frames", *sweep.fixed, *searched} - own
-    said = {n: plain[n] for n in plain if n in named and plain[n] is not None}
-    ordered = {n: said[n] for n in ("env", "total_frames")} | said
-    return " ".join(map(shell_word, ["hooktrainer", "train", algorithm.name(), *as_words(ordered)]))
+    write_atomically(file, to_yaml({NAME: algorithm.name(), **config}))
+    return f"hooktrainer train --config {shell_word(file)}"
 
 
 def importances(sweep: Sweep) -> Mapping[str, float]:
@@ -180,7 +164,3 @@ def _number(value: float | None) -> str:
 def _rank(one: Trial) -> tuple[int, float, int]:
     order = {"complete": 0, "pruned": 1}.get(one.state, 2)
     return order, -(one.value or 0.0), one.number
-
-
-def _belongs_to_one_run(algorithm: Algorithm) -> frozenset[str]:
-    return marked(type(algorithm), Mark.MEANS) | {"seed", "seeds"}

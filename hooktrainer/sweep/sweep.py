@@ -61,7 +61,6 @@ class Sweep:
         options.check()
         self.algorithm = algorithm
         self.options = options
-        self.fixed = frozenset(fixed)
         if options.run_dir is None:
             env = re.sub(r"[^\w.-]", "_", str(algorithm.as_dict()["env"]))
             self.place = Path("runs", f"sweep_{algorithm.name()}_{env}")
@@ -94,7 +93,6 @@ class Sweep:
         return max(played, key=lambda one: one.final or 0.0) if played else self.best
 
     def _done(self) -> list[Trial]:
-        """The completed trials, the best first."""
         done = [one for one in self.trials if one.state == "complete"]
         return sorted(done, key=lambda one: (-(one.value or 0.0), one.number))
 
@@ -143,7 +141,6 @@ class Sweep:
         ]
 
     def _train(self, trials: Sequence[TrialRuns]) -> None:
-        """Train trials, each seed in its own process."""
         places = [(runs, seed) for runs in trials for seed in self.seeds]
 
         def end(results: Mapping[int, SeedResult]) -> None:
@@ -186,7 +183,6 @@ class Sweep:
         self.ledger.finish(trial, runs.value())
 
     def _settings(self) -> dict[str, Any]:
-        """Return the settings that must be equal in all processes."""
         free = {*marked(type(self.algorithm), Mark.MEANS, Mark.AMONG_SEEDS), *self.space.candidates}
         settings = {
             "algorithm": self.algorithm.name(),
@@ -201,7 +197,6 @@ class Sweep:
 
 
 def _check_algorithm(algorithm: Algorithm) -> None:
-    """Raise ConfigError if the algorithm sets an option that the sweep sets."""
     name = algorithm.name()
     if algorithm.seeds is not None:
         raise ConfigError(f"{name}: seeds={algorithm.seeds}: give the sweep the number of seeds.")

@@ -114,7 +114,6 @@ class TrialRuns:
                     self.trial.reports[step] = self._mean_up_to(step)
 
     def _has(self, seed: int, frames: int) -> bool:
-        """Return whether a seed has a score up to some frames."""
         own = self._curves[seed]
         return bool(own) and (seed in self._over or max(own) >= frames)
 
@@ -201,7 +200,6 @@ class WatchEvaluations(TrainerHookBase):
 
 
 def _evaluations(trainer: Any) -> list[Evaluate]:
-    """Return the hooks that log the metric of sweeps."""
     return [
         hook
         for hook in trainer.registry.hooks()

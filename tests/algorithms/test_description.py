@@ -16,12 +16,12 @@ from marks import slow_except
 from hooktrainer import algorithms
 from hooktrainer.algorithms import DQN, PPO, SAC
 from hooktrainer.algorithms.algorithm import parse
+from hooktrainer.base.plain import to_yaml
 from hooktrainer.cli import main
 from hooktrainer.collect.agents import make_world
 from hooktrainer.collect.make_group import find_spec, is_several
 from hooktrainer.errors import ConfigError
 from hooktrainer.log import read_csv
-from hooktrainer.run.config import as_words
 
 ROOT = Path(__file__).parents[2]
 KINDS = [algorithms.get(name) for name in algorithms.names()]
@@ -36,12 +36,11 @@ def described(kind: type[algorithms.Algorithm], **given: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_its_words_on_the_command_line_are_its_fields(kind: type[algorithms.Algorithm]) -> None:
+def test_its_configuration_makes_it_again(kind: type[algorithms.Algorithm], tmp_path: Path) -> None:
     run = described(kind, seed=3, num_cells=(5, 6), env_kwargs={"g": 9.81}, logger="csv", workers=2)
-    words = as_words({key: value for key, value in run.as_dict().items() if key != "run_dir"})
-    assert "--hooks" not in words
-    again = parse(kind, words)
-    assert again == run
+    assert "hooks" not in run.as_dict()
+    (tmp_path / "config.yaml").write_text(to_yaml(run.as_dict()))
+    assert parse(kind, ["--config", str(tmp_path), "--trust"]) == run
 
 
 EXAMPLES = {

@@ -70,8 +70,6 @@ class AverageGradients:
 
 
 class _Bucket:
-    """Gradients of one kind that are sent together."""
-
     def __init__(self, parameters: Sequence[nn.Parameter], ranks: Ranks) -> None:
         self.parameters = parameters
         self.known: set[int] = set()  # whose gradients backward has computed

@@ -85,7 +85,6 @@ def seed_rank(seed: int | None, rank: int) -> None:
 
 
 def _share(state: dict[str, Any], rank: int, ranks: Ranks, changed: bool) -> dict[str, Any]:
-    """What rank 0 sends to a rank."""
     others = state.get("ranks", [])
     saved_by = 1 + len(others)
     former = rank % saved_by
@@ -102,7 +101,6 @@ def _share(state: dict[str, Any], rank: int, ranks: Ranks, changed: bool) -> dic
 
 
 def _fit(share: dict[str, Any], trainer: Trainer, ranks: Ranks) -> RankState:
-    """Make a share fit this rank."""
     state: dict[str, Any] = share["state"]
     live = components(trainer)
     saved = state["components"].get("collector")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hooktrainer.loop.control import Control
 from hooktrainer.run.ranks.ranks import RankControl
 
@@ -19,8 +21,9 @@ class TwoRanks:
 
 
 def test_a_request_waits_until_the_ranks_meet():
-    control = RankControl(Control(), TwoRanks())
-    control.request_stop("mine")
+    before = Control()
+    before.request_stop("mine")
+    control = RankControl(before, TwoRanks())
     control.request("save")
     control.request("log")
     assert (control.stop_reason, control.take("save")) == (None, False)
@@ -38,36 +41,20 @@ def test_a_signal_here_stops_all_ranks():
     assert (control.signal, control.stop_reason) == (15, "SIGTERM")
 
 
-def test_what_another_rank_asks_for_is_done_here():
+@pytest.mark.parametrize(("signal", "status"), [(15, "interrupted"), (0, "pruned")])
+def test_what_another_rank_asks_for_is_done_here(signal, status):
     ranks = TwoRanks()
+    ranks.other = True, True, False, signal
     control = RankControl(Control(), ranks)
-    ranks.other = True, True, False, 15
     control.agree("the end of a batch")
-    assert control.stop_reason == "the other's reason"
-    assert control.take("save")
-    assert not control.take("log")
-    assert control.signal == 15
+    assert (control.stop_reason, control.signal) == ("the other's reason", signal or None)
+    assert (control.take("save"), control.take("log")) == (True, False)
     control.end()
-    assert control.status == "interrupted"
+    assert control.status == status
 
 
-def test_a_status_is_that_of_all_ranks_and_an_early_end_of_the_collectors_needs_no_meeting():
-    ranks = TwoRanks()
-    control = RankControl(Control(), ranks)
-    ranks.other = True, False, False, 0
-    control.agree("the end of a batch")
-    control.end()
-    assert control.status == "pruned"
-    control = RankControl(Control(), ranks)
+def test_an_early_end_of_the_collectors_needs_no_meeting():
+    control = RankControl(Control(), TwoRanks())
     control.request_stop("the collector ended")
     control.end()
     assert (control.status, control.stop_reason) == ("stopped", "the collector ended")
-
-
-def test_requests_made_before_it_took_over_are_kept():
-    before = Control()
-    before.request_stop("solved")
-    control = RankControl(before, TwoRanks())
-    assert control.stop_reason is None
-    control.agree("the start of the run")
-    assert control.stop_reason == "solved"

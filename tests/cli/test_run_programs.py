@@ -10,7 +10,7 @@ import time
 import pytest
 
 from hooktrainer.base.child_program import ChildProgram
-from hooktrainer.run.programs import run_programs
+from hooktrainer.cli.report import run_programs
 
 PROGRAM = """
 import pathlib, signal, sys, time
@@ -45,14 +45,14 @@ def starts(tmp_path):
 
 
 def test_all_are_run_whatever_becomes_of_one(starts, tmp_path):
-    assert run_programs(starts(0, 3, 0), at_once=1) == [0, 3, 0]
+    assert run_programs(starts(0, 3, 0), 1, 30.0) == [0, 3, 0]
     assert (tmp_path / "2.txt").exists()
 
 
 def test_to_a_program_it_is_as_if_it_had_been_started_by_itself(starts, tmp_path):
     script = str(tmp_path / "program.py")
     for command, seen in ((("-m", "program"), f"-m {script}"), ((script,), f"{script} {script}")):
-        assert run_programs(starts(0, command=command)) == [0]
+        assert run_programs(starts(0, command=command), 1, 30.0) == [0]
         assert (tmp_path / "0.txt").read_text() == f"{seen} 0.txt 0"
 
 
@@ -65,7 +65,7 @@ def test_a_signal_is_passed_on_and_starts_nothing_more(starts, tmp_path):
 
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(SystemExit) as ended:
-        run_programs(starts(-1, -1, 0), at_once=2)
+        run_programs(starts(-1, -1, 0), 2, 30.0)
     assert ended.value.code == 143
     assert {path.name for path in tmp_path.glob("?.*")} == {
         "0.txt", "0.saved", "1.txt", "1.saved",
