@@ -13,7 +13,6 @@ import json
 import math
 import os
 import re
-import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -54,7 +53,6 @@ class Trial:
         reports: By frames, the mean score up to them.
         frames: Collected by all of its seeds.
         final: Of a finalist, the value over all of its seeds.
-        worker: Host and process that trained it last.
         rungs: Attributes of Optuna's Hyperband pruner.
     """
 
@@ -67,7 +65,6 @@ class Trial:
     cpu_seconds: float = 0.0
     failure: str | None = None
     final: float | None = None
-    worker: str = ""
     rungs: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -149,7 +146,6 @@ class Ledger:
                 if not trial.is_open:  # it has ended in the meantime
                     lock.release()
                     continue
-                trial.worker = f"{socket.gethostname()}:{os.getpid()}"
                 self._held[number] = trial, lock
                 self.save(trial)
                 return trial
