@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
-import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -19,7 +19,7 @@ from ...loop.control import Control, Request, Stop
 T = TypeVar("T")
 TIMEOUT: Final = 600.0
 """Seconds after which a silent rank is given up. An evaluation on rank 0 must not take longer."""
-_PR_SET_PDEATHSIG: Final = 1  # of <sys/prctl.h>
+_GRACE: Final = 6.0  # seconds that a rank has after the end of ``torchrun``
 
 
 class Ranks:
@@ -74,12 +74,11 @@ class Ranks:
     def join(cls, timeout: float = TIMEOUT) -> Ranks:
         """The ranks that ``torchrun`` started; this process alone if it was not ``torchrun``.
 
-        On Linux a process that ``torchrun`` started gets SIGTERM when ``torchrun`` is killed.
+        A process that ``torchrun`` started ends when ``torchrun`` does, however that happens.
         """
         if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
             return cls()
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
         number = {key: int(os.environ.get(key, 0)) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
         return cls(number["RANK"], number["WORLD_SIZE"], number["LOCAL_RANK"], timeout=timeout)
 
@@ -209,6 +208,15 @@ class Ranks:
 
     def __repr__(self) -> str:
         return f"Ranks(rank={self.rank}, world_size={self.world_size})"
+
+
+def _end_with_parent(parent: int) -> None:
+    """End this process, also one that is stuck, after its parent."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_GRACE)
+    os._exit(1)
 
 
 # -- What goes wrong between ranks.
