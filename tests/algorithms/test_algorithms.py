@@ -66,7 +66,7 @@ def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
     if name in OFFLINE:
         small["dataset"] = make_dataset()
     env = Match if name in AGENTS else PENDULUM if kind.actions == "continuous" else CARTPOLE
-    return kind(env=env, **{**small, "total_frames": total_frames, **options}).trainer()
+    return kind(**{"env": env, **small, "total_frames": total_frames, **options}).trainer()
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
