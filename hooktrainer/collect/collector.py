@@ -96,6 +96,7 @@ class Collector:
     replay_buffer: Any = None
     resumes: Resumes = "anew"
     steps_exploration: bool = True
+    is_saved = False  # as a hook: checkpoints hold it, or what it is wrapped in, as the collector
     _closed = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -102,7 +102,7 @@ class Dataset:
 
         Args:
             path: The file to write.
-            overwrite: Whether a file that is there is replaced.
+            overwrite: Whether what is there is replaced, if it is a data set.
 
         Raises:
             ConfigError: If the transitions have an entry ``"returns"``.
@@ -111,7 +111,7 @@ class Dataset:
         from safetensors.torch import save_file
 
         path = Path(path)
-        if path.exists() and not overwrite:
+        if path.exists() and not (overwrite and _is_dataset(path)):
             raise TakenError(f"{path} exists already: remove it, or choose another place.")
         path.parent.mkdir(parents=True, exist_ok=True)
         entries = {
@@ -131,6 +131,16 @@ class Dataset:
         finally:
             beside.unlink(missing_ok=True)
         return path
+
+
+def _is_dataset(path: Path) -> bool:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            return bool((file.metadata() or {}).get("format") == _FORMAT)
+    except (SafetensorError, OSError):
+        return False
 
 
 def load_dataset(source: str | os.PathLike[str]) -> Dataset:

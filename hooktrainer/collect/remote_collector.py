@@ -37,8 +37,6 @@ class RemoteCollector(Collector):
     the weights it was collected.
     """
 
-    is_saved = False
-
     def __init__(self, collector: Any) -> None:
         self.wrapped = collector
         self._collector = adapt(collector)

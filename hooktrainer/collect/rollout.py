@@ -233,6 +233,8 @@ class Rollout(AnyRollout):
         """Raise a `StateMismatchError` if the state comes from other environments or policies."""
         super().check(state_dict)
         saved = state_dict["running"]
+        if "world" in state_dict:
+            raise StateMismatchError("The saved collector stepped environments of tensors.")
         methods = [restore.method for restore in self._group.restores]
         if saved is not None and any(
             method not in (before, "none")

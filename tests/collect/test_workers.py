@@ -82,6 +82,10 @@ CASES: dict[str, tuple[Callable[[], Any], Arguments]] = {
         lambda: lambda observation: torch.randint(2, (len(observation),)),
         {"env": [lambda: Counter(length=3)] * 5},
     ),
+    "function of just four rows": (
+        lambda: lambda observation: (observation[:, 1] + torch.arange(4)).long() % 2,
+        {"env": [Counter] * 4},
+    ),
     "masked function": (lambda: by_mask, {"env": [Masked] * 5}),
     "own noise": (noisy, {"env": "Pendulum-v1", "num_envs": 4}),
     "recurrent": (recurrent, {"env": [lambda: Counter(length=4)] * 4}),

@@ -58,7 +58,6 @@ class OverlappedCollector(RemoteCollector):
         wrapped: The collector.
         resumes: ``"exactly"`` if the collector does, and collects in a process with fixed weights.
         policy_age: Number of updates by which the last batch's policy was older.
-        is_saved: Always false: checkpoints hold it as the collector, not as a hook.
 
     Raises:
         ConfigError: If an argument is invalid.

@@ -60,7 +60,6 @@ class RayCollector(RemoteCollector):
         timing: Where the processes' times go, as ``worker/<name>``: their mean.
         policy_age: How many updates the policy of the last batch was behind.
         processes: How many processes collect.
-        is_saved: Always false: checkpoints hold it as the collector, not as a hook.
 
     Raises:
         ConfigError: If the environments cannot be shared equally.

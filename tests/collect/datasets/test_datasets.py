@@ -57,7 +57,11 @@ def test_nothing_is_overwritten_unasked(tmp_path):
         dataset.save(path)
     make_dataset(5).save(path, overwrite=True)
     assert len(load_dataset(path)) == 5
-    assert [p.name for p in tmp_path.iterdir()] == ["data"]
+    (tmp_path / "mine").write_text("a diary")
+    for place in (tmp_path / "mine", tmp_path):
+        with pytest.raises(FileExistsError):
+            dataset.save(place, overwrite=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "mine"]
 
 
 def test_what_is_no_data_set_is_refused(tmp_path):

@@ -9,9 +9,11 @@ import torch
 from no_waiting import NoWaiting
 from toy_worlds import Ladder
 
-from hooktrainer import ConfigError, VectorCollector
+from hooktrainer import ConfigError, OverlappedCollector, VectorCollector
 from hooktrainer.collect.worlds import WorldCollector
+from hooktrainer.errors import StateMismatchError
 from hooktrainer.networks import CategoricalPolicy, mlp
+from hooktrainer.testing import tiny_trainer
 
 CARTPOLE = "torch/CartPole-v1"
 
@@ -154,3 +156,23 @@ def test_shares_that_would_all_play_the_same_are_refused():
     collector = WorldCollector(Entangled, num_envs=4, frames_per_batch=8)
     with pytest.raises(ConfigError, match=r"2 processes cannot share .* ladder, which depend on"):
         collector.check_shares(2)
+
+
+def test_states_of_tensors_and_of_other_environments_are_told_apart():
+    options: dict[str, Any] = {"num_envs": 2, "frames_per_batch": 4}
+    both = WorldCollector(CARTPOLE, **options), VectorCollector("CartPole-v1", **options)
+    states = []
+    for collector in both:
+        collector.collect()
+        states.append(collector.state_dict())
+    for collector, state in zip(both, reversed(states), strict=True):
+        with pytest.raises(StateMismatchError, match=r"stepped .*environments of tensors"):
+            collector.load_state_dict(state)
+
+
+def test_a_checkpoint_holds_a_wrapped_collector_once():
+    """Its log is a hook's; restored as a hook too, it would go back to where it was wrapped."""
+    trainer = tiny_trainer(collector=WorldCollector(CARTPOLE, num_envs=2, frames_per_batch=4))
+    trainer.collector = OverlappedCollector(trainer.collector, 1, mode="thread")
+    assert not [name for name in trainer.state_dict()["components"] if "world_collector" in name]
+    trainer.shutdown()
