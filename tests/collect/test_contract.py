@@ -91,7 +91,6 @@ ELSEWHERE = {
     "RayCollector": "tests/run/ranks/test_ray.py, which has a cluster",
     "RemoteCollector": "those that derive from it",
     "EpisodesCollector": "those that derive from it",
-    "WorldsCollector": "those that derive from it",
     "Collector": "those that derive from it",
 }
 

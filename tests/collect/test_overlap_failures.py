@@ -29,13 +29,6 @@ def pid(collector) -> int:
     return collector._worker.pid
 
 
-def is_alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 @pytest.mark.parametrize("mode", ["process", "thread"])
 def test_an_error_of_an_environment_is_raised_with_its_traceback(mode):
     collector = overlapped(raises, mode, num_envs=1)

@@ -95,13 +95,6 @@ def test_a_state_is_not_changed_by_what_follows(make: Any) -> None:
         assert (resumed.collect() == expected).all()
 
 
-def test_a_state_taken_before_the_first_batch() -> None:
-    collector = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=20, seed=5)
-    resumed = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=20)
-    resumed.load_state_dict(collector.state_dict())
-    assert (resumed.collect() == collector.collect()).all()
-
-
 def test_a_state_taken_after_reset() -> None:
     def build() -> VectorCollector:
         return VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=20, traj_ids=True)
