@@ -82,11 +82,14 @@ def _inside(value: Any) -> tuple[str, dict[Any, Any] | None]:
 
 
 def _leaf(value: Any, kind: str) -> tuple[str, torch.Tensor | None]:
-    """Return what is shown of a value, and the tensor that it is."""
+    """Return what is shown of a value, and the tensor in it."""
     if value is _ABSENT or _inside(value)[1] is not None:
         return "absent" if value is _ABSENT else kind, None
-    if kind in ("tensor", "ndarray"):
-        with suppress(TypeError):  # a dtype foreign to torch
-            tensor = torch.as_tensor(value)
-            return str(TensorSpec.of(tensor)), tensor
-    return repr(value), None
+    node, tensors = flatten(value)
+    if not tensors:
+        return repr(value), None
+    (tensor,) = tensors.values()
+    if kind == "ndarray":
+        with suppress(TypeError, ValueError):  # a dtype foreign to torch: its bytes are compared
+            tensor, kind = torch.from_numpy(value.copy()), "tensor"
+    return str(TensorSpec.of(tensor)) if kind == "tensor" else str(node), tensor

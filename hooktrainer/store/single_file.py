@@ -6,7 +6,6 @@ replaces the file replaces the whole state, at once.
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from pathlib import Path
@@ -21,7 +20,7 @@ from ..base.untrusted.read_torch import read_torch
 from ..errors import CheckpointError
 from .backends import compact, get_backend, torch_save
 from .provenance import new_run_id
-from .stored import Checkpoint, Manifest, delete, encode_state, write_checkpoint
+from .stored import Checkpoint, Manifest, delete, encode_state, to_json, write_checkpoint
 from .tree import TensorSpec, byte_view, flatten, unflatten
 
 FORMAT = "hooktrainer-state-2"
@@ -50,7 +49,7 @@ def save_file(path: str | Path, tree: Any, backend: str = "torch") -> None:
     beside = path.with_name(f"{path.name}.tensors")
     content: dict[str, Any] = {"format": FORMAT}
     if backend == "torch":
-        text, compacted = json.dumps(skeleton, allow_nan=False), compact(tensors)
+        text, compacted = to_json(skeleton), compact(tensors)
         checksum = _checksum(text, compacted)
         content |= {"skeleton": text, "tensors": compacted, "checksum": checksum}
     else:

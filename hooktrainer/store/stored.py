@@ -18,6 +18,7 @@ import xxhash
 
 from ..base import fs
 from ..base.untrusted import (
+    MAX_STRUCTURE,
     MalformedError,
     check_fields,
     check_name,
@@ -308,7 +309,22 @@ def _damage_in(name: str) -> Iterator[None]:
 def encode_state(skeleton: Json, specs: Mapping[str, TensorSpec]) -> bytes:
     """Return the content of ``state.json``: the JSON of a state, and the specs of its tensors."""
     state = {"skeleton": skeleton, "tensors": {name: str(spec) for name, spec in specs.items()}}
-    return json.dumps(state, allow_nan=False, separators=(",", ":")).encode()
+    return to_json(state).encode()
+
+
+def to_json(node: Json) -> str:
+    """Return the JSON of a state.
+
+    Raises:
+        CheckpointError: If it is longer than what is read.
+    """
+    text = json.dumps(node, allow_nan=False, separators=(",", ":"))
+    if len(text) > MAX_STRUCTURE:
+        raise CheckpointError(
+            f"The state has {len(text):,} bytes besides its tensors, more than {MAX_STRUCTURE:,}: "
+            "return large data from state_dict() as tensors or NumPy arrays."
+        )
+    return text
 
 
 def write_checkpoint(

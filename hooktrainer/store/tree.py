@@ -314,7 +314,16 @@ def _numpy_scalar(data: str, dtype: str) -> Any:
     return np.ndarray((), kind, buffer=content)[()]
 
 
+def _dict(pairs: list[Any]) -> dict[Any, Any]:
+    # A small range, or a tensor, in place of a pair would be made a large list.
+    if any(type(pair) is not list for pair in pairs):
+        raise MalformedError("a dict is not made of pairs")
+    return dict(pairs)
+
+
 def _ordered_dict(content: dict[Any, Any], attributes: dict[str, Any]) -> OrderedDict[Any, Any]:
+    if type(content) is not dict or type(attributes) is not dict:
+        raise MalformedError("an OrderedDict is not made of two dicts")
     result = OrderedDict(content)
     set_attributes(result, attributes)  # nn.Module's _metadata
     return result
@@ -441,7 +450,7 @@ _TYPES = {
     "range": _items(range, starred=True, order=_range_parts),
     "slice": _items(slice, starred=True, order=_range_parts),
     "deque": _Type((deque,), lambda value: (list(value), value.maxlen), deque, of_list=True),
-    "dict": _Type((), tuple, dict, of_list=True),
+    "dict": _Type((), tuple, _dict, of_list=True),
     "OrderedDict": _Type((OrderedDict,), lambda value: (dict(value), vars(value)), _ordered_dict),
     "Path": _Type((type(Path()),), lambda value: (str(value),), Path),
     "ndarray": _Type((np.ndarray, np.memmap), _array_parts, _array),
@@ -454,6 +463,7 @@ _TYPES = {
         (LazyStackedTensorDict, NonTensorStack),
         lambda value: (list(value.tensordicts), value.stack_dim, _names(value)),
         _lazy_stack,
+        of_list=True,
     ),
     "NonTensorData": _Type(
         (NonTensorData,),

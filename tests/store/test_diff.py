@@ -6,7 +6,7 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 import torch
-from tensordict import TensorDict
+from tensordict import NonTensorData, TensorDict
 
 from hooktrainer.store.diff import compare_trees
 
@@ -21,6 +21,9 @@ def tree():
         "optimizer": {0: {"step": 3, "lr": 0.1}, "betas": (0.9, 0.999)},
         "td": TensorDict({"x": torch.ones(3, 2)}, [3]),
         "array": np.arange(3),
+        "words": np.arange(3000).astype(str),
+        "swapped": np.arange(3, dtype=">f4"),
+        "data": NonTensorData(np.arange(3000.0)),
         "misc": [None, True, math.nan, -0.0, np.float32(1), b"ab", "text"],
     }
 
@@ -30,6 +33,8 @@ def test_equal_trees_have_no_differences():
     assert paths(tree(), tree()) == []
     assert paths({"a": shared, "b": shared}, {"a": torch.ones(2), "b": torch.ones(2).clone()}) == []
     assert paths({"x": torch.eye(3).T}, {"x": torch.eye(3)}) == []
+    assert paths({"x": np.arange(3)[::-1]}, {"x": np.array([2, 1, 0])}) == []
+    assert paths(torch.tensor([1j]).conj(), torch.tensor([complex(0, -1)])) == []
 
 
 def change(path, value):
@@ -58,6 +63,9 @@ def change(path, value):
         (change(["td"], TensorDict({"x": torch.ones(3, 2)}, [3, 2])), "td/.1/batch_size/1"),
         (change(["array"], np.arange(3, dtype=np.int32)), "array"),
         (change(["array"], np.array([0, 1, 3])), "array"),
+        (change(["words", 1500], "zz"), "words"),
+        (change(["swapped"], np.array([0, 1, 3], dtype=">f4")), "swapped"),
+        (change(["data"], NonTensorData(np.arange(3000.0).clip(7))), "data"),
         (change(["misc", 2], 0.0), "misc/2"),
         (change(["misc", 3], 0.0), "misc/3"),
         (change(["misc", 4], np.float32(2)), "misc/4"),

@@ -31,6 +31,7 @@ from hooktrainer.store import (
     Last,
     list_checkpoints,
     lock,
+    save_file,
 )
 from hooktrainer.store.backends.native import NativeBackend
 from hooktrainer.store.diff import compare_trees
@@ -98,6 +99,18 @@ def test_a_value_that_cannot_be_saved_is_refused_at_once(tmp_path):
             manager.save({"my_hook": {"x": object()}}, frames=1)
         manager.save({"my_hook": {"x": 1}}, frames=2)
     assert names(tmp_path) == ["step_000000000002"]
+
+
+def test_a_state_that_would_not_be_read_again_is_refused_at_once(tmp_path, monkeypatch):
+    for module in ("store.stored", "base.untrusted.files"):
+        monkeypatch.setattr(f"hooktrainer.{module}.MAX_STRUCTURE", 10_000)
+    with CheckpointManager(tmp_path / "run") as manager:
+        with pytest.raises(CheckpointError, match="more than 10,000: return large data"):
+            manager.save({"x": bytes(9_000)}, frames=1)
+        manager.save({"x": bytes(6_000)}, frames=2)
+        assert manager.load()[1] == {"x": bytes(6_000)}
+    with pytest.raises(CheckpointError, match="more than 10,000"):
+        save_file(tmp_path / "state.pt", {"x": bytes(9_000)})
 
 
 def test_a_configuration_that_is_not_plain_data_is_refused_at_once(tmp_path):
@@ -444,6 +457,7 @@ def test_going_on_from_an_earlier_one_makes_it_the_latest(tmp_path, caplog):
         manager.go_on()
         assert frames_of(tmp_path) == [1, 2]
         assert manager.load()[1] == {"x": 20}
+        assert [c.manifest.sequence for c in manager.checkpoints()] == [0, 3]  # of names used again
 
 
 @pytest.mark.parametrize("place", ["moved", "set aside"])

@@ -241,7 +241,20 @@ def test_unknown_types_and_missing_tensors_are_named():
         unflatten({"$dtype": ["save"]}, {})
 
 
-@pytest.mark.parametrize("tag", ["tuple", "set", "frozenset", "deque", "Size", "dict"])
-def test_nothing_becomes_larger_than_it_is_written(tag):
-    with pytest.raises(CheckpointError, match="is no list of the parts"):
-        unflatten({f"${tag}": [{"$range": [[0, 10**9, 1]]}]}, {})
+LARGE = {"$range": [[0, 10**9, 1]]}
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        *({f"${tag}": [LARGE]} for tag in ("tuple", "set", "frozenset", "deque", "Size", "dict")),
+        *({"$dict": [[LARGE]]}, {"$dict": [[{"$tensor": ["x"]}]]}),
+        *({"$OrderedDict": [{"$tensor": ["x"]}, {}]}, {"$OrderedDict": [{}, {"$tensor": ["x"]}]}),
+        {"$LazyStackedTensorDict": [{"$tensor": ["x"]}, 0, None]},
+    ],
+    ids=str,
+)
+def test_nothing_becomes_larger_than_it_is_written(node, monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "__iter__", lambda _: pytest.fail("a tensor of each element"))
+    with pytest.raises(CheckpointError, match=r"is no list of the parts|is not made of"):
+        unflatten(node, {"x": torch.ones(3)})

@@ -45,10 +45,12 @@ def read_torch(source: Path | bytes, root: Path | None = None, device: str = "cp
     file: IO[bytes] = io.BytesIO(source) if isinstance(source, bytes) else open_file(source, root)
     with file, refusing("the file"), places_in_file(), zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
-        if any(e.compress_type != zipfile.ZIP_STORED or e.flag_bits & 1 for e in entries):
-            raise MalformedError("it has compressed or encrypted records")
+        for e in entries:
+            packed = e.compress_type != zipfile.ZIP_STORED or e.compress_size != e.file_size
+            if packed or e.flag_bits & 1:
+                raise MalformedError("it has compressed or encrypted records")
         size = file.seek(0, io.SEEK_END)
-        if sum(max(e.file_size, e.compress_size) for e in entries) > size:
+        if sum(e.file_size for e in entries) > size:
             raise MalformedError("its records overlap")
         if archive.testzip() is not None:
             raise MalformedError("a record is not what was written")
@@ -162,6 +164,8 @@ class _Unpickler(pickle._Unpickler):
         return found
 
     def persistent_load(self, pid: Any) -> Any:
+        if type(pid) is not tuple:
+            raise MalformedError("it refers to what is not a storage")
         kind, dtype, key, _, count, *view = pid
         is_storage = kind == "storage" and type(dtype) is torch.dtype and view in ([], [None])
         if not is_storage or type(count) is not int:
@@ -171,6 +175,9 @@ class _Unpickler(pickle._Unpickler):
     def load_reduce(self) -> None:
         args, function = self.stack.pop(), self.stack.pop()
         if type(args) is not tuple:
+            raise MalformedError(_OTHER)
+        # Whatever took a tensor's elements one by one would make a tensor of each.
+        if function is not _parameter and any(isinstance(arg, torch.Tensor) for arg in args):
             raise MalformedError(_OTHER)
         self._left -= sum(len(arg) for arg in args if isinstance(arg, _COPIED))
         if self._left < 0:
@@ -283,7 +290,8 @@ def _storage_in_bytes(data: bytes) -> Storage:
     if type(data) is not bytes:
         raise MalformedError("it holds a storage of an unknown kind")
     file = io.BytesIO(data)
-    parts = [_Unpickler(file, lambda *described: described, len(data)).load() for _ in range(5)]
+    # In none of them is anything called.
+    parts = [_Unpickler(file, lambda *described: described, limit=-1).load() for _ in range(5)]
     _, _, system, (dtype, _, count), _ = parts
     if system.get("little_endian") is not True:
         raise MalformedError("its numbers have another byte order")
@@ -309,7 +317,7 @@ _BUILDERS: dict[str, Callable[..., Any]] = {
     "torch.storage._load_from_bytes": _storage_in_bytes,
     "torch.Size": _size,
     "torch.device": torch.device,
-    "collections.OrderedDict": OrderedDict,
+    "collections.OrderedDict": lambda: OrderedDict(),  # its items follow
     "collections.Counter": _counter,
     "_codecs.encode": _bytes,
     "builtins.bytes": _bytes,

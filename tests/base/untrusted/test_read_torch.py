@@ -114,6 +114,17 @@ def test_a_storage_larger_than_its_record():
         read_torch(data)
 
 
+def test_a_record_shorter_than_it_claims():
+    """The rest of the tensor would be memory that was never written."""
+    count, more = pickle.BININT1 + b"\x10", pickle.BININT1 + b"\xf0"
+    data = saved({"x": torch.ones(16, dtype=torch.uint8), "room": "a" * 2000})
+    data = bytearray(rewritten(data, lambda content: content.replace(count, more)))
+    entry = data.rindex(b"archive/data/0") - 46
+    data[entry + 24 : entry + 28] = (0xF0).to_bytes(4, "little")
+    with pytest.raises(MalformedError):
+        read_torch(bytes(data))
+
+
 @pytest.mark.parametrize("zipped", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
 def test_a_compressed_record_is_not_unpacked(zipped):
     result = io.BytesIO()
@@ -150,6 +161,23 @@ def test_a_value_that_is_copied_over_and_over(kind):
     assert read_torch(rewritten(data, lambda _: begin + b"h\x01h\x00\x85Rt."))
     with pytest.raises(MalformedError, match="over and over"):
         read_torch(rewritten(data, lambda _: begin + b"h\x01h\x00\x85R" * 100 + b"t."))
+
+
+@pytest.mark.parametrize(
+    "taker",
+    [
+        *(b"cbuiltins\nset\n%s\x85R", b"ccollections\nOrderedDict\n%s\x85R", b"%sQ"),
+        *(b"ccollections\nOrderedDict\n]%sa\x85R", b"ctorch._utils\n_rebuild_tensor_v2\n%s\x85R"),
+    ],
+)
+def test_no_tensor_is_made_of_each_element(taker, monkeypatch):
+    def split(content):
+        begin, end = content.index(b"ctorch._utils"), content.rindex(b"R") + 1
+        return content[:begin] + taker.replace(b"%s", content[begin:end]) + content[end:]
+
+    monkeypatch.setattr(torch.Tensor, "__iter__", lambda _: pytest.fail("iterated"))
+    with pytest.raises(MalformedError):
+        read_torch(rewritten(saved({"x": torch.ones(3)}), split))
 
 
 class Planted:
