@@ -103,15 +103,14 @@ class CSVSink(Sink):
         """Truncate the file to the saved length; of another file keep the whole rows, and warn."""
         self._rows.clear()
         self._started = True
-        if not state_dict:
-            return
         data = b""
         if self.path.exists():
             with open_file(self.path, self.path.parent) as file:
                 data = file.readall()
-        kept = data[: state_dict["bytes"]]
+        size = state_dict.get("bytes")  # none if the sink did not answer, as on a full disk
+        kept = data[:size]
         kept = kept[: kept.rfind(b"\n") + 1]
-        if len(kept) < state_dict["bytes"]:
+        if len(kept) < (size or 0):
             log.warning(
                 "%s is not the file that the checkpoint knew: its rows are kept.", self.path
             )

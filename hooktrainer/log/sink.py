@@ -127,6 +127,16 @@ def append(path: Path, data: bytes) -> None:
         file.write(data)
 
 
+def cut(path: Path, size: int) -> None:
+    """Shorten a file that is longer, never through a link."""
+    fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(fd).st_size > size:
+            os.ftruncate(fd, size)
+    finally:
+        os.close(fd)
+
+
 def sync(path: Path) -> None:
     """Wait until what was appended is on the disk; a file that is missing needs no wait."""
     with suppress(FileNotFoundError):

@@ -20,7 +20,7 @@ from ..base.plain import flatten_config, to_yaml
 from ..base.untrusted import open_file
 from ..base.words import shell_word
 from . import media
-from .sink import Sink, append, sync
+from .sink import Sink, append, cut, sync
 
 _PREFIX: Final = "events.out.tfevents."
 
@@ -50,6 +50,7 @@ class TensorBoardSink(Sink):
         self._pending = io.BytesIO()
         self._purge_from: int | None = None
         self._step = -1
+        self._end: dict[str, Any] = {"file": "", "bytes": 0}  # of what was written
 
     def write_scalars(self, values: Mapping[str, float], step: int) -> None:
         """Write the values of one step as one event."""
@@ -111,20 +112,25 @@ class TensorBoardSink(Sink):
                 _record(header, Event(step=self._purge_from, session_log=start))
             data = header.getvalue() + data
         append(self._path, data)
+        self._end = {"file": self._path.name, "bytes": self._path.stat().st_size}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the last step."""
+        """Return the last step, the last file and its length."""
         self.flush()
         if self._path is not None:
             sync(self._path)
-        return {"step": self._step}
+        return {"step": self._step, **self._end}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Begin a file that takes back the later steps of earlier ones."""
+        """Cut off what was written later; begin a file that takes it back where it was read."""
         self._path, self._pending = None, io.BytesIO()
         if state_dict:
             self._step = state_dict["step"]
             self._purge_from = self._step + 1
+            self._end = {name: state_dict[name] for name in ("file", "bytes")}
+            for path in self.directory.glob(f"{_PREFIX}*.hooktrainer"):
+                if path.name >= self._end["file"]:
+                    cut(path, self._end["bytes"] if path.name == self._end["file"] else 0)
 
     def how_to_view(self) -> str:
         """Return the command that starts TensorBoard."""

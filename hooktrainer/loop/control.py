@@ -141,3 +141,7 @@ class Saver:
             save_file(self.checkpoints.directory.parent / "exception.pt", state)
         elif self.file is not None:
             save_file(self.file.with_name("exception.pt"), state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The lock on the directory stays with this process.
+        return self.__dict__ | {"checkpoints": None}

@@ -108,3 +108,7 @@ class FiniteChecks:
         for values, error in found:
             if not all(map(math.isfinite, values)):
                 raise error(values, where)
+
+    def __getstate__(self) -> dict[str, object]:
+        # What is on a device stays in this process.
+        return self.__dict__ | {"_is_finite": None, "_looks": {}}

@@ -418,6 +418,9 @@ class Loop(Assembly):
         self._show_metrics()
         self._bar.close()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_bar": None}
+
 
 def _call_all(
     what: str, calls: Iterable[Callable[[], Any]], *, active: BaseException | None = None

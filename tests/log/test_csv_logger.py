@@ -47,22 +47,6 @@ def test_nothing_is_opened_before_the_first_write(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_resume_takes_back_what_came_after_the_checkpoint(tmp_path):
-    first = logger_at(tmp_path)
-    first.log_scalar("x", 1.0, 1)
-    state = first.state_dict()
-    at_checkpoint = (tmp_path / "metrics.csv").read_bytes()
-    first.log_scalar("x", 99.0, 2)
-    first.flush()
-
-    second = logger_at(tmp_path)
-    second.load_state_dict(state)
-    assert (tmp_path / "metrics.csv").read_bytes() == at_checkpoint
-    second.log_scalar("x", 2.0, 2)
-    second.close()
-    assert read_csv(tmp_path) == {"x": [(1, 1.0), (2, 2.0)]}
-
-
 @pytest.mark.parametrize(
     ("rows", "kept"),
     [
@@ -70,17 +54,21 @@ def test_resume_takes_back_what_came_after_the_checkpoint(tmp_path):
         ("5,x,5.0\n20,", {"x": [(5, 5.0)]}),
     ],
 )
-def test_a_file_without_the_saved_position_keeps_its_whole_rows(tmp_path, caplog, rows, kept):
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_file_without_the_saved_position_keeps_its_whole_rows(
+    tmp_path, caplog, rows, kept, is_known
+):
     first = logger_at(tmp_path)
     first.log_scalar("x", 1.0, 10)
     state = first.state_dict()
     path = tmp_path / "metrics.csv"
     path.write_text(f"step,name,value\n{rows}")
     second = logger_at(tmp_path)
-    second.load_state_dict(state)
+    second.load_state_dict(state if is_known else {"counts": {}, "sinks": {"csv": {}}})
+    second.log_scalar("z", 1.0, 30)
     second.close()
-    assert read_csv(tmp_path) == kept
-    assert "the checkpoint knew" in caplog.text
+    assert read_csv(tmp_path) == {**kept, "z": [(30, 1.0)]}
+    assert ("the checkpoint knew" in caplog.text) is is_known
 
 
 def test_an_earlier_runs_file_is_not_mixed_with(tmp_path, caplog):

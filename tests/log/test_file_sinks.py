@@ -25,16 +25,20 @@ def read(kind: str, path: Path) -> dict[str, list[tuple[int, float]]]:
     return read_csv(path) if kind == "csv" else read_scalars(path)
 
 
-def test_resume_from_before_the_first_value(kind, tmp_path):
+@pytest.mark.parametrize("before", [[], [(1, 1.0)]])
+def test_resume_takes_back_what_was_logged_later_even_at_the_same_step(kind, tmp_path, before):
     first = logger_at(kind, tmp_path)
+    for step, value in before:
+        first.log_scalar("x", value, step)
     state = first.state_dict()
-    first.log_scalar("x", 99.0, 1)
-    first.flush()
-    second = logger_at(kind, tmp_path)
-    second.load_state_dict(state)
-    second.log_scalar("x", 1.0, 1)
-    second.close()
-    assert read(kind, tmp_path) == {"x": [(1, 1.0)]}
+    for step in (1, 2):
+        first.log_scalars({"x": 99.0, "y": 99.0}, step)
+        first.flush()
+        first = logger_at(kind, tmp_path)
+        first.load_state_dict(state)
+    first.log_scalar("x", 2.0, 2)
+    first.close()
+    assert read(kind, tmp_path) == {"x": [*before, (2, 2.0)]}
 
 
 def test_a_position_is_kept_until_the_first_write(kind, tmp_path):

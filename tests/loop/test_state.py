@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import random
 import warnings
 
@@ -23,6 +24,7 @@ from hooktrainer import (
     Trainer,
     TrainerHookBase,
 )
+from hooktrainer.store import CheckpointManager
 from hooktrainer.store.tree import flatten
 from hooktrainer.testing import FakeCollector, tiny_trainer
 
@@ -170,6 +172,26 @@ def test_a_collector_that_is_not_restored_is_named_at_the_start(saves, tmp_path)
         trainer.train()
     messages = [str(warning.message) for warning in caught]
     assert [("Batches, has no state_dict" in message) for message in messages] == [True] * saves
+
+
+class Pickling(TrainerHookBase):
+    """Keeps a copy of its trainer, as one that is sent to another process."""
+
+    at = "post_steps"
+
+    def __call__(self):
+        self.trainer.finite.see("loss", [torch.ones(())], lambda values, where: ValueError(where))
+        self.copy = None
+        self.copy = pickle.loads(pickle.dumps(self.trainer))
+
+
+def test_a_trainer_pickles_while_it_trains(tmp_path):
+    hook = Pickling()
+    trainer = tiny_trainer(checkpoints=CheckpointManager(tmp_path / "c"), progress_bar=True)
+    hook.register(trainer)
+    trainer.train()
+    assert hook.copy.collected_frames == 50
+    assert hook.copy.state_dict()["components"].keys() == trainer.state_dict()["components"].keys()
 
 
 # -- what does not fit ---------------------------------------------------------------------------
