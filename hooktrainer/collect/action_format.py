@@ -19,17 +19,7 @@ from ..errors import ConfigError
 from .spaces import Array
 
 
-class _AnyFormat:
-    """What a format says of a policy whose actions are one array."""
-
-    keys: tuple[NestedKey, ...] = ("action",)
-
-    def find(self, outputs: Mapping[NestedKey, Any]) -> Any:
-        """The actions among a policy's outputs."""
-        return outputs["action"]
-
-
-class ActionFormat(_AnyFormat):
+class ActionFormat:
     """The format of one action, or of several of a kind: Discrete, MultiDiscrete, MultiBinary, Box.
 
     Args:
@@ -47,6 +37,9 @@ class ActionFormat(_AnyFormat):
     Raises:
         ConfigError: If the space is of another kind.
     """
+
+    keys: tuple[NestedKey, ...] = ("action",)
+    is_index = is_one_hot = _is_discrete = False
 
     def __init__(self, space: spaces.Space[Any], categorical: bool = True) -> None:
         self.space = space
@@ -80,6 +73,10 @@ class ActionFormat(_AnyFormat):
             self.shape = (sum(sizes),)
         self.sizes = sizes  # of the discrete choices
 
+    def find(self, outputs: Mapping[NestedKey, Any]) -> Any:
+        """The actions among a policy's outputs."""
+        return outputs["action"]
+
     def check(self, actions: Array | torch.Tensor, num_envs: int) -> None:
         """Raise a `ConfigError` if ``actions`` cannot be what the policy means to do."""
         expected = (num_envs, *self.shape)
@@ -89,7 +86,10 @@ class ActionFormat(_AnyFormat):
                 hint = " If these are one-hot vectors, pass categorical_actions=False."
             elif self.is_one_hot and actions.shape == (num_envs, *(self.space.shape or ())):
                 hint = " If these are indices, pass categorical_actions=True."
-            raise ConfigError(_wrong_shape(actions, self.space, num_envs, expected) + hint)
+            raise ConfigError(
+                f"The policy's action has shape {list(actions.shape)}; {self.space} with "
+                f"{num_envs} environments needs {list(expected)}.{hint}"
+            )
         if self._is_discrete and not self.is_one_hot and "int" not in str(actions.dtype):
             raise ConfigError(
                 f"The policy's action is {str(actions.dtype).removeprefix('torch.')}; "
@@ -153,46 +153,40 @@ class ActionFormat(_AnyFormat):
         return chosen if self.start is None else chosen + self.start
 
 
-class JointActionFormat(_AnyFormat):
+class JointActionFormat(ActionFormat):
     """The format of a Dict or Tuple of actions: one vector, in which its parts stand side by side.
 
     The vector is int64 if all parts are, else float32, which holds every index exactly. The masks
     of the discrete parts stand side by side as well.
     """
 
-    is_index = False
-
     def __init__(self, space: spaces.Space[Any]) -> None:
         self.space = space
-        self._parts: list[tuple[Path, ActionFormat, slice]] = []
-        width = 0
-        for path, part in parts_of(space):
-            part_format = ActionFormat(part)
-            size = math.prod(part_format.shape)
-            self._parts.append((path, part_format, slice(width, width + size)))
-            width += size
+        # By path the format of a part, its place in the vector, and that of its mask.
+        self._parts: list[tuple[Path, ActionFormat, slice, slice]] = []
+        width = self.mask_size = 0
+        for path, part_space in parts_of(space):
+            part = ActionFormat(part_space)
+            place = slice(width, width := width + math.prod(part.shape))
+            mask = slice(self.mask_size, self.mask_size + part.mask_size)
+            self.mask_size = mask.stop
+            self._parts.append((path, part, place, mask))
         self.shape = (width,)
-        kinds = {part.dtype for _, part, _ in self._parts}
+        kinds = {part.dtype for _, part, _, _ in self._parts}
         self.dtype = np.dtype(np.int64 if kinds == {np.dtype(np.int64)} else np.float32)
-        self.mask_size = sum(part.mask_size for _, part, _ in self._parts)
-
-    def check(self, actions: Array | torch.Tensor, num_envs: int) -> None:
-        """Raise a `ConfigError` if ``actions`` cannot be what the policy means to do."""
-        expected = (num_envs, *self.shape)
-        if actions.shape != expected:
-            raise ConfigError(_wrong_shape(actions, self.space, num_envs, expected))
 
     def to_env(self, actions: Array) -> Any:
         """The policy's actions, ``[num_envs, features]``, as a dict or tuple of arrays."""
         parts = [
-            (path, part.to_env(_as(actions[:, place], part))) for path, part, place in self._parts
+            (path, part.to_env(_as(actions[:, place], part)))
+            for path, part, place, _ in self._parts
         ]
         return _tree(self.space, parts)
 
     def each(self, actions: Array) -> list[Any]:
         """The same, one dict or tuple for each environment."""
         columns = [
-            (path, part.each(_as(actions[:, place], part))) for path, part, place in self._parts
+            (path, part.each(_as(actions[:, place], part))) for path, part, place, _ in self._parts
         ]
         return [
             _tree(self.space, [(path, values[i]) for path, values in columns])
@@ -201,26 +195,20 @@ class JointActionFormat(_AnyFormat):
 
     def from_env(self, actions: Any) -> Array:
         """The inverse of `to_env`."""
-        found = [part.from_env(np.asarray(_at(actions, path))) for path, part, _ in self._parts]
+        found = [part.from_env(np.asarray(_at(actions, path))) for path, part, _, _ in self._parts]
         return np.concatenate([part.reshape(len(part), -1) for part in found], -1, dtype=self.dtype)
 
     def leaves_nothing(self, mask: Array) -> Array:
         """Where a mask ``[..., mask_size]`` allows none of the actions of a choice, ``[...]``."""
-        nothing, start = np.zeros(mask.shape[:-1], bool), 0
-        for _, part, _ in self._parts:
-            end = start + part.mask_size
-            nothing |= part.leaves_nothing(mask[..., start:end])
-            start = end
-        return nothing
+        nothing = [part.leaves_nothing(mask[..., own]) for _, part, _, own in self._parts]
+        return np.logical_or.reduce(nothing)
 
     def draw(self, generator: np.random.Generator, mask: Array) -> Any:
         """Actions as `to_env` returns them, uniform among those allowed."""
-        parts, start = [], 0
-        for path, part, _ in self._parts:
+        parts = []
+        for path, part, _, own in self._parts:
             if part.mask_size:
-                end = start + part.mask_size
-                parts.append((path, part.draw(generator, mask[:, start:end])))
-                start = end
+                parts.append((path, part.draw(generator, mask[:, own])))
             else:
                 box = gym.vector.utils.batch_space(part.space, len(mask))
                 box.seed(int(generator.integers(2**31)))
@@ -228,10 +216,7 @@ class JointActionFormat(_AnyFormat):
         return _tree(self.space, parts)
 
 
-AnyActionFormat = ActionFormat | JointActionFormat
-
-
-def action_format_of(space: spaces.Space[Any], categorical: bool = True) -> AnyActionFormat:
+def action_format_of(space: spaces.Space[Any], categorical: bool = True) -> ActionFormat:
     """The format of the actions of a space."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         return JointActionFormat(space)
@@ -258,7 +243,7 @@ class RandomActions(Sampler):
 
     def __init__(
         self,
-        action_format: AnyActionFormat,
+        action_format: ActionFormat,
         num_envs: int,
         seed: int,
         masks: Any = None,
@@ -296,18 +281,6 @@ class RandomActions(Sampler):
                 f"[{size}]."
             )
         return self._format.from_env(self._format.draw(self._generators[0], mask))
-
-
-def _wrong_shape(
-    actions: Array | torch.Tensor,
-    space: spaces.Space[Any],
-    num_envs: int,
-    expected: tuple[int, ...],
-) -> str:
-    return (
-        f"The policy's action has shape {list(actions.shape)}; {space} with {num_envs} "
-        f"environments needs {list(expected)}."
-    )
 
 
 def _as(columns: Array, part: ActionFormat) -> Array:

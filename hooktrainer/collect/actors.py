@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from ..networks.policy import ArraySteps
 from ..networks.policy import Policy as NetworkPolicy
 from ..store.rng import rng_state, set_rng_state
-from .action_format import AnyActionFormat, Sampler
+from .action_format import ActionFormat, Sampler
 from .buffers import ObservationRows, OutputBuffers
 from .spaces import Array
 
@@ -108,7 +108,7 @@ class FunctionActor(Actor):
         self,
         function: Callable[..., Any],
         buffers: ObservationRows,
-        action_format: AnyActionFormat,
+        action_format: ActionFormat,
         num_envs: int,
         horizon: int,
         device: torch.device,
@@ -306,7 +306,7 @@ class RandomActor(Actor):
     def __init__(
         self,
         sampler: Sampler,
-        action_format: AnyActionFormat,
+        action_format: ActionFormat,
         num_envs: int,
         horizon: int,
         policy: Actor | None = None,

@@ -13,7 +13,7 @@ from gymnasium.vector import VectorEnv
 
 from ..base.words import listed, ranges
 from ..errors import ConfigError, StateMismatchError
-from .action_format import AnyActionFormat
+from .action_format import ActionFormat
 from .buffers import Row, StepBuffers
 from .info import InfoKeys
 from .spaces import Array, ObservationLayout
@@ -122,7 +122,7 @@ class EnvGroup(ABC):
         self.seeds = EpisodeSeeds(seed, self.seeds.first_env)
         self.episodes = [-1] * self.num_envs
 
-    def bind(self, layout: ObservationLayout, action_format: AnyActionFormat) -> None:
+    def bind(self, layout: ObservationLayout, action_format: ActionFormat) -> None:
         """Say how to write observations and how to read actions; called before any step."""
         self._layout = layout
         self._format = action_format

@@ -10,7 +10,7 @@ from tensordict import NestedKey, TensorDict, unravel_key
 from tensordict.nn import TensorDictModuleBase
 
 from ..errors import ConfigError, StateMismatchError
-from .action_format import AnyActionFormat
+from .action_format import ActionFormat
 from .actors import Actor, SomeEnvs
 from .buffers import ObservationRows, OutputBuffers
 
@@ -35,7 +35,7 @@ class ModuleActor(Actor):
         self,
         policy: TensorDictModuleBase,
         buffers: ObservationRows,
-        action_format: AnyActionFormat,
+        action_format: ActionFormat,
         num_envs: int,
         horizon: int,
         device: torch.device,

@@ -18,7 +18,7 @@ from ..base.untrusted import one_line
 from ..base.words import listed
 from ..errors import ConfigError, StateMismatchError
 from ..loop.timing import Timing
-from .action_format import AnyActionFormat, RandomActions, Sampler
+from .action_format import ActionFormat, RandomActions, Sampler
 from .actors import Actor, FunctionActor, Policy, RandomActor, as_array, learn_outputs
 from .buffers import ObservationRows, as_batch, env_first_array, place_outputs
 from .group import EnvGroup, random_action_seed
@@ -178,7 +178,7 @@ class Rollout(AnyRollout):
         policy: Policy | None,
         horizon: int,
         *,
-        action_format: AnyActionFormat,
+        action_format: ActionFormat,
         traj_ids: bool,
         policy_device: torch.device,
         device: torch.device,
@@ -405,7 +405,7 @@ class GappedRollout(Rollout):
 def actor_of(
     policy: Policy,
     buffers: ObservationRows,
-    action_format: AnyActionFormat,
+    action_format: ActionFormat,
     num_envs: int,
     horizon: int,
     device: torch.device,

@@ -16,7 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 from ..base.space_parts import Leaf
 from ..base.worker import Channel, Worker, WorkerPool
 from ..errors import ConfigError, as_failure
-from .action_format import AnyActionFormat
+from .action_format import ActionFormat
 from .buffers import Row, SharedMemory, StepBuffers
 from .episodes_collector import Workers
 from .group import EnvGroup, EpisodeSeeds, Finished, GroupOptions, Restore, check_alike
@@ -70,7 +70,7 @@ class WorkerGroup(EnvGroup):
         self._pool[0].send(call("first_mask"))
         return self._pool[0].receive_object()
 
-    def bind(self, layout: ObservationLayout, action_format: AnyActionFormat) -> None:
+    def bind(self, layout: ObservationLayout, action_format: ActionFormat) -> None:
         """Say how to write observations and how to read actions; called before any step."""
         super().bind(layout, action_format)
         self._ask_all("each", lambda w: ("bind", layout, action_format))

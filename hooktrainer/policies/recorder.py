@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ..base import fs
 from ..base.space_parts import MASK, Leaf, parts_of
-from ..collect.action_format import AnyActionFormat, action_format_of, clips
+from ..collect.action_format import ActionFormat, action_format_of, clips
 from ..collect.agents import make_world
 from ..collect.agents.world import Grouping
 from ..collect.make_group import Envs, find_spec, is_several, make_one
@@ -184,7 +184,7 @@ class Described:
     observations: dict[NestedKey, Observation]
     examples: list[Tensor]
     groups: tuple[Group, ...]
-    formats: list[AnyActionFormat]
+    formats: list[ActionFormat]
 
     def check(self, actions: Sequence[Tensor]) -> None:
         """Refuse a policy's actions for the examples if the environment does not take them."""
