@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -128,7 +129,7 @@ MORE: Final = 1
 def play_finals(sweep: Sweep) -> None:
     """Train the finalists from further tuning seeds, and record their values over all seeds.
 
-    A finalist with a failed seed has no value.
+    A finalist with a failed seed or without a finite score has no value.
     """
     finalists = sweep.finalists
     if len(finalists) < 2:
@@ -145,7 +146,8 @@ def play_finals(sweep: Sweep) -> None:
             cost = sweep.options.cpu_second * one.cpu_seconds / count
             total = count * (float(one.value or 0.0) + cost)
             total += sum(score(curve[METRIC], frames) for curve in curves)
-            one.final = total / (count + len(curves)) - cost
+            final = total / (count + len(curves)) - cost
+            one.final = final if math.isfinite(final) else None
         sweep.ledger.save(one)
 
 
