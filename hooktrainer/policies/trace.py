@@ -199,9 +199,10 @@ class _Copy(nn.Module):
         weights = [tensor.detach().clone() for tensor in tensors.values()]
         with _plain_operators():
             try:
-                graph = make_fx(function, decomposition_table=_core_operators())(weights, *inputs)
-                functional = torch.func.functionalize(graph, remove="mutations")
-                graph = make_fx(functional)(weights, *inputs)
+                record = functools.partial(make_fx, decomposition_table=_core_operators())
+                plain = record(function)(weights, *inputs)
+                functional = torch.func.functionalize(plain, remove="mutations")
+                graph = record(functional)(weights, *inputs)
             except ConfigError:
                 raise
             except Exception as error:
