@@ -67,8 +67,9 @@ def check_actions(algorithm: str, env_name: str, space: spaces.Space[Any], wante
                 "choices, or a Box of float32 that the environment rounds."
             )
     known = all(isinstance(part, _KNOWN) for part in parts)
-    kind = {spaces.Discrete: "discrete", spaces.Box: "continuous"}.get(type(space))
-    kind = kind or type(space).__name__
+    kind = type(space).__name__
+    if isinstance(space, spaces.Discrete | spaces.Box):
+        kind = "discrete" if isinstance(space, spaces.Discrete) else "continuous"
     if not known or wanted not in ("any", kind):
         takers = f"{_TAKERS.get(kind, '')}ppo, a2c and reinforce take {kind} actions"
         fit = "Discrete, MultiDiscrete, MultiBinary, Box, Dict and Tuple would fit"
@@ -100,7 +101,7 @@ def check_distribution(
             problem = f"action_distribution={distribution!r} is for continuous actions"
     if problem is not None:
         raise ConfigError(
-            f"{algorithm}: {problem}; those of {env_name} are {_said(space)}: leave it out."
+            f"{algorithm}: {problem}; the actions of {env_name} are {_said(space)}: leave it out."
         )
 
 
