@@ -49,7 +49,6 @@ def place(make_run, tmp_path, monkeypatch):
         (["ckpt", "show", "run@150"], "has those at frames 100, 200, 300."),
         (["ckpt", "prune", "run"], "one or more retention rules"),
         (["ckpt", "prune", "run", "--keep-best", "eval/return"], "write N:METRIC"),
-        (["ckpt", "prune", "run", "--max-bytes", "plenty"], "500MB"),
         (["ckpt", "prune", "run", "--keep-last", 0], "n=0"),
         (["policies", "prune", "run"], "one or more retention rules"),
         (["play", "run", "--episodes", 0], "--episodes"),
