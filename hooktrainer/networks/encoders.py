@@ -46,7 +46,9 @@ class OwnNetwork(nn.Module):
                 "function that makes one from the space."
             )
         for path, layer in module.named_modules():
-            if isinstance(layer, _BatchNorm) or (isinstance(layer, _DropoutNd) and layer.p):
+            drops = isinstance(layer, nn.RNNBase | nn.MultiheadAttention) and layer.dropout
+            drops = drops or (isinstance(layer, _DropoutNd) and layer.p)
+            if drops or isinstance(layer, _BatchNorm) or getattr(layer, "track_running_stats", 0):
                 raise ConfigError(
                     f"your network has {layer} at {path!r}, which acts differently than it learns: "
                     "leave out dropout, and use nn.LayerNorm or GroupNorm."

@@ -201,6 +201,8 @@ def test_several_arrays_are_joined_for_a_network_that_takes_one():
         (3, "network made 3, which is no torch.nn.Module: give a module"),
         (nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8)), "BatchNorm1d.* at '1'.*GroupNorm"),
         (lambda space: nn.Dropout(0.25), "Dropout.*0.25.* leave out dropout"),
+        (nn.Sequential(nn.Unflatten(1, (1, 4)), nn.LSTM(4, 4, 2, dropout=0.2)), "LSTM.* at '1'"),
+        (nn.InstanceNorm1d(4, track_running_stats=True), "InstanceNorm1d.*GroupNorm"),
     ],
 )
 def test_a_network_that_does_not_fit_is_refused_in_one_line(encoder, message):
