@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
@@ -157,12 +158,7 @@ def _from_spec(
     # These wrappers check at every step what the collector guarantees, or checks once.
     plain.order_enforce = False
     plain.disable_env_checker = True
-
-    def make_one() -> gym.Env[Any, Any]:
-        with explain_env_errors(spec, kwargs):
-            return gym.make(plain, **kwargs)
-
-    return _scalar([make_one] * num_envs, options)
+    return _scalar([partial(make_one, plain, kwargs)] * num_envs, options)
 
 
 def _scalar(factories: Sequence[EnvFactory], options: GroupOptions) -> EnvGroup:

@@ -11,7 +11,7 @@ import functools
 import json
 import math
 import types
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum, auto
@@ -138,8 +138,15 @@ hints_of: Callable[[Any], Mapping[str, Any]] = functools.cache(
 """The annotations of a class by field, with their marks and ranges."""
 
 
+def _with_members(hint: Any) -> Iterator[Any]:
+    """A type, and its arguments at every depth."""
+    yield hint
+    for member in get_args(hint):
+        yield from _with_members(member)
+
+
 def _may_be_none(hint: Any) -> bool:
-    return hint in (Any, type(None)) or any(map(_may_be_none, get_args(hint)))
+    return any(each in (Any, type(None)) for each in _with_members(hint))
 
 
 def _said(kind: type[Any]) -> dict[str, list[Any]]:
@@ -147,9 +154,7 @@ def _said(kind: type[Any]) -> dict[str, list[Any]]:
     said: dict[str, list[Any]] = {}
     for base in filter(is_dataclass, kind.__mro__):
         for field in fields(base):
-            hints = [hints_of(base)[field.name]]
-            for hint in hints:  # of a union, also of its members
-                hints += get_args(hint)
+            for hint in _with_members(hints_of(base)[field.name]):
                 said.setdefault(field.name, []).extend(getattr(hint, "__metadata__", ()))
     return said
 
