@@ -22,7 +22,7 @@ from ..base.untrusted import one_line, open_file, refusing
 from ..base.words import shell_word
 from ..errors import ConfigError, TakenError
 from . import media
-from .sink import Sink, append, log, sync
+from .sink import Sink, append, cut, log, sync
 
 HEADER: Final = "step,name,value\n"
 
@@ -115,7 +115,7 @@ class CSVSink(Sink):
                 "%s is not the file that the checkpoint knew: its rows are kept.", self.path
             )
         if kept != data:
-            self._write_file(self.path.name, kept)
+            cut(self.path, len(kept))
 
     def how_to_view(self) -> str:
         """Return the path of the file."""

@@ -50,7 +50,7 @@ class TensorBoardSink(Sink):
         self._pending = io.BytesIO()
         self._purge_from: int | None = None
         self._step = -1
-        self._end: dict[str, Any] = {"file": "", "bytes": 0}  # of what was written
+        self._end: dict[str, Any] = {"file": "", "bytes": 0}  # of what was saved last
 
     def write_scalars(self, values: Mapping[str, float], step: int) -> None:
         """Write the values of one step as one event."""
@@ -112,13 +112,13 @@ class TensorBoardSink(Sink):
                 _record(header, Event(step=self._purge_from, session_log=start))
             data = header.getvalue() + data
         append(self._path, data)
-        self._end = {"file": self._path.name, "bytes": self._path.stat().st_size}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the last step, the last file and its length."""
         self.flush()
         if self._path is not None:
             sync(self._path)
+            self._end = {"file": self._path.name, "bytes": self._path.stat().st_size}
         return {"step": self._step, **self._end}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
