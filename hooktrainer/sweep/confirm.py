@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -141,13 +140,13 @@ def play_finals(sweep: Sweep) -> None:
     score, frames = SCORES[sweep.options.objective], sweep.algorithm.total_frames
     for one, place in zip(finalists, places, strict=True):
         one.final = None
-        if place not in failures:
-            curves = [read_curves(RunDir(place / f"seed{seed}"), [METRIC]) for seed in seeds]
+        runs = [read_curves(RunDir(place / f"seed{seed}"), [METRIC]) for seed in seeds]
+        curves = [run[METRIC] for run in runs if METRIC in run and len(run[METRIC].frames)]
+        if place not in failures and len(curves) == len(seeds):
             cost = sweep.options.cpu_second * one.cpu_seconds / count
             total = count * (float(one.value or 0.0) + cost)
-            total += sum(score(curve[METRIC], frames) for curve in curves)
-            final = total / (count + len(curves)) - cost
-            one.final = final if math.isfinite(final) else None
+            total += sum(score(curve, frames) for curve in curves)
+            one.final = total / (count + len(curves)) - cost
         sweep.ledger.save(one)
 
 

@@ -153,4 +153,8 @@ def test_the_best_play_finals_from_further_seeds_and_luck_does_not_win(tmp_path)
     heads, rows = trial_rows(sweep)
     assert heads[:3] == ["trial", "area", "finals"]
     assert [row[3] for row in rows if row[0] == str(honest.number)] == ["winner"]
+    (run / "metrics.csv").write_text("step,name,value\n128,eval/return,inf\n")  # of `honest`
+    play_finals(sweep)
+    assert sweep.trials[honest.number].final is None
+    assert sweep.winner.number == lucky.number
     sweep.close()
