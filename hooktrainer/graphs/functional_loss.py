@@ -62,9 +62,15 @@ class FunctionalLoss:
         return {key: value.float() if value.dtype is half else value for key, value in out.items()}
 
     @property
+    def frozen(self) -> tuple[str, ...]:
+        """The names of parameters that require no gradient."""
+        return tuple(name for parameter, name in self.names.items() if not parameter.requires_grad)
+
+    @property
     def variant(self) -> Hashable:
-        """See `Loss.variant`."""
-        return self.module.variant if isinstance(self.module, Loss) else None
+        """What calls that share a graph have in common: `Loss.variant` and `frozen`."""
+        own = self.module.variant if isinstance(self.module, Loss) else None
+        return own, self.frozen
 
     def compute_always_the_same(self) -> bool:
         """See `Loss.compute_always_the_same`."""

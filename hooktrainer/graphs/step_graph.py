@@ -241,7 +241,8 @@ def _differentiated(
     with torch.enable_grad():
         for parameter in parameters.values():
             parameter.requires_grad_()
-        out = loss(parameters, entries)
+        constants = {name: parameters[name].detach() for name in loss.frozen if name in parameters}
+        out = loss({**parameters, **constants}, entries)
         for own, components in objectives:
             total = total_loss(out, components)
             if total is None or not total.requires_grad:
@@ -262,6 +263,9 @@ class GradientGraph:
         loss: The loss.
         objectives: What the optimizers minimize, each by its own parameters alone.
         say: Called with a line before and after compiling.
+
+    Raises:
+        CannotCompileError: If a parameter is not one of the loss.
     """
 
     not_in_graphs: ClassVar = frozenset(("_graph", "_objectives"))
@@ -272,6 +276,8 @@ class GradientGraph:
         objectives: Sequence[Objective],
         say: Callable[[str], None] = quiet,
     ) -> None:
+        if any(parameter not in loss.names for own, _ in objectives for parameter in own):
+            raise CannotCompileError("an optimizer has parameters that are not the loss's")
         self._loss = loss
         self._objectives = objectives
         self._minimized = tuple(

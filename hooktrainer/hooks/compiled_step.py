@@ -96,10 +96,7 @@ class CompiledStep(TrainerHookBase):
         if problem is not None:
             raise ConfigError(f"CompiledStep: {problem}: change that, or leave CompiledStep out.")
         assert isinstance(module, nn.Module)
-        self._objectives = [
-            ([p for p in parameters_of(hook.optimizer) if p.requires_grad], hook.loss_components)
-            for hook in self._hooks
-        ]
+        self._objectives = [(parameters_of(h.optimizer), h.loss_components) for h in self._hooks]
         self._loss = FunctionalLoss(module, trainer.precision.arguments)
         self._call = self._loss.around(self._losses)
         trainer.compiled_loss = self._compute
@@ -264,9 +261,10 @@ class CompiledStep(TrainerHookBase):
             clips = "norm" if trainer.clip_grad_norm else "value"
         guards = self._guarded, hook.error_if_nonfinite
         rules = StepRules(clips, hook.grad_norm, *guards, rule=self._rate)
-        key = (loss.variant, batch.shape, len(batches), len(rows), rules)
-        graph = self._graphs.get(key)
         assert isinstance(hook.optimizer, FlatAdam)
+        groups = len(hook.optimizer.flat_groups)
+        key = (loss.variant, batch.shape, len(batches), len(rows), rules, groups)
+        graph = self._graphs.get(key)
         if graph is None:
             graph = self._graphs[key] = StepGraph(loss, hook.optimizer, rules, self._print)
         assert isinstance(graph, StepGraph)

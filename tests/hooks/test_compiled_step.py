@@ -25,6 +25,7 @@ from hooktrainer.graphs.compiling import GraphOr
 from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
 from hooktrainer.networks.memory import MEMORIES, MemoryTrunk, memory_for
 from hooktrainer.objectives import GAE, ClipPPOLoss
+from hooktrainer.objectives.common import Term
 from hooktrainer.optim import FlatAdam
 
 BATCHES, ROWS = 3, 48
@@ -257,6 +258,39 @@ def test_any_optimizer_gets_compiled_gradients(called, capsys):
     assert_compiled_equals_eager(run)
     assert set(called) == {("GradientGraph", 1)}
     assert capsys.readouterr().out.count("since the optimizer is a SGD, not a FlatAdam") == 1
+
+
+@pytest.mark.parametrize("optimizer", [FlatAdam, torch.optim.Adam])
+def test_frozen_layers_and_late_groups_are_as_in_the_optimizer(optimizer, monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+
+    def run(step: CompiledStep | None) -> Trainer:
+        loss, batches = ppo(), []
+        first, *rest = loss.actor_network.network, loss.critic_network
+        groups = [{"params": list(part.parameters())} for part in (first[0], first[2], *rest)]
+
+        def freeze():
+            batches.append(0)
+            first[0].requires_grad_(len(batches) == 2)
+            if len(batches) == 3 and optimizer is FlatAdam:
+                loss.zero_grad()
+                made.add_param_group(groups[2])
+
+        made = optimizer(groups[: 2 if optimizer is FlatAdam else 3], lr=0.01)
+        return train(At("pre_optim_steps", freeze), step=step, loss=loss, optimizer=made)
+
+    assert_compiled_equals_eager(run)
+
+
+def test_parameters_outside_the_loss_are_trained_eagerly(caplog):
+    def run(step: CompiledStep | None) -> Trainer:
+        loss, other = ppo(), nn.Parameter(torch.zeros(()))
+        loss.add_term(Term([], lambda entries: {"loss_other": (other - 1).square()}))
+        parameters = [*loss.parameters(), other]
+        return train(step=step, loss=loss, optimizer=torch.optim.Adam(parameters, lr=0.01))
+
+    assert_compiled_equals_eager(run)
+    assert "an optimizer has parameters that are not the loss's" in caplog.text
 
 
 class Crossed(nn.Module):
