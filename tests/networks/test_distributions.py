@@ -13,6 +13,7 @@ from hooktrainer.networks import (
     Joint,
     Policy,
     SquashedGaussian,
+    SquashedStateDependentGaussian,
     distribution_for,
     mlp,
 )
@@ -50,6 +51,36 @@ def test_log_probabilities_and_entropies_are_those_of_torch(space):
         flat = action.flatten(2)
     torch.testing.assert_close(log_prob, theirs.log_prob(flat.to(parameters.dtype)))
     torch.testing.assert_close(entropy, theirs.entropy())
+
+
+@pytest.mark.parametrize("name", ["discrete", "box", "matrix"])
+def test_the_divergence_is_that_of_torch(name):
+    distribution, parameters, _ = make(SPACES[name])
+    old = torch.randn_like(parameters)
+    keys = distribution.kl_keys
+    before = distribution.complete(distribution.sample(old, keys, False), keys)
+    if "scale" in keys:  # a deviation that has changed
+        before["scale"] = before["scale"] * 1.5
+        old = torch.distributions.Independent(
+            torch.distributions.Normal(before["loc"], before["scale"]), len(SPACES[name].shape)
+        )
+    else:
+        old = distribution.as_torch(old)
+    expected = torch.distributions.kl_divergence(old, distribution.as_torch(parameters))
+    torch.testing.assert_close(distribution.kl_from(before, parameters), expected)
+
+
+def test_the_edges_of_bounded_distributions():
+    squashed, beta = SquashedGaussian((1,)), Beta((1,))
+    _, log_std = squashed.loc_and_log_std(torch.tensor([[0.0, 50.0], [0.0, -50.0]]))
+    assert log_std.squeeze(-1).tolist() == [2.0, -20.0]
+    by_state = SquashedStateDependentGaussian(1, (1,))
+    assert by_state.loc_and_log_std(torch.full((1, 1), 1e6))[0].abs().item() == 2.0
+    # softplus(x) + 1 = 3 and 2: the mode is 2 / 3 of the way.
+    parameters = torch.tensor([[2.0, 1.0]]).expm1().log()
+    for mode in (beta.mode(parameters), beta.sample(parameters, ["action"], True)["action"]):
+        torch.testing.assert_close(mode, torch.tensor([[1 / 3]]))
+    assert beta.log_prob_and_entropy(parameters, torch.ones(1, 1))[0].isfinite().all()
 
 
 @ALL

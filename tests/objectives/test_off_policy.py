@@ -209,6 +209,13 @@ def test_the_delay_of_td3s_actor_is_saved():
     assert "loss_actor" in twin(make_batch())
 
 
+def test_the_weights_of_iql_are_bounded():
+    actor, critics, value = NETWORKS[IQLLoss]()
+    value.network[-1].bias.data -= 10.0  # advantages near 10, whose exponential is above 100
+    losses = IQLLoss(actor, critics, value)(make_batch())
+    torch.testing.assert_close(losses["loss_actor"], 100 * losses["entropy"])
+
+
 # -- CQL ------------------------------------------------------------------------------------------
 
 
@@ -222,13 +229,17 @@ def test_the_penalty_is_the_integral_over_the_box_minus_the_value_of_the_data():
     )
     actor = squashed(low=-3.0, high=[3.0, 5.0])
     batch = make_batch(16)
-    loss = CQLLoss(actor, [critic, critic], num_random=4000, min_q_weight=0.5)
-    penalty = loss(batch)["loss_cql"]
+    options = {"num_random": 4000, "min_q_weight": 0.5}
+    penalty = CQLLoss(actor, [critic, critic], **options)(batch)["loss_cql"]
     # The integral of exp(2 a) over [-3, 3], times the width 8 of the other feature; each source
     # estimates it with 4000 samples, and the three sums are not averaged.
     integral = math.log((math.exp(6) - math.exp(-6)) / 2 * 8 * 3 * 4000)
     per_network = integral - 2.0 * batch["action"][:, 0].mean()
     torch.testing.assert_close(penalty, 0.5 * 2 * per_network, atol=0.1, rtol=0.0)
+    hot = CQLLoss(actor, [critic, critic], temperature=2.0, **options)(batch)["loss_cql"]
+    integral = 2 * math.log((math.exp(3) - math.exp(-3)) * 8 * 3 * 4000)
+    per_network = integral - 2.0 * batch["action"][:, 0].mean()
+    torch.testing.assert_close(hot, 0.5 * 2 * per_network, atol=0.1, rtol=0.0)
 
 
 def test_cql_without_penalty_and_with_entropy_is_sac():
@@ -237,4 +248,7 @@ def test_cql_without_penalty_and_with_entropy_is_sac():
     ours, theirs = drawn(cql, batch.clone()), drawn(SACLoss(*networks), batch.clone())
     torch.testing.assert_close(ours["loss_qvalue"], theirs["loss_qvalue"])
     assert ours["loss_cql"] == 0.0
+    without = drawn(CQLLoss(*networks, min_q_weight=0.0), batch.clone())
+    fixed = SACLoss(*networks, alpha_init=1e-20, fixed_alpha=True)
+    torch.testing.assert_close(without["loss_qvalue"], drawn(fixed, batch)["loss_qvalue"])
     assert set(ours.keys()) == {*theirs.keys(), "loss_cql"}

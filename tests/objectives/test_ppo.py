@@ -77,6 +77,31 @@ def test_dual_clip_bounds_the_loss_of_negative_advantages():
     assert logits.grad.any(-1).tolist() == [False, True, False, True]
 
 
+def test_the_divergence_is_kullback_and_leiblers_or_its_estimate_over_collected_rows():
+    for actor in (make_actor("categorical"), make_actor("gaussian")):
+        batch = make_batch(actor)
+        old = actor.get_dist(batch.clone())
+        for parameter in actor.parameters():
+            parameter.data += 0.1 * torch.randn_like(parameter)
+        new, counted = actor.get_dist(batch), torch.arange(64) % 2 == 0
+        batch["collected"] = counted
+        ratio = (new.log_prob(batch["action"]) - batch["action_log_prob"]).exp()
+        estimates = ratio - 1 - ratio.log()
+        loss = ClipPPOLoss(actor, kl=True)
+        exact = actor.distribution.kl_keys[0] in actor.out_keys
+        each = torch.distributions.kl_divergence(old, new) if exact else estimates
+        torch.testing.assert_close(loss(batch)["kl"], each.mean())
+        loss.set_keys(collected="collected")
+        torch.testing.assert_close(loss(batch)["kl"], each[counted].mean())
+
+
+def test_a_single_advantage_is_not_normalized():
+    actor = make_actor("categorical")
+    one = make_batch(actor, 1)
+    losses = [ClipPPOLoss(actor, normalize_advantage=normalize)(one) for normalize in (True, False)]
+    torch.testing.assert_close(losses[0]["loss_objective"], losses[1]["loss_objective"])
+
+
 def test_diagnostics_come_at_every_nth_call_also_after_a_resume():
     actor = make_actor("categorical")
     batch, loss = make_batch(actor), ClipPPOLoss(actor, diagnostics=3)

@@ -23,6 +23,7 @@ from hooktrainer.networks import (
 )
 from hooktrainer.networks.distributions import DiagonalGaussian
 from hooktrainer.objectives import GAE, ClipPPOLoss, LossByGroup, QMixLoss, SoftUpdate, keys_of
+from hooktrainer.objectives.common import Term
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -147,6 +148,9 @@ def test_several_groups_are_several_losses():
     assert set(out.keys()) == set(both.out_keys)
     for name, part in parts.items():
         assert out[f"loss_objective_{name}"] == part(batch)["loss_objective"]
+    both.add_term(Term(["further"], lambda entries: {"loss_further": entries["further"].mean()}))
+    batch["further"] = torch.ones(len(batch))
+    assert both(batch)["loss_further"] == 1.0
     assert LossByGroup({"wolf": parts["wolf"]}).out_keys == parts["wolf"].out_keys
     assert {("wolf", "advantage"), ("sheep", "advantage")} <= set(both.in_keys)
 

@@ -95,10 +95,25 @@ def test_either_loads_the_others_state(source, target):
     train(network, optimizer, 5, first=5)
 
     resumed, its_optimizer = build()[target]
+    fresh = copy.deepcopy(build()[source][1].state_dict())
+    train(resumed, its_optimizer, 1)  # whose moments are replaced
     resumed.load_state_dict(parameters)
     its_optimizer.load_state_dict(state)
     train(resumed, its_optimizer, 5, first=5)
     assert_equal(network, resumed)
+    torch.testing.assert_close(its_optimizer.state_dict()["state"], optimizer.state_dict()["state"])
+    its_optimizer.load_state_dict(fresh)  # that of torch's Adam is empty
+    for state in its_optimizer.state_dict()["state"].values():
+        assert not any(value.any() for value in state.values())
+
+
+def test_a_step_with_found_inf_is_none():
+    network, _, _, _ = pair()
+    optimizer = FlatAdam(network.parameters())
+    before = copy.deepcopy((network.state_dict(), optimizer.state_dict()["state"]))
+    optimizer.found_inf = torch.ones(())
+    train(network, optimizer, 1)
+    torch.testing.assert_close((network.state_dict(), optimizer.state_dict()["state"]), before)
 
 
 def test_a_parameter_without_gradient_is_refused():

@@ -55,7 +55,7 @@ def test_new_transitions_get_the_greatest_priority_so_far(kind):
 @pytest.mark.parametrize("kind", KINDS, ids=IDS)
 @pytest.mark.parametrize("other", KINDS, ids=IDS)
 def test_a_state_is_exact_and_fits_either_sampler(kind, other):
-    sampler = make_sampler(torch.rand(100), kind)
+    sampler = make_sampler(2 * torch.rand(100), kind)  # the greatest of which is not 1
     twin = other(100, alpha=0.1, beta=0.1)
     twin.load_state_dict(state := sampler.state_dict())
     before = state["weights"].clone()

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import itertools
 
+import torch
+
 from hooktrainer.replay import SamplerWithoutReplacement
 
 STORAGE = list(range(10))
@@ -30,6 +32,15 @@ def test_dropping_the_last_batch_ends_the_pass_before_it():
     assert sampler.ran_out
     assert take(sampler, 4, 1) == [[0, 1, 2, 3]]
     assert not sampler.ran_out
+
+
+def test_a_pass_is_drawn_with_the_generator_of_the_buffer():
+    passes = []
+    for _ in range(2):
+        sampler = SamplerWithoutReplacement()
+        sampler._rng = torch.Generator().manual_seed(3)
+        passes.append(take(sampler, 10, 1))
+    assert passes[0] == passes[1]
 
 
 def test_a_restored_sampler_finishes_the_pass():
