@@ -120,6 +120,7 @@ class Sweep:
             self._train(batch)
             for runs in sorted(batch, key=lambda one: one.failure is not None):
                 self._finish(runs)
+            for runs in batch:
                 watch(runs.trial)
 
     def close(self) -> None:
@@ -130,6 +131,8 @@ class Sweep:
         trials: list[Trial] = []
         while len(trials) < parallel and (trial := self.ledger.take()):
             trials.append(trial)
+            if (trial.number + 1) % parallel == 0:
+                break  # so that a killed sweep trains the same trials side by side
         return [
             TrialRuns(
                 one,

@@ -160,6 +160,31 @@ def test_a_sweep_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path, whole, 
             assert state["frames"] == 128
 
 
+def test_a_sweep_killed_between_the_ends_of_two_trials_keeps_its_batches(tmp_path, monkeypatch):
+    options = {"algorithm": small(total_frames=32), "seeds": 1}
+    killed = make(tmp_path, **options)
+    finish = killed.ledger.finish
+
+    def die(*args):
+        finish(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(killed.ledger, "finish", die)
+    with pytest.raises(KeyboardInterrupt):
+        killed.run()
+    killed.close()
+    resumed, batches = make(tmp_path, **options), []
+    train = resumed._train
+    monkeypatch.setattr(
+        resumed,
+        "_train",
+        lambda batch: [batches.append([runs.trial.number for runs in batch]), train(batch)],
+    )
+    resumed.run()
+    resumed.close()
+    assert batches == [[1], [2, 3]]
+
+
 @pytest.mark.slow
 def test_several_processes_make_one_sweep(tmp_path):
     options = {"trials": 5, "parallel": 1, "seeds": 1}
