@@ -455,12 +455,15 @@ class _There:
     def __init__(self, command: tuple[str, list[str], list[str], Any]) -> None:
         directory, sys.argv, sys.orig_argv, sys.modules["__main__"].__spec__ = command
         os.chdir(directory)
+        self._trainer: Trainer | None = None
 
     def train(self, run: AlgorithmConfig) -> SeedResult:
-        self._trainer: Trainer = run.built(True)  # type: ignore[attr-defined]
+        self._trainer = trainer = run.built(True)  # type: ignore[attr-defined]
         with suppress(SignalExit):
-            self._trainer.train()
-        return _result(run, self._trainer, failed=False)
+            trainer.train()
+        return _result(run, trainer, failed=False)
 
     def stop(self) -> None:
+        while self._trainer is None:  # it is still being built
+            time.sleep(_LOOK)
         self._trainer.control.receive(signal.SIGTERM, self._trainer.grace)

@@ -136,9 +136,18 @@ def test_seeds_are_shared_out_among_machines_and_change_nothing(cluster, tmp_pat
 
 
 class Failing(TrainerHookBase):
-    """Fails in one of the seeds."""
+    """Fails in one of the seeds; another is still being built when the signal comes."""
 
     at = "post_steps"
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def register(self, trainer, name="failing"):
+        super().register(trainer, name)
+        if trainer.seed == 3:
+            self.mark.touch()
+            time.sleep(2)
 
     def __call__(self):
         if self.trainer.seed == 2:
@@ -151,13 +160,14 @@ def test_a_signal_reaches_seeds_elsewhere_and_one_fails_alone(cluster, tmp_path)
         return RunDir(tmp_path / f"seed{seed}").read()
 
     def interrupt():
-        while not all(state(seed).get("frames") for seed in (1, 3)):
+        while not (state(1).get("frames") and state(2).get("status") == "failed" and mark.exists()):
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGTERM)
 
+    mark = tmp_path / "mark"
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(SystemExit) as ended:
-        train_seeds(tmp_path, total_frames=10**9, workers=3, engine="ray", hooks=[Failing()])
+        train_seeds(tmp_path, total_frames=10**9, workers=3, engine="ray", hooks=[Failing(mark)])
     assert ended.value.code == 143
     assert [state(seed)["status"] for seed in (1, 2, 3)] == ["interrupted", "failed", "interrupted"]
     assert state(2)["reason"] == "RuntimeError: out of luck"
