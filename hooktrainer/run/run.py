@@ -67,12 +67,11 @@ class Layout:
         learner, place = places.get("learner", Place()), places.get("collectors", Place())
         if args.collectors is not None:
             if place.count is None and not place.numbers:
-                places["collectors"] = place = replace(place, count=args.collectors)
+                place = replace(place, count=args.collectors)
             elif args.collectors != place.processes:
                 raise ConfigError(f"--collectors {args.collectors} contradicts {asked}.")
-        needs_ray = any(
-            part.processes > 1
-            or part.kind == "node"
+        needs_ray = place.processes > 1 or any(
+            part.kind == "node"
             or (part.numbers and part.kind == "cpu")
             or part.kind != learner.kind
             for name, part in places.items()
