@@ -20,7 +20,7 @@ from ...base.words import listed
 from ...base.worker import WorkerPool
 from ...errors import ConfigError, MissingPackageError, StateMismatchError
 from ..collector import TIMEOUT
-from ..group import EpisodeSeeds
+from ..group import EpisodeSeeds, begun
 from ..info import InfoKeys, missing, number
 from ..spaces import ObservationLayout, plain_mask
 from ..worker_group import call, split, start_workers
@@ -198,7 +198,7 @@ class ParallelEnvs:
             agent: (env.observation_space(agent), env.action_space(agent))
             for agent in env.possible_agents
         }
-        _, infos = env.reset(seed=0)
+        _, infos = begun(env, 0)
         masked = [agent for agent, info in infos.items() if MASK in info]
         self.groups = group_agents(agents, groups, masked)
         self.state_space = state_space_of(env)
@@ -237,15 +237,9 @@ class ParallelEnvs:
 
     def reset(self, env: int, seed: int) -> Arrays:
         """Begin an episode; returns the observations."""
-        seen, infos = self.envs[env].reset(seed=seed)
-        there = self.envs[env].agents
-        if not there or not set(there) <= self._places.keys() & seen.keys():
-            raise ConfigError(
-                f"reset() of {self._name} has the agents {listed(there) or 'none'}, of "
-                f"possible_agents {listed(self._places)}, and observations of "
-                f"{listed(seen) or 'none'}: name every agent, and give each that acts one."
-            )
-        for agent in there:
+        seen, infos = begun(self.envs[env], seed)
+        self._check_agents("reset", env, seen)
+        for agent in self.envs[env].agents:
             layout = self._layouts[self._places[agent][0].name]
             layout.check(seen[agent], infos.get(agent) or {}, f"{self._name} ({agent})")
         return self._observed(env, seen, infos)
@@ -259,6 +253,7 @@ class ParallelEnvs:
         seen, given, terminated, truncated, infos = one.step(
             {agent: taken[group.name][place] for agent, (group, place) in places.items()}
         )
+        self._check_agents("step", env, seen)
         where = f"{self._name} (environment {self._numbers[env]})"
         rewards = self._full(np.float32(0))
         said: Arrays = {}
@@ -287,6 +282,17 @@ class ParallelEnvs:
         """Close all environments."""
         for env in self.envs:
             env.close()
+
+    def _check_agents(self, call: str, env: int, seen: Mapping[str, Any]) -> None:
+        """Refuse agents that are not known, or that act on no observation."""
+        there = self.envs[env].agents
+        is_empty = call == "reset" and not there
+        if is_empty or not set(there) <= seen.keys() or not seen.keys() <= self._places.keys():
+            raise ConfigError(
+                f"{call}() of {self._name} has the agents {listed(there) or 'none'}, of "
+                f"possible_agents {listed(self._places)}, and observations of "
+                f"{listed(seen) or 'none'}: name every agent, and give each that acts one."
+            )
 
     def _full(self, value: Any) -> dict[str, Array]:
         """By group an array ``[agents]`` full of a value."""

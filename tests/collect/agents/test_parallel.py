@@ -152,17 +152,29 @@ def test_a_missing_package_is_named(monkeypatch):
 
 
 class Says(Leaving):
-    """Returns what it is told to at the reset."""
+    """Returns what it is told to at the reset, or at steps."""
 
-    def __init__(self, change, masks=""):
+    def __init__(self, change, masks="", at_steps=False):
         super().__init__(masks=masks)
-        self.change = change
+        self.change, self.at_steps = change, at_steps
+
+    def step(self, actions):
+        seen, *rest, infos = super().step(actions)
+        if self.at_steps:
+            self.change(self, seen, infos)
+        return seen, *rest, infos
 
     def reset(self, seed=None, options=None):
         seen, infos = super().reset(seed, options)
         seen, infos = dict(seen), {agent: dict(info) for agent, info in infos.items()}
-        self.change(self, seen, infos)
+        if not self.at_steps:
+            self.change(self, seen, infos)
         return seen, infos
+
+
+class Bare(Leaving):
+    def reset(self, seed=None, options=None):
+        return super().reset(seed, options)[0]
 
 
 def lacks(env, seen, infos):
@@ -191,6 +203,9 @@ def no_mask(env, seen, infos):
         (partial(Says, wider), r"observation of Says \(cat_1\) has the shape \[3\], not \[2\]"),
         (partial(Says, joins), "cat_1, dog_0, fish_0, of possible_agents cat_0"),
         (partial(Says, no_mask, masks="info"), r"info\['action_mask'\] is missing"),
+        (partial(Says, lacks, at_steps=True), r"step\(\) of Says .* observations of cat_0, dog_0:"),
+        (partial(Says, joins, at_steps=True), r"step\(\) of .* fish_0, of possible_agents cat_0"),
+        (Bare, r"reset\(\) of .*Bare.* returned a dict; let it return \(observation, info\)"),
     ],
 )
 def test_observations_are_checked_against_their_spaces(make, problem):
