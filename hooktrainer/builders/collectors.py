@@ -124,7 +124,7 @@ def _make_collector(
         "total_frames": cfg.total_frames,
         "exploration_type": exploration,
     }
-    limit, kwargs = max(cfg.max_frames_per_traj, 0), dict(env_kwargs or {})
+    limit, kwargs = max(cfg.max_frames_per_traj or 0, 0), dict(env_kwargs or {})
     if isinstance(make_env, str):
         spec = copy.deepcopy(find_spec(make_env))
         own = kwargs.pop("max_episode_steps", spec.max_episode_steps)
@@ -164,13 +164,13 @@ def _gymnasium_collector(env: Any, cfg: Any, options: dict[str, Any]) -> VectorC
                 f"cfg.{option}={getattr(cfg, option)!r} needs a TorchRL environment: let make_env "
                 "build one, GymEnv for instance."
             )
-    number, in_each = cfg.num_workers, cfg.env_per_collector
+    number, in_each = cfg.num_workers, cfg.env_per_collector or cfg.num_workers
     return VectorCollector(
         env,
         num_envs=number,
         seed=cfg.seed,
         device=devices[0],
-        workers=0 if in_each is None or in_each >= number else -(-number // in_each),
+        workers=0 if in_each >= number else -(-number // in_each),
         **options,
     )
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Literal
 
+import torch
+
 from ..errors import ConfigError
 
 
@@ -236,7 +238,10 @@ def filled(cfg: Any, *kinds: type[Any], **others: Any) -> SimpleNamespace:
     """
     for kind in kinds:
         others |= vars(kind())
-    return SimpleNamespace(**{name: getattr(cfg, name, value) for name, value in others.items()})
+    fields = {name: getattr(cfg, name, value) for name, value in others.items()}
+    if isinstance(device := fields.get("collector_device"), torch.device):
+        fields["collector_device"] = str(device)
+    return SimpleNamespace(**fields)
 
 
 def chosen(cfg: Any, name: str, choices: Collection[str]) -> str:

@@ -48,7 +48,7 @@ def transformed_env_constructor(
             warnings.filterwarnings("ignore", ".*VecNormV2", FutureWarning)
             warnings.filterwarnings("ignore", "Nested TransformedEnvs")
             env = build(**env_kwargs)
-        limit = cfg.max_frames_per_traj
+        limit = cfg.max_frames_per_traj or 0
         if kwargs.get("return_transformed_envs", True) and limit > 0:
             for transform in env.transform:
                 if isinstance(transform, StepCounter):

@@ -181,13 +181,13 @@ def make_dqn_loss(model: Any, cfg: Any) -> tuple[Any, Any]:
         ConfigError: If the configuration cannot work.
     """
     cfg = filled(cfg, LossConfig)
+    delay = chosen(cfg, "loss", ("single", "double")) == "double"
     if not isinstance(model, QNetwork):
         from torchrl.trainers import helpers
 
         return helpers.make_dqn_loss(model, cfg)
     if cfg.distributional:
         raise ConfigError("cfg.distributional=True needs torchrl's DistributionalQValueActor.")
-    delay = chosen(cfg, "loss", ("single", "double")) == "double"
     loss_module = DQNLoss(
         model, gamma=cfg.gamma, loss_function=cfg.loss_function, delay_value=delay
     )

@@ -58,6 +58,7 @@ class Profiler(TrainerHookBase):
         self.directory = Path(directory)
         self._skipped = wait + warmup
         self._length = wait + warmup + active
+        self._batches = repeat * self._length  # of all windows; 0 for no bound
         schedule = {"wait": wait, "warmup": warmup, "active": active, "repeat": repeat}
         self._options = {"schedule": schedule, **options}
         self._profile: torch.profiler.profile | None = None
@@ -78,6 +79,8 @@ class Profiler(TrainerHookBase):
             with warnings.catch_warnings():  # each window is written before the next
                 warnings.filterwarnings("ignore", ".*clears events at the end of each cycle")
                 self._profile.step()
+            if self._profile.step_num == self._batches:
+                self.close()
 
     def begin(self, phase: str) -> None:
         """Add a phase to the profile; see `hooktrainer.loop.timing.Timing`."""

@@ -46,7 +46,9 @@ def test_an_environment_is_transformed_and_limited():
 
 
 def test_parallel_environments():
-    cfg = config(env_per_collector=2, num_workers=2)
+    cfg = config(
+        env_per_collector=2, max_frames_per_traj=None, collector_device=torch.device("cpu")
+    )
     env = builders.parallel_env_constructor(cfg, stats={"loc": 0.0, "scale": 1.0})
     assert isinstance(env.base_env, ParallelEnv)
     rollout = env.rollout(3, break_when_any_done=False)
@@ -188,7 +190,8 @@ def test_any_object_with_the_attributes_works():
 
 def test_what_is_missing_has_a_default_and_what_is_wrong_is_named():
     assert builders.make_replay_buffer("cpu", SimpleNamespace(buffer_size=9)).batch_size == 256
-    with pytest.raises(ConfigError, match=r"cfg\.loss='triple' is not one of 'single', 'double'"):
-        builders.make_dqn_loss(QNetwork(mlp(4, 2)), config(loss="triple"))
+    for model in (QNetwork(mlp(4, 2)), value_net()):
+        with pytest.raises(ConfigError, match=r"cfg\.loss='triple' is not one of 'single', 'dou"):
+            builders.make_dqn_loss(model, config(loss="triple"))
     with pytest.raises(ConfigError, match="exploration_type='wild'"):
         builders.make_collector_onpolicy("CartPole-v1", None, config(exploration_type="wild"))

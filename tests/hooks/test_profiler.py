@@ -15,8 +15,11 @@ def windows(place):
 def trained(place, frames=100, **options):
     trainer = tiny_trainer(total_frames=frames)  # batches of 10 frames
     Profiler(place, **options).register(trainer)
+    listening = []
+    trainer.register_op("post_steps", lambda: listening.append(bool(trainer.timing.listeners)))
     trainer.train()
     assert trainer.timing.listeners == ()
+    assert not listening[-1]  # after the last window the profiler costs nothing
     return windows(place)
 
 
