@@ -62,6 +62,10 @@ ACTIVATIONS = [
 ]
 IMAGE, SEQUENCE, VECTOR = (3, 16, 16), (4, 8), (8,)
 NETWORKS = {
+    "in place": (
+        lambda: lambda x: F.cosine_similarity(x, x + 1)[:, None] * x.floor_divide(2),
+        VECTOR,
+    ),
     "activations": (lambda: nn.Sequential(nn.Linear(8, 8), *ACTIVATIONS), VECTOR),
     "norms": (lambda: nn.Sequential(nn.LayerNorm(8), nn.BatchNorm1d(8), nn.RMSNorm(8)), VECTOR),
     "weight norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(8, 4)), VECTOR),
