@@ -89,7 +89,7 @@ def _no_training(tables: list[list[dict[str, Any]]]) -> Iterator[None]:
     """In the block, ``train()`` records the hooks and leaves; runs go to a temporary directory."""
     from ..trainer import Trainer
 
-    train, prepare = Trainer.train, RunDir.prepare
+    train, create = Trainer.train, RunDir.create
 
     def describe_and_leave(trainer: Trainer) -> None:
         tables.append(trainer.registry.table())
@@ -99,12 +99,12 @@ def _no_training(tables: list[list[dict[str, Any]]]) -> Iterator[None]:
 
     with tempfile.TemporaryDirectory(prefix="hooktrainer-describe-") as place:
 
-        def prepare_aside(path: Any = None, **options: Any) -> RunDir:
-            return prepare(Path(place) / "run", **options)
+        def create_aside(path: Any = None, **options: Any) -> RunDir:
+            return create(Path(place) / "run", **options)
 
         replaced: Any = Trainer, RunDir  # for as long as the script runs
-        replaced[0].train, replaced[1].prepare = describe_and_leave, prepare_aside
+        replaced[0].train, replaced[1].create = describe_and_leave, create_aside
         try:
             yield
         finally:
-            replaced[0].train, replaced[1].prepare = train, prepare
+            replaced[0].train, replaced[1].create = train, create

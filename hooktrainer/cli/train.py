@@ -12,7 +12,6 @@ from typing import Annotated
 from tyro.conf import Positional
 
 from ..errors import NotFoundError
-from ..store.provenance import replace_process
 from ..store.run_dir import RunDir
 from . import output, scripts
 from .arguments import Flag, RunPath, ScriptArgs, shown_as
@@ -48,7 +47,7 @@ def train(words: Words = (), /, *, json: Flag = False) -> int | Callable[[], int
         command = [*found.command, *args]
         sys.stdout.flush()
         # The script takes the place of this process: signals, terminal and exit code are its own.
-        replace_process(command)
+        os.execv(command[0], command)
     records = [
         {"name": one.name, "kind": kind, "script": one.script, "summary": one.summary}
         for kind, listed in (("recipe", scripts.recipes()), ("algorithm", scripts.algorithms()))
@@ -124,4 +123,4 @@ def resume(run: RunPath, args: ScriptArgs = (), /, *, trust: Flag = False) -> in
         ) from None
     sys.stdout.flush()
     # The script takes the place of this process: signals, terminal and exit code are its own.
-    replace_process(command)
+    os.execv(command[0], command)

@@ -299,7 +299,9 @@ class Run:
         place, resume = args.run_dir, args.resume is not None
         if resume or args.fork is not None:
             place = directory_of(args, experiment)
-        run = RunDir.prepare(place, experiment=experiment, seed=args.seed, resume=resume)
+        run = RunDir.create(
+            place, experiment=experiment, seed=args.seed, resume=resume, begin=False
+        )
         keep = Last(args.keep_last) | Best(1, "eval/return")
         self._checkpoints = CheckpointManager(  # refuses a run that another process trains
             run.checkpoints, keep=keep, config=self._config, run_id=run.run_id

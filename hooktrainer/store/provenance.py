@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hmac
 import json
-import multiprocessing
 import os
 import platform
 import re
@@ -16,19 +15,17 @@ import stat
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from ..base.untrusted import parse_json, read_file
 from ..base.version import __version__
 
 _PACKAGES: Final = ("torch", "tensordict", "torchrl", "gymnasium", "numpy", "hooktrainer")
-_TYPED: Final = "HOOKTRAINER_COMMAND"
-"""Environment variable: the number of a process, and the command it was started by."""
 
 
 def this_process() -> dict[str, Any]:
@@ -37,7 +34,7 @@ def this_process() -> dict[str, Any]:
     command = {
         "pid": os.getpid(),
         "host": socket.gethostname(),
-        "command": typed_command(),  # for people; the rest is for running it again
+        "command": _command(),  # for people; the rest is for running it again
         "script": None if script is None else str(script),
         "module": _module(),
         "argv": sys.argv[1:],
@@ -98,29 +95,12 @@ def git_state() -> dict[str, Any]:
     return {"git_commit": commit, "git_dirty": None if changes is None else bool(changes)}
 
 
-def replace_process(command: Sequence[str]) -> NoReturn:
-    """Let a program take this process's place; it is told what the user typed."""
-    typed = {_TYPED: f"{os.getpid()} {typed_command()}"}
-    os.execve(command[0], list(command), {**os.environ, **typed})
-
-
-def typed_command() -> str:
-    """The command line of this process, as the user typed it."""
-    pid, _, command = os.environ.get(_TYPED, "").partition(" ")
-    owner = multiprocessing.parent_process()  # None where this is a program of its own
-    if pid in (str(os.getpid()), str(owner and owner.pid)):
-        return command
-    words = sys.orig_argv
-    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun typed the rest
-        with suppress(OSError, ValueError):
-            parent = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().decode()
-            words = parent.rstrip("\0").split("\0") or words
-    for number, word in enumerate(words[1:], start=1):
-        if not word.startswith("-"):
-            if _is_installed(Path(word)):  # a command, which its first line gave to Python
-                words = [Path(word).name, *words[number + 1 :]]
-            break
-    return shlex.join(words)
+def _command() -> str:
+    """The command line of this process, of an installed command as the user typed it."""
+    script = _script()
+    if script is not None and _is_installed(script):
+        return shlex.join([script.name, *sys.argv[1:]])
+    return shlex.join(sys.orig_argv)
 
 
 def _script() -> Path | None:

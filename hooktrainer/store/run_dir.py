@@ -77,8 +77,9 @@ class RunDir:
         seed: int | None = None,
         root: str | os.PathLike[str] = "runs",
         resume: bool = False,
+        begin: bool = True,
     ) -> RunDir:
-        """Make the directory of a new run, or take up that of an old one, and write `run.json`.
+        """Make the directory of a new run, or take up that of an old one.
 
         Args:
             path: The directory. By default `<root>/<experiment>/<timestamp>_seed<seed>`, with a
@@ -87,6 +88,7 @@ class RunDir:
             seed: The run's seed.
             root: Where the default directories are made.
             resume: Continue the run that `path` holds.
+            begin: Call `begin`, which writes `run.json`.
 
         Raises:
             TakenError: `path` holds a run already and `resume` is false. One that died before
@@ -95,26 +97,9 @@ class RunDir:
             ConfigError: `resume` is true, and the run has no id, or its `metrics.csv` is a link.
             ValueError: `resume` is true and there is no `path`.
         """
-        run = cls.prepare(path, experiment=experiment, seed=seed, root=root, resume=resume)
-        run.begin(experiment=experiment, seed=seed)
-        return run
-
-    @classmethod
-    def prepare(
-        cls,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        experiment: str = "run",
-        seed: int | None = None,
-        root: str | os.PathLike[str] = "runs",
-        resume: bool = False,
-    ) -> RunDir:
-        """Make or check the directory as `create` does, and write no `run.json` yet."""
-        if path is None:
-            if resume:
-                raise ValueError("resume=True needs the path of the run to continue")
-            return cls(new_directory(Path(root) / experiment, seed), run_id=new_run_id())
-        run = cls(path)
+        if path is None and resume:
+            raise ValueError("resume=True needs the path of the run to continue")
+        run = cls(new_directory(Path(root) / experiment, seed) if path is None else path)
         if resume:
             run._check_resumable()
             run._run_id = run.run_id or new_run_id()  # it may have died before it had any
@@ -124,6 +109,8 @@ class RunDir:
             run.path.mkdir(parents=True, exist_ok=True)
             run.run_file.unlink(missing_ok=True)  # of a start that came to nothing
             run.forget_logs()
+        if begin:
+            run.begin(experiment=experiment, seed=seed)
         return run
 
     @property
@@ -298,14 +285,13 @@ class RunDir:
     def _came_to_nothing(self) -> bool:
         """Whether a run died here before its first batch, as by an option that cannot work."""
         state = self._read_if_possible()
-        saved = [path.name for path in self.checkpoints.glob("*")]
-        if saved in ([], [".lock"]) and self._traces() == [self.checkpoints]:
-            # It was made beforehand, perhaps as a link to another disk, or the disk was full.
-            return not saved or is_locked(self.checkpoints) is False
-        begun = state.get("frames") != 0 or any(name.startswith("step_") for name in saved)
+        if state.get("frames") or any(self.checkpoints.glob("step*")):
+            return False
+        if not state:  # it was made beforehand, perhaps as a link to another disk
+            return self._traces() == [self.checkpoints] and not is_locked(self.checkpoints)
         status = state.get("status")
         died = status == "running" and is_alive(self.checkpoints, state) is False
-        return not begun and (died or status == "failed")
+        return died or status == "failed"
 
     def _check_resumable(self) -> None:
         if not self.holds_run:

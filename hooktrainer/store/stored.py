@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
 import logging
 import os
@@ -44,11 +43,6 @@ STATE = "state.json"
 TENSORS = "tensors"
 SCHEMA = 5
 NAME = re.compile(r"step_(\d{12,})(?:-(\d+))?")
-# What keeps a process from reading a file that may be intact: rights, limits, a file server.
-_NOT_THE_FILE = {
-    *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR),
-    *(errno.ESTALE, errno.ETIMEDOUT),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,7 +201,8 @@ class Checkpoint:
         """
         from .tree import blank, unflatten
 
-        with self._checked() as (skeleton, specs, _):
+        with self._checked() as (skeleton, specs, backend):
+            backend.check(self.path / TENSORS, specs)
             unflatten(skeleton, blank(specs))
 
     def load(self) -> Any:
@@ -239,7 +234,7 @@ class Checkpoint:
 
     @contextmanager
     def _checked(self) -> Iterator[tuple[Json, dict[str, TensorSpec], Backend]]:
-        """What `describe` returns, after everything was compared with everything else."""
+        """Yield what `describe` returns and the back end, after every file was hashed."""
         from .backends import get_backend
 
         with self._reading():
@@ -250,10 +245,7 @@ class Checkpoint:
                     found.append(f"{MANIFEST} does not list {name}")
             if found:
                 raise DamagedCheckpointError(f"{self.path} is damaged: {'; '.join(found)}")
-            skeleton, specs = self.describe()
-            backend = get_backend(self.manifest.backend)
-            backend.check(self.path / TENSORS, specs)
-            yield skeleton, specs, backend
+            yield *self.describe(), get_backend(self.manifest.backend)
 
     def _damages(self) -> Iterator[str]:
         """Yield what is wrong with each file, after reading all of them."""
@@ -298,11 +290,9 @@ def _damage_in(name: str) -> Iterator[None]:
     except MalformedError as error:
         raise DamagedCheckpointError(f"{name}: {error}") from None
     except OSError as error:
-        if error.errno not in _NOT_THE_FILE:
-            raise DamagedCheckpointError(f"{name} cannot be read ({error.strerror})") from None
         raise CheckpointError(
-            f"{error.filename or name} cannot be read ({error.strerror}), so that it is not known "
-            "whether it is damaged. See that it can be, and try again."
+            f"{error.filename or name} cannot be read ({error.strerror}), and may be intact: try "
+            "again, or name an earlier checkpoint."
         ) from None
 
 

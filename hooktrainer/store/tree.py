@@ -14,7 +14,6 @@ reading a skeleton never runs code that came with it.
 from __future__ import annotations
 
 import base64
-import enum
 import math
 import re
 from collections import OrderedDict, deque
@@ -173,7 +172,15 @@ class _Encoder:
             return {"$dict": [[[self.node(part, place) for part in pair] for pair, place in pairs]]}
         if isinstance(value, torch.Tensor):
             return {"$tensor": self._tensor(value, path)}
-        tag, parts = parts_of(value, path)
+        if is_segment_tree(value):
+            tag, parts = "SegmentTree", (segment_leaves(value), kind.__name__)
+        else:
+            tag = "numpy" if isinstance(value, np.generic) else _TAGS.get(kind, "")
+            if not tag:
+                raise _cannot_save(path, f"a {kind.__module__}.{kind.__qualname__}")
+            if tag in ("numpy", "ndarray") and (value.dtype.hasobject or value.dtype.names):
+                raise _cannot_save(path, f"a NumPy value of dtype {value.dtype}")
+            parts = _TYPES[tag].parts(value)
         # The path of a value is that of its first part: td/x, not td/0/x.
         nodes = [
             self.node(part, f"{under}.{place}" if place else path)
@@ -187,8 +194,7 @@ class _Encoder:
         wraps_others = type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
         is_plain = tensor.layout is torch.strided and not tensor.is_quantized
         if not is_plain or wraps_others or device.type == "meta":
-            kind = f"a {tensor.layout} {type(tensor).__name__} on {device}"
-            raise _cannot_save(tensor, path, kind)
+            raise _cannot_save(path, f"a {tensor.layout} {type(tensor).__name__} on {device}")
         if type(tensor) is not torch.Tensor or tensor.requires_grad:
             tensor = tensor.detach().as_subclass(torch.Tensor)
         if tensor.is_conj() or tensor.is_neg():
@@ -206,40 +212,12 @@ class _Encoder:
         return [name] if device.type == "cpu" else [name, str(device)]
 
 
-def parts_of(value: Any, path: str) -> tuple[str, tuple[Any, ...]]:
-    """Return the name of a value's type, and the parts that rebuild it."""
-    kind = type(value)
-    if is_segment_tree(value):
-        return "SegmentTree", (segment_leaves(value), kind.__name__)
-    tag = "numpy" if isinstance(value, np.generic) else _TAGS.get(kind)
-    if tag is None:
-        raise _cannot_save(value, path)
-    if tag in ("numpy", "ndarray") and (value.dtype.hasobject or value.dtype.names):
-        raise _cannot_save(value, path, f"a NumPy value of dtype {value.dtype}")
-    return tag, _TYPES[tag].parts(value)
-
-
-def _cannot_save(value: Any, path: str, problem: str = "") -> CheckpointError:
-    kind = type(value)
-    hint = "" if problem else next((hint for base, hint in _HINTS if isinstance(value, base)), "")
-    if not hint and callable(getattr(value, "state_dict", None)):
-        hint = "save its .state_dict()"
+def _cannot_save(path: str, what: str) -> CheckpointError:
     return CheckpointError(
-        f"{path or 'the state'}: {problem or f'a {kind.__module__}.{kind.__qualname__}'} cannot be "
-        "saved in a checkpoint. Return tensors, NumPy arrays, TensorDicts, numbers, strings, or "
-        f"dicts, lists and tuples of them from state_dict(){f' ({hint})' if hint else ''}."
+        f"{path or 'the state'}: {what} cannot be saved in a checkpoint. Return tensors, NumPy "
+        "arrays, TensorDicts, numbers, strings, or plain dicts, lists and tuples of them from "
+        "state_dict(); of another object its .state_dict(), .get_state() or .value."
     )
-
-
-_HINTS: tuple[tuple[type | tuple[type, ...], str], ...] = (
-    (enum.Enum, "save its .name or .value"),
-    (dict, "dict(...) makes it a plain dict"),
-    (tuple, "tuple(...) makes it a plain tuple"),
-    (np.ma.MaskedArray, "save its .data and .mask"),
-    (np.ndarray, "np.asarray(...) makes it a plain array"),
-    (np.random.Generator, "save its .bit_generator.state"),
-    ((np.random.RandomState, torch.Generator), "save its .get_state()"),
-)
 
 
 # -- From its parts to a tree.
@@ -360,10 +338,6 @@ def _device_name(value: Any) -> str | None:
     return None if value.device is None else str(value.device)
 
 
-def _base64(value: bytes) -> tuple[str]:
-    return (base64.b64encode(value).decode(),)
-
-
 # The priorities in a prioritized sampler of TorchRL are C++ trees, saved as their leaves. The sums
 # and minima above the leaves follow from them, so a rebuilt tree draws what the saved one would.
 
@@ -421,34 +395,27 @@ class _Type(NamedTuple):
     """Whether its first part is a list: a small range in its place would become a large tuple."""
 
 
-def _items(kind: type, *, starred: bool = False, order: Callable[[Any], Any] = list) -> _Type:
+def _items(kind: type, order: Callable[[Any], Any] = list) -> _Type:
     """A type that is made of a list."""
-    build: Callable[[Any], Any] = (lambda items: kind(*items)) if starred else kind
-    return _Type((kind,), lambda value: (order(value),), build, of_list=True)
+    return _Type((kind,), lambda value: (order(value),), kind, of_list=True)
 
 
 def _in_order(value: set[Any]) -> list[Any]:
     return sorted(value, key=repr)  # that of a set of strings differs from process to process
 
 
-def _range_parts(value: Any) -> list[Any]:
-    return [value.start, value.stop, value.step]
-
-
 _TYPES = {
     # Python refuses to parse very long decimals.
     "int": _Type((int,), lambda value: (hex(value),), lambda digits: int(digits, 16)),
     "float": _Type((float,), lambda value: (repr(value),), float),
-    "complex": _items(complex, starred=True, order=lambda value: [value.real, value.imag]),
-    "bytes": _Type((bytes,), _base64, lambda text: base64.b64decode(text, validate=True)),
-    "bytearray": _Type(
-        (bytearray,), _base64, lambda text: bytearray(base64.b64decode(text, validate=True))
+    "bytes": _Type(
+        (bytes,),
+        lambda value: (base64.b64encode(value).decode(),),
+        lambda text: base64.b64decode(text, validate=True),
     ),
     "tuple": _items(tuple),
-    "set": _items(set, order=_in_order),
-    "frozenset": _items(frozenset, order=_in_order),
-    "range": _items(range, starred=True, order=_range_parts),
-    "slice": _items(slice, starred=True, order=_range_parts),
+    "set": _items(set, _in_order),
+    "frozenset": _items(frozenset, _in_order),
     "deque": _Type((deque,), lambda value: (list(value), value.maxlen), deque, of_list=True),
     "dict": _Type((), tuple, _dict, of_list=True),
     "OrderedDict": _Type((OrderedDict,), lambda value: (dict(value), vars(value)), _ordered_dict),

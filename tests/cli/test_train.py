@@ -28,11 +28,11 @@ def started(monkeypatch):
     """The command that `train` would turn into."""
     commands = []
 
-    def execute(path: str, command: list[str], environment: dict[str, str]) -> None:
+    def execute(path: str, command: list[str]) -> None:
         commands.append(command)
         raise SystemExit(0)
 
-    monkeypatch.setattr(os, "execve", execute)
+    monkeypatch.setattr(os, "execv", execute)
     return commands
 
 
@@ -120,7 +120,7 @@ def test_a_configuration_file_may_only_name_shipped_recipes(name, tmp_path, monk
     (tmp_path / "config.yaml").write_text(f"name: {name}\n")
     monkeypatch.chdir(tmp_path)
     replaced = []
-    monkeypatch.setattr("hooktrainer.cli.train.replace_process", replaced.append)
+    monkeypatch.setattr(os, "execv", lambda _, command: replaced.append(command))
     words = ["train", "--config", "config.yaml"]
     assert main(words) == 2
     assert main([*words, "--launcher", "slurm", "--dry-run"]) == 2

@@ -326,25 +326,22 @@ def test_nothing_intact_is_an_error_that_lists_all_and_changes_nothing(tmp_path)
     assert frames_of(tmp_path) == [1, 2]
 
 
-@pytest.mark.parametrize("code", [errno.EMFILE, errno.EBADMSG, errno.ENOTDIR])
 @pytest.mark.parametrize("file", ["manifest.json", "state.json"])
-def test_what_is_out_of_reach_is_not_taken_for_damage(file, code, tmp_path, monkeypatch):
+def test_what_is_out_of_reach_is_not_taken_for_damage(file, tmp_path, monkeypatch):
     with CheckpointManager(tmp_path, background=False) as manager:
         for frames in (1, 2):
             manager.save({"x": frames}, frames=frames)
 
         def refuse(path, *arguments):
             if pathlib.Path(path).name == file:
-                raise OSError(code, os.strerror(code), str(path))
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
             return read(path, *arguments)
 
         read = os.open
         monkeypatch.setattr(os, "open", refuse)
-        with pytest.raises(
-            CheckpointError, match=rf"{file} cannot be read \({os.strerror(code)}"
-        ) as caught:
+        with pytest.raises(CheckpointError, match=rf"{file} cannot be read \(Too many") as caught:
             manager.load("2")
-        assert isinstance(caught.value, DamagedCheckpointError) == (code != errno.EMFILE)
+        assert not isinstance(caught.value, DamagedCheckpointError)
         monkeypatch.undo()
         assert manager.load("latest")[1] == {"x": 2}
     assert names(tmp_path) == ["step_000000000001", "step_000000000002"]

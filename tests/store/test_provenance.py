@@ -98,32 +98,6 @@ def test_a_command_of_a_package_is_recorded_by_its_name(project):
     assert state["git_commit"] == commit_of(project)
 
 
-def test_what_takes_a_processes_place_knows_what_was_typed_and_its_children_do_not(project):
-    starter = project / "start.py"
-    starter.write_text(
-        "import sys\nfrom hooktrainer.store.provenance import replace_process\n"
-        "replace_process([sys.executable, *sys.argv[1:]])\n"
-    )
-    (project / "parent.py").write_text(
-        "import subprocess, sys\nsubprocess.run([sys.executable, 'train.py'], check=True)\n"
-    )
-    state = recorded(sys.executable, "start.py", "train.py", "--lr", "1", cwd=project)
-    assert state["command"] == f"{sys.executable} start.py train.py --lr 1"
-    assert state["argv"] == ["--lr", "1"]
-    state = recorded(sys.executable, "start.py", "parent.py", cwd=project)
-    assert state["command"] == f"{sys.executable} train.py"
-
-
-@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="Linux tells it")
-def test_torchruns_own_words_are_part_of_the_command(project):
-    (project / "torchrun.py").write_text(
-        "import os, subprocess, sys\nos.environ['TORCHELASTIC_RUN_ID'] = 'none'\n"
-        "subprocess.run([sys.executable, '-u', *sys.argv[2:]], check=True)\n"
-    )
-    command = (sys.executable, "torchrun.py", "--nproc-per-node=2", "train.py", "--lr", "1")
-    assert recorded(*command, cwd=project)["command"] == shlex.join(command)
-
-
 def test_nothing_that_a_repository_names_is_run(project, monkeypatch):
     monkeypatch.chdir(project)
     monkeypatch.setattr(sys, "argv", ["-m"])

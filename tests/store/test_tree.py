@@ -4,7 +4,7 @@ import enum
 import json
 import math
 import struct
-from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from pathlib import Path
 
 import numpy as np
@@ -34,13 +34,13 @@ def round_trip(tree):
 
 
 VALUES = {
-    "plain": [None, True, False, 0, 1, -1, 1.0, 0.1, 1e-320, -1e308, 1.5 - 2j, complex("inf-0j")],
+    "plain": [None, True, False, 0, 1, -1, 1.0, 0.1, 1e-320, -1e308],
     "large": [2**63 - 1, 2**63, -(2**200), 10**5000],
-    "text": ["", "text", 'é\n"\\ \ud800', "$tuple", b"", b"\x00\xff" * 300, bytearray(b"ab")],
+    "text": ["", "text", 'é\n"\\ \ud800', "$tuple", b"", b"\x00\xff" * 300],
     "nested": [[], [1, [2.0, "3"]], (), (1, (2, [3])), {}, {"a": {"b": 1}}],
     "keys": [{1: "a", "1": "b", 2.5: "c", None: "d", (1, "x"): "e"}, {True: 1}, {False: 0, "a": 1}],
     "dollars": [{"$tuple": [1]}, {"$": 1}],
-    "sets": [set(), {1, "a", (2, 3)}, frozenset({1, 2}), range(3, 9, 2), slice(None, 5)],
+    "sets": [set(), {1, "a", (2, 3)}, frozenset({1, 2})],
     "ordered": [deque([1, 2, 3], 3), deque(), OrderedDict([("b", 1), ("a", 2)]), OrderedDict()],
     "torch": [torch.float32, torch.bfloat16, torch.device("cpu"), torch.device("cuda:1")],
     "others": [torch.Size([2, 3]), torch.Size([]), Path("runs/a")],
@@ -191,21 +191,16 @@ def test_names_are_unique_where_paths_collide():
     [
         (object(), "builtins.object"),
         (lambda: 0, "function"),
-        (Color.RED, r"\.value"),
-        (Point(1, 2), "plain tuple"),
-        (defaultdict(int), "plain dict"),
-        (Counter("a"), "plain dict"),
+        (Color.RED, "Color"),
+        (Point(1, 2), r"plain .* tuples"),
+        (defaultdict(int), "defaultdict"),
         (np.array([None]), "dtype object"),
         (np.zeros(2, "i4,f4"), "dtype"),
-        (np.ma.array([1]), r"MaskedArray.*\.mask"),
-        (np.eye(2).view(np.matrix), r"matrix.*np\.asarray"),
-        (np.random.default_rng(0), "bit_generator"),
+        (np.ma.array([1]), "MaskedArray"),
         (torch.Generator(), "get_state"),
         (torch.eye(2).to_sparse(), "sparse"),
         (torch.empty(1, device="meta"), "meta"),
         (torch.nn.Linear(1, 1), "state_dict"),
-        (memoryview(b"x"), "memoryview"),
-        (Ellipsis, "ellipsis"),
     ],
     ids=lambda v: type(v).__name__ if not isinstance(v, str) else v,
 )
@@ -241,14 +236,11 @@ def test_unknown_types_and_missing_tensors_are_named():
         unflatten({"$dtype": ["save"]}, {})
 
 
-LARGE = {"$range": [[0, 10**9, 1]]}
-
-
 @pytest.mark.parametrize(
     "node",
     [
-        *({f"${tag}": [LARGE]} for tag in ("tuple", "set", "frozenset", "deque", "Size", "dict")),
-        *({"$dict": [[LARGE]]}, {"$dict": [[{"$tensor": ["x"]}]]}),
+        *({f"${tag}": [{"$tensor": ["x"]}]} for tag in ("tuple", "set", "deque", "Size", "dict")),
+        {"$dict": [[{"$tensor": ["x"]}]]},
         *({"$OrderedDict": [{"$tensor": ["x"]}, {}]}, {"$OrderedDict": [{}, {"$tensor": ["x"]}]}),
         {"$LazyStackedTensorDict": [{"$tensor": ["x"]}, 0, None]},
     ],

@@ -63,7 +63,7 @@ class Backend(Protocol):
         ...
 
     def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
-        """Read all tensors from a directory that `check` has accepted; arguments as there.
+        """Read all tensors, and refuse what `check` refuses before memory is taken for them.
 
         Returns:
             New contiguous CPU tensors by name, each with its own memory.
@@ -91,15 +91,18 @@ class TorchBackend:
 
     def check(self, directory: Path, specs: Mapping[str, TensorSpec]) -> None:
         """Compare what the file describes with the tensors; see `Backend.check`."""
-        content = read_torch(directory / self.FILE, directory, "meta")
+        self.read(directory, specs, "meta")
+
+    def read(
+        self, directory: Path, specs: Mapping[str, TensorSpec], device: str = "cpu"
+    ) -> dict[str, torch.Tensor]:
+        """Read all tensors; see `Backend.read`."""
+        content = read_torch(directory / self.FILE, directory, device)
         if type(content) is not dict or any(type(x) is not torch.Tensor for x in content.values()):
             raise MalformedError(f"{self.FILE} holds more than tensors by name")
         if {name: TensorSpec.of(tensor) for name, tensor in content.items()} != dict(specs):
             raise MalformedError(f"{self.FILE} does not hold the tensors of its checkpoint")
-
-    def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
-        """Read all tensors; see `Backend.read`."""
-        return dict(read_torch(directory / self.FILE, directory))
+        return content
 
 
 def torch_save(content: object, file: fs.NewFile) -> None:

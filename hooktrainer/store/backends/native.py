@@ -101,6 +101,7 @@ class NativeBackend:
 
     def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
         """Read all tensors; see `Backend.read`."""
+        self.check(directory, specs)
         tensors = {name: torch.empty(spec.shape, dtype=spec.dtype) for name, spec in specs.items()}
         for chunk, file in _plan(directory, specs):
             views = [byte_view(tensors[name]) for name in chunk.names]

@@ -92,6 +92,7 @@ class TorchSnapshotBackend:
 
     def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
         """Read all tensors; see `Backend.read`."""
+        self.check(directory, specs)
         tensors = {name: torch.empty(spec.shape, dtype=spec.dtype) for name, spec in specs.items()}
         for name, (file, _) in _files(directory, specs).items():
             with open_file(file, directory) as opened:
