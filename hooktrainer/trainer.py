@@ -20,11 +20,11 @@ from .collect.collector import schedules_of
 from .errors import ConfigError
 from .hooks.optimizer import NanGuard, OptimizerHook, check_optimizer
 from .log.logger import as_loggers
-from .loop.assembly import Precision
 from .loop.cadence import Every
-from .loop.control import Saver
 from .loop.loop import Loop
+from .loop.precision import Precision
 from .loop.registry import Registry
+from .store.backends import backend_name, get_backend
 from .store.single_file import decode, read_plain
 from .torchrl.hook_bridge import INSTEAD, TorchRLBridge, TorchRLNames
 
@@ -139,6 +139,10 @@ class Trainer(TorchRLNames, Loop):
             )
         if optimizer is not None:
             check_optimizer(optimizer, loss_module)
+        if save_trainer_file is not None:
+            if Path(save_trainer_file).is_dir():
+                raise ConfigError(f"save_trainer_file={save_trainer_file} is a directory.")
+            get_backend(backend_name())  # refused now, and not at the first save
         super().__init__()
         self.collector = collector
         self.total_frames = total_frames
@@ -165,9 +169,12 @@ class Trainer(TorchRLNames, Loop):
         self.grace = grace
         self.precision = Precision(precision, loss_module)
         self.bridge = TorchRLBridge(self)
-        self.registry = Registry(self, self.progress, self.metrics, self.timing, self.bridge)
-        self._saver = Saver(save_trainer_file, checkpoints, _save_cadences(save_trainer_interval))
-        self.cadences = {"log": Every(frames=log_interval, at_start=True), **self._saver.cadences}
+        self.registry = Registry(self)
+        self.save_trainer_file = None if save_trainer_file is None else Path(save_trainer_file)
+        self.checkpoints = checkpoints
+        self.cadences = {"log": Every(frames=log_interval, at_start=True)}
+        for number, every in enumerate(_save_cadences(save_trainer_interval), start=1):
+            self.cadences[f"save_{number}" if number > 1 else "save"] = every.copy()
 
         if seed is not None:
             self.set_seed(seed)
@@ -190,15 +197,6 @@ class Trainer(TorchRLNames, Loop):
     def collector(self, collector: Any) -> None:
         self._collector = collector
         self.source = adapt(collector)
-
-    @property
-    def save_trainer_file(self) -> Path | None:
-        """File that the state is saved to."""
-        return self._saver.file
-
-    @save_trainer_file.setter
-    def save_trainer_file(self, file: str | Path | None) -> None:
-        self._saver.file = file
 
     def load_from_file(
         self,

@@ -11,9 +11,8 @@ from torch import nn
 
 from ..errors import ConfigError
 from ..hooks import ReplayBufferTrainer, RewardScaler, SequenceReplay, TargetNetUpdaterHook
-from ..loop.assembly import register_all
 from ..loop.cadence import Every
-from ..loop.hook import TrainerHookBase
+from ..loop.hook import TrainerHookBase, register_all
 from ..networks import NetworkFactory, ValueNetwork
 from ..objectives import HardUpdate, SoftUpdate
 from ..objectives.common import Loss

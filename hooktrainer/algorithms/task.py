@@ -22,8 +22,8 @@ from ..collect.make_group import find_spec, is_several, spaces_of
 from ..collect.worlds import WorldCollector, is_world
 from ..errors import ConfigError
 from ..hooks import CompiledStep, Evaluate, LogEpisodes, ObservationNormalizer
-from ..loop.assembly import register_all
 from ..loop.cadence import Every
+from ..loop.hook import register_all
 from ..networks import (
     DeterministicPolicy,
     NetworkFactory,

@@ -175,14 +175,13 @@ def _metrics(
 
 
 def _phases(times: Mapping[str, float]) -> Table | None:
-    from ..loop.timing import CONCURRENT, time_table
+    from ..loop.timing import time_table
 
     if not times.get("step"):
         return None
     hooks = sorted((n for n in times if n.startswith("hook/")), key=lambda n: -times[n])
     shown = {name: value for name, value in times.items() if name not in hooks[_MOST:]}
-    groups = {"hook": "of it, in hooks", **CONCURRENT}
-    return time_table(shown, {}, title=None, unit="ms a batch", scale=1000.0, groups=groups)
+    return time_table(shown, title=None, unit="ms a batch", scale=1000.0)
 
 
 def _newest(place: Path) -> RunDir:

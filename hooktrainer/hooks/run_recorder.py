@@ -73,7 +73,7 @@ class RunRecorder(TrainerHookBase):
             return
         console = Console(highlight=False, soft_wrap=True)
         if self._started:
-            console.print(time_table(trainer.timing.totals, trainer.timing.hooks))
+            console.print(time_table(trainer.timing.totals))
         frames, seconds = trainer.collected_frames, trainer.progress.seconds
         reached = f"{frames:,} frames in {seconds:.1f} s"
         if seconds:

@@ -1,19 +1,12 @@
-"""`Control`, the requests to stop, save and log, and `Saver`, which saves the trainer's state."""
+"""`Control`: the requests to stop, save and log."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
-from ..errors import ConfigError, place_of
-from ..store.single_file import save_file
-from .cadence import Every, Progress
-
-if TYPE_CHECKING:
-    from ..store import CheckpointManager
+from ..errors import place_of
 
 Stop = Literal["stopped", "solved", "pruned"]
 """The status of a run after a stop request."""
@@ -74,74 +67,3 @@ class Control:
             self.status = "interrupted"
         else:
             self.status = "finished" if self.stop_reason is None else self._stop_status
-
-
-# -- When and where the state of a trainer is saved.
-
-
-class Saver:
-    """Saves states to a file, to a run's checkpoints, or to both.
-
-    Raises:
-        CheckpointError: If the back end is unknown.
-        ConfigError: If ``file`` is a directory.
-    """
-
-    def __init__(
-        self,
-        file: str | Path | None = None,
-        checkpoints: CheckpointManager | None = None,
-        cadences: Sequence[Every] = (),
-    ) -> None:
-        self._backend = "torch"  # until there is a file
-        self.file = file
-        self.checkpoints = checkpoints
-        self.cadences = {
-            f"save_{number}" if number > 1 else "save": every.copy()
-            for number, every in enumerate(cadences, start=1)
-        }
-
-    @property
-    def file(self) -> Path | None:
-        """The file replaced by every save."""
-        return self._file
-
-    @file.setter
-    def file(self, file: str | Path | None) -> None:
-        self._file = None if file is None else Path(file)
-        if self._file is not None:
-            if self._file.is_dir():
-                raise ConfigError(f"save_trainer_file={str(file)!r} is a directory; name a file.")
-            from ..store import backends  # which not every trainer needs
-
-            self._backend = backends.backend_name()
-            backends.get_backend(self._backend)  # refused now, and not at the first save
-
-    @property
-    def active(self) -> bool:
-        """Whether there is a file or a checkpoint manager."""
-        return self.file is not None or self.checkpoints is not None
-
-    def due(self, progress: Progress) -> bool:
-        """Return whether a cadence is due; checks all, so that each keeps its phase."""
-        due = [every.due(progress) for every in self.cadences.values()]
-        return any(due)
-
-    def save(self, state: dict[str, Any], progress: Progress, metrics: Mapping[str, float]) -> None:
-        """Save ``state``; ``metrics`` are the latest values, used to rank checkpoints."""
-        if self.file is not None:
-            save_file(self.file, state, self._backend)
-        if self.checkpoints is not None:
-            frames, steps = progress.frames, progress.optim_steps
-            self.checkpoints.save(state, frames=frames, optim_steps=steps, metrics=metrics)
-
-    def save_aside(self, state: dict[str, Any]) -> None:
-        """Save a state from the middle of a batch to ``exception.pt``, for debugging only."""
-        if self.checkpoints is not None:
-            save_file(self.checkpoints.directory.parent / "exception.pt", state)
-        elif self.file is not None:
-            save_file(self.file.with_name("exception.pt"), state)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # The lock on the directory stays with this process.
-        return self.__dict__ | {"checkpoints": None}

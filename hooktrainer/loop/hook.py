@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -13,7 +13,7 @@ from tensordict import is_tensor_collection
 from torch import nn
 
 from ..base.words import snake_case
-from ..errors import HookError
+from ..errors import ConfigError, HookError
 from .stateful import has_state
 
 if TYPE_CHECKING:
@@ -158,6 +158,18 @@ class TrainerHookBase:
 
     def close(self) -> None:
         """Release what the hook holds. Called exactly once, whatever happened."""
+
+
+def register_all(hooks: Iterable[Any], trainer: Any) -> None:
+    """Register hooks in this order."""
+    for hook in hooks:
+        if isinstance(hook, type):
+            raise ConfigError(f"hooks=[{hook.__name__}] has a class: pass {hook.__name__}(...).")
+        if not callable(getattr(hook, "register", None)):
+            raise ConfigError(
+                f"hooks=[...] has {hook!r:.80}, which has no method register(trainer)."
+            )
+        hook.register(trainer)
 
 
 # -- The priorities of hooktrainer's own hooks: who goes first at a hook point.

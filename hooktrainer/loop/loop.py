@@ -4,41 +4,99 @@ from __future__ import annotations
 
 import functools
 import itertools
+import random
 import signal
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
+from pathlib import Path
 from time import monotonic, perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
 from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 
+from ..base.checks import check_seed
 from ..base.cores import compute_threads, threads_for
+from ..base.endings import ENDED
 from ..base.frames_bar import frames_bar, show_frames
 from ..base.tensordicts import count_valid, not_a_tensordict
 from ..base.words import listed
 from ..errors import ConfigError, HookError, NonFiniteError, SkipOptimStep, add_note, as_failure
-from ..store.rng import set_rng_state
-from .assembly import Assembly
-from .finite import blame_environment
-from .metrics import Latest
+from ..store.backends import backend_name
+from ..store.provenance import library_versions
+from ..store.rng import rng_state, set_rng_state
+from ..store.single_file import save_file
+from .cadence import Every, Progress
+from .control import Control, Stop
+from .finite import FiniteChecks, blame_environment
+from .hook_points import HookPoint, HookPointName
+from .metrics import Latest, Metrics
+from .precision import Precision
+from .registry import HookHandle, Registry, draw_hooks
 from .signals import GracefulSignals, SignalExit
-from .state import Resume, load_part, load_trainer_state, open_window_state, trainer_state
+from .state import LOGGER, Resume, load_components, load_part
+from .stateful import Stateful, has_state
+from .timing import Timing
+
+if TYPE_CHECKING:
+    from ..log import Logger
+    from ..store import CheckpointManager
 
 _MAX_UNCHANGED = 10_000  # steps on one and the same batch, after which no hook will end the epoch
 _END = object()
 
 
-class Loop(Assembly):
+class Loop:
     """The bare loop: collects batches and calls the hooks at the ten points.
 
     The loop is drawn in `hooktrainer.loop.hook_points`. It has no hooks, optimizer or file format
     of its own; `hooktrainer.Trainer` adds them.
+
+    Attributes:
+        collector: The collector as given; the loop itself uses ``source``.
+        source: The `hooktrainer.collect.Collector` for it.
+        logger: The loggers as given; the loop itself uses ``loggers``.
+        compiled_loss: Replaces ``loss_module`` in the loop unless it is ``None``.
+        bridge: Adapts what was written for TorchRL's trainer.
+        cadences: When the log window ends and the state is saved, by name; ``log`` is the first.
+        checkpoints: Where the state is saved to, beside ``save_trainer_file``.
     """
 
+    collector: Any
+    source: Any
+    loss_module: Callable[[TensorDictBase], TensorDictBase]
+    logger: Any
+    loggers: list[Logger]
+    total_frames: int
+    frame_skip: int
+    optim_steps_per_batch: int | None
+    num_epochs: int
+    clip_grad_norm: bool
+    clip_norm: float | None
+    progress_bar: bool
+    threads: int | None
+    grace: float
+    precision: Precision
+    bridge: Any
+    registry: Registry
+    cadences: dict[str, Every]
+    save_trainer_file: Path | None
+    checkpoints: CheckpointManager | None
     _bar: Any = None
     _resume = Resume()
     _closed = False
+
+    def __init__(self) -> None:
+        self.compiled_loss: Callable[[TensorDictBase], TensorDictBase] | None = None
+        self.epoch = 0
+        self.progress = Progress()
+        self.control = Control()
+        self.finite = FiniteChecks(self.progress)
+        self.metrics = Metrics()
+        self.timing = Timing()
 
     def train(self) -> None:
         """Run until ``total_frames``, a stop request, or the end of the collector.
@@ -181,6 +239,114 @@ class Loop(Assembly):
         self.registry.points["post_loss"](sub_batch)
         return self.registry.before_own_loss(losses, self.clip_grad_norm, self.clip_norm, 0)
 
+    @property
+    def collected_frames(self) -> int:
+        """Environment frames collected so far."""
+        return self.progress.frames
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the run was requested to stop; ``None`` if it was not."""
+        return self.control.stop_reason
+
+    @property
+    def optim_count(self) -> int:
+        """Optimizer steps so far."""
+        return self.progress.optim_steps
+
+    def set_seed(self, seed: int) -> None:
+        """Seed Python, NumPy, torch and the collector, which resets its environments."""
+        check_seed("seed", seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        torch.manual_seed(seed)
+        self.source.set_seed(seed)
+
+    # -- hooks -----------------------------------------------------------------------------------
+
+    def register_op(
+        self,
+        dest: HookPointName | HookPoint,
+        op: Callable[..., Any],
+        *,
+        priority: float = 0,
+        every: Every | None = None,
+        **kwargs: Any,
+    ) -> HookHandle:
+        """Register ``op`` at a hook point.
+
+        Args:
+            dest: One of `HOOK_POINTS`.
+            op: A callable that accepts the arguments of the point.
+            priority: Ops of higher priority run first; ties run in order of registration.
+            every: Call the op only when this cadence is due.
+            **kwargs: Passed to ``op`` at every call.
+
+        Returns:
+            A handle; its ``remove()`` removes the op.
+
+        Raises:
+            UnknownHookPointError: If there is no such point.
+            HookSignatureError: If ``op`` cannot take the arguments of the point.
+        """
+        return self.registry.add(dest, op, priority=priority, every=every, kwargs=kwargs)
+
+    def register_module(self, module_name: str, module: Any) -> None:
+        """Register a stateful object under the name that checkpoints use.
+
+        Raises:
+            DuplicateNameError: If the name is taken.
+        """
+        self.registry.add_module(module_name, module)
+
+    def remove_hook(self, name: str) -> Any:
+        """Remove the hook registered as ``name`` from all its points, and return it."""
+        return self.registry.remove_module(name)
+
+    def describe(self) -> str:
+        """List every hook by point in run order, with its cadence and the state it saves."""
+        head = (
+            f"Trainer: {self.collected_frames:,} of {self.total_frames:,} frames, "
+            f"{self.optim_count:,} optimizer steps"
+        )
+        return f"{head}\n{draw_hooks(self.registry.table())}"
+
+    __str__ = describe
+
+    # -- what hooks ask for ----------------------------------------------------------------------
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Add values to the metrics of the open log window."""
+        self.metrics.log(metrics)
+
+    def request_stop(self, reason: str | None = None, *, status: Stop = "stopped") -> None:
+        """End the run after the current batch.
+
+        Args:
+            reason: Why; by default where this was called. The first reason given is kept.
+            status: Status of the run in ``run.json``.
+        """
+        if reason is None:
+            by = traceback.extract_stack(limit=2)[0]
+            reason = f"requested in {by.name}, {Path(by.filename).name}:{by.lineno}"
+        self.control.request_stop(reason, status)
+
+    def request_save(self) -> None:
+        """Save at the end of the current batch, if the trainer has a file or checkpoints."""
+        self.control.request("save")
+
+    def request_log(self) -> None:
+        """Close the log window at the end of the current batch."""
+        self.control.request("log")
+
+    def skip_optim_step(self) -> None:
+        """Abandon the current optimizer step; call this from a hook in the inner loop.
+
+        It raises an exception that the loop catches: no later hook, optimizer or metric of this
+        step runs. The step is not counted unless the optimizer has run already.
+        """
+        raise SkipOptimStep("skip_optim_step() was called outside an optimizer step")
+
     # -- state -----------------------------------------------------------------------------------
 
     @property
@@ -205,7 +371,49 @@ class Loop(Assembly):
             NonFiniteError: If a pending check on an accelerator fails.
         """
         self.finite.settle()
-        return trainer_state(self)
+        return self._state()
+
+    def _state(self, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the state; ``before`` is an `_open_window` that replaces what the end changed."""
+        state = {name: part.state_dict() for name, part in self.components().items()}
+        before = before or {"components": {}, "rng": rng_state()}
+        return {
+            "format": 1,
+            "components": state | before["components"],
+            "rng": before["rng"],
+            "versions": dict(library_versions()),
+            "total_frames": self.total_frames,
+            "ended": self.control.status in ENDED,
+        }
+
+    def _open_window(self) -> dict[str, Any]:
+        """Copy the state that the end of a run changes: metrics, loggers, random generators."""
+        changing: dict[str, Stateful] = {"metrics": self.metrics, **self._named_loggers()}
+        state = {name: part.state_dict() for name, part in changing.items()}
+        return deepcopy({"components": state, "rng": rng_state()})
+
+    def _named_loggers(self) -> dict[str, Logger]:
+        return {f"{LOGGER}{index}": logger for index, logger in enumerate(self.loggers)}
+
+    def components(self) -> dict[str, Stateful]:
+        """Return every stateful object by name, each once.
+
+        Names are ``hook/<name>``, ``cadence/<name>``, ``logger/<index>``, and those of the loop's
+        parts.
+        """
+        registry = self.registry
+        own = (self, self.loss_module, self.collector, self.source, *self.loggers)
+        hooks = registry.named(own).items()
+        found = {
+            "progress": self.progress,
+            "metrics": self.metrics,
+            "loss_module": registry.part(self.loss_module),
+            "collector": registry.part(self.source),
+            **{f"hook/{name}": registry.part(hook) for name, hook in hooks},
+            **{f"cadence/{n}": each for n, each in (self.cadences | registry.cadences()).items()},
+            **self._named_loggers(),
+        }
+        return {name: part for name, part in found.items() if has_state(part)}
 
     def load_state_dict(
         self, state_dict: dict[str, Any], strict: bool = True, *, copy: bool = True
@@ -226,21 +434,33 @@ class Loop(Assembly):
                 part: build another.
         """
         state = deepcopy(state_dict) if copy else state_dict
-        self._resume = load_trainer_state(self, state, strict=strict)
+        self._resume = load_components(self.components(), state, strict=strict)
 
     def save_trainer(self, force_save: bool = False) -> None:
         """Save the state if a save is due or forced."""
-        if self._saver.due(self.progress) or force_save:
+        if self._is_save_due() or force_save:
             self._save()
 
+    def _is_save_due(self) -> bool:
+        """Return whether a cadence is due; checks all, so that each keeps its phase."""
+        due = [e.due(self.progress) for name, e in self.cadences.items() if name != "log"]
+        return any(due)
+
     def _save(self, *, wait: bool = False, before: Mapping[str, Any] | None = None) -> None:
-        if self._saver.active:
-            with self.timing.phase("checkpoint"):
-                self.finite.settle()
-                state = trainer_state(self, before)
-                self._saver.save(state, self.progress, self.metrics.all_latest())
-                if wait and self._saver.checkpoints is not None:
-                    self._saver.checkpoints.wait()
+        file, checkpoints = self.save_trainer_file, self.checkpoints
+        if file is None and checkpoints is None:
+            return
+        with self.timing.phase("checkpoint"):
+            self.finite.settle()
+            state = self._state(before)
+            if file is not None:
+                save_file(file, state, backend_name())
+            if checkpoints is not None:
+                frames, steps = self.progress.frames, self.progress.optim_steps
+                latest = self.metrics.all_latest()  # by which checkpoints are ranked
+                checkpoints.save(state, frames=frames, optim_steps=steps, metrics=latest)
+                if wait:
+                    checkpoints.wait()
 
     # -- start and end -----------------------------------------------------------------------------
 
@@ -261,9 +481,7 @@ class Loop(Assembly):
         apart = [*map(id, given), id(self.collector), id(self.source)]
         hooks = [hook for hook in self.registry.hooks() if id(hook) not in apart]
         # The bar first, so that hooks can print below it.
-        things = {
-            id(thing): thing for thing in (*hooks, self.source, self._saver.checkpoints)
-        }.values()
+        things = {id(thing): thing for thing in (*hooks, self.source, self.checkpoints)}.values()
         methods = (getattr(t, "shutdown", None) or getattr(t, "close", None) for t in things)
         closers = [method for method in methods if callable(method)]
         if self._bar is not None:
@@ -291,10 +509,11 @@ class Loop(Assembly):
         self.source.timing = self.timing  # it tells what collecting consists of
         if self.progress_bar:
             self._bar = frames_bar(total=self.total_frames, initial=self.progress.frames)
-        if self._saver.active and (unsaved := self.source.unsaved):
+        is_saved = self.save_trainer_file is not None or self.checkpoints is not None
+        if is_saved and (unsaved := self.source.unsaved):
             warnings.warn(unsaved, stacklevel=3)
-        if self._saver.checkpoints is not None:
-            self._saver.checkpoints.go_on()  # the loaded one is the run's latest
+        if self.checkpoints is not None:
+            self.checkpoints.go_on()  # the loaded one is the run's latest
         for name, logger, saved in self._resume.loggers:
             load_part(name, logger, saved)
         self.registry.call_all("on_train_start", self)
@@ -340,7 +559,7 @@ class Loop(Assembly):
     def _end_batch(self) -> bool:
         """Log, show and save what is due; return whether another batch follows."""
         # By the clock as it stood when the batch began, which several processes agree on.
-        log_due, save_due = self.cadences["log"].due(self.progress), self._saver.due(self.progress)
+        log_due, save_due = self.cadences["log"].due(self.progress), self._is_save_due()
         self.progress.seconds += self.timing.lap()
         if self.control.take("log") or log_due:
             self._write_window()
@@ -351,9 +570,9 @@ class Loop(Assembly):
         requested = self.control.take("save")
         going_on = self.control.stop_reason is None and self.collected_frames < self.total_frames
         if going_on and (requested or save_due):
-            self.save_trainer(force_save=True)
-        if self._saver.checkpoints is not None:
-            self._saver.checkpoints.check()  # whether a save in the background failed
+            self._save()
+        if self.checkpoints is not None:
+            self.checkpoints.check()  # whether a save in the background failed
         return going_on
 
     def _write_window(self, *, flush: bool = False) -> None:
@@ -372,7 +591,7 @@ class Loop(Assembly):
         """End the hooks, write the last window and save."""
         self.control.is_leaving = True
         complete = self.control.signal is None
-        before = open_window_state(self) if complete else {}
+        before = self._open_window() if complete else None
         if not complete:
             self._limit_wait(0.25)
             self._save(wait=True)
@@ -397,9 +616,11 @@ class Loop(Assembly):
         self.control.is_leaving = True
         self.control.end(error)
         self._limit_wait(0.75)
-        if isinstance(error, Exception):
-            calls = [lambda: self._saver.save_aside(trainer_state(self))]
-            _call_all("saving exception.pt", calls if self._saver.active else [], active=error)
+        beside = self.save_trainer_file if self.checkpoints is None else self.checkpoints.directory
+        if isinstance(error, Exception) and beside is not None:
+            aside = beside.with_name("exception.pt")  # of the middle of a batch: for debugging only
+            calls = [lambda: save_file(aside, self._state())]
+            _call_all("saving exception.pt", calls, active=error)
         calls = [
             functools.partial(hook.on_exception, self, error)
             for hook in self.registry.hooks()
@@ -419,7 +640,8 @@ class Loop(Assembly):
         self._bar.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_bar": None}
+        # The lock on the directory of checkpoints stays with this process.
+        return self.__dict__ | {"_bar": None, "checkpoints": None}
 
 
 def _call_all(

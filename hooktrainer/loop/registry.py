@@ -12,8 +12,9 @@ from time import perf_counter
 from typing import Any
 
 from tensordict import TensorDict, is_tensor_collection
+from torch import nn
 
-from ..base.words import snake_case
+from ..base.words import did_you_mean, snake_case
 from ..errors import (
     ConfigError,
     DuplicateNameError,
@@ -24,8 +25,7 @@ from ..errors import (
 )
 from .cadence import Every, Progress
 from .hook_points import HOOK_POINTS, HookPoint
-from .metrics import Metrics
-from .stateful import as_stateful, has_state
+from .stateful import StatefulModule, has_state
 from .timing import HOOK_PREFIX, Timing
 
 
@@ -33,12 +33,7 @@ class Registry:
     """The hooks of one trainer.
 
     Args:
-        trainer: The trainer.
-        progress: Its counters.
-        metrics: Its metrics.
-        timing: Its times.
-        bridge: Adapts what was written for another trainer, as a
-            `hooktrainer.torchrl.hook_bridge.TorchRLBridge`.
+        trainer: The trainer, a `hooktrainer.loop.loop.Loop`.
 
     Attributes:
         modules: The stateful objects by name.
@@ -48,19 +43,14 @@ class Registry:
         changes: Number of changes so far.
     """
 
-    def __init__(
-        self, trainer: object, progress: Progress, metrics: Metrics, timing: Timing, bridge: Any
-    ) -> None:
-        self._bridge = bridge
-        self._trainer = trainer
-        self._progress = progress
-        self._timing = timing
+    def __init__(self, trainer: Any) -> None:
+        self._bridge, self._trainer = trainer.bridge, trainer
         self._entries: list[Entry] = []  # in order of registration
         self.modules: dict[str, Any] = {}
         self.points: dict[str, Dispatcher] = {
-            point: Dispatcher(point, progress, metrics, timing) for point in HOOK_POINTS
+            point: Dispatcher(point, trainer) for point in HOOK_POINTS
         }
-        self.before_own_loss = Dispatcher(self.points["optimizer"].point, progress, metrics, timing)
+        self.before_own_loss = Dispatcher(self.points["optimizer"].point, trainer)
         self.computes_loss = False
         self.changes = 0
 
@@ -86,7 +76,9 @@ class Registry:
             handles = self._bridge.place(point, op, kwargs, priority, every)
             return HookHandle(lambda: [handle.remove() for handle in handles])
         cadence = every.copy() if every else None  # one Every may serve several ops
-        entry = Entry(point, self._bridge.op(point, op), kwargs, priority, cadence, self._progress)
+        entry = Entry(
+            point, self._bridge.op(point, op), kwargs, priority, cadence, self._trainer.progress
+        )
         if entry.computes_loss and self.computes_loss:
             raise ConfigError(
                 f"{entry.own_name} computes the losses, as another hook at 'optimizer' does."
@@ -118,8 +110,7 @@ class Registry:
     def remove_module(self, name: str) -> Any:
         """Remove the module ``name`` with its ops; see `Trainer.remove_hook`."""
         if name not in self.modules:
-            near = difflib.get_close_matches(name, self.modules, n=1, cutoff=0.0)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, self.modules, most=1)
             raise ConfigError(f"there is no hook {name!r}.{hint} There are: {list(self.modules)}.")
         module = self.modules.pop(name)
         self._entries = [entry for entry in self._entries if entry.owner is not module]
@@ -138,7 +129,8 @@ class Registry:
 
     def part(self, thing: Any) -> Any:
         """Return the `Stateful` for a hook, the loss module or the collector."""
-        return as_stateful(self._bridge.part(thing))
+        part = self._bridge.part(thing)
+        return StatefulModule(part) if isinstance(part, nn.Module) else part
 
     def named(self, exclude: tuple[Any, ...] = ()) -> dict[str, Any]:
         """Return every saved object by name, each once.
@@ -167,7 +159,7 @@ class Registry:
             if not callable(call):
                 continue
             try:
-                with self._timing.phase(phase_of(owner)):
+                with self._trainer.timing.phase(phase_of(owner)):
                     call(*args)
             except Exception as error:
                 name = next((n for n, m in self.modules.items() if m is owner), None)
@@ -214,9 +206,9 @@ class Registry:
         ordered = sorted(self._entries, key=lambda entry: -entry.priority)
         for point, dispatcher in self.points.items():
             dispatcher.entries = [entry for entry in ordered if entry.point == point]
-            calls = [(e.call, HOOK_PREFIX + e.name, e.phase) for e in dispatcher.entries]
-            dispatcher.calls = tuple(calls)
-            self._timing.hooks.update({name: phase for _, name, phase in calls})
+            dispatcher.calls = tuple(
+                (entry.call, HOOK_PREFIX + entry.name, entry.phase) for entry in dispatcher.entries
+            )
         optimizer = self.points["optimizer"]
         own = [place for place, entry in enumerate(optimizer.entries) if entry.computes_loss]
         self.computes_loss, first = bool(own), own[0] if own else 0
@@ -238,22 +230,17 @@ def find_point(dest: str, stages: Mapping[str, HookPoint]) -> HookPoint:
     for point in (*HOOK_POINTS, *stages.values()):
         if point == dest:
             return point
-    near = difflib.get_close_matches(str(dest), HOOK_POINTS, n=1, cutoff=0.0)
-    hint = f"Did you mean {near[0]!s}?" if near else ""
+    hint = did_you_mean(str(dest), HOOK_POINTS, most=1)
     raise UnknownHookPointError(
-        f"{dest!r} is not a hook point. {hint} The ten are: {', '.join(HOOK_POINTS)}."
+        f"{dest!r} is not a hook point.{hint} The ten are: {', '.join(HOOK_POINTS)}."
     )
 
 
 def check_signature(point: HookPoint, op: Callable[..., Any], kwargs: dict[str, Any]) -> None:
     """Refuse an op that cannot take the arguments of its point, or is a coroutine or generator."""
     name = getattr(op, "__qualname__", type(op).__name__)
-    inner = op
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-    flags = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-    codes = [getattr(call, "__code__", None) for call in (inner, type(inner).__call__)]
-    if any(code is not None and code.co_flags & flags for code in codes):
+    kinds = inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction
+    if any(is_one(call) for is_one in kinds for call in (op, type(op).__call__)):
         raise HookSignatureError(
             f"hook {name} is a coroutine or a generator: calling it runs none of its lines."
         )
@@ -317,15 +304,13 @@ class Dispatcher:
         calls: What is called for each, with the names of its timer and phase.
     """
 
-    def __init__(
-        self, point: HookPoint, progress: Progress, metrics: Metrics, timing: Timing
-    ) -> None:
+    def __init__(self, point: HookPoint, trainer: Any) -> None:
         self.point = point
         self.entries: list[Entry] = []
         self.calls: tuple[tuple[Callable[..., Any], str, str], ...] = ()
-        self._progress = progress
-        self._log = metrics.log
-        self._timing = timing
+        self._progress: Progress = trainer.progress
+        self._timing: Timing = trainer.timing
+        self._log = trainer.metrics.log
 
     def __call__(self, *args: Any) -> Any:
         """Call the hooks with the arguments of the point.

@@ -49,11 +49,6 @@ def fitting(thing: Any, saved: Any) -> Mapping[str, Any] | None:
     return select(saved) if callable(select) else None
 
 
-def as_stateful(thing: Any) -> Any:
-    """Wrap a torch module in `StatefulModule`; return anything else unchanged."""
-    return StatefulModule(thing) if isinstance(thing, nn.Module) else thing
-
-
 class StatefulModule:
     """A torch module as a `Stateful`, which compares parameters and buffers by name and shape."""
 

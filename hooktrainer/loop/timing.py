@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -35,7 +34,6 @@ class Timing:
 
     Attributes:
         totals: Seconds by name, since this object was created.
-        hooks: Phase of each ``hook/<name>``.
         trace: Records spans; ``None`` if no trace is recorded.
         listeners: Their ``begin(phase)`` and ``end(phase)`` are called for every serial phase.
         reports: Whether windows are reported; true on one of several processes.
@@ -44,7 +42,6 @@ class Timing:
 
     def __init__(self) -> None:
         self.totals: defaultdict[str, float] = defaultdict(float)
-        self.hooks: dict[str, str] = {}
         self.trace: Trace | None = None
         self.listeners: tuple[Any, ...] = ()
         self.reports = True
@@ -175,53 +172,36 @@ class Span(NamedTuple):
     end: float
 
 
-class _Row(NamedTuple):
-    """The spans of one thread."""
-
-    pid: int
-    process: str
-    thread: str
-    spans: list[Span]
-
-
 class Trace:
     """Collects spans by thread and writes them as one file."""
 
     def __init__(self) -> None:
-        self._rows: dict[int | tuple[int, str], _Row] = {}  # by thread; others' by process and name
+        self._rows: dict[tuple[int, str, str], list[Span]] = {}  # by process, its name and thread
 
     def add(self, name: str, start: float, end: float) -> None:
         """Add a span of the calling thread; see `Span`."""
-        row = self._rows.get(get_ident())
-        if row is None:
-            thread = threading.current_thread().name
-            row = self._rows[get_ident()] = _Row(os.getpid(), "hooktrainer", thread, [])
-        row.spans.append(Span(name, start, end))
+        row = os.getpid(), "hooktrainer", threading.current_thread().name
+        self._rows.setdefault(row, []).append(Span(name, start, end))
 
     def extend(
         self, spans: Iterable[tuple[str, float, float]], *, thread: str, pid: int | None = None
     ) -> None:
         """Add spans of another thread or process of this machine."""
-        process = "hooktrainer" if pid in (None, os.getpid()) else thread
-        pid = os.getpid() if pid is None else pid
-        row = self._rows.setdefault((pid, thread), _Row(pid, process, thread, []))
-        row.spans.extend(Span(*span) for span in spans)
+        pid = pid or os.getpid()
+        row = pid, "hooktrainer" if pid == os.getpid() else thread, thread
+        self._rows.setdefault(row, []).extend(Span(*span) for span in spans)
 
     def take(self) -> list[Span]:
-        """Remove and return all spans that were added here."""
-        taken: list[Span] = []
-        for key, row in self._rows.items():
-            if isinstance(key, int):
-                taken += row.spans
-                row.spans.clear()
-        return taken
+        """Remove and return all spans."""
+        rows, self._rows = self._rows, {}
+        return [span for row in rows.values() for span in row]
 
     def cut(self, name: str) -> None:
-        """Remove the last span of that name that was added here, and all that begin later."""
-        own = [row for key, row in self._rows.items() if isinstance(key, int)]
-        at = max(span.start for row in own for span in row.spans if span.name == name)
+        """Remove the calling thread's last span of that name, and all that begin later."""
+        own = self._rows[os.getpid(), "hooktrainer", threading.current_thread().name]
+        at = max(span.start for span in own if span.name == name)
         for row in list(self._rows.values()):  # another thread may add its own
-            row.spans[:] = [span for span in row.spans if span.start < at]
+            row[:] = [span for span in row if span.start < at]
 
     def write(self, path: Path) -> None:
         """Write the file atomically."""
@@ -229,34 +209,27 @@ class Trace:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all spans in Chrome's trace event format, in microseconds from the first one."""
-        rows = list(self._rows.values())  # another thread may add its own
-        zero = min((span.start for row in rows for span in row.spans), default=0.0)
+        rows = list(self._rows.items())  # another thread may add its own
+        zero = min((span.start for _, spans in rows for span in spans), default=0.0)
         events: list[dict[str, Any]] = []
-        for tid, row in enumerate(rows, start=1):
-            place = {"pid": row.pid, "tid": tid}
-            names: dict[str, Any] = {"process_name": row.process, "thread_name": row.thread}
-            for name, value in names.items():
-                events.append({"name": name, "ph": "M", **place, "args": {"name": value}})
-            order = {"name": "thread_sort_index", "ph": "M", "args": {"sort_index": tid}}
-            events.append(order | place)
-            # In whole nanoseconds, so that rounding takes no span out of the one around it.
-            rounded = [
-                (round((start - zero) * 1e9), round((end - zero) * 1e9), name)
-                for name, start, end in row.spans
-            ]
-            for start, end, name in sorted(rounded, key=lambda span: (span[0], -span[1])):
+        for tid, ((pid, process, thread), spans) in enumerate(rows, start=1):
+            place = {"pid": pid, "tid": tid}
+            for kind, value in {"process_name": process, "thread_name": thread}.items():
+                events.append({"name": kind, "ph": "M", **place, "args": {"name": value}})
+            for name, start, end in sorted(spans, key=lambda span: (span.start, -span.end)):
+                # In whole nanoseconds, so that rounding takes no span out of the one around it.
+                first, last = round((start - zero) * 1e9), round((end - zero) * 1e9)
                 category, _, short = name.rpartition("/")
-                time = {"ts": start / 1000, "dur": (end - start) / 1000}
+                time = {"ts": first / 1000, "dur": (last - first) / 1000}
                 events.append({"name": short, "cat": category or "phase", "ph": "X"} | time | place)
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
-# -- The time of a run as a table of phases and their parts.
+# -- The time of a run as a table of phases, hooks and what else takes time.
 
-CONCURRENT: Final = {"worker": "beside the loop"}
-"""Title of each group of times that are not part of the loop's own."""
-_LEAST: Final = 0.001  # share of all of it below which a hook is left out
-_BAR: Final = 24  # characters
+_GROUPS: Final = {"hook": "of it, in hooks", "worker": "beside the loop"}
+"""Title of each group of times that are no phases of the loop."""
+_LEAST: Final = 0.001  # share of all of it below which a row is left out
 
 
 class TimeRow(NamedTuple):
@@ -267,44 +240,34 @@ class TimeRow(NamedTuple):
     depth: int
 
 
-def time_rows(
-    times: Mapping[str, float], hooks: Mapping[str, str] | None = None, group: str = ""
-) -> list[TimeRow]:
+def time_rows(times: Mapping[str, float], group: str = "") -> list[TimeRow]:
     """Return the serial phases or the times of a group, longest first, each before its parts.
 
     Args:
         times: Seconds by name.
-        hooks: Phase of each ``hook/<name>``.
-        group: A group such as ``"worker"``; by default the serial phases.
+        group: A group such as ``"worker"`` or ``"hook"``; by default the serial phases.
     """
-    if group:
-        here = (name for name in times if name.startswith(f"{group}/") and times[name])
-        named = {name.partition("/")[2]: times[name] for name in here}
-        tops = [name for name in named if name.rpartition("/")[0] not in named]
-    else:
-        named = dict(times)
-        tops = [name for name in times if "/" not in name and name not in ("step", "fps")]
+    named = {
+        name.removeprefix(f"{group}/"): seconds
+        for name, seconds in times.items()
+        if name not in ("step", "fps")
+        and (name.startswith(f"{group}/") if group else name.partition("/")[0] not in _GROUPS)
+    }
     depth, rows = int(bool(group)), list[TimeRow]()
-    for top in sorted(tops, key=lambda name: -named[name]):
-        parts = {n.removeprefix(f"{top}/"): t for n, t in named.items() if n.startswith(f"{top}/")}
-        inside = [n for n, where in (hooks or {}).items() if where == top and n in named]
-        if len(inside) > 1 or top in ("hooks", "optimize"):  # a single one is the phase itself
-            least = _LEAST * times.get("step", 0.0)
-            parts |= {n.partition("/")[2]: named[n] for n in inside if named[n] > least}
+    ordered = sorted(named, key=lambda name: -named[name])
+    for top in [name for name in ordered if name.rpartition("/")[0] not in named]:
         rows.append(TimeRow(top, named[top], depth))
-        ordered = sorted(parts.items(), key=lambda part: -part[1])
-        rows += [TimeRow(name, seconds, depth + 1) for name, seconds in ordered]
+        parts = [name for name in ordered if name.startswith(f"{top}/")]
+        rows += [TimeRow(n.removeprefix(f"{top}/"), named[n], depth + 1) for n in parts]
     return rows
 
 
 def time_table(
     times: Mapping[str, float],
-    hooks: Mapping[str, str],
     *,
     title: str | None = "Where the time went",
     unit: str = "seconds",
     scale: float = 1.0,
-    groups: Mapping[str, str] = CONCURRENT,
 ) -> Table:
     """Return a `rich` table of times and shares; ``scale`` units are a second."""
     from rich import box
@@ -312,29 +275,25 @@ def time_table(
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading, justify in {"phase": "left", unit: "right", "share": "right", "": "left"}.items():
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
-    rows = time_rows(times, hooks)
-    serial = sum(row.seconds for row in rows if not row.depth)
+    table.add_column("phase")
+    for heading in (unit, "share"):
+        table.add_column(heading, justify="right")
+    phases = time_rows(times)
+    serial = sum(row.seconds for row in phases if not row.depth)
     whole = max(times.get("step", 0.0), serial)  # a batch that failed is in no step
-    if whole - serial > _LEAST * whole:
-        rows.append(TimeRow("in between", whole - serial, 0))
+    phases.append(TimeRow("in between", whole - serial, 0))
 
-    def add(row: TimeRow, style: str | None, has_bar: bool = False) -> None:
-        part = row.seconds / whole if whole else 0.0
-        bar = "█" * round(_BAR * min(part, 1.0)) if has_bar else ""
-        label = escape(f"{'  ' * row.depth}{printable(row.label)}")
-        share = f"{part:.1%}" if whole else ""
-        table.add_row(label, f"{scale * row.seconds:,.2f}", share, f"[cyan]{bar}[/]", style=style)
-
-    for row in rows:
-        add(row, "dim" if row.depth else None, not row.depth)
-    table.add_section()
-    add(TimeRow("all of it", whole, 0), "bold")
-    for group, heading in groups.items():
-        if beside := time_rows(times, group=group):
+    def add(rows: Iterable[TimeRow], title: str = "") -> None:
+        shown = [row for row in rows if row.seconds > _LEAST * whole]
+        if shown and title:
             table.add_section()
-            table.add_row(heading)
-            for row in beside:
-                add(row, "dim")
+            table.add_row(title)
+        for label, seconds, depth in shown:
+            label = escape(f"{'  ' * depth}{printable(label)}")
+            style = "dim" if depth else None
+            table.add_row(label, f"{scale * seconds:,.2f}", f"{seconds / whole:.1%}", style=style)
+
+    add([*phases, TimeRow("all of it", whole, 0)])
+    for group, heading in _GROUPS.items():
+        add(time_rows(times, group), heading)
     return table

@@ -419,7 +419,7 @@ class Run:
     def _restored(self, trainer: Trainer) -> RankState | None:
         if self._leads and self._parent is not None:
             reseed = self._parent.manifest.config.get("seed") != self.args.seed
-            self._state = branched(trainer, self._state, reseed=reseed)
+            self._state = branched(self._state, trainer.components(), reseed=reseed)
         resumed = rank_state(trainer, self._ranks, self._state, changed=self._changed)
         if resumed is not None:
             trainer.load_state_dict(resumed.state, strict=self.args.strict, copy=False)

@@ -181,7 +181,7 @@ def test_remove_hook_removes_all_its_ops() -> None:
     assert "call_recorder" not in trainer.registry.named()
     trainer.train()
     assert recorder.calls == []
-    with pytest.raises(ConfigError, match=r"no hook 'optimiser'. Did you mean 'optimizer'"):
+    with pytest.raises(ConfigError, match=r"no hook 'optimiser'. Did you mean optimizer"):
         trainer.remove_hook("optimiser")
 
 

@@ -87,7 +87,7 @@ def test_a_signal_in_the_last_batch_saves_first_and_a_resume_finishes_the_run(tm
     assert watching.saved[-1] == 30
     again, watching = trainer_that(tmp_path, lambda: None)
     again.total_frames = 30
-    again.load_state_dict(again._saver.checkpoints.load("latest")[1])
+    again.load_state_dict(again.checkpoints.load("latest")[1])
     assert not again.has_ended
     again.train()
     assert (again.control.status, watching.saved[-1]) == ("finished", 30)

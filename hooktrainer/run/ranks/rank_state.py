@@ -14,7 +14,6 @@ import torch
 import xxhash
 from tensordict import is_tensor_collection
 
-from ...loop.state import components
 from ...loop.stateful import fitting, mismatches
 from ...store import CheckpointManager
 from ...store.rng import rng_state, set_rng_state
@@ -102,7 +101,7 @@ def _share(state: dict[str, Any], rank: int, ranks: Ranks, changed: bool) -> dic
 
 def _fit(share: dict[str, Any], trainer: Trainer, ranks: Ranks) -> RankState:
     state: dict[str, Any] = share["state"]
-    live = components(trainer)
+    live = trainer.components()
     saved = state["components"].get("collector")
     collectors = share.get("collectors", [saved])
     # Of a collector that has processes of its own, how many.
