@@ -395,27 +395,43 @@ class _Type(NamedTuple):
     """Whether its first part is a list: a small range in its place would become a large tuple."""
 
 
-def _items(kind: type, order: Callable[[Any], Any] = list) -> _Type:
+def _items(
+    kind: type,
+    items: Callable[[Any], list[Any]] = list,
+    build: Callable[[list[Any]], Any] | None = None,
+) -> _Type:
     """A type that is made of a list."""
-    return _Type((kind,), lambda value: (order(value),), kind, of_list=True)
+    return _Type((kind,), lambda value: (items(value),), build or kind, of_list=True)
 
 
 def _in_order(value: set[Any]) -> list[Any]:
     return sorted(value, key=repr)  # that of a set of strings differs from process to process
 
 
+def _ends(value: Any) -> list[Any]:
+    return [value.start, value.stop, value.step]
+
+
+def _base64(value: bytes) -> tuple[str]:
+    return (base64.b64encode(value).decode(),)
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
 _TYPES = {
     # Python refuses to parse very long decimals.
     "int": _Type((int,), lambda value: (hex(value),), lambda digits: int(digits, 16)),
     "float": _Type((float,), lambda value: (repr(value),), float),
-    "bytes": _Type(
-        (bytes,),
-        lambda value: (base64.b64encode(value).decode(),),
-        lambda text: base64.b64decode(text, validate=True),
-    ),
+    "complex": _items(complex, lambda value: [value.real, value.imag], lambda x: complex(*x)),
+    "bytes": _Type((bytes,), _base64, _bytes),
+    "bytearray": _Type((bytearray,), _base64, lambda text: bytearray(_bytes(text))),
     "tuple": _items(tuple),
     "set": _items(set, _in_order),
     "frozenset": _items(frozenset, _in_order),
+    "range": _items(range, _ends, lambda ends: range(*ends)),
+    "slice": _items(slice, _ends, lambda ends: slice(*ends)),
     "deque": _Type((deque,), lambda value: (list(value), value.maxlen), deque, of_list=True),
     "dict": _Type((), tuple, _dict, of_list=True),
     "OrderedDict": _Type((OrderedDict,), lambda value: (dict(value), vars(value)), _ordered_dict),

@@ -33,6 +33,7 @@ def make_state(tmp_path):
         "columns": np.asfortranarray(np.random.default_rng(1).random((5, 7))),
         "td": TensorDict({"x": torch.rand(4, 2), "nested": {"y": torch.rand(4)}}, [4]),
         "stack": lazy_stack([TensorDict({"x": torch.rand(2)}, []) for _ in range(3)]),
+        "bytes": bytearray(b"bytes" * 100),
         "dict": {"count": 1, "list": [1, 2, 3], "set": {1, 2}},
     }
 
@@ -44,6 +45,8 @@ def mutate(state):
             value.data.add_(1)
         elif isinstance(value, np.ndarray):
             value += 1
+        elif isinstance(value, bytearray):
+            value[:] = bytes((byte + 1) % 256 for byte in value)
         elif isinstance(value, list):
             for tensor in value:
                 tensor.add_(1)

@@ -34,13 +34,13 @@ def round_trip(tree):
 
 
 VALUES = {
-    "plain": [None, True, False, 0, 1, -1, 1.0, 0.1, 1e-320, -1e308],
+    "plain": [None, True, False, 0, 1, -1, 1.0, 0.1, 1e-320, -1e308, 1.5 - 2j, complex("inf-0j")],
     "large": [2**63 - 1, 2**63, -(2**200), 10**5000],
-    "text": ["", "text", 'é\n"\\ \ud800', "$tuple", b"", b"\x00\xff" * 300],
+    "text": ["", "text", 'é\n"\\ \ud800', "$tuple", b"", b"\x00\xff" * 300, bytearray(b"ab")],
     "nested": [[], [1, [2.0, "3"]], (), (1, (2, [3])), {}, {"a": {"b": 1}}],
     "keys": [{1: "a", "1": "b", 2.5: "c", None: "d", (1, "x"): "e"}, {True: 1}, {False: 0, "a": 1}],
     "dollars": [{"$tuple": [1]}, {"$": 1}],
-    "sets": [set(), {1, "a", (2, 3)}, frozenset({1, 2})],
+    "sets": [set(), {1, "a", (2, 3)}, frozenset({1, 2}), range(3, 9, 2), slice(None, 5)],
     "ordered": [deque([1, 2, 3], 3), deque(), OrderedDict([("b", 1), ("a", 2)]), OrderedDict()],
     "torch": [torch.float32, torch.bfloat16, torch.device("cpu"), torch.device("cuda:1")],
     "others": [torch.Size([2, 3]), torch.Size([]), Path("runs/a")],
@@ -236,11 +236,14 @@ def test_unknown_types_and_missing_tensors_are_named():
         unflatten({"$dtype": ["save"]}, {})
 
 
+LARGE = {"$range": [[0, 10**9, 1]]}
+
+
 @pytest.mark.parametrize(
     "node",
     [
-        *({f"${tag}": [{"$tensor": ["x"]}]} for tag in ("tuple", "set", "deque", "Size", "dict")),
-        {"$dict": [[{"$tensor": ["x"]}]]},
+        *({f"${tag}": [LARGE]} for tag in ("tuple", "set", "frozenset", "deque", "Size", "dict")),
+        *({"$dict": [[LARGE]]}, {"$dict": [[{"$tensor": ["x"]}]]}),
         *({"$OrderedDict": [{"$tensor": ["x"]}, {}]}, {"$OrderedDict": [{}, {"$tensor": ["x"]}]}),
         {"$LazyStackedTensorDict": [{"$tensor": ["x"]}, 0, None]},
     ],
