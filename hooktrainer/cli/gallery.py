@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..base.fs import write_atomically
@@ -54,7 +53,7 @@ def gallery(
     are added there.
 
     Policies are played at a low priority, in separate environments with fixed seeds, so a run that
-    trains is not affected. A second call plays only new policies.
+    trains is not affected. Each is evaluated once.
 
     Example: hooktrainer gallery out -o gallery.html
 
@@ -78,7 +77,7 @@ def gallery(
     check_not_negative("--seed", seed)
     view = View(size=size, seconds=seconds)
     output.step_aside()
-    shown: list[Path] = []
+    made: Gallery | None = None
     progress = functools.cache(output.note)  # each line once
     while True:
         training = follow and summarize(RunDir(run), metric=None).status == "running"
@@ -91,16 +90,14 @@ def gallery(
                 view=view,
                 trust=trust,
                 progress=progress,
+                before=made,
             )
+            if not training:
+                return _report(made, json)
+            progress(f"wrote {made.file}: {plural(len(made.exhibits), 'policy', 'policies')}")
         except CheckpointError:
             if not training:
                 raise
-        else:
-            if not training:
-                return _report(made, json)
-            if shown != (now := [exhibit.saved.path for exhibit in made.exhibits]):
-                output.note(f"wrote {made.file}: {plural(len(now), 'policy', 'policies')}")
-                shown = now
         time.sleep(_LOOK_SECONDS)
 
 

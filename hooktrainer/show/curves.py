@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,20 +30,9 @@ class Band:
     count: int
 
     @classmethod
-    def around(
-        cls,
-        frames: NDArray[Any],
-        middle: NDArray[np.float64],
-        spread: NDArray[np.float64] | float = 0.0,
-        count: int = 1,
-    ) -> Band:
-        """Make a band that is symmetric about its middle."""
-        return cls(frames.astype(np.float64), middle, middle - spread, middle + spread, count)
-
-    def within(self, least: float, most: float) -> Band:
-        """Return the band with its edges clipped to a range."""
-        low, high = (edge.clip(least, most) for edge in (self.low, self.high))
-        return replace(self, low=low, high=high)
+    def around(cls, frames: NDArray[Any], middle: NDArray[np.float64], count: int = 1) -> Band:
+        """Make a band without a spread."""
+        return cls(frames.astype(np.float64), middle, middle, middle, count)
 
 
 def read_curves(run: RunDir, names: Iterable[str] | None = None) -> dict[str, Curve]:
@@ -85,4 +74,6 @@ def band(curves: Sequence[Curve]) -> Band:
     stack = np.stack([np.interp(grid, curve.frames, curve.values) for curve in curves])
     std = stack.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(len(grid))
     seen = np.concatenate([curve.values for curve in curves])
-    return Band.around(grid, stack.mean(axis=0), std, len(curves)).within(seen.min(), seen.max())
+    middle = stack.mean(axis=0)
+    low, high = (edge.clip(seen.min(), seen.max()) for edge in (middle - std, middle + std))
+    return Band(grid, middle, low, high, len(curves))

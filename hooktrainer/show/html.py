@@ -100,10 +100,21 @@ def table(
     )
 
 
-def deviation_text(mean: float, deviation: float) -> str:
-    """Format with two digits of the deviation, such as ``471 ± 22``; empty if that is 0."""
-    if not 0 < deviation < math.inf:
-        return ""
+def number_text(value: float) -> str:
+    """Format a return, such as ``500``, ``-1,070``, ``-89.3`` or ``0.873``."""
+    if not math.isfinite(value):
+        return f"{value}"
+    if value == round(value) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def spread_text(mean: float, deviation: float | None) -> str:
+    """Format a mean, with two digits of the deviation if there is one, such as ``471 ± 22``."""
+    if deviation is None or not math.isfinite(mean + deviation):
+        return number_text(mean)
+    if not deviation:
+        return f"{number_text(mean)} ± 0"
     decimals = min(6, max(0, 1 - math.floor(math.log10(deviation))))
     return f"{mean:,.{decimals}f} ± {deviation:,.{decimals}f}"
 

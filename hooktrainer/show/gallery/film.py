@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,17 +10,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...base.words import duration
+from ...base.words import duration, plural
 from ...errors import ConfigError
 from ...policies import Evaluation, SavedPolicy, load_policy
 from ...policies.saved import SEED
-from ..html import deviation_text
+from ..html import number_text, spread_text
 from .recording import Frame, Recording, View, record_episodes
 
 _HOLD_SECONDS: Final = 0.8  # the last picture is held before the film repeats
 _BAND: Final = 30  # height of a caption, in pixels
 _FONT: Final = 13
-_MOST_BYTES: Final = 1 << 30
 _INK, _DIM, _PAPER = (28, 33, 40), (93, 102, 115), (247, 248, 250)
 FORMATS: Final = (".webp", ".gif", ".mp4")
 """The file formats, by suffix."""
@@ -126,18 +124,8 @@ def check_format(file: str | Path, quality: int = 60) -> None:
         _av()
 
 
-def check_film(data: bytes, size: tuple[int, ...]) -> None:
-    """Raise ValueError if bytes are no WebP of this size, or decode to more than 1 GiB."""
-    from PIL import Image
-
-    with Image.open(io.BytesIO(data), formats=["WEBP"]) as image:
-        shape = (*image.size, getattr(image, "n_frames", 1))
-    if shape[:2] != size or math.prod(shape) * 4 > _MOST_BYTES:
-        raise ValueError(f"a film of {shape}")
-
-
 def decode(data: bytes) -> Film:
-    """Decode an animated WebP."""
+    """Decode an animated WebP of `encode`."""
     from PIL import Image, ImageSequence
 
     frames: list[Frame] = []
@@ -149,8 +137,6 @@ def decode(data: bytes) -> Film:
     shortest = min([duration for duration in durations if duration > 0], default=40.0)
     # Consecutive equal pictures are stored once, with a longer duration.
     repeats = [max(1, round(duration / shortest)) for duration in durations]
-    if sum(repeats) * frames[0].nbytes > _MOST_BYTES:
-        raise ValueError(f"a film of {sum(repeats):,} pictures")
     repeated = [f for f, times in zip(frames, repeats, strict=True) for _ in range(times)]
     return Film(repeated, 1000.0 / shortest)
 
@@ -235,29 +221,9 @@ def _captioned(saved: SavedPolicy, recording: Recording) -> Film:
     if recording.seconds_shown < recording.seconds - 0.5:
         aside += f" · {duration(recording.seconds_shown)} of {duration(recording.seconds)}"
     film = Film(recording.frames, recording.fps)
-    return film.with_caption(frames_text(saved.frames), aside)
-
-
-# -- How numbers are said in captions.
-
-
-def frames_text(frames: int) -> str:
-    """Format a number of frames, such as ``10,240 frames``."""
-    return f"{frames:,} frame{'' if frames == 1 else 's'}"
+    return film.with_caption(plural(saved.frames, "frame"), aside)
 
 
 def return_text(evaluation: Evaluation) -> str:
     """Format mean and standard deviation with two digits of the deviation, such as ``471 ± 22``."""
-    mean, std = evaluation.mean, evaluation.std
-    if evaluation.episodes == 1 or not math.isfinite(mean):
-        return number_text(mean)
-    return deviation_text(mean, std) or f"{number_text(mean)} ± 0"
-
-
-def number_text(value: float) -> str:
-    """Format a return, such as ``500``, ``-1,070``, ``-89.3`` or ``0.873``."""
-    if not math.isfinite(value):
-        return f"{value}"
-    if value == round(value) or abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"
+    return spread_text(evaluation.mean, evaluation.std if evaluation.episodes > 1 else None)

@@ -13,21 +13,20 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...base.fs import write_atomically
 from ...base.plain import flatten_config
-from ...base.words import duration
+from ...base.words import duration, plural
 from ...errors import CheckpointError, NotFoundError
 from ...log.media import gif
 from ...loop.timing import time_rows
 from ...policies.saved import EPISODES, SEED, policy_directory
 from ...store.run_dir import RunDir
 from ..chart import Marker, chart, figure
-from ..html import document, table
+from ..html import document, number_text, table
 from ..report import Band, Curve, RunSummary, read_curves, summarize
 from .exhibits import Exhibit, make_exhibits
-from .film import columns_of, decode, frames_text, number_text, return_text
+from .film import columns_of, decode, return_text
 from .recording import View
 
 
@@ -55,10 +54,11 @@ def make_gallery(
     tensorboard: bool = True,
     trust: bool = False,
     progress: Callable[[str], None] = lambda text: None,
+    before: Gallery | None = None,
 ) -> Gallery:
     """Play the saved policies of a run and show them on one page.
 
-    The run may be training. A second call plays only new policies.
+    The run may be training. Each policy is evaluated once; films are made again by each call.
 
     Args:
         run: The run's directory.
@@ -69,6 +69,7 @@ def make_gallery(
         tensorboard: Whether to add them to TensorBoard too, if the run logs there.
         trust: As for `load_policy`.
         progress: Called with lines about progress and about policies that are left out.
+        before: What an earlier call has returned; its films are reused.
 
     Raises:
         NotFoundError: If there is no such run.
@@ -81,7 +82,13 @@ def make_gallery(
     if not place.holds_run and not policy_directory(run).is_dir():
         raise NotFoundError(f"{place.path} holds no run: no run.json, no policies.")
     exhibits = make_exhibits(
-        run, seed=seed, episodes=episodes, view=view, trust=trust, progress=progress
+        run,
+        seed=seed,
+        episodes=episodes,
+        view=view,
+        trust=trust,
+        progress=progress,
+        before=before.exhibits if before else (),
     )
     if not exhibits:
         raise CheckpointError(
@@ -143,7 +150,7 @@ def _events(exhibit: Exhibit) -> bytes:
     from tensorboard.summary.writer.record_writer import RecordWriter
 
     film = decode(exhibit.picture.film or b"").with_caption(
-        frames_text(exhibit.frames), f"return {return_text(exhibit.evaluation)}"
+        plural(exhibit.frames, "frame"), f"return {return_text(exhibit.evaluation)}"
     )
     stride = max(1, round(film.fps / _FPS))
     frames = np.stack(film.frames[::stride])
@@ -210,7 +217,7 @@ def _facts_line(run: RunSummary, env: str) -> str:
     parts = [
         env,
         "" if run.seed is None else f"seed {run.seed}",
-        frames_text(run.frames),
+        plural(run.frames, "frame"),
         f"{duration(run.seconds)} of training" if run.seconds else "",
         run.reason or run.status,
     ]
@@ -219,43 +226,27 @@ def _facts_line(run: RunSummary, env: str) -> str:
 
 def _figure(exhibits: Sequence[Exhibit], curves: Mapping[str, Curve]) -> str:
     """Draw the return over frames, with a linked point at each snapshot."""
-    named = ("eval/return", "train/return")
-    name = next((n for n in named if n in curves and len(curves[n].frames) > 1), None)
+    snapshots = Curve.of((exhibit.frames, exhibit.evaluation.mean) for exhibit in exhibits)
+    known = {"return": snapshots, **curves}
+    named = ("eval/return", "train/return", "return")
+    name = next(n for n in named if n == "return" or (n in known and len(known[n].frames) > 1))
     marks = [
         Marker(
             exhibit.frames,
             exhibit.evaluation.mean,
-            f"{frames_text(exhibit.frames)}: return {return_text(exhibit.evaluation)}",
+            f"{plural(exhibit.frames, 'frame')}: return {return_text(exhibit.evaluation)}",
             f"#{exhibit.saved.path.name}",
         )
         for exhibit in exhibits
     ]
-    if name is None:
-        curve = Curve.of((exhibit.frames, exhibit.evaluation.mean) for exhibit in exhibits)
-        title = "return"
-    else:
-        curve, title = curves[name], name
-    band = _band(curve, curves.get(f"{name}_std"))
-    seen = [*curve.values, *(value for one in exhibits for value in one.evaluation.returns)]
-    band = band.within(min(seen), max(seen))  # the band must not exceed the returns
-    is_shaded = len(band.frames) > 1 and (band.high > band.low).any()
-    shaded = "; shaded is its standard deviation over episodes" if is_shaded else ""
     return figure(
-        [(title, [])],
-        [band],
-        f"<b>{escape(title)}</b> over environment frames{shaded}. Each ring is a snapshot, played "
-        "again below.",
+        [(name, [])],
+        [Band.around(known[name].frames, known[name].values)],
+        f"<b>{name}</b> over environment frames. Each ring is a snapshot, played again below.",
         marks,
         wide=(1100, 320),
         kind="curve",
     )
-
-
-def _band(curve: Curve, std: Curve | None) -> Band:
-    if std is None or not np.isin(curve.frames, std.frames).all() or not len(curve.frames):
-        return Band.around(curve.frames, curve.values)
-    spread = std.values[np.searchsorted(std.frames, curve.frames)]
-    return Band.around(curve.frames, curve.values, spread, 2)
 
 
 def _card(exhibit: Exhibit, env: str) -> str:
@@ -265,7 +256,7 @@ def _card(exhibit: Exhibit, env: str) -> str:
         episode += f"; shown are {duration(picture.seconds_shown)} of {duration(picture.seconds)}"
     return (
         f'<article class="card" id="{exhibit.saved.path.name}">{_shown(exhibit, env)}'
-        f'<h3>{frames_text(exhibit.frames)}</h3><p class="return">return '
+        f'<h3>{plural(exhibit.frames, "frame")}</h3><p class="return">return '
         f"<b>{escape(return_text(exhibit.evaluation))}</b></p>"
         f'<p class="small">{escape(episode)}.</p></article>'
     )
@@ -276,14 +267,14 @@ def _shown(exhibit: Exhibit, env: str) -> str:
     if picture.film is not None:
         data = base64.b64encode(picture.film).decode()
         width, height = picture.size
-        alt = f"{env} played by the policy after {frames_text(exhibit.frames)}"
+        alt = f"{env} played by the policy after {plural(exhibit.frames, 'frame')}"
         return (
             f'<img src="data:image/webp;base64,{data}" width="{width}" height="{height}" '
             f'alt="{escape(alt)}">'
         )
     drawn = []
     for name, lines in (("observation", picture.observations), ("action", picture.actions)):
-        curves = [Curve.of(zip(picture.steps, line, strict=True)) for line in lines]
+        curves = [Curve.of(enumerate(column.tolist())) for column in lines.T]
         shown = {f"{name}[{n}]": c for n, c in enumerate(curves) if len(c.frames)}  # finite values
         if shown:
             bands = [Band.around(c.frames, c.values) for c in shown.values()]
@@ -320,9 +311,8 @@ def _times(curves: Mapping[str, Curve]) -> str:
     steps = curves.get("time/step")
     if steps is None or not len(steps.values):
         return ""
-    weights = np.diff(steps.frames, prepend=0)
-    means = {
-        name.removeprefix("time/"): _mean(curve, steps, weights)
+    means = {  # over the log windows; one in which a hook did not run counts as 0
+        name.removeprefix("time/"): float(curve.values.sum()) / len(steps.values)
         for name, curve in curves.items()
         if name.startswith("time/") and name != "time/fps"
     }
@@ -339,13 +329,6 @@ def _times(curves: Mapping[str, Curve]) -> str:
     ]
     heads = ["phase", "ms a batch", "share"]
     return f"<section><h2>Time</h2>{table(heads, cells, numbers=heads[1:])}</section>"
-
-
-def _mean(curve: Curve, steps: Curve, weights: NDArray[np.int64]) -> float:
-    """Average the means of log windows over the run; a missing one is 0."""
-    at = {int(frame): value for frame, value in zip(curve.frames, curve.values, strict=True)}
-    values = [at.get(int(frame), 0.0) for frame in steps.frames]
-    return float(np.average(values, weights=weights.clip(1)))
 
 
 def _configuration(run: RunSummary) -> str:

@@ -12,7 +12,7 @@ from ...base.words import listed, plural
 from ...store.run_dir import RunDir
 from ..chart import MOST_SHADED, figure, key
 from ..curves import Band, Curve, band, read_curves
-from ..html import Html, deviation_text, document, folded, table
+from ..html import Html, document, folded, spread_text, table
 from .grouping import Group
 from .summary import RunSummary
 
@@ -52,9 +52,7 @@ def spread(values: Sequence[float]) -> str:
     """Format mean and sample standard deviation, such as ``471 ± 22``; empty without values."""
     if not values:
         return ""
-    middle, deviation = mean(values), stdev(values) if len(values) > 1 else 0.0
-    text = f"{middle:,.6g}" if abs(middle) < 1e6 else f"{middle:,.0f}"
-    return deviation_text(middle, deviation) or f"{text}{' ± 0' * (len(values) > 1)}"
+    return spread_text(mean(values), stdev(values) if len(values) > 1 else None)
 
 
 def _title(groups: Sequence[Group]) -> str:

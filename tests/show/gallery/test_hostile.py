@@ -9,11 +9,7 @@ import pytest
 from saved_runs import BALANCES
 
 from hooktrainer.cli import main
-from hooktrainer.errors import ConfigError
-from hooktrainer.show.gallery import View, make_gallery
-from hooktrainer.show.gallery.exhibits import Picture, make_exhibits
-from hooktrainer.show.gallery.film import check_film, decode
-from hooktrainer.show.gallery.make import write_board
+from hooktrainer.show.gallery import View, make_exhibits, make_gallery, write_board
 
 SMALL = View(size=60, seconds=0.2)
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[2J"
@@ -70,55 +66,6 @@ def test_pages_run_nothing(run, tmp_path):
     words = ["runs", str(run.path), "-o", str(tmp_path / "runs.html"), "--metric", f"eval/{EVIL}"]
     assert main(words) == 0
     check((tmp_path / "runs.html").read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"size": [EVIL, EVIL]},
-        {"size": [1 << 60, 2]},
-        {"length": EVIL},
-        {"total": EVIL},
-        {"seconds": -1.0},
-        {"steps": [EVIL]},
-        {"observations": [[EVIL]], "film": False},
-        {"reason": 5},
-        {"film": 1, "size": [60, 41]},
-    ],
-)
-def test_invalid_cached_pictures_are_made_again(change, run, tmp_path):
-    options = {"episodes": 1, "view": SMALL}
-    before = make_gallery(run, tmp_path / "page.html", **options).exhibits[0].picture
-    (kept,) = (run.path / "gallery").glob("*.json")
-    kept.write_text(json.dumps(json.loads(kept.read_text()) | change))
-    assert Picture.load(kept.with_suffix("")) is None
-    made = make_gallery(run, tmp_path / "page.html", **options)
-    assert made.exhibits[0].picture == before
-    check(made.file.read_text(encoding="utf-8"))
-
-
-def test_a_film_is_measured_before_it_is_decoded(run, monkeypatch):
-    (shown,) = make_exhibits(run, episodes=1, view=SMALL)
-    film, size = shown.picture.film, shown.picture.size
-    check_film(film, size)
-    monkeypatch.setattr("hooktrainer.show.gallery.film._MOST_BYTES", 1000)
-    with pytest.raises(ValueError, match="a film of"):
-        check_film(film, size)
-    with pytest.raises(ValueError, match="a film of"):  # by how long a picture is shown
-        decode(film)
-    for data in (b"", b"GIF89a" + bytes(100), film[:40]):
-        with pytest.raises((ValueError, OSError)):
-            check_film(data, size)
-
-
-def test_pictures_outside_of_the_run_are_not_touched(run, tmp_path):
-    precious = tmp_path / "precious"
-    precious.mkdir()
-    (precious / "step_of_mine").write_text("kept")
-    (run.path / "gallery").symlink_to(precious)
-    with pytest.raises(ConfigError, match="gallery is a link"):
-        make_exhibits(run, episodes=1, view=SMALL)
-    assert [path.name for path in precious.iterdir()] == ["step_of_mine"]
 
 
 def test_nothing_is_written_through_links(run, tmp_path):

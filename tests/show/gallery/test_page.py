@@ -105,14 +105,3 @@ def test_in_a_browser(width, env, make_run, tmp_path):
     assert found["fetched"] == []
     assert found["errors"] == []
     assert [line for line in log.splitlines() if "CONSOLE" in line] == []
-
-
-def test_the_axis_is_limited_to_possible_returns(make_run, tmp_path):
-    """A standard deviation above 495 would be more than any episode of 500 steps has."""
-    run = make_run()
-    rows = [f"{f},eval/return,495\n{f},eval/return_std,50\n" for f in (100, 1000)]
-    run.metrics.write_text(f"step,name,value\n{''.join(rows)}")
-    page = make_gallery(run, tmp_path / "page.html", episodes=1, view=SMALL).file.read_text()
-    chart = page[page.index("<svg") : page.index("</svg>")]
-    marks = [float(mark) for mark in re.findall(r'text-anchor="end">([0-9.]+)<', chart)]
-    assert max(marks) == 500
