@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional
 
-from ..base.words import ranges
+from ..base.words import did_you_mean, ranges
 from ..errors import ConfigError
 from . import output
 from .arguments import Directory, Flag, Seed, shown_as
@@ -50,16 +50,16 @@ def verify_results(
         keep: keep the run in this directory
         json: print JSON
     """
-    from ..show.results.result_rows import find_row
+    from ..show.results.result_rows import read_rows
 
+    rows = read_rows()
     if row is None:
-        for name, value in (("--seed", seed), ("--keep", keep)):
-            if value is not None:
-                raise ConfigError(
-                    f"{name} {value}: of which ROW? hooktrainer verify-results lists them."
-                )
-        return _list(json)
-    found = find_row(row)
+        return _list(rows.values(), json)
+    if (found := rows.get(row)) is None:
+        raise ConfigError(
+            f"the results have no row {row!r}.{did_you_mean(row, rows)} They have "
+            f"{', '.join(rows)}; see hooktrainer verify-results."
+        )
     seed = next(iter(found.digests)) if seed is None else seed
     if seed not in found.digests:
         raise ConfigError(f"--seed {seed}: {row} has the seeds {ranges(found.digests)}.")
@@ -96,36 +96,25 @@ def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
             shutil.rmtree(place)
         else:
             output.note(f"the run is in {run}")
+    facts = {"row": row.name, "seed": seed, "identical": difference is None, "passed": passed}
+    facts |= {"difference": difference, "elsewhere": elsewhere, "why": why}
+    facts |= {"score": digest.score, "was": was.score, "expected": (low, high)}
+    score, own, least, most = map(output.number, (digest.score, was.score, low, high))
     if json:
-        output.print_json(
-            {
-                "row": row.name,
-                "seed": seed,
-                "identical": difference is None,
-                "difference": difference,
-                "elsewhere": elsewhere,
-                "score": digest.score,
-                "was": was.score,
-                "expected": (low, high),
-                "why": why,
-                "passed": passed,
-            }
-        )
+        output.print_json(facts)
     elif difference is None:
         output.line(
             f"identical: {len(digest.metrics)} metrics and the parameters are bit for bit those of "
-            f"{row.name}, seed {seed}; it scores {output.number(digest.score)}"
+            f"{row.name}, seed {seed}; it scores {score}"
         )
-    elif not elsewhere:
-        output.line(f"different: {difference}")
-        output.line("processor, system and packages are those of the row: the bits should be too")
     else:
         output.line(f"different: {difference}")
-        output.line(f"bits cannot be expected to be the same: {'; '.join(elsewhere)}")
-        score, own, least, most = map(output.number, (digest.score, was.score, low, high))
         output.line(
-            f"so the score was compared: {score}, of the row's seed {own}; it should be between "
-            f"{least} and {most}, {why}: {'it is' if in_range else 'it is not'}"
+            f"bits cannot be expected to be the same: {'; '.join(elsewhere)}\nso the score was "
+            f"compared: {score}, of the row's seed {own}; it should be between {least} and {most}, "
+            f"{why}: {'it is' if in_range else 'it is not'}"
+            if elsewhere
+            else "processor, system and packages are those of the row: the bits should be too"
         )
     return 0 if passed else 1
 
@@ -142,9 +131,8 @@ def _train(words: Sequence[str], place: Path, run: Path) -> None:
         finish(script, log)
 
 
-def _list(json: bool) -> int:
+def _list(rows: Iterable[ResultRow], json: bool) -> int:
     from ..show.report.analysis import interval_text
-    from ..show.results.result_rows import read_rows
     from ..statistics import interval
 
     columns: dict[str, output.Column] = {
@@ -155,11 +143,11 @@ def _list(json: bool) -> int:
         "CPU time a seed": lambda row: output.duration(row["cpu_seconds"] / len(row["seeds"])),
     }
     names = ("command", "scores", "frames", "cpu_seconds", "commit", "surroundings")
-    rows = [
+    records = [
         {"row": row.name, "seeds": list(row.digests), **{n: getattr(row, n) for n in names}}
-        for row in read_rows().values()
+        for row in rows
     ]
-    output.print_records(rows, columns, json=json)
+    output.print_records(records, columns, json=json)
     if not json:
         output.line("hooktrainer verify-results ROW trains a seed of one again, and compares it.")
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...base.fs import write_atomically
-from ...base.words import did_you_mean, listed
-from ...errors import ConfigError
+from ...base.words import listed
 from ...log.csv import read_csv
 from ...store.run_dir import RunDir
 
@@ -94,17 +94,15 @@ def read_recipes(directory: Path | None = None) -> dict[str, RowRecipe]:
     """Read how the rows are made, in the order of the page."""
     import yaml
 
-    entries: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
+    entries: Mapping[str, dict[str, Any]] = yaml.safe_load(
         ((directory or DIRECTORY) / "rows.yaml").read_text(encoding="utf-8")
     )
     return {
         name: RowRecipe(
-            name,
-            tuple(shlex.split(entry["train"])),
-            prepare=tuple(shlex.split(entry.get("prepare", ""))),
-            together=entry.get("together", True),
-            packages=tuple(entry.get("packages", ())),
-            published=entry.get("published", ""),
+            **entry
+            | {"name": name, "train": tuple(shlex.split(entry["train"]))}
+            | {"prepare": tuple(shlex.split(entry.get("prepare", "")))}
+            | {"packages": tuple(entry.get("packages", ()))}
         )
         for name, entry in entries.items()
     }
@@ -117,25 +115,17 @@ def read_rows(directory: Path | None = None) -> dict[str, ResultRow]:
         file = _file(directory, name)
         if file.is_file():
             plain = json.loads(file.read_text(encoding="utf-8"))
+            names = plain.pop("metrics")
             digests = {
-                int(seed): digest_from_plain(one, plain["metrics"])
-                for seed, one in plain["seeds"].items()
+                int(seed): RunDigest(
+                    tuple((at, float(value)) for at, value in one["curve"]),
+                    dict(zip(names, one["metrics"], strict=True)),
+                    one["parameters"],
+                )
+                for seed, one in plain.pop("seeds").items()
             }
-            found[name] = ResultRow(
-                recipe, digests, plain["surroundings"], plain["commit"], plain["cpu_seconds"]
-            )
+            found[name] = ResultRow(recipe, digests, **plain)
     return found
-
-
-def find_row(name: str, directory: Path | None = None) -> ResultRow:
-    """Read the row of this name, or raise `ConfigError`."""
-    rows = read_rows(directory)
-    if name not in rows:
-        raise ConfigError(
-            f"the results have no row {name!r}.{did_you_mean(name, rows)} They have "
-            f"{', '.join(rows)}; see hooktrainer verify-results."
-        )
-    return rows[name]
 
 
 def write_row(row: ResultRow, directory: Path | None = None) -> Path:
@@ -149,8 +139,9 @@ def write_row(row: ResultRow, directory: Path | None = None) -> Path:
     }
     lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
     seeds = [
-        f'"{seed}": {json.dumps(digest_as_plain(digest), separators=(",", ":"))}'
-        for seed, digest in sorted(row.digests.items())
+        f'"{seed}": '
+        + json.dumps(vars(one) | {"metrics": [*one.metrics.values()]}, separators=(",", ":"))
+        for seed, one in sorted(row.digests.items())
     ]
     text = "{" + ",\n".join([*lines, '"seeds": {\n' + ",\n".join(seeds) + "\n}"]) + "}\n"
     file = _file(directory, row.name)
@@ -194,20 +185,12 @@ def changed(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
 def _processor() -> str:
     """Return name and kind of the processor: virtual machines give different ones the same name."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:  # not Linux
         return platform.processor() or platform.machine()
-    facts: dict[str, str] = {}
-    for line in lines:
-        key, _, value = line.partition(":")
-        facts[key.strip()] = value.strip()
-    name = facts.get("model name", platform.machine())
-    kind = [
-        f"{key.removeprefix('cpu ')} {facts[key]}"
-        for key in ("cpu family", "model")
-        if key in facts
-    ]
-    return ", ".join([name, *kind])
+    facts = dict(re.findall(r"^(model name|cpu family|model)\s*:\s*(.*?)\s*$", text, re.MULTILINE))
+    kind = [f"{k.removeprefix('cpu ')} {facts[k]}" for k in ("cpu family", "model") if k in facts]
+    return ", ".join([facts.get("model name", platform.machine()), *kind])
 
 
 def _version(package: str) -> str:
@@ -278,24 +261,6 @@ def read_digest(run: Path, names: Collection[str] | None = None) -> RunDigest:
             for name, rows in kept.items()
         },
         parameters=_of_parameters(run),
-    )
-
-
-def digest_as_plain(digest: RunDigest) -> dict[str, Any]:
-    """Return a digest as JSON, without the names of the metrics."""
-    return {
-        "curve": digest.curve,
-        "metrics": list(digest.metrics.values()),
-        "parameters": digest.parameters,
-    }
-
-
-def digest_from_plain(plain: Mapping[str, Any], names: Sequence[str]) -> RunDigest:
-    """Make a digest from `digest_as_plain`, and the names of its metrics in order."""
-    return RunDigest(
-        curve=tuple((int(at), float(value)) for at, value in plain["curve"]),
-        metrics=dict(zip(names, plain["metrics"], strict=True)),
-        parameters=str(plain["parameters"]),
     )
 
 
