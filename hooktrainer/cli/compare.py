@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -35,13 +35,12 @@ class Compared:
 def compare_runs(left: Path, right: Path, ignore: Sequence[str] = ()) -> list[Compared]:
     """Compare the latest checkpoints, the metrics and the TensorBoard scalars of two runs.
 
-    Times are left out, and so are paths that match a pattern of ``ignore``. Logs are read from the
-    run's directory or, if it has none, from its subdirectories.
+    Times are left out, and so are paths that match a pattern of ``ignore``.
     """
     runs = left, right
     states = [Checkpoint.open(find("latest", run)[0]).load() for run in runs]
-    rows = [_read_logs(run, RunDir(run).metrics.name, read_csv) for run in runs]
-    events = [_read_logs(run, RunDir(run).logs.name, read_scalars) for run in runs]
+    rows = [read_csv(run.metrics) if run.metrics.exists() else {} for run in map(RunDir, runs)]
+    events = [read_scalars(RunDir(run).logs) for run in runs]
     return [
         *compare_states(*without_clock(*states), ignore),
         compare_series("metrics.csv", rows[0], rows[1], ignore),
@@ -127,25 +126,3 @@ def _count(tree: Any) -> int:
     if isinstance(tree, Mapping | TensorDictBase):
         return sum(map(_count, tree.values()))
     return sum(map(_count, tree)) if isinstance(tree, list | tuple) else 1
-
-
-def _read_logs(run: Path, name: str, read: Callable[[Path], Series]) -> Series:
-    """Read a run's logs from its directory or, of a logger that the script made, from below it."""
-    joined: dict[str, list[tuple[int, float]]] = {}
-    for path in _logs(run, name):
-        for metric, rows in read(path).items():
-            joined.setdefault(metric, []).extend(rows)
-    return joined
-
-
-def _logs(run: Path, name: str) -> list[Path]:
-    if (run / name).exists():
-        return [run / name]
-    last: dict[str, tuple[str, int, Path]] = {}
-    for log in sorted(run.glob(f"*/{name}")):
-        state = RunDir(log.parent).read()
-        # A logger that restarts after a kill has a new directory each time.
-        experiment = str(state.get("experiment", log))
-        key = str(state.get("started")), len(log.parent.name), log
-        last[experiment] = max(last.get(experiment, key), key)
-    return [log for *_, log in last.values()]

@@ -6,10 +6,11 @@ import io
 import runpy
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
+from unittest.mock import patch
 
 from tyro.conf import Positional
 
@@ -19,9 +20,6 @@ from . import output
 from .arguments import Flag, ScriptArgs, shown_as
 from .scripts import RUN_OPTIONS, find_trainable, without
 from .train import train_algorithm
-
-if TYPE_CHECKING:
-    from ..trainer import Trainer
 
 Target = Annotated[str, Positional, shown_as("RUN|SCRIPT|NAME")]
 
@@ -65,31 +63,12 @@ def describe(target: Target, args: ScriptArgs = (), /, *, json: Flag = False) ->
 
 
 def _of_script(target: str, args: Sequence[str]) -> list[dict[str, Any]]:
-    trainable = find_trainable(target)
-    words = without(args, RUN_OPTIONS)
-    tables: list[list[dict[str, Any]]] = []
-    before = sys.argv, sys.path[:]
-    with _no_training(tables), redirect_stdout(sys.stderr):
-        try:
-            if trainable.script is None:
-                train_algorithm(trainable.name, words)
-            else:
-                sys.argv = [str(trainable.script), *words]
-                sys.path.insert(0, str(trainable.script.parent))  # as if it were run directly
-                runpy.run_path(str(trainable.script), run_name="__main__")
-        except _AboutToTrainError:
-            return tables[0]
-        finally:
-            sys.argv, sys.path[:] = before
-    raise ConfigError(f"{target} ended without a call of Trainer.train().")
-
-
-@contextmanager
-def _no_training(tables: list[list[dict[str, Any]]]) -> Iterator[None]:
-    """In the block, ``train()`` records the hooks and leaves; runs go to a temporary directory."""
+    """Run a script up to its call of ``train()``, with runs in a temporary directory."""
     from ..trainer import Trainer
 
-    train, create = Trainer.train, RunDir.create
+    trainable = find_trainable(target)
+    words = without(args, RUN_OPTIONS)
+    create, tables = RunDir.create, list[list[dict[str, Any]]]()
 
     def describe_and_leave(trainer: Trainer) -> None:
         tables.append(trainer.registry.table())
@@ -97,14 +76,21 @@ def _no_training(tables: list[list[dict[str, Any]]]) -> Iterator[None]:
             trainer.shutdown()
         raise _AboutToTrainError
 
-    with tempfile.TemporaryDirectory(prefix="hooktrainer-describe-") as place:
-
-        def create_aside(path: Any = None, **options: Any) -> RunDir:
-            return create(Path(place) / "run", **options)
-
-        replaced: Any = Trainer, RunDir  # for as long as the script runs
-        replaced[0].train, replaced[1].create = describe_and_leave, create_aside
-        try:
-            yield
-        finally:
-            replaced[0].train, replaced[1].create = train, create
+    with (
+        tempfile.TemporaryDirectory(prefix="hooktrainer-describe-") as place,
+        patch.object(Trainer, "train", describe_and_leave),
+        patch.object(
+            RunDir, "create", lambda path=None, **more: create(Path(place) / "run", **more)
+        ),
+        patch.object(sys, "argv", [str(trainable.script), *words]),
+        patch.object(sys, "path", [str(Path(trainable.script or "").parent), *sys.path]),
+        redirect_stdout(sys.stderr),
+        suppress(_AboutToTrainError),
+    ):
+        if trainable.script is None:
+            train_algorithm(trainable.name, words)
+        else:
+            runpy.run_path(str(trainable.script), run_name="__main__")
+    if not tables:
+        raise ConfigError(f"{target} ended without a call of Trainer.train().")
+    return tables[0]

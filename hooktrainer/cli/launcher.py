@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +16,7 @@ from typing import Any, Final
 from ..base.checks import check_count, check_rate
 from ..base.endings import GRACE
 from ..base.fs import write_atomically
-from ..base.words import printable, shell_word, whole_number
+from ..base.words import shell_word, whole_number
 from ..errors import ConfigError, TakenError
 from ..run.seeds import OWN, as_seeds, words_of_seeds
 from ..store.run_dir import RunDir
@@ -33,10 +31,10 @@ _PREFIX = "--slurm-"
 class Launch:
     """The options of a launch, and the command line without them."""
 
-    words: list[str] = field(default_factory=list)
-    jobs: int = 1
-    dry_run: bool = False
-    options: dict[str, str | None] = field(default_factory=dict)
+    words: list[str]
+    jobs: int
+    dry_run: bool
+    options: dict[str, str | None]
 
 
 def take_launch(words: Sequence[str]) -> Launch | None:
@@ -44,32 +42,41 @@ def take_launch(words: Sequence[str]) -> Launch | None:
     end = words.index("--") if "--" in words else len(words)
     if not any(word.split("=", 1)[0] == OPTION for word in words[:end]):
         return None
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument(OPTION)
-    parser.add_argument("--jobs", type=whole_number, default=1)
-    parser.add_argument("--dry-run", action="store_true")
     rest, others, options = list(words[:end]), list[str](), dict[str, str | None]()
     while rest:
-        option, equals, value = rest.pop(0).partition("=")
-        if not option.startswith(_PREFIX):
-            others.append(option + equals + value)
-            continue
-        has_value = bool(equals or (rest and not rest[0].startswith("-")))
-        value = value if equals or not has_value else rest.pop(0)
-        options[option[len(_PREFIX) :].replace("_", "-")] = value if has_value else None
+        word = rest.pop(0)
+        option, equals, value = word.partition("=")
+        if option not in (OPTION, "--jobs", "--dry-run") and not option.startswith(_PREFIX):
+            others.append(word)
+        elif equals or option == "--dry-run" or not rest or rest[0].startswith("-"):
+            options[option] = value if equals else None
+        else:
+            options[option] = rest.pop(0)
+    if (launcher := options.pop(OPTION)) != "slurm":
+        raise ConfigError(f"{OPTION} {launcher or ''}: the only launcher is slurm.")
+    dry_run = "--dry-run" in options
+    if options.pop("--dry-run", None) is not None:
+        raise ConfigError("--dry-run takes no value.")
     try:
-        known, others = parser.parse_known_args(others)
-    except argparse.ArgumentError as error:
-        raise ConfigError(f"{OPTION}: {error}.") from None
-    if known.launcher != "slurm":
-        raise ConfigError(f"{OPTION} {known.launcher}: the only launcher is slurm.")
-    check_count("--jobs", known.jobs)
-    return Launch([*others, *words[end:]], known.jobs, known.dry_run, options)
+        jobs = whole_number(options.pop("--jobs", "1") or "")
+    except ValueError as error:
+        raise ConfigError(f"--jobs: {error}.") from None
+    check_count("--jobs", jobs)
+    sbatch = {n.removeprefix(_PREFIX).replace("_", "-"): value for n, value in options.items()}
+    return Launch([*others, *words[end:]], jobs, dry_run, sbatch)
 
 
 def launch(given: Launch) -> int:
     """Submit a command, or print the script; return the exit code."""
-    job = _job(given)
+    if not given.words or given.words[0].startswith("-"):
+        raise ConfigError(f"{OPTION}: name the command first, such as: hooktrainer train ppo …")
+    command, *rest = given.words
+    if command == "train":
+        job = _training(given.jobs, rest)
+    else:
+        place = Path(value_of(rest, "--run-dir") or "runs").absolute()
+        words = [sys.executable, "-m", "hooktrainer", *given.words]
+        job = Job(f"hooktrainer-{command}", words, place, _grace(value_of(rest, "--grace")))
     script, place = _script(job, given), job.place / "slurm"
     if given.dry_run:
         print(script, end="")
@@ -113,18 +120,7 @@ class Job:
     begins: Sequence[str] | None = None
 
 
-def _job(given: Launch) -> Job:
-    if not given.words or given.words[0].startswith("-"):
-        raise ConfigError(f"{OPTION}: name the command first, such as: hooktrainer train ppo …")
-    command, *rest = given.words
-    if command == "train":
-        return _training(given, rest)
-    place = Path(value_of(rest, "--run-dir") or "runs").absolute()
-    words = [sys.executable, "-m", "hooktrainer", *given.words]
-    return Job(f"hooktrainer-{command}", words, place, _grace(rest))
-
-
-def _training(given: Launch, words: Sequence[str]) -> Job:
+def _training(jobs: int, words: Sequence[str]) -> Job:
     """Return the job of a run, or of runs of several seeds divided among the tasks of an array."""
     from ..run.config import read_named, take_config
 
@@ -136,22 +132,15 @@ def _training(given: Launch, words: Sequence[str]) -> Job:
 
         parse(algorithms.get(name), own, f"hooktrainer train {name}")
     file, _, said = take_config(own)
-    saved = {} if file is None else read_named(file)
+    saved: Mapping[str, Any] = {} if file is None else read_named(file)
     new = f"runs/{name}/{datetime.now():%Y-%m-%d_%H-%M-%S}_slurm"
     place = Path(value_of(said, "--run-dir") or new).absolute()
-    fork = value_of(said, "--fork")
     several = value_of(said, "--seeds") or saved.get("seeds")
-    if several == OWN:
-        seed = value_of(said, "--seed") or saved.get("seed")
-        several = f"{seed}-{seed}"
-    seeds = [] if several in (None, "None") else list(as_seeds(several) or ())
-    if not seeds and given.jobs > 1:
-        raise ConfigError(f"--jobs {given.jobs} divide the seeds of a run: give --seeds.")
-    if seeds and fork is not None:
-        raise ConfigError(f"--fork {fork} with --seeds {several}: jobs do not begin branches so.")
-    resume = value_of(said, "--resume")
-    begins = [] if resume is None else ["--resume", resume]
-    begins += [] if fork is None else ["--fork", fork]
+    seeds = list(as_seeds(several) or ()) if several != OWN else []
+    if not seeds and jobs > 1:
+        raise ConfigError(f"--jobs {jobs} divide the seeds of a run: give --seeds.")
+    given = {option: value_of(said, option) for option in ("--resume", "--fork")}
+    begins = [word for pair in given.items() if pair[1] is not None for word in pair]
     for run in [place / f"seed{seed}" for seed in seeds] or [place]:
         if "--resume" not in begins and RunDir(run).holds_run:
             raise TakenError(
@@ -159,15 +148,15 @@ def _training(given: Launch, words: Sequence[str]) -> Job:
                 "--run-dir."
             )
     kept = without(own, (*RUN_OPTIONS, *(["--seeds"] if seeds else [])))
-    ends = [len(seeds) * part // given.jobs for part in range(given.jobs + 1)]
+    ends = [len(seeds) * part // jobs for part in range(jobs + 1)]
     shares = [words_of_seeds(seeds[a:b]) for a, b in itertools.pairwise(ends) if a < b]
     command = [sys.executable, "-m", "hooktrainer", "train", str(found.script or name), *kept]
     command += ["--run-dir", str(place)]
-    return Job(name, command, place, _grace(said, saved.get("grace")), shares, begins)
+    grace = _grace(value_of(said, "--grace") or saved.get("grace"))
+    return Job(name, command, place, grace, shares, begins)
 
 
-def _grace(words: Sequence[str], saved: Any = None) -> float:
-    given = value_of(words, "--grace") or saved
+def _grace(given: Any) -> float:
     try:
         return GRACE if given is None else check_rate("--grace", float(given))
     except (TypeError, ValueError):
@@ -182,8 +171,7 @@ MARGIN: Final = 30.0
 
 def _script(job: Job, given: Launch) -> str:
     command = [shlex.join(job.command)]
-    place = shlex.quote(str(job.place))
-    lines = ["#!/bin/bash", *_header(job, given), "", _EXPLANATION, f"place={place}"]
+    lines = [*_header(job, given), "", _EXPLANATION, f"place={shlex.quote(str(job.place))}"]
     if job.seeds:
         lines += [f"tasks=({shlex.join(job.seeds)})", _RUNS_OF_SEEDS]
         command.append('--seeds "$seeds"')
@@ -203,34 +191,30 @@ def _script(job: Job, given: Launch) -> str:
 
 
 def _header(job: Job, given: Launch) -> list[str]:
-    """Return the ``#SBATCH`` lines; refuse control characters, and options that the script sets."""
+    """Return the first lines; refuse options that the script sets, and control characters."""
     count = given.jobs if job.begins is None else len(job.seeds)
     place = str(job.place).replace("%", "%%")
     own = {
-        "job-name": job.name,
-        "output": f"{place}/slurm/{'%A_%a' if count > 1 else '%j'}.out",
         "open-mode": "append",
         "chdir": str(Path.cwd()),
         "requeue": None,
         "signal": f"B:USR1@{round(job.grace + MARGIN)}",
-        **({"array": f"0-{count - 1}"} if count > 1 else {}),
+        "array": f"0-{count - 1}",
     }
-    for name in given.options:
-        if re.fullmatch("[a-z][a-z0-9-]*", name) is None:
-            raise ConfigError(f"--slurm-{printable(name)}: there is no such option of sbatch.")
-        if name in {*own, "array", "no-requeue", "wrap"} - {"job-name", "output"}:
-            raise ConfigError(f"--slurm-{name}: the script gives that itself; --dry-run shows it.")
-    options = {**own, **given.options}
-    for text in filter(None, (*options.values(), *job.command, *(job.begins or ()))):
-        if not text.isprintable():
-            raise ConfigError(
-                f"{OPTION} slurm: {text!r} cannot stand in a script: it has characters that cannot "
-                "be printed. Choose another."
-            )
-    return [
+    for name in own.keys() & given.options.keys():
+        raise ConfigError(f"{_PREFIX}{name}: the script gives that itself; --dry-run shows it.")
+    if count <= 1:
+        del own["array"]
+    out = f"{place}/slurm/{'%A_%a' if count > 1 else '%j'}.out"
+    options = {"job-name": job.name, "output": out, **own, **given.options}
+    lines = [
         f"#SBATCH --{name}" + ("" if value is None else f"={shlex.quote(value)}")
         for name, value in options.items()
     ]
+    for text in (*lines, *job.command):
+        if not text.isprintable():
+            raise ConfigError(f"{OPTION} slurm: {text!r} cannot stand in a script.")
+    return ["#!/bin/bash", *lines]
 
 
 _EXPLANATION = """\

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
-import warnings
-from contextlib import suppress
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +10,7 @@ from ..base.untrusted import refusing
 from ..base.words import plural
 from ..errors import ConfigError
 from ..store.lookup import no_run
+from ..store.provenance import replace_process
 from ..store.run_dir import RunDir
 from . import output
 from .arguments import RunPath, shown_as
@@ -21,9 +18,6 @@ from .arguments import RunPath, shown_as
 Port = Annotated[int | None, shown_as("PORT")]
 Host = Annotated[str, shown_as("HOST")]
 Address = Annotated[str | None, shown_as("URI")]
-
-_PAUSES = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Seconds between attempts at a failing server."""
 
 
 def tensorboard(run: RunPath, /, *, port: Port = None, host: Host = "localhost") -> int:
@@ -37,24 +31,8 @@ def tensorboard(run: RunPath, /, *, port: Port = None, host: Host = "localhost")
         host: address to listen on: localhost, or 0.0.0.0 for other machines too
     """
     logs = logs_of(run)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # from its imports
-        from tensorboard import program
-        from tensorboard.util import tb_logging
-
-    tb_logging.get_logger().setLevel(logging.ERROR)
-    board = program.TensorBoard()
-    where = [f"--logdir={logs}", f"--host={host}"]
-    board.configure(argv=["tensorboard", *where, *([] if port is None else [f"--port={port}"])])
-    try:
-        url = board.launch()
-    except program.TensorBoardServerException as error:
-        raise ConfigError(str(getattr(error, "msg", error))) from None
-    print(url, flush=True)
-    output.note(f"TensorBoard shows {logs}. Ctrl-C ends it.")
-    with suppress(KeyboardInterrupt):
-        threading.Event().wait()
-    return 0
+    where = [f"--logdir={logs}", f"--host={host}", *([] if port is None else [f"--port={port}"])]
+    replace_process([sys.executable, "-W", "ignore", "-m", "tensorboard.main", *where])
 
 
 def logs_of(place: Path) -> Path:
@@ -104,24 +82,19 @@ def _send(run: Path, kind: str, to: str | None) -> int:
     if to:
         sender.keeps_note, sender.note["sent"] = False, {}
     output.note(f"{run}: sending to {sender.address}")
-    pauses = list(_PAUSES)
-    while True:
-        try:
-            number = sender.send()
-            sender.finish(sender.note.get("status", "interrupted"))
-            break
-        except BlockingIOError:
-            output.note(f"{run}: the run is training and sends its logs itself.")
-            return 1
-        except Exception as error:
-            if not pauses:
-                output.note(
-                    f"error: {run}: {sender.address} cannot be written to ({reason(error)}). The "
-                    "same command sends the rest."
-                )
-                return 1
-            time.sleep(pauses.pop(0))
-        finally:
-            sender.disconnect()
+    try:
+        number = sender.send()
+        sender.finish(sender.note.get("status", "interrupted"))
+    except BlockingIOError:
+        output.note(f"{run}: the run is training and sends its logs itself.")
+        return 1
+    except Exception as error:
+        output.note(
+            f"error: {run}: {sender.address} cannot be written to ({reason(error)}). The same "
+            "command sends the rest."
+        )
+        return 1
+    finally:
+        sender.disconnect()
     output.line(f"{run}: {plural(number, 'value')} sent to {sender.address}, which has all of it.")
     return 0

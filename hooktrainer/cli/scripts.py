@@ -147,26 +147,23 @@ class Trainable:
         return _first_line(_algorithms()[self.name])
 
 
-def recipes() -> list[Trainable]:
-    """Return the recipes of the current directory and those of this package."""
-    found: dict[str, Trainable] = {}
-    for one in (*_in(DIRECTORY), *_shipped()):
-        found.setdefault(one.name, one)
-    return list(found.values())
+def _in(directory: Path) -> dict[str, Trainable]:
+    files = sorted(directory.glob("[!_]*.py"))
+    return {file.stem: Trainable(file.stem, file) for file in files}
 
 
-def _shipped() -> list[Trainable]:
-    return next((_in(directory) for directory in SHIPPED if directory.is_dir()), [])
+def shipped() -> dict[str, Trainable]:
+    """Return the recipes and the algorithms of this package by name."""
+    recipes = next(filter(None, map(_in, SHIPPED)), {})
+    return recipes | {name: Trainable(name) for name in sorted(_algorithms())}
 
 
-def _in(directory: Path) -> list[Trainable]:
-    files = sorted(directory.glob("*.py")) if directory.is_dir() else ()
-    return [Trainable(file.stem, file) for file in files if not file.stem.startswith("_")]
-
-
-def algorithms() -> list[Trainable]:
-    """Return the algorithms of this package."""
-    return [Trainable(name) for name in sorted(_algorithms())]
+def trainables() -> dict[str, Trainable]:
+    """Return the recipes of the current directory and what this package has, by name."""
+    found = _in(DIRECTORY)
+    for name, one in shipped().items():
+        found.setdefault(name, one)
+    return found
 
 
 def find_trainable(name: str) -> Trainable:
@@ -181,17 +178,13 @@ def find_trainable(name: str) -> Trainable:
         if path.is_file():
             return Trainable(path.stem, path)
         raise FileNotFoundError(f"there is no script {name}.")
-    here = {recipe.name: recipe for recipe in recipes()}
-    if name in here:
-        return here[name]
-    known = {algorithm.name: algorithm for algorithm in algorithms()}
-    if name.lower() in known:
-        return known[name.lower()]
-    hint = did_you_mean(name, [*here, *known], most=3)
-    there = f"Recipes: {', '.join(here)}. " if here else ""
-    raise ConfigError(
-        f"there is nothing to train called {name!r}.{hint} {there}Algorithms: {', '.join(known)}."
-    )
+    known = trainables()
+    if (found := known.get(name) or known.get(name.lower())) is None:
+        hint = did_you_mean(name, known, most=3)
+        raise ConfigError(
+            f"there is nothing to train called {name!r}.{hint} There are: {', '.join(known)}."
+        )
+    return found
 
 
 def trainable_of(words: Sequence[str]) -> tuple[Trainable, list[str]]:
@@ -211,16 +204,15 @@ def trainable_of(words: Sequence[str]) -> tuple[Trainable, list[str]]:
             f"{file or 'the command line'} does not say what is to be trained: give the name of a "
             "recipe or an algorithm first, such as: hooktrainer train ppo."
         )
-    if not trust:
-        shipped = {one.name: one for one in (*_shipped(), *algorithms())}
-        if name not in shipped:
-            raise ConfigError(
-                f"{printable(file)} names {printable(name)!r}, which is neither an algorithm nor a "
-                f"recipe of hooktrainer and may do anything: check it, then add {TRUST}, or give "
-                "the name before --config."
-            )
-        return shipped[name], list(words)
-    return find_trainable(name), list(words)
+    if trust:
+        return find_trainable(name), list(words)
+    if (found := shipped().get(name)) is None:
+        raise ConfigError(
+            f"{printable(file)} names {printable(name)!r}, which is neither an algorithm nor a "
+            f"recipe of hooktrainer and may do anything: check it, then add {TRUST}, or give the "
+            "name before --config."
+        )
+    return found, list(words)
 
 
 @functools.cache

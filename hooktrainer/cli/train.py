@@ -49,9 +49,13 @@ def train(words: Words = (), /, *, json: Flag = False) -> int | Callable[[], int
         # The script takes the place of this process: signals, terminal and exit code are its own.
         os.execv(command[0], command)
     records = [
-        {"name": one.name, "kind": kind, "script": one.script, "summary": one.summary}
-        for kind, listed in (("recipe", scripts.recipes()), ("algorithm", scripts.algorithms()))
-        for one in listed
+        {
+            "name": one.name,
+            "kind": "recipe" if one.script else "algorithm",
+            "script": one.script,
+            "summary": one.summary,
+        }
+        for one in scripts.trainables().values()
     ]
     columns = {"name": "name", "what": "kind", "in short": "summary"}
     output.print_records(records, columns, json=json)

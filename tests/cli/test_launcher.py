@@ -224,22 +224,18 @@ def test_a_dry_run_only_prints_the_script(call, cluster, monkeypatch):
             "--jobs 2 divide the seeds of a run: give --seeds",
         ),
         (["--launcher", "slurm", "--jobs", "0"], "--jobs=0: pass a positive integer"),
-        (["--launcher", "slurm", "--jobs"], "--launcher: argument --jobs: expected one argument"),
-        (["--launcher"], "--launcher: argument --launcher: expected one argument"),
-        (["--launcher", "slurm", "--dry-run=x"], "argument --dry-run: ignored explicit argument"),
+        (["--launcher", "slurm", "--jobs"], "--jobs: '' is not a number"),
+        (["--launcher"], "the only launcher is slurm"),
+        (["--launcher", "slurm", "--dry-run=x"], "--dry-run takes no value"),
         (["--launcher", "slurm", "--slurm-array", "0-3"], "--slurm-array: the script gives that"),
         *((["--launcher", "slurm", *words], "cannot stand in a script") for words in (
             ["--run-dir", "y\ntouch X\n#"], ["--slurm-comment", "y\ntouch X"],
-            ["--env", "y\ntouch X"], ["--device", "\x1b[2J"],
-        )),
-        *((["--launcher", "slurm", word, "y"], "no such option of sbatch") for word in (
-            "--slurm-x\ntouch X", "--slurm-x y",
+            ["--env", "y\ntouch X"], ["--device", "\x1b[2J"], ["--slurm-x\ntouch X", "y"],
         )),
         *((["--launcher", "slurm", "--grace", word], "--grace") for word in ("inf", "nan")),
         (["--launcher", "slurm", "--slurm-partition=nowhere"], "sbatch: error: no such partition"),
         (["--launcher", "slurm", "--total-frame", "5"], "Did you mean --total-frames?"),
         (["--launcher", "slurm", "--run-dir", "taken"], "taken already holds a run"),
-        (["--launcher", "slurm", "--seeds=2", "--fork", "x"], "--fork x with --seeds 2"),
     ],
 )  # fmt: skip
 def test_mistakes_are_refused_before_submission(call, cluster, words, message):

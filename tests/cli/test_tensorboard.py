@@ -36,15 +36,14 @@ def test_it_prints_its_address_and_serves_until_it_is_told_to_end(run):
     server = subprocess.Popen(
         [sys.executable, "-m", "hooktrainer", "tensorboard", str(run.path), "--port", "0"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
     )
-    assert server.stdout is not None
-    with server, server.stdout:
+    assert server.stderr is not None
+    with server, server.stderr:
         try:
-            url = server.stdout.readline().strip()
-            assert url.startswith("http://localhost:")
+            said = next(line for line in server.stderr if "at http://localhost:" in line)
+            url = said.split(" at ")[1].split()[0]
             with urllib.request.urlopen(f"{url}data/environment", timeout=30) as answer:
                 assert str(run.logs) in answer.read().decode()
         finally:

@@ -189,8 +189,7 @@ def read_csv_of(path: Path) -> History:
     return read_csv(path) if (path / "metrics.csv").exists() else {}
 
 
-def test_what_was_not_sent_is_synced_later(server, tmp_path, caplog, capsys, monkeypatch):
-    monkeypatch.setattr("hooktrainer.cli.logs._PAUSES", (0.01, 0.01))
+def test_what_was_not_sent_is_synced_later(server, tmp_path, caplog, capsys):
     server.is_away(True)
     logger = server.logger(tmp_path)
     logger.log_scalars({"x": 1.0, "y": 2.0}, 1)
