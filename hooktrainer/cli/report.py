@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from time import monotonic, sleep
+from time import sleep
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from ..base.child_program import ChildProgram
@@ -85,7 +85,6 @@ def report(
         html: write the report to this file, a self-contained page
         json: print JSON: by task the groups, with their estimates, and the comparisons
     """
-    from ..show.report import summarize
     from ..show.report.analysis import analyze
     from ..show.report.report_page import report_page
     from ..show.report.study import read_study
@@ -272,24 +271,22 @@ def run_programs(
     from ..loop.control import Control  # which imports the trainer's parts
     from ..loop.signals import GracefulSignals, SignalExit
 
-    control = Control()
-    children: list[ChildProgram] = []
+    control, waiting, children = Control(), list(starts), list[ChildProgram]()
     try:
         with GracefulSignals(control, grace + _SLACK):
             while control.signal is None:
-                running = [child for child in children if child.code is None]
-                if len(children) < len(starts) and len(running) < at_once:
-                    children.append(starts[len(children)]())
+                running = sum(child.code is None for child in children)
+                if waiting and running < at_once:
+                    children.append(waiting.pop(0)())
                 elif running:
                     sleep(_LOOK)
                 else:
                     break
             if control.signal is not None:
-                running = [child for child in children if child.code is None]
-                for child in running:
+                for child in children:
                     child.terminate()
-                for child in running:
-                    child.wait()
+            for child in children:
+                child.wait()
             control.is_leaving = True
     finally:
         for child in children:
@@ -325,9 +322,6 @@ def _why(one: Candidate) -> str:
 
 
 # -- Which seeds the groups of a report lack, and the commands that train them.
-
-PATIENCE = 10.0
-"""Seconds to wait for a run to end by itself."""
 
 
 @dataclass(frozen=True)
@@ -384,8 +378,6 @@ def commands(one: Candidate, number: int, *, shares: int, trust: bool) -> list[C
     first, unfinished, new = one.runs[0], one.unfinished(number), one.new_seeds(number)
     if new and first.forked_from is not None:
         raise ConfigError(f"{first.path} is a branch of another run: no seed can be added to it.")
-    for run in unfinished:
-        _await_end(run)
     place = first.path.absolute().parent
     again = ["--resume", "latest"]
     lacking = [(run, [*place_of(run.path, run.options, run.seed), *again]) for run in unfinished]
@@ -397,16 +389,6 @@ def commands(one: Candidate, number: int, *, shares: int, trust: bool) -> list[C
         words = ["--seeds", words_of_seeds(new), "--run-dir", str(place), *again]
         lacking.append((first, [*words, "--workers", str(shares)]))
     return [_command(run, words, trust) for run, words in lacking]
-
-
-def _await_end(run: RunSummary) -> None:
-    """Refuse a run that another process trains; one whose parent was killed ends in a moment."""
-    deadline = monotonic() + PATIENCE
-    while run.status == "running":
-        if monotonic() > deadline:
-            raise ConfigError(f"{run.path} is still running: wait for its end, then ask again.")
-        sleep(0.2)
-        run = summarize(RunDir(run.path), metric=None)
 
 
 def _command(run: RunSummary, words: Sequence[str], trust: bool) -> Command:

@@ -10,12 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.text import Text
 from tyro.conf import UseAppendAction
 
 from ..base.endings import ENDED
 from ..base.plain import flatten_config
-from ..base.words import did_you_mean, listed, plural, printable
+from ..base.words import did_you_mean, listed, plural
 from ..errors import ConfigError
 from ..store.run_dir import STATUSES, RunDir
 from . import output
@@ -88,8 +87,6 @@ def runs(
     else:
         hidden = f" ({plural(len(found), 'run')} not shown)" if found else ""
         output.line(f"no such run below {', '.join(map(str, places))}{hidden}.")
-    if not json:
-        _tell_copies(chosen)
     if not chosen:
         return 0
     groups = group_runs([run for run in chosen if run.of_sweep is None])
@@ -126,13 +123,6 @@ def check_metrics(names: Sequence[str], runs: Sequence[RunSummary]) -> None:
         if known and name not in known:
             near = did_you_mean(name, sorted(known)) or f" There are {listed(sorted(known))}."
             raise ConfigError(f"--metric {name}: no run has logged it.{near}")
-
-
-def _tell_copies(runs: Sequence[RunSummary]) -> None:
-    for run_id in dict.fromkeys(run.id for run in runs if run.id is not None):
-        paths = [str(run.path) for run in runs if run.id == run_id]
-        if len(paths) > 1:
-            output.note(f"{' and '.join(paths)} are copies of one run, {run_id}.")
 
 
 def _chosen(
@@ -229,25 +219,30 @@ def _status(run: RunSummary) -> object:
 
 
 def _print_curves(groups: Sequence[Group], metric: str) -> None:
+    from ..show.chart import sparkline
     from ..show.curves import band, read_curves
     from ..show.report.comparison_page import spread
-    from ..show.report.terminal import COLORS, plot_lines
 
-    screen = output.console()
-    lines: list[tuple[list[float], list[float]]] = []
-    keys = []
+    drawn = []
     for group in groups:
         curves = [read_curves(RunDir(run.path), [metric]).get(metric) for run in group.runs]
         having = [curve for curve in curves if curve is not None and len(curve.values)]
         if having and len((mean := band(having)).frames):
-            seeds = f", {len(having)} runs" if len(having) > 1 else ""
-            last = spread([float(curve.values[-1]) for curve in having])
-            color = COLORS[len(lines) % len(COLORS)]
-            keys.append(Text(f"  ━━ {printable(group.label)}: {last}{seeds}", style=color))
-            lines.append((mean.frames.tolist(), mean.middle.tolist()))
-    screen.print(f"\n{printable(metric)} over environment frames", style="bold")
-    if not lines:
-        screen.print("no run has logged it.")
+            drawn.append((group.label, having, mean))
+    if not drawn:
+        output.line(f"{metric}: no run has logged it.")
         return
-    for text in (plot_lines(lines, width=min(screen.width, 110)), *keys):
-        screen.print(text)
+    ends = [float(end) for *_, mean in drawn for end in (mean.middle.min(), mean.middle.max())]
+    scale, width = (min(ends), max(ends)), min(60, output.console().width // 3)
+    rows = [
+        (
+            label,
+            len(having),
+            mean.frames[-1].item(),
+            sparkline(mean.middle, width, scale),
+            spread([float(curve.values[-1]) for curve in having]),
+        )
+        for label, having, mean in drawn
+    ]
+    title = f"{metric} over environment frames, {scale[0]:.6g} to {scale[1]:.6g}"
+    output.print_table(("group", "runs", "frames", "curve", "last"), rows, title=title)

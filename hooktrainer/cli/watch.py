@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections.abc import Mapping
@@ -57,17 +58,17 @@ def watch(
     place = _newest(run)
     width = None if sys.stdout.isatty() else 100
     screen = Console(highlight=False, markup=False, emoji=False, width=width)
-    known: dict[int, Mapping[str, Curve]] = {}  # the curves by the size of the file
+
+    @functools.lru_cache(maxsize=1)
+    def curves(size: int) -> Mapping[str, Curve]:
+        with suppress(ConfigError, ValueError):
+            return read_curves(place) if size else {}
+        return {}
 
     def look() -> tuple[RunSummary, RenderableType]:
         summary = summarize(place, metric=None)
         size = place.metrics.stat().st_size if place.metrics.is_file() else 0
-        if size and size not in known:  # without a file the summary has the latest values
-            known.clear()
-            with suppress(ConfigError, ValueError):
-                known[size] = read_curves(place)
-        rows = None if once else screen.height
-        return summary, frame(summary, known.get(size, {}), rows)
+        return summary, frame(summary, curves(size), None if once else screen.height)
 
     summary, picture = look()
     ended = summary.status != "running"
@@ -156,7 +157,7 @@ def _note(summary: RunSummary) -> RenderableType | None:
 def _metrics(
     values: Mapping[str, float], curves: Mapping[str, Curve], room: int | None
 ) -> RenderableType | None:
-    from ..show.report.terminal import sparkline
+    from ..show.chart import sparkline
 
     names = [name for name in values if not name.startswith("time/")]
     names.sort(key=lambda n: (_FIRST.index(n) if n in _FIRST else len(_FIRST), n.split("/")[0]))

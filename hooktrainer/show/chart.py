@@ -1,4 +1,4 @@
-"""Charts as SVG: metrics of groups of runs, and scores over a value."""
+"""Charts: metrics of groups of runs and scores over a value as SVG, a curve as a line of text."""
 
 from __future__ import annotations
 
@@ -165,6 +165,25 @@ def chart(
             f'<circle class="mark" {place} r="{_MARK}"/></a>'
         )
     return "".join([*parts, "</svg>"])
+
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(
+    values: Sequence[float] | np.ndarray, width: int = 24, scale: tuple[float, float] | None = None
+) -> str:
+    """Return the finite values of a curve as a line of blocks, each the mean of its part.
+
+    ``scale`` has the values of the lowest and the highest block, by default those of the curve.
+    """
+    finite = np.asarray(values, np.float64)
+    finite = finite[np.isfinite(finite)]
+    parts = (
+        [p.mean() for p in np.array_split(finite, min(width, len(finite)))] if finite.size else []
+    )
+    low, high = scale or (min(parts, default=0.0), max(parts, default=0.0))
+    return "".join(_BLOCKS[round((part - low) / ((high - low) or 1.0) * 7)] for part in parts)
 
 
 # -- Round numbers along an axis.

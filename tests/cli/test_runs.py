@@ -11,7 +11,6 @@ import pytest
 from finished_runs import write_run
 
 from hooktrainer.cli import output
-from hooktrainer.store.run_dir import RunDir
 
 
 def listed(call, *words):
@@ -91,10 +90,12 @@ def test_names_are_printed_verbatim(call, tmp_path):
 def test_curves_are_drawn_in_the_terminal(call, six):
     out = call("runs", six, "--curves").out
     assert "eval/return over environment frames" in out
-    assert re.search("[\u2801-\u28ff]", out)
     # seeds 0, 1, 2 end at 20, 40, 60 and 10, 20, 30
-    assert "lr 0.1: 40 ± 20, 3 runs" in out
-    assert "lr 0.2: 20 ± 10, 3 runs" in out
+    rows = [re.split(r"\s*│\s*", line)[1:-1] for line in out.splitlines() if " ± " in line]
+    assert rows == [
+        ["lr 0.1", "3", "200", "▃█", "40 ± 20"],
+        ["lr 0.2", "3", "200", "▁▃", "20 ± 10"],
+    ]
 
 
 def test_the_page_needs_nothing_but_itself(call, six):
@@ -141,7 +142,7 @@ def test_the_parent_of_a_fork_is_shown(call, tmp_path):
     assert "forked" not in call("runs", tmp_path / "parent").out
     assert "forked from" in call("runs", tmp_path).out
     out = call("runs", tmp_path, "--curves").out  # a group of its own
-    assert f"toy from {tmp_path / 'parent'}@200: 20\n" in out
+    assert f"toy from {tmp_path / 'parent'}@200 " in out
     parent.path.rename(tmp_path / "gone")
     shutil.rmtree(tmp_path / "gone")
     for nonsense in ({}, [1], {**origin, "frames": "x"}, {**origin, "run_id": "\x1b[2J"}):
@@ -151,15 +152,3 @@ def test_the_parent_of_a_fork_is_shown(call, tmp_path):
         assert listed(call, tmp_path / "odd")[0]["forked_from"] is None
     shutil.rmtree(tmp_path / "odd")
     assert "toy from /gone@200" in call("runs", tmp_path, "--curves").out
-
-
-def test_copies_of_a_run_are_reported(call, tmp_path):
-    write_run(tmp_path / "a", options={"lr": 0.1})
-    shutil.move(tmp_path / "a", tmp_path / "moved")
-    assert "copies" not in call("runs", tmp_path).err
-    shutil.copytree(tmp_path / "moved", tmp_path / "copy")
-    run_id = RunDir(tmp_path / "copy").run_id
-    done = call("runs", tmp_path, "--curves")
-    assert f"are copies of one run, {run_id}." in done.err
-    assert "is a copy of" in done.err
-    assert "2 runs" not in done.out

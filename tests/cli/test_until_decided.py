@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from finished_runs import write_run
 
-from hooktrainer.cli import report as more_seeds
 from hooktrainer.statistics import decide
 from hooktrainer.store.run_dir import RunDir
 
@@ -139,9 +138,7 @@ def test_commands_of_another_user_are_printed_and_not_run(call, begun):
 
 
 @pytest.mark.usefixtures("warm_python")
-def test_undecidable_reports_are_refused(call, begun, monkeypatch):
-    monkeypatch.setattr(more_seeds, "PATIENCE", 0.0)
-
+def test_undecidable_reports_are_refused(call, begun):
     def refusal(*words):
         done = call("report", *words)
         assert done.code == 2, done.out
@@ -155,8 +152,3 @@ def test_undecidable_reports_are_refused(call, begun, monkeypatch):
     assert "in which task? Name runs of one of Other-v0, Toy-v0" in refusal(
         place, "--until-decided", 9
     )
-    RunDir.create(place / "10" / "seed1", experiment="quick", seed=1).write_config(
-        {"env": "Toy-v0", "level": 10.0, "seed": 1}
-    )
-    here = refusal(place / "10", place / "100", "--until-decided", 9)
-    assert f"{place / '10' / 'seed1'} is still running" in here

@@ -219,7 +219,6 @@ _LONGEST_LINE = 2000
 _FORK = multiprocessing.get_context("fork")
 _IMPORTED_LATE = (
     *("encodings.unicode_escape", "torch._subclasses.schema_check_mode", "zipp.compat.overlay"),
-    "hooktrainer.show.report.terminal",
     *("encodings.utf_16_be", "encodings.utf_16_le", "encodings.utf_32_be", "encodings.utf_32_le"),
 )
 """What libraries import when they say what is wrong; any other import is one that a file named."""

@@ -10,12 +10,11 @@ from browser import CHROMIUM, browse
 from marks import slow_except
 from test_analysis import BAD, GOOD, task
 
-from hooktrainer.show.chart import ticks
+from hooktrainer.show.chart import sparkline, ticks
 from hooktrainer.show.report.analysis import analyze, interval_text, reaching_text
 from hooktrainer.show.report.comparison_page import spread
 from hooktrainer.show.report.report_page import report_page
 from hooktrainer.show.report.study import Study
-from hooktrainer.show.report.terminal import plot_lines, sparkline
 from hooktrainer.statistics import Interval, time_to_reach
 
 
@@ -141,16 +140,6 @@ def test_axes_have_round_numbers(low, high, labels):
 def test_a_sparkline_goes_from_least_to_most():
     assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
     assert sparkline([0, 0, 7, 7], width=2) == "▁█"
+    assert sparkline([0, 3], scale=(0, 7)) == "▁▄"
     assert sparkline([3, 3, math.nan]) == "▁▁"
     assert sparkline([]) == ""
-
-
-def test_a_plot_rises_with_its_line():
-    picture = plot_lines([([0, 1, 2], [0, 1, 2])], width=40, height=4).plain.splitlines()
-    assert len(picture) == 6
-    places = [
-        next((i for i, c in enumerate(row) if "\u2801" <= c <= "\u28ff"), None)
-        for row in picture[:4]
-    ]
-    assert places == sorted(places, reverse=True)
-    assert max(map(len, picture)) <= 40
