@@ -139,8 +139,10 @@ def _training(jobs: int, words: Sequence[str]) -> Job:
     seeds = list(as_seeds(several) or ()) if several != OWN else []
     if not seeds and jobs > 1:
         raise ConfigError(f"--jobs {jobs} divide the seeds of a run: give --seeds.")
-    given = {option: value_of(said, option) for option in ("--resume", "--fork")}
-    begins = [word for pair in given.items() if pair[1] is not None for word in pair]
+    begins = list[str]()
+    for option in ("--resume", "--fork"):
+        if (value := value_of(said, option)) is not None:
+            begins += [option, value]
     for run in [place / f"seed{seed}" for seed in seeds] or [place]:
         if "--resume" not in begins and RunDir(run).holds_run:
             raise TakenError(
