@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,6 @@ from ..base.untrusted import refusing
 from ..base.words import plural
 from ..errors import ConfigError
 from ..store.lookup import no_run
-from ..store.provenance import replace_process
 from ..store.run_dir import RunDir
 from . import output
 from .arguments import RunPath, shown_as
@@ -32,7 +32,8 @@ def tensorboard(run: RunPath, /, *, port: Port = None, host: Host = "localhost")
     """
     logs = logs_of(run)
     where = [f"--logdir={logs}", f"--host={host}", *([] if port is None else [f"--port={port}"])]
-    replace_process([sys.executable, "-W", "ignore", "-m", "tensorboard.main", *where])
+    command = [sys.executable, "-W", "ignore", "-m", "tensorboard.main", *where]
+    os.execv(command[0], command)
 
 
 def logs_of(place: Path) -> Path:
