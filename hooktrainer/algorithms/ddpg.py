@@ -35,7 +35,6 @@ class DDPG(ActorCriticOffPolicy):
             actor,
             task.qvalue(networks),
             gamma=self.gamma,
-            delay_actor=True,
             burn_in=self._burnt,
         )
         loss_module.to(task.device)

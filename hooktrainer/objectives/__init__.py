@@ -4,36 +4,28 @@ They take the networks, batches and most important arguments of TorchRL's losses
 accepts as well.
 """
 
-from .actor_critic import DDPGLoss
-from .agents import LossByGroup, QMixLoss, keys_of
-from .common import Loss, Term
-from .cql import CQLLoss
-from .dqn import DQNLoss
-from .gae import GAE, generalized_advantage_estimate
-from .imitation import ImitationLoss
-from .iql import IQLLoss
-from .ppo import ClipPPOLoss
-from .sac import SACLoss
-from .targets import HardUpdate, SoftUpdate, target_copy
-from .td3 import TD3Loss
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "GAE",
-    "CQLLoss",
-    "ClipPPOLoss",
-    "DDPGLoss",
-    "DQNLoss",
-    "HardUpdate",
-    "IQLLoss",
-    "ImitationLoss",
-    "Loss",
-    "LossByGroup",
-    "QMixLoss",
-    "SACLoss",
-    "SoftUpdate",
-    "TD3Loss",
-    "Term",
-    "generalized_advantage_estimate",
-    "keys_of",
-    "target_copy",
-]
+from ..base.lazy import attach
+
+if TYPE_CHECKING:
+    from .actor_critic import DDPGLoss as DDPGLoss
+    from .agents import LossByGroup as LossByGroup
+    from .agents import QMixLoss as QMixLoss
+    from .agents import keys_of as keys_of
+    from .common import Loss as Loss
+    from .common import Term as Term
+    from .cql import CQLLoss as CQLLoss
+    from .dqn import DQNLoss as DQNLoss
+    from .gae import GAE as GAE
+    from .gae import generalized_advantage_estimate as generalized_advantage_estimate
+    from .imitation import ImitationLoss as ImitationLoss
+    from .iql import IQLLoss as IQLLoss
+    from .ppo import ClipPPOLoss as ClipPPOLoss
+    from .sac import SACLoss as SACLoss
+    from .targets import HardUpdate as HardUpdate
+    from .targets import SoftUpdate as SoftUpdate
+    from .targets import target_copy as target_copy
+    from .td3 import TD3Loss as TD3Loss
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

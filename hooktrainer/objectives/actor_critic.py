@@ -6,14 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from tensordict import NestedKey
 from torch import Tensor, nn
 
 from ..errors import ConfigError
 from ..networks.layers import fresh_copy
 from .common import Entries, KeyOf, next_key, this_key
 from .sequences import ReplayLoss
-from .targets import target_copies
+from .targets import target_copies, target_copy
 
 
 class ActorCriticLoss(ReplayLoss):
@@ -21,22 +20,27 @@ class ActorCriticLoss(ReplayLoss):
 
     A shared memory learns from the Q-functions alone: the actor reads its features without gradient
     (Yarats et al., 2021, arXiv:1910.01741).
+
+    Args:
+        actor_network: The policy.
+        critic: The Q-functions, or the only one; see `ensemble`.
+        **options: Further arguments of `ReplayLoss`.
     """
 
     actor_network: Any
-
-    def __init__(
-        self,
-        actor_network: nn.Module,
-        gamma: float,
-        loss_function: str,
-        **keys: NestedKey,
-    ) -> None:
-        keys = {"state_action_value": "state_action_value", **keys}
-        super().__init__(gamma, loss_function, **keys)
-        self.actor_network = actor_network
-
     _critic = "qvalue_network"  # its name
+    _delays_actor = False
+
+    def __init__(self, actor_network: nn.Module, critic: nn.Module, **options: Any) -> None:
+        super().__init__(state_action_value="state_action_value", **options)
+        self.actor_network = actor_network
+        setattr(self, self._critic, critic)
+        if self._delays_actor:
+            self.target_actor_network, target = target_copies(actor_network, critic)
+        else:
+            target = target_copy(critic)
+        setattr(self, f"target_{self._critic}", target)
+        self._use_memory()
 
     @property
     def _critics(self) -> Sequence[Any]:
@@ -90,6 +94,7 @@ class DeterministicLoss(ActorCriticLoss):
 
     out_keys: Sequence[str] = ("loss_actor", "loss_value")
     target_actor_network: Any
+    _delays_actor = True
     _trains_actor = True
 
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
@@ -114,7 +119,7 @@ class DeterministicLoss(ActorCriticLoss):
     def _next_value(self, entries: Entries) -> Tensor:
         """Return the least value of the next states, ``[batch]``."""
         noise = self._noise(entries)  # drawn first
-        actor = self._delayed("actor_network")
+        actor = self.target_actor_network
         inputs, known = self._called_with(actor, entries, next_key)
         action = actor.evaluate(*inputs, **known)
         if noise is not None:
@@ -131,7 +136,7 @@ class DeterministicLoss(ActorCriticLoss):
 
 
 class DDPGLoss(DeterministicLoss):
-    """The DDPG loss, with the values and gradients of TorchRL's.
+    """The DDPG loss, with the values and gradients of TorchRL's with ``delay_actor=True``.
 
     Returns ``loss_actor`` and ``loss_value``, which train separate parameters, and the means
     ``pred_value`` and ``target_value``. Writes ``"td_error"``, squared errors ``[*batch]``. What it
@@ -140,27 +145,17 @@ class DDPGLoss(DeterministicLoss):
     Args:
         actor_network: The policy, a `DeterministicPolicy` or any module with its ``evaluate``.
         value_network: A module that writes ``"state_action_value"``.
-        delay_actor: Whether the target uses a delayed actor, moved by `SoftUpdate`, as in the
-            paper.
+        loss_function: As for `ReplayLoss`.
     """
 
     _critic = "value_network"
-    value_network: Any
-    target_value_network: Any
 
     def __init__(
         self,
         actor_network: nn.Module,
         value_network: nn.Module,
         *,
-        gamma: float = 0.99,
         loss_function: str = "l2",
-        delay_actor: bool = False,
-        burn_in: int = 0,
+        **options: Any,
     ) -> None:
-        super().__init__(actor_network, gamma, loss_function)
-        self.value_network = value_network
-        self.target_actor_network, self.target_value_network = target_copies(
-            actor_network if delay_actor else None, value_network
-        )
-        self._use_memory(burn_in)
+        super().__init__(actor_network, value_network, loss_function=loss_function, **options)

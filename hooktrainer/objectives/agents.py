@@ -9,7 +9,6 @@ import torch
 from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
 
-from ..errors import ConfigError
 from .common import Entries, KeyOf, Loss, next_key, this_key
 from .sequences import ReplayLoss
 from .targets import target_copy
@@ -23,14 +22,15 @@ class LossByGroup(Loss):
     With several groups, entries get the group's name: ``loss_objective_wolf``.
 
     Args:
-        losses: Maps groups to losses, whose keys are those of the whole batch, as from `keys_of`.
+        losses: Maps groups to losses that write no entries, such as `ClipPPOLoss`. Their keys are
+            those of the whole batch, as from `keys_of`.
     """
 
     def __init__(self, losses: Mapping[str, Loss]) -> None:
         super().__init__()
         self.by_group = nn.ModuleDict(losses)
         single = len(losses) == 1
-        self._parts = {name if not single else "": loss for name, loss in losses.items()}
+        self._parts = {"" if single else name: loss for name, loss in losses.items()}
 
     @property
     def in_keys(self) -> list[NestedKey]:
@@ -66,15 +66,6 @@ class LossByGroup(Loss):
         for loss in self._parts.values():
             loss._begin()
 
-    def _write(self, out: dict[str, Tensor], tensordict: TensorDictBase) -> None:
-        for name, loss in self._parts.items():
-            suffix = _of("", name)
-            own = {key.removesuffix(suffix): out[key] for key in out if key.endswith(suffix)}
-            before = set(own)
-            loss._write(own, tensordict)
-            for key in before - own.keys():
-                del out[key + suffix]
-
 
 def _of(key: str, group: str) -> str:
     """Append a group to an entry's name; ``""`` is a single group."""
@@ -109,7 +100,8 @@ class QMixLoss(ReplayLoss):
     "mask")``: an agent that does not act has value 0. Returns ``loss``, and writes ``"td_error"``,
     squared errors ``[*batch, 1]``.
 
-    For ``gamma`` and ``loss_function`` see `ReplayLoss`.
+    Targets use delayed copies, moved by `SoftUpdate` or `HardUpdate`. For further arguments see
+    `ReplayLoss`.
 
     Args:
         value_networks: By group, a `QNetwork`, or a TensorDict module that writes ``(group,
@@ -117,11 +109,7 @@ class QMixLoss(ReplayLoss):
         mixer: Maps the agents' values, ``[*batch, agents, 1]``, and ``state_keys`` to ``[*batch,
             1]``.
         state_keys: Further inputs of the mixer.
-        delay_value: Whether targets use delayed copies, moved by `SoftUpdate` or `HardUpdate`.
         double: Whether the trained networks choose the next actions, and the targets value them.
-
-    Raises:
-        ConfigError: If ``double`` is set without ``delay_value``.
     """
 
     out_keys = ("loss",)
@@ -137,18 +125,15 @@ class QMixLoss(ReplayLoss):
         mixer: nn.Module,
         state_keys: Sequence[NestedKey] = (),
         *,
-        gamma: float = 0.99,
         loss_function: str = "l2",
-        delay_value: bool = True,
         double: bool = False,
+        **options: Any,
     ) -> None:
-        super().__init__(gamma, loss_function)
-        if double and not delay_value:
-            raise ConfigError("QMixLoss(double=True) needs delay_value=True: target networks.")
+        super().__init__(loss_function=loss_function, **options)
         self.value_networks = nn.ModuleDict(value_networks)
         self.mixer = mixer
-        self.target_value_networks = target_copy(self.value_networks) if delay_value else None
-        self.target_mixer = target_copy(mixer) if delay_value else None
+        self.target_value_networks = target_copy(self.value_networks)
+        self.target_mixer = target_copy(mixer)
         self.state_keys = list(state_keys)
         self.double = double
 
@@ -176,14 +161,14 @@ class QMixLoss(ReplayLoss):
         }
         value = self._mixed(self.mixer, chosen, entries)
         with torch.no_grad():
-            best = self._mixed(self._delayed("mixer"), self._best(entries), entries, next_key)
+            best = self._mixed(self.target_mixer, self._best(entries), entries, next_key)
             target = self._one_step_target(entries, best)
             td_error = (value - target).square()
         return {"loss": self._distance(value, target), "td_error": td_error}
 
     def _best(self, entries: Entries) -> dict[str, Tensor]:
         """Return the values of the best next actions, by group, ``[*batch, agents, 1]``."""
-        values = self._action_values(self._delayed("value_networks"), entries, next_key)
+        values = self._action_values(self.target_value_networks, entries, next_key)
         if not self.double:
             return {name: value.amax(-1, keepdim=True) for name, value in values.items()}
         own = self._action_values(self.value_networks, entries, next_key)

@@ -104,14 +104,7 @@ class Loss(KeyedModule, ABC):
         return ()
 
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
-        """Compute the losses of a batch.
-
-        Args:
-            tensordict: ``[*batch]``.
-
-        Raises:
-            KeyError: If an entry is missing.
-        """
+        """Compute the losses of a batch ``[*batch]``; a missing entry is a `KeyError`."""
         return self.call(lambda batch: self.compute(self.read(batch)), tensordict)
 
     def call(
@@ -175,11 +168,6 @@ class Loss(KeyedModule, ABC):
     def set_extra_state(self, state: dict[str, int]) -> None:
         """Restore the number of calls."""
         self._calls = state["calls"]
-
-    def _delayed(self, name: str) -> Any:
-        """Return the target of a network, or the network itself if it has none."""
-        target = getattr(self, f"target_{name}")
-        return getattr(self, name) if target is None else target
 
     def _begin(self) -> None:
         """Called at the start of each call."""

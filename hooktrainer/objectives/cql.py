@@ -30,8 +30,6 @@ class CQLLoss(SACLoss):
         qvalue_network: As for `SACLoss`.
         min_q_weight: Weight of the penalty.
         num_random: Actions drawn from each of the three sources.
-        temperature: In ``temperature * log sum exp(value / temperature)``.
-        deterministic_backup: Whether targets leave out the entropy of the policy.
         **options: Further arguments of `SACLoss`.
     """
 
@@ -44,29 +42,22 @@ class CQLLoss(SACLoss):
         *,
         min_q_weight: float = 1.0,
         num_random: int = 10,
-        temperature: float = 1.0,
-        deterministic_backup: bool = True,
         **options: Any,
     ) -> None:
         super().__init__(actor_network, qvalue_network, **options)
-        if num_random < 1 or temperature <= 0 or min_q_weight < 0:
+        if num_random < 1 or min_q_weight < 0:
             raise ConfigError(
-                f"CQLLoss: {num_random=} and {temperature=} must be positive, {min_q_weight=} not "
-                "negative."
+                f"CQLLoss: {num_random=} must be positive, {min_q_weight=} not negative."
             )
         self.min_q_weight = min_q_weight
         self.num_random = num_random
-        self.temperature = temperature
-        self.deterministic_backup = deterministic_backup
 
     def _penalty(self, entries: Entries, values: Tensor) -> dict[str, Tensor]:
         penalty = (self._soft_maximum(entries) - values).sum(0)
         return {"loss_cql": self._reduce(self.min_q_weight * penalty, entries)}
 
     def _next_value(self, entries: Entries, alpha: Tensor) -> Tensor:
-        return super()._next_value(
-            entries, torch.zeros_like(alpha) if self.deterministic_backup else alpha
-        )
+        return super()._next_value(entries, torch.zeros_like(alpha))  # without the entropy
 
     def _soft_maximum(self, entries: Entries) -> Tensor:
         """Return ``[networks, batch]``: the log integral of ``exp(value)`` over the box."""
@@ -87,5 +78,4 @@ class CQLLoss(SACLoss):
             torch.cat([action for action, _ in sources]),
         )
         densities = torch.cat([density.expand(count) for _, density in sources])
-        samples = (values / self.temperature - densities).view(len(values), 3, -1, number)
-        return self.temperature * samples.logsumexp((1, 3))
+        return (values - densities).view(len(values), 3, -1, number).logsumexp((1, 3))

@@ -41,24 +41,19 @@ class DQNLoss(ReplayLoss):
         self,
         value_network: nn.Module,
         *,
-        gamma: float = 0.99,
         loss_function: str = "l2",
         delay_value: bool = True,
         double_dqn: bool = False,
-        burn_in: int = 0,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            gamma,
-            loss_function,
-            action_value="action_value",
-            steps_to_next_obs="steps_to_next_obs",
-        )
+        keys = {name: name for name in ("action_value", "steps_to_next_obs")}
+        super().__init__(loss_function=loss_function, **keys, **options)
         if double_dqn and not delay_value:
             raise ConfigError("DQNLoss(double_dqn=True) needs delay_value=True: a target network.")
         self.value_network = value_network
         self.target_value_network = target_copy(value_network) if delay_value else None
         self.double_dqn = double_dqn
-        self._use_memory(burn_in)
+        self._use_memory()
 
     @property
     def _networks(self) -> Sequence[Any]:
@@ -84,7 +79,9 @@ class DQNLoss(ReplayLoss):
         return {"loss": loss, "td_error": td_error}
 
     def _target(self, entries: Entries) -> Tensor:
-        next_value = self._action_value(self._delayed("value_network"), entries, next_key)
+        target = self.target_value_network
+        delayed = self.value_network if target is None else target
+        next_value = self._action_value(delayed, entries, next_key)
         if self.double_dqn:
             chosen = self._action_value(self.value_network, entries, next_key).argmax(-1, True)
             best = next_value.gather(-1, chosen)

@@ -153,7 +153,7 @@ class GAE(KeyedModule):
                 ``"next"``. With values of several agents, ``[*batch, time, agents, 1]``, these may
                 have either shape.
         """
-        keys, following = self.tensor_keys, tensordict.get("next")
+        keys, following, shape = self.tensor_keys, tensordict.get("next"), tensordict.shape
         reward, done = (require(following, key, self) for key in (keys.reward, keys.done))
         ends = (reward, done, following.get(keys.terminated, done))
         now, then = (
@@ -161,18 +161,17 @@ class GAE(KeyedModule):
         )
         if self.value_network is None:
             [value], [next_value] = now, then
-            estimated = self._estimated(value, next_value, ends, tensordict.ndim - 1)
-            estimates = value, next_value, *estimated
+            advantage, target = self._estimates(value, next_value, ends, len(shape) - 1)
         else:
             # As [batch, time, *features].
-            shape, time = tensordict.shape, tensordict.shape[-1]
             now, then = (
-                [entry.reshape(-1, time, *entry.shape[len(shape) :]) for entry in entries]
+                [entry.reshape(-1, shape[-1], *entry.shape[len(shape) :]) for entry in entries]
                 for entries in (now, then)
             )
             compute = self.compiled or self.compute
-            estimates = compute(now, then, self._new(now, then), ends, shape)
-        value, next_value, advantage, target = estimates
+            value, next_value, advantage, target = compute(
+                now, then, self._new(now, then), ends, shape
+            )
         tensordict.set(keys.value, value)
         following.set(keys.value, next_value)
         tensordict.set(keys.advantage, advantage)
@@ -208,12 +207,15 @@ class GAE(KeyedModule):
         next_value[rows] = values[math.prod(shape) :]
         whole = (*shape, *values.shape[1:])
         value, next_value = value.view(whole), next_value.view(whole)
-        return value, next_value, *self._estimated(value, next_value, ends, len(shape) - 1)
+        return value, next_value, *self._estimates(value, next_value, ends, len(shape) - 1)
 
-    def _estimated(
+    def _estimates(
         self, value: Tensor, next_value: Tensor, ends: Sequence[Tensor], time_dim: int
     ) -> tuple[Tensor, Tensor]:
-        each = [_of_each(entry, value) for entry in ends]
+        each = [  # what is of all agents together, for each of them
+            entry[(..., *[None] * (value.ndim - entry.ndim), slice(None))].expand_as(value)
+            for entry in ends
+        ]
         advantage, value_target = generalized_advantage_estimate(
             self.gamma, self.lmbda, value, next_value, *each, time_dim=time_dim
         )
@@ -239,11 +241,3 @@ class GAE(KeyedModule):
         if len(rows) > most:
             return torch.arange(new.numel())
         return torch.cat([rows, rows[:1].expand(most - len(rows))])
-
-
-def _of_each(entry: Tensor, value: Tensor) -> Tensor:
-    """Expand an entry of all agents together, ``[*batch, time, 1]``, to the values of each."""
-    missing = value.ndim - entry.ndim
-    if missing <= 0 or entry.shape[:-1] != value.shape[: entry.ndim - 1]:
-        return entry
-    return entry.reshape(*entry.shape[:-1], *[1] * missing, 1).expand(value.shape)

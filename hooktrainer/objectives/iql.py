@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from .actor_critic import ActorCriticLoss, ensemble
 from .common import Entries, KeyOf, as_tensordict, next_key, this_key
-from .targets import target_copy
 
 _MOST_WEIGHT = 100.0  # bound of exp(temperature * advantage), from the paper's code
 
@@ -52,16 +51,14 @@ class IQLLoss(ActorCriticLoss):
         num_qvalue_nets: int = 2,
         temperature: float = 1.0,
         expectile: float = 0.5,
-        gamma: float = 0.99,
-        loss_function: str = "smooth_l1",
+        **options: Any,
     ) -> None:
-        super().__init__(actor_network, gamma, loss_function, value="state_value")
+        critics = ensemble(qvalue_network, num_qvalue_nets)
+        super().__init__(actor_network, critics, value="state_value", **options)
         if not 0 < expectile < 1 or temperature < 0:
             raise ConfigError(
                 f"IQLLoss: {expectile=} must be between 0 and 1, {temperature=} not negative."
             )
-        self.qvalue_network = ensemble(qvalue_network, num_qvalue_nets)
-        self.target_qvalue_network = target_copy(self.qvalue_network)
         self.value_network = value_network
         self.temperature = temperature
         self.expectile = expectile

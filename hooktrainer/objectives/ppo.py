@@ -34,7 +34,7 @@ class ClipPPOLoss(Loss):
     Args:
         actor_network: The policy, from `hooktrainer.networks` or with TorchRL's ``get_dist``.
         critic_network: A TensorDict module that writes ``"state_value"``; ``None`` for no critic.
-        clip_epsilon: Bound of the ratio's distance from 1; a pair for below and above.
+        clip_epsilon: Bound of the ratio's distance from 1.
         entropy_bonus: Whether to compute ``loss_entropy``. An entropy without a closed form, as
             that of squashed actions, is estimated from one sample.
         entropy_coeff: Factor of ``loss_entropy``.
@@ -61,6 +61,7 @@ class ClipPPOLoss(Loss):
 
     actor_network: Any
     critic_network: Any
+    clip_epsilon: Any
     entropy_coeff: Any
     critic_coeff: Any
     clip_value: Any
@@ -71,7 +72,7 @@ class ClipPPOLoss(Loss):
         actor_network: nn.Module,
         critic_network: nn.Module | None = None,
         *,
-        clip_epsilon: float | tuple[float, float] = 0.2,
+        clip_epsilon: float = 0.2,
         entropy_bonus: bool = True,
         entropy_coeff: float = 0.01,
         critic_coeff: float = 1.0,
@@ -93,22 +94,15 @@ class ClipPPOLoss(Loss):
         )
         self.actor_network = actor_network
         self.critic_network = critic_network
-        if isinstance(clip_epsilon, tuple):
-            self._clip_names = ("clip_epsilon_low", "clip_epsilon_high")
-        else:
-            self._clip_names = ("clip_epsilon", "clip_epsilon")
-            clip_epsilon = (clip_epsilon, clip_epsilon)
-        if min(clip_epsilon) < 0:
+        if clip_epsilon < 0:
             raise ConfigError(f"clip_epsilon={clip_epsilon}: must not be negative.")
-        if dual_clip is not None and not dual_clip > 1 + clip_epsilon[1]:
-            raise ConfigError(f"dual_clip={dual_clip}: pass a ratio above {1 + clip_epsilon[1]}.")
-        if clip_value is True:
-            clip_value = max(clip_epsilon)
+        if dual_clip is not None and not dual_clip > 1 + clip_epsilon:
+            raise ConfigError(f"dual_clip={dual_clip}: pass a ratio above {1 + clip_epsilon}.")
         self._register_coefficients(
-            **dict(zip(self._clip_names, clip_epsilon, strict=True)),
+            clip_epsilon=clip_epsilon,
             entropy_coeff=entropy_coeff,
             critic_coeff=critic_coeff,
-            clip_value=clip_value or None,
+            clip_value=clip_epsilon if clip_value is True else clip_value or None,
             dual_clip=dual_clip,
         )
         self.normalize_advantage = normalize_advantage
@@ -209,12 +203,15 @@ class ClipPPOLoss(Loss):
         return dist.log_prob(action), entropy, None
 
     def _objective(self, log_ratio: Tensor, advantage: Tensor) -> dict[str, Tensor]:
-        if self.normalize_advantage:
-            advantage = _normalized(advantage)
+        compiling = torch.compiler.is_compiling()
+        if self.normalize_advantage and (compiling or advantage.numel() > 1):
+            std, mean = torch.std_mean(advantage)
+            normalized = (advantage - mean) / std.clamp_min(1e-6)
+            # A graph cannot branch on the number of rows that a mask leaves.
+            advantage = torch.where(std.isnan(), advantage, normalized) if compiling else normalized
         ratio = log_ratio.exp()
-        low, high = (getattr(self, name) for name in self._clip_names)
         with torch.no_grad():
-            clipped = ratio.clamp(1 - low, 1 + high)
+            clipped = ratio.clamp(1 - self.clip_epsilon, 1 + self.clip_epsilon)
             # min(ratio * A, clipped * A) has the gradient of the first product or none at all.
             trained = ratio * advantage <= clipped * advantage
             if self.dual_clip is not None:
@@ -255,14 +252,3 @@ class ClipPPOLoss(Loss):
                 out["value_clip_fraction"] = (change != within).to(value.dtype).mean()
         error = self._distance(value, target, reduction="mean")
         return {"loss_critic": self.critic_coeff * error, **out}
-
-
-def _normalized(advantage: Tensor) -> Tensor:
-    """Normalize to mean 0 and deviation 1; a single element stays."""
-    compiling = torch.compiler.is_compiling()
-    if not compiling and advantage.numel() < 2:
-        return advantage
-    std, mean = torch.std_mean(advantage)
-    normalized = (advantage - mean) / std.clamp_min(1e-6)
-    # A graph cannot branch on the number of rows that a mask leaves.
-    return torch.where(std.isnan(), advantage, normalized) if compiling else normalized

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from .actor_critic import ActorCriticLoss, ensemble
 from .common import Entries, KeyOf, next_key, this_key
-from .targets import target_copy
 
 
 class SACLoss(ActorCriticLoss):
@@ -44,16 +43,12 @@ class SACLoss(ActorCriticLoss):
         qvalue_network: nn.Module | Sequence[nn.Module],
         *,
         num_qvalue_nets: int = 2,
-        gamma: float = 0.99,
-        loss_function: str = "smooth_l1",
         alpha_init: float = 1.0,
         fixed_alpha: bool = False,
         target_entropy: float | str = "auto",
-        burn_in: int = 0,
+        **options: Any,
     ) -> None:
-        super().__init__(actor_network, gamma, loss_function)
-        self.qvalue_network = ensemble(qvalue_network, num_qvalue_nets)
-        self.target_qvalue_network = target_copy(self.qvalue_network)
+        super().__init__(actor_network, ensemble(qvalue_network, num_qvalue_nets), **options)
         log_alpha = torch.tensor(math.log(alpha_init))
         if fixed_alpha:
             self.register_buffer("log_alpha", log_alpha)
@@ -68,7 +63,6 @@ class SACLoss(ActorCriticLoss):
                 )
             target_entropy = -features
         self.target_entropy = float(target_entropy)
-        self._use_memory(burn_in)
 
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         alpha = self.log_alpha.detach().exp()

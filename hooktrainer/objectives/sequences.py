@@ -41,17 +41,21 @@ class ReplayLoss(Loss):
     Args:
         gamma: Discount factor.
         loss_function: Distance of values to their targets: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
-        **keys: Additional keys.
-
-    Attributes:
         burn_in: Steps at the start of each sequence that are not trained on.
+        **keys: Additional keys.
     """
 
-    burn_in = 0
     _trunk: MemoryTrunk | None = None
     _error_dims: tuple[int, ...] = ()  # of "td_error", after those of the batch
 
-    def __init__(self, gamma: float, loss_function: str, **keys: NestedKey | None) -> None:
+    def __init__(
+        self,
+        *,
+        gamma: float = 0.99,
+        loss_function: str = "smooth_l1",
+        burn_in: int = 0,
+        **keys: NestedKey | None,
+    ) -> None:
         super().__init__(
             action="action",
             reward="reward",
@@ -62,6 +66,8 @@ class ReplayLoss(Loss):
         )
         self.gamma = check_fraction("gamma", gamma)
         self._distance = distance(loss_function)
+        check_count("burn_in", burn_in, least=0)
+        self.burn_in = burn_in
 
     @property
     def in_keys(self) -> list[NestedKey]:
@@ -78,23 +84,21 @@ class ReplayLoss(Loss):
         """Hidden states that it reads; a sequence holds the first of each."""
         return [] if self._trunk is None else self._trunk.hidden_keys
 
-    def _use_memory(self, burn_in: int) -> None:
+    def _use_memory(self) -> None:
         """Find the memory of the networks, once they are set.
 
         Raises:
             ConfigError: If they have several, or ``burn_in`` is given without a memory.
         """
-        check_count("burn_in", burn_in, least=0)
-        self.burn_in = burn_in
         trunks = {getattr(network, "trunk", None) for network in self._networks}
         trunk = next((each for each in trunks if isinstance(each, MemoryTrunk)), None)
         if trunk is not None and len(trunks) > 1:
             raise ConfigError(
                 f"{type(self).__name__}: its networks have several memories, or not all have one."
             )
-        if trunk is None and burn_in:
+        if trunk is None and self.burn_in:
             raise ConfigError(
-                f"{type(self).__name__}: burn_in={burn_in} is for networks with a memory, and "
+                f"{type(self).__name__}: burn_in={self.burn_in} is for networks with a memory, and "
                 "these have none."
             )
         self.__dict__["_trunk"] = trunk  # not a submodule: it is one of the networks'

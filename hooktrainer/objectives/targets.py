@@ -21,10 +21,9 @@ def target_copy(network: nn.Module) -> Any:
     return network
 
 
-def target_copies(*networks: nn.Module | None) -> tuple[Any, ...]:
-    """Copy several networks, which share what these share; ``None`` for ``None``."""
-    copies = iter(target_copy(nn.ModuleList([each for each in networks if each is not None])))
-    return tuple(None if each is None else next(copies) for each in networks)
+def target_copies(*networks: nn.Module) -> tuple[Any, ...]:
+    """Copy several networks, which share what these share."""
+    return tuple(target_copy(nn.ModuleList(networks)))
 
 
 class TargetUpdater:

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from .actor_critic import DeterministicLoss, ensemble
 from .common import Entries
-from .targets import target_copies
 
 
 class TD3Loss(DeterministicLoss):
@@ -36,9 +35,6 @@ class TD3Loss(DeterministicLoss):
     """
 
     out_keys = ("loss_actor", "loss_qvalue")
-    _critic = "qvalue_network"
-    qvalue_network: Any
-    target_qvalue_network: Any
 
     def __init__(
         self,
@@ -49,24 +45,17 @@ class TD3Loss(DeterministicLoss):
         policy_delay: int = 2,
         policy_noise: float = 0.2,
         noise_clip: float = 0.5,
-        gamma: float = 0.99,
-        loss_function: str = "smooth_l1",
-        burn_in: int = 0,
+        **options: Any,
     ) -> None:
-        super().__init__(actor_network, gamma, loss_function)
+        super().__init__(actor_network, ensemble(qvalue_network, num_qvalue_nets), **options)
         if policy_delay < 1 or policy_noise < 0 or noise_clip < 0:
             raise ConfigError(
                 f"TD3Loss: {policy_delay=} must be positive, {policy_noise=} and {noise_clip=} not "
                 "negative."
             )
-        self.qvalue_network = ensemble(qvalue_network, num_qvalue_nets)
-        self.target_actor_network, self.target_qvalue_network = target_copies(
-            actor_network, self.qvalue_network
-        )
         self.policy_delay = policy_delay
         self.policy_noise = policy_noise
         self.noise_clip = noise_clip
-        self._use_memory(burn_in)
 
     @property
     def variant(self) -> bool:

@@ -37,7 +37,6 @@ def total(losses):
     [
         {},
         {"clip_epsilon": 0.1, "entropy_coeff": 0.5, "critic_coeff": 0.5},
-        {"clip_epsilon": (0.1, 0.3)},
         {"normalize_advantage": True, "clip_value": True, "loss_critic_type": "l2"},
         {"clip_value": 0.1, "loss_critic_type": "l1"},
         {"clip_value": 0.3, "entropy_bonus": False},

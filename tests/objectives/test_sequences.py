@@ -95,7 +95,7 @@ def make_loss(name: str, **options: Any) -> Any:
         return SACLoss(actor, critics, gamma=GAMMA, **options)
     if name == "td3":
         return TD3Loss(actor, critics, gamma=GAMMA, policy_delay=1, **options)
-    return DDPGLoss(actor, critics[0], gamma=GAMMA, delay_actor=True, **options)
+    return DDPGLoss(actor, critics[0], gamma=GAMMA, **options)
 
 
 def make_any(name: str, **options: Any) -> tuple[Any, MemoryTrunk]:
