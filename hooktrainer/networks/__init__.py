@@ -19,17 +19,19 @@ if TYPE_CHECKING:
     from .deterministic import AdditiveGaussian as AdditiveGaussian
     from .deterministic import Box as Box
     from .deterministic import DeterministicPolicy as DeterministicPolicy
-    from .distributions import ActionDistribution as ActionDistribution
-    from .distributions import Bernoulli as Bernoulli
-    from .distributions import Beta as Beta
-    from .distributions import Categorical as Categorical
-    from .distributions import DiagonalGaussian as DiagonalGaussian
-    from .distributions import Joint as Joint
-    from .distributions import MultiCategorical as MultiCategorical
-    from .distributions import SquashedGaussian as SquashedGaussian
-    from .distributions import SquashedStateDependentGaussian as SquashedStateDependentGaussian
-    from .distributions import StateDependentGaussian as StateDependentGaussian
-    from .distributions import distribution_for as distribution_for
+    from .distributions.continuous import Beta as Beta
+    from .distributions.continuous import DiagonalGaussian as DiagonalGaussian
+    from .distributions.continuous import SquashedGaussian as SquashedGaussian
+    from .distributions.continuous import (
+        SquashedStateDependentGaussian as SquashedStateDependentGaussian,
+    )
+    from .distributions.continuous import StateDependentGaussian as StateDependentGaussian
+    from .distributions.discrete import ActionDistribution as ActionDistribution
+    from .distributions.discrete import Bernoulli as Bernoulli
+    from .distributions.discrete import Categorical as Categorical
+    from .distributions.discrete import MultiCategorical as MultiCategorical
+    from .distributions.of_space import Joint as Joint
+    from .distributions.of_space import distribution_for as distribution_for
     from .dynamics import DynamicsEnsemble as DynamicsEnsemble
     from .encoders import DiscreteEncoder as DiscreteEncoder
     from .encoders import EncodedNetwork as EncodedNetwork

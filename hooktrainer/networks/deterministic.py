@@ -10,7 +10,7 @@ from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .head import Annealed, Head, is_deterministic
+from .head import Actor, Head, is_deterministic
 
 
 class DeterministicPolicy(Head):
@@ -57,47 +57,27 @@ class DeterministicPolicy(Head):
         return self.box(out)
 
 
-class AdditiveGaussian(Annealed):
+class AdditiveGaussian(Actor):
     """Adds Gaussian noise to the actions of a deterministic policy, and clips them to its box.
 
-    The noise is independent between steps. Its deviation ``sigma`` is in halves of the box: 0.1 is
-    a tenth of the way from the middle to the edge. It may change linearly with the frames that
-    `step` counts (a `hooktrainer.Trainer` calls it after every batch), or be set by a
-    `hooktrainer.Schedule`. TorchRL's ``set_exploration_type`` switches it off, except with
-    ``RANDOM``.
+    The noise is independent between steps. TorchRL's ``set_exploration_type`` switches it off,
+    except with ``RANDOM``.
 
     Args:
         policy: The policy.
-        sigma_init: Initial deviation.
-        sigma_end: Deviation after ``annealing_num_steps`` frames; ``None`` for no change.
-        annealing_num_steps: Frames over which the deviation changes.
-
-    Attributes:
-        sigma: The current deviation, in halves of the box.
+        sigma: The deviation in halves of the box: 0.1 is a tenth of the way from the middle to the
+            edge. A `hooktrainer.Schedule` can change it.
 
     Raises:
-        ConfigError: If a deviation is negative, or ``annealing_num_steps`` is not positive.
+        ConfigError: If the deviation is negative.
     """
 
-    number = "sigma"
-    sigma: float
-
-    def __init__(
-        self,
-        policy: DeterministicPolicy,
-        sigma_init: float = 0.1,
-        sigma_end: float | None = None,
-        annealing_num_steps: int = 1000,
-    ) -> None:
-        if sigma_end is None:
-            sigma_end = sigma_init
-        if sigma_init < 0 or sigma_end < 0 or annealing_num_steps <= 0:
-            raise ConfigError(
-                f"AdditiveGaussian: sigma_init={sigma_init} and sigma_end={sigma_end} must not be "
-                f"negative, and annealing_num_steps={annealing_num_steps} must be positive."
-            )
-        super().__init__(sigma_init, sigma_end, annealing_num_steps)
+    def __init__(self, policy: DeterministicPolicy, sigma: float = 0.1) -> None:
+        if sigma < 0:
+            raise ConfigError(f"AdditiveGaussian: sigma={sigma} must not be negative.")
+        super().__init__()
         self.policy = policy
+        self.sigma = sigma
         self.in_keys = policy.in_keys
         self.out_keys = policy.out_keys
 

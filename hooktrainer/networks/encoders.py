@@ -56,7 +56,18 @@ class OwnNetwork(nn.Module):
         self.module = module
         self._dims = [len(leaf.shape) for leaf in leaves]
         self._joins = takes_one(module)
-        self.out_features = self._measure(leaves)
+        zeros = [
+            torch.zeros(2, *leaf.shape, dtype=getattr(torch, leaf.dtype.name)) for leaf in leaves
+        ]
+        try:
+            with torch.no_grad():  # a lazy module gets its parameters by this
+                _, self.out_features = self(*zeros).shape
+        except Exception as error:
+            observed = {unravel_key(leaf.key): [2, *leaf.shape] for leaf in leaves}
+            raise ConfigError(
+                f"your network does not map observations {observed} to features [2, n]: "
+                f"{str(error).partition(chr(10))[0] or type(error).__name__}"
+            ) from error
 
     def forward(self, *arrays: Tensor) -> Tensor:
         """Map the leaves, ``[*batch, *shape]`` each, to ``[*batch, out_features]``."""
@@ -67,24 +78,6 @@ class OwnNetwork(nn.Module):
         ]
         features = self.module(*arguments(flat, self._joins))
         return features.reshape(*batch, *features.shape[1:])
-
-    def _measure(self, leaves: Sequence[Leaf]) -> int:
-        """The number of features, for zeros as observations."""
-        examples = [
-            torch.zeros(2, *leaf.shape, dtype=getattr(torch, leaf.dtype.name)) for leaf in leaves
-        ]
-        try:
-            with torch.no_grad():  # a lazy module gets its parameters by this
-                _, features = self(*examples).shape
-        except Exception as error:
-            observed = {
-                unravel_key(leaf.key): [*x.shape] for leaf, x in zip(leaves, examples, strict=True)
-            }
-            raise ConfigError(
-                f"your network does not map observations {observed} to features [2, n]: "
-                f"{str(error).partition(chr(10))[0] or type(error).__name__}"
-            ) from error
-        return int(features)
 
 
 Layout = Literal["HWC", "CHW", "HW", "NHWC"]

@@ -38,36 +38,6 @@ class Actor(TensorDictModuleBase):
         return tensordict
 
 
-class Annealed(Actor):
-    """An actor with a number that changes linearly with the frames; both are in the state dict."""
-
-    number: ClassVar[str]  # the attribute's name
-
-    def __init__(self, start: float, end: float, annealing_num_steps: int) -> None:
-        super().__init__()
-        self._ends = start, end
-        self.annealing_num_steps = annealing_num_steps
-        self.frames = 0
-        # The names of TorchRL's modules, by which a collector finds what falls with the frames.
-        setattr(self, f"{self.number}_init", start)
-        setattr(self, f"{self.number}_end", end)
-        setattr(self, self.number, start)
-
-    def step(self, frames: int = 1) -> None:
-        """Count ``frames`` more frames, and update the number."""
-        own = self.__dict__  # what nn.Module does to set a number takes as long as all of this
-        own["frames"] = seen = self.frames + frames
-        start, end = self._ends
-        own[self.number] = end + (start - end) * max(1.0 - seen / self.annealing_num_steps, 0.0)
-
-    def get_extra_state(self) -> dict[str, float]:
-        return {"frames": self.frames, self.number: getattr(self, self.number)}
-
-    def set_extra_state(self, state: dict[str, float]) -> None:
-        self.frames = int(state["frames"])
-        setattr(self, self.number, state[self.number])
-
-
 class Head(Actor):
     """A network after an optional trunk, evaluated with gradient or, faster, without.
 

@@ -14,8 +14,13 @@ from torch import Tensor, nn
 from ..base.checks import check_count
 from ..errors import ConfigError
 from .deterministic import Box
-from .distributions import ActionDistribution, Categorical, DiagonalGaussian, SquashedGaussian
-from .distributions.continuous import Bound, StateDependentGaussian
+from .distributions.continuous import (
+    Bound,
+    DiagonalGaussian,
+    SquashedGaussian,
+    StateDependentGaussian,
+)
+from .distributions.discrete import ActionDistribution, Categorical
 from .head import Actor, Head, Inference, Step, is_deterministic
 from .memory import primer
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .distributions.discrete import forbid
-from .head import Annealed, Head, is_deterministic
+from .head import Actor, Head, is_deterministic
 
 
 class QNetwork(Head):
@@ -58,7 +58,7 @@ class QNetwork(Head):
         return out if mask is None else forbid(out, mask)
 
 
-class EpsilonGreedy(Annealed):
+class EpsilonGreedy(Actor):
     """Takes a random action with probability epsilon, else the greedy one.
 
     Epsilon falls linearly with the frames that `step` counts (a `hooktrainer.Trainer` calls it
@@ -78,9 +78,6 @@ class EpsilonGreedy(Annealed):
         ConfigError: If the epsilons do not satisfy ``0 <= eps_end <= eps_init <= 1``.
     """
 
-    number = "eps"
-    eps: float
-
     def __init__(
         self,
         q_network: QNetwork,
@@ -93,7 +90,11 @@ class EpsilonGreedy(Annealed):
                 f"EpsilonGreedy: eps_end={eps_end} and eps_init={eps_init} must be probabilities, "
                 "the end not above the start."
             )
-        super().__init__(eps_init, eps_end, annealing_num_steps)
+        super().__init__()
+        # The names of TorchRL's module, by which a collector finds what falls with the frames.
+        self.eps_init, self.eps_end, self.eps = eps_init, eps_end, eps_init
+        self.annealing_num_steps = annealing_num_steps
+        self.frames = 0
         self.q_network = q_network
         self.in_keys = q_network.in_keys
         self.out_keys = ["action", *q_network.next_keys]
@@ -111,6 +112,19 @@ class EpsilonGreedy(Annealed):
                 any_action = forbid(scores, inputs[-1]).argmax(-1)
             action = torch.where(chances < self.eps, any_action, action)
         return {"action": action, **states}
+
+    def step(self, frames: int = 1) -> None:
+        """Count ``frames`` more frames, and update epsilon."""
+        own = self.__dict__  # what nn.Module does to set a number takes as long as all of this
+        own["frames"] = seen = self.frames + frames
+        left = max(1.0 - seen / self.annealing_num_steps, 0.0)
+        own["eps"] = self.eps_end + (self.eps_init - self.eps_end) * left
+
+    def get_extra_state(self) -> dict[str, float]:
+        return {"frames": self.frames, "eps": self.eps}
+
+    def set_extra_state(self, state: dict[str, float]) -> None:
+        self.frames, self.eps = int(state["frames"]), state["eps"]
 
 
 class ValueNetwork(Head):

@@ -10,8 +10,7 @@ from tensordict.nn import InteractionType
 
 from hooktrainer import VectorCollector
 from hooktrainer.collect.actors import FunctionActor
-from hooktrainer.networks import CategoricalPolicy, mlp
-from hooktrainer.networks.distributions import Categorical
+from hooktrainer.networks import Categorical, CategoricalPolicy, mlp
 
 
 class OtherSample(CategoricalPolicy):

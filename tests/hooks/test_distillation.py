@@ -113,8 +113,7 @@ def test_impossible_arguments_are_refused():
 
 
 def choice_of_two():
-    from hooktrainer.networks import Policy
-    from hooktrainer.networks.distributions import Categorical
+    from hooktrainer.networks import Categorical, Policy
 
     return Policy(mlp(4, 2), Categorical(2))
 

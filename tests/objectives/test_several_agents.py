@@ -13,6 +13,7 @@ from torch import nn
 from hooktrainer.networks import (
     AgentMLP,
     CentralNetwork,
+    DiagonalGaussian,
     JointEncoder,
     MonotonicMixer,
     Policy,
@@ -21,7 +22,6 @@ from hooktrainer.networks import (
     ValueNetwork,
     mlp,
 )
-from hooktrainer.networks.distributions import DiagonalGaussian
 from hooktrainer.objectives import GAE, ClipPPOLoss, LossByGroup, QMixLoss, SoftUpdate, keys_of
 from hooktrainer.objectives.common import Term
 

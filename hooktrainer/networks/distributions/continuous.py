@@ -186,11 +186,6 @@ class Beta(ActionDistribution):
     def mode(self, parameters: Tensor) -> Tensor:
         return self._within(_mode_of_beta(*self._concentrations(parameters)))
 
-    def rsample(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        alpha, beta = self._concentrations(parameters)
-        unit = torch.distributions.Beta(alpha, beta, validate_args=False).rsample()
-        return self._within(unit), self._log_prob(alpha, beta, unit)
-
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         alpha, beta = self._concentrations(parameters)
         unit = self.box.flat((action - self.box.low) / (self.box.high - self.box.low))

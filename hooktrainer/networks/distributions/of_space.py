@@ -96,12 +96,6 @@ class Joint(ActionDistribution):
             out["action_log_prob"] = _sum([one["action_log_prob"] for one in drawn])
         return out
 
-    def rsample(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        actions, log_probs = zip(
-            *(p.rsample(own) for p, own in self._each(parameters)), strict=True
-        )
-        return self._joined(actions, parameters), _sum(log_probs)
-
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         results = []
         actions = action.split_with_sizes(self._widths, -1)
