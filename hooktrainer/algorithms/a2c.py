@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from ..run.config import Between, Count, Fraction, Rate
-from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
 from .on_policy import CARTPOLE, OnPolicy
-from .task import Task
 
 
 @algorithm
@@ -27,7 +25,3 @@ class A2C(OnPolicy):
     """lambda of generalized advantage estimation; 1 for plain n-step returns"""
 
     tuned_for: ClassVar[Settings] = {"CartPole-v1": CARTPOLE}
-
-    def build(self, task: Task) -> Trainer:
-        """Wire the trainer."""
-        return self._trainer(task, lmbda=self.lmbda)

@@ -213,14 +213,14 @@ class AgentsOnPolicy(PolicyGradient, SeveralAgents):
 
     def build(self, task: AgentsTask) -> Trainer:
         """Wire the trainer."""
-        policies, losses, hooks = {}, {}, {}
+        policies, losses, hooks = {}, {}, dict[str, Any]()
         actions = spaces.Tuple([group.action_space for group in task.groups])
         check_distribution(task.name, task.env_name, actions, self.action_distribution)
         for group in task.groups:
             name = group.name
             actor = task.policy(group, self.action_distribution, self.log_std)
             critic = task.value(group, self.central_critic)
-            loss = self._loss(actor, critic, self.clip_epsilon)
+            loss = self._loss(actor, critic)
             written = keys_of(name, "advantage", "value_target")
             loss.set_keys(
                 action=(name, "action"),
@@ -239,12 +239,5 @@ class AgentsOnPolicy(PolicyGradient, SeveralAgents):
             policies[name], losses[name] = actor, loss
         policy = AgentsPolicy(policies)
         loss_module = LossByGroup(losses).to(task.device)
-        mini_batches = MiniBatches(self.mini_batch_size, loss_module.in_keys)
-        trainer = self._wired(
-            task,
-            policy,
-            loss_module,
-            hooks | {"mini_batches": mini_batches},
-            num_epochs=self.num_epochs,
-        )
-        return task.finish(trainer, policy)
+        hooks["mini_batches"] = MiniBatches(self.mini_batch_size, loss_module.in_keys)
+        return task.finish(self._wired(task, policy, loss_module, hooks), policy)

@@ -31,11 +31,6 @@ class DDPG(ActorCriticOffPolicy):
         """Wire the trainer."""
         networks = self._networks_of(task)
         actor = task.deterministic_policy(networks)
-        loss_module = DDPGLoss(
-            actor,
-            task.qvalue(networks),
-            gamma=self.gamma,
-            burn_in=self._burnt,
-        )
-        loss_module.to(task.device)
-        return self._learn(task, loss_module, actor, explores=AdditiveGaussian(actor, self.sigma))
+        loss_module = DDPGLoss(actor, task.qvalue(networks), **self._loss_options())
+        explores = AdditiveGaussian(actor, self.sigma)
+        return task.finish(self._trainer(task, loss_module.to(task.device), explores), actor)

@@ -8,6 +8,7 @@ from gymnasium import spaces
 
 from ..networks import EpsilonGreedy, QNetwork
 from ..objectives import DQNLoss, HardUpdate
+from ..objectives.sequences import ReplayLoss
 from ..replay import DevicePrioritizedSampler, PrioritizedSampler
 from ..run.config import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
@@ -86,10 +87,9 @@ class DQN(OffPolicy):
         )
         loss_module = DQNLoss(
             q_network,
-            gamma=self.gamma,
             loss_function="smooth_l1",
             double_dqn=self.double,
-            burn_in=self._burnt,
+            **self._loss_options(),
         ).to(task.device)
         rows, sample = self._rows()
         sampler: PrioritizedSampler | None = None
@@ -98,7 +98,7 @@ class DQN(OffPolicy):
         elif self.prioritized:
             sampler = DevicePrioritizedSampler(rows, self.alpha, self.beta, device=task.device)
         buffer = task.replay_buffer(loss_module.in_keys, rows, sample, sampler)
-        updater = HardUpdate(loss_module, value_network_update_interval=self.target_interval)
-        clip = self.max_grad_norm
-        trainer = self._trainer(task, policy, loss_module, buffer, updater, clip_norm=clip)
-        return task.finish(trainer, q_network)
+        return task.finish(self._trainer(task, loss_module, policy, buffer=buffer), q_network)
+
+    def _updater(self, loss_module: ReplayLoss) -> HardUpdate:
+        return HardUpdate(loss_module, value_network_update_interval=self.target_interval)

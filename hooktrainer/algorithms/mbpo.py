@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..hooks import ModelRollouts
 from ..loop.cadence import Every
 from ..networks import DynamicsEnsemble
-from ..objectives import SACLoss, SoftUpdate
+from ..objectives import SACLoss
 from ..run.config import Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
@@ -86,8 +86,7 @@ class MBPO(ActorCriticOffPolicy):
         imagined = task.replay_buffer(
             loss_module.in_keys, 4 * self.num_rollouts * self.horizon, self.batch_size - real
         )
-        updater = SoftUpdate(loss_module, tau=self.tau)
-        trainer = self._trainer(task, actor, loss_module, collected, updater)
+        trainer = self._trainer(task, loss_module, actor, buffer=collected)
         dynamics = DynamicsEnsemble(
             math.prod(task.observation_space.shape or ()), actor.action_features, self.num_models
         )

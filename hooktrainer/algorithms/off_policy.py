@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import torch
-from torch import nn
 
 from ..errors import ConfigError
 from ..hooks import ReplayBufferTrainer, RewardScaler, SequenceReplay, TargetNetUpdaterHook
@@ -57,15 +56,15 @@ class FromReplay(Algorithm):
     gamma: Annotated[Fraction, OneOf((0.9, 0.95, 0.98, 0.99, 0.995))] = 0.99
     """discount factor"""
 
+    max_grad_norm = None  # type: float | None
+
     def _wired(
         self,
         task: RunTask,
         policy: Any,
         loss_module: Loss,
         hooks: Sequence[TrainerHookBase],
-        *,
         optimizer: torch.optim.Optimizer | None = None,
-        clip_norm: float | None = None,
     ) -> Trainer:
         """The trainer of a loss, with replay among the hooks: ``policy`` collects."""
         random = self.init_random_frames
@@ -74,7 +73,7 @@ class FromReplay(Algorithm):
             loss_module,
             optimizer or FlatAdam(loss_module.parameters(), lr=self.lr),
             optim_steps_per_batch=self.optim_steps_per_batch,
-            clip_norm=clip_norm,
+            clip_norm=self.max_grad_norm,
         )
         register_all(hooks, trainer)
         return trainer
@@ -111,30 +110,35 @@ class OffPolicy(FromReplay, WithMemory):
             raise ConfigError(f"{self.name()}: {problem}.")
         return self.buffer_size // length, self.batch_size // length
 
-    @property
-    def _burnt(self) -> int:
-        """Steps of a sample that the loss burns in."""
-        return 0 if self.memory is None else self.burn_in
+    def _loss_options(self) -> dict[str, Any]:
+        """Return arguments of every loss."""
+        return {"gamma": self.gamma, "burn_in": 0 if self.memory is None else self.burn_in}
+
+    def _updater(self, loss_module: ReplayLoss) -> SoftUpdate | HardUpdate:
+        """Return what moves the target networks."""
+        raise NotImplementedError
 
     def _trainer(
         self,
         task: Task,
-        policy: Any,
         loss_module: ReplayLoss,
-        replay_buffer: ReplayBuffer,
-        updater: SoftUpdate | HardUpdate,
+        explores: Any,
+        *,
+        buffer: ReplayBuffer | None = None,
         target_every: Every | None = None,
-        **options: Any,
+        optimizer: torch.optim.Optimizer | None = None,
     ) -> Trainer:
-        """The trainer: ``policy`` collects, the loss is of samples of ``replay_buffer``."""
-        hooks: list[TrainerHookBase] = [ReplayBufferTrainer(replay_buffer)]
+        """The trainer: ``explores`` collects, the loss is of samples of a replay buffer."""
+        if buffer is None:
+            buffer = task.replay_buffer(loss_module.in_keys, *self._rows())
+        hooks: list[TrainerHookBase] = [ReplayBufferTrainer(buffer)]
         if self.memory is not None:
             length, keys = self.sequence_length, loss_module.hidden_keys
-            hooks = [SequenceReplay(replay_buffer, length, overlap=self.burn_in, hidden_keys=keys)]
+            hooks = [SequenceReplay(buffer, length, overlap=self.burn_in, hidden_keys=keys)]
         if self.scale_rewards:
             hooks.append(RewardScaler(self.gamma, replay=True))
-        hooks.append(TargetNetUpdaterHook(updater, every=target_every))
-        return self._wired(task, policy, loss_module, hooks, **options)
+        hooks.append(TargetNetUpdaterHook(self._updater(loss_module), every=target_every))
+        return self._wired(task, explores, loss_module, hooks, optimizer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,11 +161,5 @@ class ActorCriticOffPolicy(OffPolicy):
         rate = self.lr if actor_lr is None else actor_lr
         return FlatAdam([{"params": actor, "lr": rate}, {"params": others}], lr=self.lr)
 
-    def _learn(
-        self, task: Task, loss_module: ReplayLoss, actor: nn.Module, explores: Any, **options: Any
-    ) -> Trainer:
-        """Build the trainer from the loss on."""
-        buffer = task.replay_buffer(loss_module.in_keys, *self._rows())
-        updater = SoftUpdate(loss_module, tau=self.tau)
-        trainer = self._trainer(task, explores, loss_module, buffer, updater, **options)
-        return task.finish(trainer, actor)
+    def _updater(self, loss_module: ReplayLoss) -> SoftUpdate:
+        return SoftUpdate(loss_module, tau=self.tau)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from tensordict import NestedKey
 from torch import nn
 
 from ..base.space_parts import CRITIC
@@ -69,30 +70,26 @@ class PolicyGradient(Algorithm):
 
     actions: ClassVar[Actions] = "any"
 
-    def _loss(
-        self, actor: Policy, critic: ValueNetwork, clip_epsilon: float, kl: bool = False
-    ) -> ClipPPOLoss:
+    # What only some algorithms have as a field.
+    num_epochs = 1
+    clip_epsilon = 0.2
+    desired_kl = None  # type: float | None
+
+    def _loss(self, actor: Policy, critic: ValueNetwork) -> ClipPPOLoss:
         return ClipPPOLoss(
             actor,
             critic,
-            clip_epsilon=clip_epsilon,
+            clip_epsilon=self.clip_epsilon,
             entropy_coeff=self.entropy_coeff,
             critic_coeff=self.critic_coeff,
             loss_critic_type="l2",
             normalize_advantage=True,
             diagnostics=4,  # entropy, clip fraction and so on at every fourth step
-            kl=kl,
+            kl=self.desired_kl is not None,
         )
 
     def _wired(
-        self,
-        task: RunTask,
-        policy: Any,
-        loss_module: nn.Module,
-        hooks: Mapping[str, Any],
-        *,
-        num_epochs: int,
-        desired_kl: float | None = None,
+        self, task: RunTask, policy: Any, loss_module: nn.Module, hooks: Mapping[str, Any]
     ) -> Trainer:
         """The trainer of a loss; with mini-batches among the hooks, an epoch goes through all."""
         optimizer = FlatAdam(loss_module.parameters(), lr=self.lr, eps=1e-5)
@@ -100,14 +97,14 @@ class PolicyGradient(Algorithm):
             task.collector(policy, self.num_envs, self.steps_per_batch),
             loss_module,
             optimizer,
-            num_epochs=num_epochs,
+            num_epochs=self.num_epochs,
             optim_steps_per_batch=None if "mini_batches" in hooks else 1,
             clip_norm=self.max_grad_norm,
         )
         for name, hook in hooks.items():
             hook.register(trainer, name)
-        if desired_kl is not None:
-            KLAdaptiveLR(optimizer, desired_kl).register(trainer)
+        if self.desired_kl is not None:
+            KLAdaptiveLR(optimizer, self.desired_kl).register(trainer)
         elif self.anneal_lr:
             Schedule.linear(optimizer, "lr", self.lr, 0.0).register(trainer)
         else:
@@ -131,12 +128,17 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
     scale_rewards: bool | None = None
     """whether rewards are divided by the deviation of the return; None: if there is a memory"""
 
+    # What only PPO and, of these, A2C have as a field.
+    lmbda = 1.0
+    mini_batch_size = 0  # the whole batch
+    sequence_length = None  # type: int | None
+
     def clips(self) -> bool:
         """Whether the environment clips continuous actions."""
         return self.clip_actions and self.action_distribution == "gaussian"
 
-    def _networks(self, task: Task, exact_kl: bool) -> tuple[Policy, ValueNetwork]:
-        """The policy, which may write what its divergence is computed from, and the critic."""
+    def _networks(self, task: Task) -> tuple[Policy, ValueNetwork]:
+        """The policy and the critic."""
         kind = self.action_distribution
         check_distribution(task.name, task.env_name, task.action_space, kind, self.sde)
         shares, gain = self.share_network, math.sqrt(2.0)
@@ -173,7 +175,9 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
             network = orthogonal_init(
                 made.network(distribution.parameter_features), output_gain=0.01
             )
-        writes = ["action", "action_log_prob", *(distribution.kl_keys if exact_kl else ())]
+        writes = ["action", "action_log_prob"]
+        if self.desired_kl is not None:  # what the divergence is computed from
+            writes += distribution.kl_keys
         actor = Policy(network, distribution, made.in_keys, writes, task.mask_key, made.shared)
         if task.is_asymmetric:
             critic = task.value()
@@ -182,47 +186,33 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
         orthogonal_init(critic.network)
         return actor.to(task.device), critic.to(task.device)
 
-    def _sequences(self, mini_batch_size: int, length: int) -> int:
-        """Return the sequences per mini-batch; raise ConfigError if they do not fit."""
-        wholes = {"steps_per_batch": self.steps_per_batch, "mini_batch_size": mini_batch_size}
-        for name, whole in wholes.items():
-            if whole % length:
+    def _mini_batches(self, keys: Sequence[NestedKey]) -> MiniBatches:
+        if self.memory is None:
+            return MiniBatches(self.mini_batch_size, keys)
+        length = self.sequence_length or self.steps_per_batch
+        for name in ("steps_per_batch", "mini_batch_size"):
+            if (whole := getattr(self, name)) % length:
                 raise ConfigError(
                     f"{self.name()}: {name}={whole} is no multiple of a sequence's {length} steps: "
                     "give a sequence_length that divides steps_per_batch and mini_batch_size."
                 )
-        return mini_batch_size // length
+        return MiniBatches(self.mini_batch_size // length, keys, sequences=length)
 
-    def _trainer(
-        self,
-        task: Task,
-        *,
-        lmbda: float,
-        clip_epsilon: float = 0.2,
-        desired_kl: float | None = None,
-        num_epochs: int = 1,
-        mini_batch_size: int | None = None,
-        sequence_length: int | None = None,
-    ) -> Trainer:
-        """Build the trainer that all on-policy algorithms share."""
-        actor, critic = self._networks(task, exact_kl=desired_kl is not None)
-        loss_module = self._loss(actor, critic, clip_epsilon, desired_kl is not None)
-        loss_module.to(task.device)
+    def build(self, task: Task) -> Trainer:
+        """Wire the trainer."""
+        if self.memory is None and self.sequence_length is not None:
+            raise ConfigError(
+                f"{self.name()}: sequence_length={self.sequence_length} is for a memory, and there "
+                "is none: give one, memory='gru', or leave sequence_length out."
+            )
+        actor, critic = self._networks(task)
+        loss_module = self._loss(actor, critic).to(task.device)
         hooks: dict[str, Any] = {}
         if self.memory is not None if self.scale_rewards is None else self.scale_rewards:
             hooks["reward_scaler"] = RewardScaler(self.gamma)
-        gae = GAE(gamma=self.gamma, lmbda=lmbda, value_network=critic)
+        gae = GAE(gamma=self.gamma, lmbda=self.lmbda, value_network=critic)
         hooks["value_estimator"] = ValueEstimatorHook(gae)
-        if mini_batch_size is not None:
-            size, sequences = mini_batch_size, 0
-            if self.memory is not None:
-                sequences = sequence_length or self.steps_per_batch
-                size = self._sequences(mini_batch_size, sequences)
-            hooks["mini_batches"] = MiniBatches(
-                size, loss_module.in_keys, sequences=sequences or False
-            )
+        if self.mini_batch_size:
+            hooks["mini_batches"] = self._mini_batches(loss_module.in_keys)
         explores = StateDependentExploration(actor, self.sde_interval) if self.sde else actor
-        trainer = self._wired(
-            task, explores, loss_module, hooks, num_epochs=num_epochs, desired_kl=desired_kl
-        )
-        return task.finish(trainer, actor)
+        return task.finish(self._wired(task, explores, loss_module, hooks), actor)

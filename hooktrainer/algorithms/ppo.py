@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from ..errors import ConfigError
 from ..run.config import Between, Count, Fraction
-from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
 from .on_policy import OnPolicy
-from .task import Task
 
 _ATARI = {
     "num_envs": 8,
@@ -144,20 +141,3 @@ class PPO(OnPolicy):
             "save_interval": 50_000,
         },
     }
-
-    def build(self, task: Task) -> Trainer:
-        """Wire the trainer."""
-        if self.memory is None and self.sequence_length is not None:
-            raise ConfigError(
-                f"ppo: sequence_length={self.sequence_length} is for a memory, and there is none: "
-                "give one, memory='gru', or leave sequence_length out."
-            )
-        return self._trainer(
-            task,
-            lmbda=self.lmbda,
-            clip_epsilon=self.clip_epsilon,
-            desired_kl=self.desired_kl,
-            num_epochs=self.num_epochs,
-            mini_batch_size=self.mini_batch_size,
-            sequence_length=self.sequence_length,
-        )

@@ -74,7 +74,7 @@ class ValueMixing(FromReplay, SeveralAgents):
         buffer = task.replay_buffer(keys, self.buffer_size, self.batch_size)
         updater = HardUpdate(loss, value_network_update_interval=self.target_interval)
         hooks = [ReplayBufferTrainer(buffer), TargetNetUpdaterHook(updater)]
-        trainer = self._wired(task, policy, loss, hooks, clip_norm=self.max_grad_norm)
+        trainer = self._wired(task, policy, loss, hooks)
         return task.finish(trainer, AgentsPolicy(values))
 
 

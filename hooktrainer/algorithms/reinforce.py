@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ..run.config import Count, Rate
-from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
 from .on_policy import CARTPOLE, OnPolicy
-from .task import Task
 
 
 @algorithm
@@ -27,7 +25,3 @@ class REINFORCE(OnPolicy):
     lr: Rate = 1e-2
 
     tuned_for: ClassVar[Settings] = {"CartPole-v1": CARTPOLE}
-
-    def build(self, task: Task) -> Trainer:
-        """Wire the trainer."""
-        return self._trainer(task, lmbda=1.0)  # the return itself, less the baseline

@@ -83,16 +83,16 @@ class SAC(ActorCriticOffPolicy, WithStateDependentExploration):
         loss_module = SACLoss(
             actor,
             self._qvalues(task, networks),
-            gamma=self.gamma,
             loss_function="l2",
             alpha_init=self.alpha_init,
             fixed_alpha=self.fixed_alpha,
             target_entropy=self.target_entropy,
-            burn_in=self._burnt,
+            **self._loss_options(),
         ).to(task.device)
         optimizer = None if self.actor_lr is None else self._optimizer(loss_module, self.actor_lr)
         explores = StateDependentExploration(actor, self.sde_interval) if self.sde else actor
-        return self._learn(task, loss_module, actor, explores=explores, optimizer=optimizer)
+        trainer = self._trainer(task, loss_module, explores, optimizer=optimizer)
+        return task.finish(trainer, actor)
 
     def _actor(self, task: Task, networks: NetworkFactory) -> Policy:
         if not self.sde:

@@ -46,16 +46,15 @@ class TD3(ActorCriticOffPolicy):
             policy_delay=self.policy_delay,
             policy_noise=self.policy_noise,
             noise_clip=self.noise_clip,
-            gamma=self.gamma,
             loss_function="l2",
-            burn_in=self._burnt,
+            **self._loss_options(),
         ).to(task.device)
-        return self._learn(
+        trainer = self._trainer(
             task,
             loss_module,
-            actor,
-            explores=AdditiveGaussian(actor, self.sigma),
+            AdditiveGaussian(actor, self.sigma),
             # The actor has a gradient only at every policy_delay-th step.
             optimizer=self._optimizer(loss_module),
             target_every=Every(optim_steps=self.policy_delay),
         )
+        return task.finish(trainer, actor)

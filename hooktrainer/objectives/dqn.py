@@ -46,8 +46,12 @@ class DQNLoss(ReplayLoss):
         double_dqn: bool = False,
         **options: Any,
     ) -> None:
-        keys = {name: name for name in ("action_value", "steps_to_next_obs")}
-        super().__init__(loss_function=loss_function, **keys, **options)
+        super().__init__(
+            loss_function=loss_function,
+            action_value="action_value",
+            steps_to_next_obs="steps_to_next_obs",
+            **options,
+        )
         if double_dqn and not delay_value:
             raise ConfigError("DQNLoss(double_dqn=True) needs delay_value=True: a target network.")
         self.value_network = value_network

@@ -213,7 +213,7 @@ class GAE(KeyedModule):
         self, value: Tensor, next_value: Tensor, ends: Sequence[Tensor], time_dim: int
     ) -> tuple[Tensor, Tensor]:
         each = [  # what is of all agents together, for each of them
-            entry[(..., *[None] * (value.ndim - entry.ndim), slice(None))].expand_as(value)
+            entry.reshape(*entry.shape[:-1], *[1] * (value.ndim - entry.ndim), -1).expand_as(value)
             for entry in ends
         ]
         advantage, value_target = generalized_advantage_estimate(
