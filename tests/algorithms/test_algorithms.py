@@ -294,7 +294,7 @@ def test_an_unknown_name_brings_the_near_ones():
         algorithms.SAC(env="Pendulm-v1", total_frames=100).trainer()
     with pytest.raises(TypeError, match=r"SAC has no argument 'lrr'. Did you mean lr"):
         algorithms.SAC(env=PENDULUM, total_frames=100, lrr=1.0)
-    with pytest.raises(ConfigError, match="Did you mean 'evaluate'"):
+    with pytest.raises(ConfigError, match="Did you mean evaluate"):
         make("sac").remove_hook("evalute")
     assert algorithms.get("sac") is algorithms.get("SAC") is algorithms.SAC
 
