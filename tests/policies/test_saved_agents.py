@@ -200,9 +200,9 @@ def test_they_play_vmas_as_it_is_collected(continuous, save):
         while not done:
             with set_interaction_type(InteractionType.DETERMINISTIC):
                 action = policy.act(entries[keys[0]])["agents", "action"]
-            step = world.advance({"agents": action})
-            entries, done = step.observation, bool(step.terminated | step.truncated)
-            total += float(step.rewards["agents"].mean())
+            entries, terminated, truncated, rewards = world.advance({"agents": action})
+            done = bool(terminated | truncated)
+            total += float(rewards["agents", "reward"].mean())
         assert return_ == pytest.approx(total, rel=1e-4)
     assert play_episodes(load_policy(path), 4, 2)[1].return_ == saved.evaluation.returns[1]
 

@@ -15,7 +15,6 @@ from ...base.space_parts import MASK, Leaf
 from ...errors import ConfigError
 from ..action_format import Sampler
 from ..buffers import ObservationRows
-from ..collector import TIMEOUT
 from ..episodes_collector import EpisodesCollector, Workers, check_workers
 from ..group import random_action_seed
 from ..info import InfoKeys, check_info_keys
@@ -24,7 +23,7 @@ from ..worlds.world_actions import WorldActions
 from ..worlds.world_collector import WorldCollector
 from .parallel_world import ParallelWorld, pettingzoo_factory
 from .vmas import VmasWorld
-from .world import AgentGroup, AgentsWorld, Entries, Grouping
+from .world import AgentGroup, AgentsWorld, Entries, Grouping, agent_leaves
 
 
 class AgentsCollector(WorldCollector):
@@ -138,14 +137,14 @@ class AgentsCollector(WorldCollector):
             num_envs,
             first_env=self._first_env,
             device=self.device,
-            workers=workers.number,
-            timeout=workers.timeout,
+            workers=workers,
             **self._made,
         )
         self._actions: Any = AgentsActions(self.world.groups)
 
     def _leaves(self) -> Sequence[Leaf]:
-        return self.world.leaves
+        world = self.world
+        return agent_leaves(world.groups, world.state_space, world.agents_leave)
 
     def _set_in_envs(self, name: str, value: Any) -> None:
         EpisodesCollector._set_in_envs(self, name, value)  # which refuses
@@ -192,8 +191,7 @@ def make_world(
     info_keys: InfoKeys = (),
     device: torch.device | str = "cpu",
     first_env: int = 0,
-    workers: int = 0,
-    timeout: float = TIMEOUT,
+    workers: Workers = Workers(),  # noqa: B008
 ) -> AgentsWorld:
     """Make multi-agent environments.
 
@@ -206,8 +204,7 @@ def make_world(
         info_keys: Keys of the agents' ``info`` that steps return.
         device: Device of the tensors.
         first_env: Index of the first environment in the run.
-        workers: Number of processes that step PettingZoo environments; 0 for this process.
-        timeout: Seconds to wait for one.
+        workers: The processes that step PettingZoo environments.
 
     Raises:
         ConfigError: If there is no such environment.
@@ -229,27 +226,25 @@ def make_world(
             "'pettingzoo/mpe/simple_spread_v3', a scenario class of VMAS, or a function that makes "
             "a parallel environment of PettingZoo."
         )
-    rest = (first_env, device, info_keys, workers, timeout)
-    return ParallelWorld(make, num_envs, name, groups, *rest)
+    return ParallelWorld(make, num_envs, name, groups, info_keys, first_env, device, workers)
 
 
-class AgentsActions:
+class AgentsActions(Sampler):
     """The actions of several agents: a dict by group, ``[num_envs, agents, ...]`` each."""
 
     def __init__(self, groups: tuple[AgentGroup, ...]) -> None:
-        self._groups = groups
         cpu = torch.device("cpu")
-        self._of = [WorldActions(group.action_space, True, False, cpu) for group in groups]
+        self._of = [(one, WorldActions(one.action_space, True, False, cpu)) for one in groups]
         self.keys: tuple[NestedKey, ...] = tuple((group.name, "action") for group in groups)
         self.format = self
 
     def find(self, outputs: Mapping[NestedKey, Any]) -> dict[str, Any]:
         """The actions among a policy's outputs."""
-        return {group.name: outputs[group.name, "action"] for group in self._groups}
+        return {group.name: outputs[group.name, "action"] for group, _ in self._of}
 
     def check(self, actions: Mapping[str, Any], num_envs: int) -> None:
         """Refuse actions of other shapes."""
-        for group in self._groups:
+        for group, _ in self._of:
             given, agents = list(actions[group.name].shape), len(group.agents)
             wanted = [num_envs, agents, *group.action_format.shape]
             if given != wanted:
@@ -263,38 +258,23 @@ class AgentsActions:
         """The same as tensors."""
         return {name: torch.as_tensor(action) for name, action in actions.items()}
 
-    def sampler(self, buffers: ObservationRows, seed: int, first: int, num: int) -> AgentsSampler:
-        """What draws random actions."""
-        return AgentsSampler(self, buffers, random_action_seed(seed, first))
-
-    def draw(
-        self, entries: Mapping[NestedKey, torch.Tensor], generator: torch.Generator
-    ) -> Entries:
-        """Actions drawn uniformly among those that the masks in ``entries`` allow."""
-        drawn: Entries = {}
-        for group, actions in zip(self._groups, self._of, strict=True):
-            first, mask = entries[group.keys[0]], entries.get((group.name, MASK))
-            shape = first.shape[:2]
-            uniform = torch.rand(shape.numel(), actions.numbers, generator=generator)
-            action = actions.draw(uniform, None if mask is None else mask.flatten(0, 1).cpu())
-            drawn[group.name, "action"] = action.view(*shape, *action.shape[1:]).to(first.device)
-        return drawn
-
-
-class AgentsSampler(Sampler):
-    """A `Sampler` with a generator of its own."""
-
-    def __init__(self, actions: AgentsActions, buffers: ObservationRows, seed: int) -> None:
-        self._actions = actions
-        self._rows = {
-            leaf.key: rows for leaf, rows in zip(buffers.leaves, buffers.inputs, strict=True)
-        }
-        self._generator = torch.Generator().manual_seed(seed)
+    def sampler(self, buffers: ObservationRows, seed: int, first: int, num: int) -> Sampler:
+        """What draws random actions: this object."""
+        self._rows = dict(zip((leaf.key for leaf in buffers.leaves), buffers.inputs, strict=True))
+        self._generator = torch.Generator().manual_seed(random_action_seed(seed, first))
+        return self
 
     def __call__(self, t: int, step: int) -> Entries:
-        """Actions drawn for the observations of row ``t``."""
-        entries = {key: rows[t] for key, rows in self._rows.items()}
-        return self._actions.draw(entries, self._generator)
+        """Actions drawn uniformly among those that the masks in row ``t`` allow."""
+        drawn: Entries = {}
+        for group, actions in self._of:
+            first, masks = self._rows[group.keys[0]][t], self._rows.get((group.name, MASK))
+            shape = first.shape[:2]
+            uniform = torch.rand(shape.numel(), actions.numbers, generator=self._generator)
+            mask = None if masks is None else masks[t].flatten(0, 1).cpu()
+            action = actions.draw(uniform, mask).unflatten(0, shape)
+            drawn[group.name, "action"] = action.to(first.device)
+        return drawn
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the generator."""

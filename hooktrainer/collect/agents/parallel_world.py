@@ -19,7 +19,7 @@ from ...base.space_parts import MASK
 from ...base.words import listed
 from ...base.worker import WorkerPool
 from ...errors import ConfigError, MissingPackageError, StateMismatchError
-from ..collector import TIMEOUT
+from ..episodes_collector import Workers
 from ..group import EpisodeSeeds, begun
 from ..info import InfoKeys, missing, number
 from ..spaces import ObservationLayout, plain_mask
@@ -58,22 +58,21 @@ class ParallelWorld(AgentsWorld):
         make: Callable[[], Any],
         num_envs: int,
         name: str,
-        groups: Grouping | None = None,
-        first_env: int = 0,
-        device: torch.device | str = "cpu",
-        info_keys: InfoKeys = (),
-        workers: int = 0,
-        timeout: float = TIMEOUT,
+        groups: Grouping | None,
+        info_keys: InfoKeys,
+        first_env: int,
+        device: torch.device | str,
+        workers: Workers,
     ) -> None:
         self.name, self.num_envs, self.device = name, num_envs, torch.device(device)
         self._first_env = first_env
         self.pool = WorkerPool()
-        self._shares = split(slice(0, num_envs), max(workers, 1))
+        self._shares = split(slice(0, num_envs), max(workers.number, 1))
         numbers = range(first_env, first_env + num_envs)
         made = [(make, name, numbers[share], groups, info_keys) for share in self._shares]
-        if workers:
+        if workers.number:
             shares = [[share] for share in self._shares]
-            facts = start_workers(self.pool, ParallelEnvs, shares, made, timeout)[0]
+            facts = start_workers(self.pool, ParallelEnvs, shares, made, workers.timeout)[0]
         else:
             self.envs = ParallelEnvs(*made[0])
             facts = self.envs.facts()
@@ -90,20 +89,22 @@ class ParallelWorld(AgentsWorld):
     def begin(self, envs: torch.Tensor | None = None) -> Entries:
         """Start episodes in ``envs``, or in all."""
         begun = range(self.num_envs) if envs is None else envs.nonzero().flatten().tolist()
+        seeds: list[Any] = [None] * self.num_envs
         for env in begun:
             self.episodes[env] += 1
             self._played[env] = []
-        return self._observe("reset", {env: (self._seed_of(env),) for env in begun})
+            seeds[env] = (self._seeds(env, self.episodes[env]),)
+        return self._observe("reset", seeds)
 
     def advance(self, actions: Mapping[str, torch.Tensor]) -> Advance:
         """Step the environments one after another; the workers do so in parallel."""
         taken = {name: action.detach().cpu().numpy().copy() for name, action in actions.items()}
-        own = [{name: array[env] for name, array in taken.items()} for env in range(self.num_envs)]
-        for steps, action in zip(self._played, own, strict=True):
-            steps.append(action)
-        parts = self._ask("step", {env: (action,) for env, action in enumerate(own)})
+        for env, steps in enumerate(self._played):
+            steps.append({name: array[env] for name, array in taken.items()})
+        parts = self._ask("step", [(steps[-1],) for steps in self._played])
         self._seen = [part[0] for part in parts]
-        return Advance(*[self._joined(part) for part in zip(*parts, strict=True)])
+        observation, *ends, entries = (self._joined(part) for part in zip(*parts, strict=True))
+        return observation, *ends, entries
 
     def save(self) -> dict[str, Any]:
         """The actions of the running episodes and the last observations."""
@@ -111,9 +112,10 @@ class ParallelWorld(AgentsWorld):
             "seed": self._seeds.seed,
             "episodes": list(self.episodes),
             "actions": [
-                {name: np.stack([step[name] for step in steps]) for name in steps[0]}
-                if steps
-                else {}
+                {
+                    group.name: np.array([step[group.name] for step in steps])
+                    for group in self.groups
+                }
                 for steps in self._played
             ],
             "seen": self._joined(self._seen),
@@ -125,11 +127,13 @@ class ParallelWorld(AgentsWorld):
         self.episodes = list(state["episodes"])
         if not state["seen"]:
             return True
-        for env, actions in enumerate(state["actions"]):
-            steps = zip(*actions.values(), strict=True)
-            self._played[env] = [dict(zip(actions, step, strict=True)) for step in steps]
+        self._played = [
+            [dict(zip(actions, step, strict=True)) for step in zip(*actions.values(), strict=True)]
+            for actions in state["actions"]
+        ]
+        episodes = zip(self.episodes, self._played, strict=True)
         found = self._observe(
-            "replay", {env: (self._seed_of(env), steps) for env, steps in enumerate(self._played)}
+            "replay", [(self._seeds(env, e), steps) for env, (e, steps) in enumerate(episodes)]
         )
         for key, seen in found.items():
             for env, (one, saved) in enumerate(zip(seen, state["seen"][key], strict=True)):
@@ -147,22 +151,18 @@ class ParallelWorld(AgentsWorld):
         if not self.pool:
             self.envs.close()
 
-    def _seed_of(self, env: int) -> int:
-        return self._seeds(env, self.episodes[env])
-
-    def _ask(self, method: str, args: Mapping[int, tuple[Any, ...]]) -> list[Any]:
-        """Call a method of `ParallelEnvs` for some environments; ``None`` for the others."""
-        given = [args.get(env) for env in range(self.num_envs)]
+    def _ask(self, method: str, args: Sequence[tuple[Any, ...] | None]) -> list[Any]:
+        """Call a method of `ParallelEnvs` for the environments that have arguments."""
         if not self.pool:
-            return self.envs.each(method, given)
+            return self.envs.each(method, args)
         self.pool.settle()
-        shares = self.pool.ask_all(lambda w: call("each", method, given[self._shares[w]]))
+        shares = self.pool.ask_all(lambda w: call("each", method, args[self._shares[w]]))
         return [answer for share in shares for answer in share]
 
-    def _observe(self, method: str, args: Mapping[int, tuple[Any, ...]]) -> Entries:
+    def _observe(self, method: str, args: Sequence[tuple[Any, ...] | None]) -> Entries:
         """Call a method that returns observations; all environments' last ones."""
         answers = zip(self._seen, self._ask(method, args), strict=True)
-        self._seen = [old if new is None else new for old, new in answers]
+        self._seen = [new or old for old, new in answers]
         return self._joined(self._seen)
 
     def _joined(self, envs: Sequence[Any]) -> Any:
@@ -199,28 +199,24 @@ class ParallelEnvs:
             for agent in env.possible_agents
         }
         _, infos = begun(env, 0)
-        masked = [agent for agent, info in infos.items() if MASK in info]
-        self.groups = group_agents(agents, groups, masked)
+        masks = {agent: info[MASK] for agent, info in infos.items() if MASK in info}
+        self.groups = group_agents(agents, groups, masks)
         self.state_space = state_space_of(env)
         self._info_keys = check_agents_info_keys(info_keys, self.groups)
-        self._places = {
-            agent: (group, place)
-            for group in self.groups
-            for place, agent in enumerate(group.agents)
-        }
-        self._layouts: dict[str, ObservationLayout] = {}
-        # In the order of the layouts' leaves, of which a mask may be the first.
-        self._keys: dict[str, list[NestedKey]] = {}
+        # Of an agent that does not act: its reward, its ends, its infos.
+        self._absent = {"reward": np.float32(0), "terminated": True, "truncated": False}
+        self._absent |= dict.fromkeys(self._info_keys, np.float32(np.nan))
+        self._places: dict[str, tuple[AgentGroup, int]] = {}
+        # By group, with the keys in the order of the leaves, of which a mask may be the first.
+        self._layouts: dict[str, tuple[ObservationLayout, list[NestedKey]]] = {}
         for group in self.groups:
-            mask = None
-            if group.mask_path == ():
-                mask = next(infos[a][MASK] for a in group.agents if MASK in infos.get(a, ()))
+            self._places |= {agent: (group, place) for place, agent in enumerate(group.agents)}
+            mask = next((masks[a] for a in group.agents if a in masks), None)
             space, size = agents[group.agents[0]][0], group.action_format.mask_size
-            layout = self._layouts[group.name] = ObservationLayout(space, mask, size)
-            keys = iter(group.keys)
-            self._keys[group.name] = [
-                (group.name, MASK) if leaf.key == (MASK,) else next(keys) for leaf in layout.leaves
-            ]
+            layout = ObservationLayout(space, mask if group.mask_path == () else None, size)
+            own = iter(group.keys)
+            keys = [(group.name, MASK) if x.key == (MASK,) else next(own) for x in layout.leaves]
+            self._layouts[group.name] = layout, keys
         self._blank = {
             unravel_key(leaf.key): np.full(leaf.shape, leaf.key[-1] == MASK, leaf.dtype)
             for leaf in agent_leaves(self.groups, self.state_space, leave=True)
@@ -231,7 +227,7 @@ class ParallelEnvs:
         return self.groups, self.state_space
 
     def each(self, method: str, args: Sequence[tuple[Any, ...] | None]) -> list[Any]:
-        """Call a method for each environment that has arguments."""
+        """Call a method for each environment that has arguments; ``None`` for the others."""
         run = getattr(self, method)
         return [None if own is None else run(env, *own) for env, own in enumerate(args)]
 
@@ -240,36 +236,32 @@ class ParallelEnvs:
         seen, infos = begun(self.envs[env], seed)
         self._check_agents("reset", env, seen)
         for agent in self.envs[env].agents:
-            layout = self._layouts[self._places[agent][0].name]
+            layout, _ = self._layouts[self._places[agent][0].name]
             layout.check(seen[agent], infos.get(agent) or {}, f"{self._name} ({agent})")
         return self._observed(env, seen, infos)
 
     def step(self, env: int, actions: Mapping[str, Array]) -> tuple[Any, ...]:
-        """Step one environment; returns the fields of an `Advance`."""
+        """Step one environment; returns the parts of an `Advance`."""
         one = self.envs[env]
-        acted = list(one.agents)
         taken = {group.name: _to_env(group, actions[group.name]) for group in self.groups}
-        places = {agent: self._places[agent] for agent in acted}
-        seen, given, terminated, truncated, infos = one.step(
-            {agent: taken[group.name][place] for agent, (group, place) in places.items()}
+        acted = {agent: self._places[agent] for agent in one.agents}
+        seen, rewards, *ends, infos = one.step(
+            {agent: taken[group.name][place] for agent, (group, place) in acted.items()}
         )
         self._check_agents("step", env, seen)
         where = f"{self._name} (environment {self._numbers[env]})"
-        rewards = self._full(np.float32(0))
-        said: Arrays = {}
-        for key, value in (
-            *(("terminated", True), ("truncated", False)),
-            *((key, np.float32(np.nan)) for key in self._info_keys),
-        ):
-            said |= {(name, key): array for name, array in self._full(value).items()}
-        for agent, (group, place) in places.items():
-            rewards[group.name][place] = reward_of(given, agent, where)
-            said[group.name, "terminated"][place] = bool(terminated.get(agent, False))
-            said[group.name, "truncated"][place] = bool(truncated.get(agent, False))
-        self._write_infos(said, infos, where, is_last=not one.agents)
-        is_cut = any(bool(truncated.get(agent, False)) for agent in acted)
-        ends = not one.agents and not is_cut, not one.agents and is_cut
-        return self._observed(env, seen, infos), rewards, *ends, said
+        said: Arrays = {
+            (group.name, key): np.full(len(group.agents), value)
+            for group in self.groups
+            for key, value in self._absent.items()
+        }
+        for agent, (group, place) in acted.items():
+            said[group.name, "reward"][place] = reward_of(rewards, agent, where)
+            for key, flags in zip(("terminated", "truncated"), ends, strict=True):
+                said[group.name, key][place] = bool(flags.get(agent, False))
+        is_over, is_cut = not one.agents, any(ends[1].get(agent, False) for agent in acted)
+        self._write_infos(said, infos, where, is_over)
+        return self._observed(env, seen, infos), is_over and not is_cut, is_over and is_cut, said
 
     def replay(self, env: int, seed: int, actions: Sequence[Mapping[str, Array]]) -> Arrays:
         """Play an episode again; returns its last observations."""
@@ -294,19 +286,15 @@ class ParallelEnvs:
                 f"{listed(seen) or 'none'}: name every agent, and give each that acts one."
             )
 
-    def _full(self, value: Any) -> dict[str, Array]:
-        """By group an array ``[agents]`` full of a value."""
-        return {group.name: np.full(len(group.agents), value) for group in self.groups}
-
     def _observed(self, env: int, seen: Mapping[str, Any], infos: Mapping[str, Any]) -> Arrays:
         """The agents' observations, including the last of those that have just left."""
         found = {key: array.copy() for key, array in self._blank.items()}
         there = set(self.envs[env].agents)
         for agent, observed in seen.items():
-            group, place = self._places[agent]
-            layout, acts = self._layouts[group.name], agent in there
+            (group, place), acts = self._places[agent], agent in there
+            layout, keys = self._layouts[group.name]
             values = layout.values(observed, (infos.get(agent) or {}) if acts else None)
-            for key, value in zip(self._keys[group.name], values, strict=False):
+            for key, value in zip(keys, values, strict=False):
                 if key[-1] != MASK:
                     found[key][place] = value
                 elif acts:

@@ -22,6 +22,7 @@ from ...base.words import did_you_mean, listed
 from ...errors import ConfigError, MissingPackageError, StateMismatchError
 from ...store.rng import rng_state, set_rng_state
 from ..info import InfoKeys, missing
+from ..worlds.world_collector import info_column
 from .world import (
     Advance,
     AgentsWorld,
@@ -73,7 +74,6 @@ class VmasWorld(AgentsWorld):
         self._agents = {agent.name: agent for agent in self._env.agents}
         self._state = ObjectState(self._env)
         self._rng: dict[str, Any] = {}
-        self.lost: str | None = None
         self._row_by_row = False
         self.seed(0)
         self.lost = self._try_out()
@@ -121,11 +121,10 @@ class VmasWorld(AgentsWorld):
             terminated = scenario.done().flatten().clone()
         limit = env.max_steps
         truncated = torch.zeros_like(terminated) if limit is None else env.steps >= limit
-        stacked = {
-            group.name: torch.stack([rewards[name] for name in group.agents], 1).float()
-            for group in self.groups
-        }
-        return Advance(entries, stacked, terminated, truncated, infos)
+        for group in self.groups:
+            own = torch.stack([rewards[name] for name in group.agents], 1).float()
+            infos[group.name, "reward"] = own
+        return entries, terminated, truncated, infos
 
     def save(self) -> dict[str, Any]:
         """Every attribute of every object of the simulator, and its random state."""
@@ -184,38 +183,26 @@ class VmasWorld(AgentsWorld):
             return {}
         infos = {agent.name: self._env.scenario.info(agent) for agent in self._env.agents}
         every = {k: v for info in infos.values() for k, v in info.items()}
-        entries: Entries = {}
         for key in self._info_keys:
             if key not in every:
                 raise ConfigError(missing(key, every, f"all agents of {self.name}"))
-            for group in self.groups:
-                columns = [self._column(key, infos[agent], agent) for agent in group.agents]
-                entries[group.name, key] = torch.stack(columns, 1)
-        return entries
-
-    def _column(self, key: str, info: Mapping[str, Any], agent: str) -> torch.Tensor:
-        """One agent's value in all environments; NaN if there is none."""
-        value = info.get(key, torch.full((self.num_envs,), torch.nan, device=self.device))
-        try:
-            column: torch.Tensor = value.reshape(self.num_envs).float()
-        except (AttributeError, RuntimeError) as error:
-            shape = list(getattr(value, "shape", ()))
-            raise ConfigError(
-                f"info_keys: info[{key!r}] of {self.name} ({agent}) has the shape {shape}, not one "
-                f"number for each of the {self.num_envs} environments."
-            ) from error
-        return column
+        rest = (self.num_envs, self.device)
+        return {
+            (group.name, key): torch.stack(
+                [info_column(key, infos[a], f"{self.name} ({a})", *rest) for a in group.agents], 1
+            )
+            for key in self._info_keys
+            for group in self.groups
+        }
 
     def _try_out(self) -> str | None:
         """Step once and restore the state; returns why that fails, or ``None``."""
         try:
             self.begin()
             state = self.save()
-            with self._random_numbers():
-                drawn = self._env.get_random_actions()
-            by_name = dict(zip(self._agents, drawn, strict=True))
+            shapes = {one.name: (len(one.agents), *one.action_format.shape) for one in self.groups}
             self.advance(
-                {g.name: torch.stack([by_name[a] for a in g.agents], 1) for g in self.groups}
+                {name: torch.zeros(self.num_envs, *shape) for name, shape in shapes.items()}
             )
             self._state.read()
             self.restore(state)
@@ -339,22 +326,22 @@ class VmasParallel:
     def step(self, actions: ByAgent) -> tuple[ByAgent, ByAgent, ByAgent, ByAgent, ByAgent]:
         """Step; all agents act until the episode ends."""
         acted = self.agents
-        step = self._world.advance(
+        observation, terminated, truncated, entries = self._world.advance(
             {
                 group.name: torch.as_tensor(np.stack([actions[a] for a in group.agents]))[None]
                 for group in self._world.groups
             }
         )
         rewards = {
-            agent: float(step.rewards[group.name][0, place])
+            agent: float(entries[group.name, "reward"][0, place])
             for agent, (group, place) in self._places.items()
         }
-        ended, cut = bool(step.terminated[0]), bool(step.truncated[0])
+        ended, cut = bool(terminated[0]), bool(truncated[0])
         if ended or cut:
             self.agents = []
         if self.render_mode == "human":
             self.render()
-        seen, infos = self._observed(step.observation)
+        seen, infos = self._observed(observation)
         return seen, rewards, dict.fromkeys(acted, ended), dict.fromkeys(acted, cut), infos
 
     def render(self) -> Any:
@@ -369,12 +356,9 @@ class VmasParallel:
         """Observations, in the form of their spaces, and empty infos."""
         seen: ByAgent = {}
         for agent, (group, place) in self._places.items():
-            for key, leaf in zip(group.keys, group.leaves, strict=True):
-                inner: dict[Any, Any] = seen
-                *path, last = (agent, *leaf.path)
-                for part in path:
-                    inner = inner.setdefault(part, {})
-                inner[last] = entries[key][0, place].numpy()
+            leaves = zip(group.leaves, group.keys, strict=True)  # one, or those of a flat dict
+            parts = {leaf.path: entries[key][0, place].numpy() for leaf, key in leaves}
+            seen[agent] = parts.get((), {path[-1]: part for path, part in parts.items() if path})
         return seen, {agent: {} for agent in self.possible_agents}
 
 
@@ -418,9 +402,7 @@ class ObjectState:
                 f"{len(self._objects)}: it was made with other arguments."
             )
         for place, (one, saved) in enumerate(zip(self._objects, state, strict=True)):
-            attributes = vars(one)
-            for name in attributes.keys() - saved.keys():
-                del attributes[name]
+            attributes = {}
             for name, codes in saved.items():
                 if (key := (place, name, len(codes))) not in self._forms:
                     raise StateMismatchError(
@@ -430,6 +412,8 @@ class ObjectState:
                 leaves, form = self._forms[key]
                 pairs = zip(codes, leaves, strict=True)
                 attributes[name] = pytree.tree_unflatten([self._decode(*p) for p in pairs], form)
+            vars(one).clear()
+            vars(one).update(attributes)
 
     def keep_rows(self, before: State, rows: torch.Tensor) -> bool:
         """Restore rows, bool ``[rows]``, of all tensors from a copy of an earlier `read`.

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,29 +20,12 @@ from ...errors import ConfigError
 from ..action_format import ActionFormat
 from ..info import InfoKeys, check_info_keys
 from ..spaces import ObservationLayout
+from ..worlds.functional_world import select
 from ..worlds.tensor_world import Outcome
 
 Entries = dict[NestedKey, torch.Tensor]
-
-
-class Advance(NamedTuple):
-    """What `AgentsWorld.advance` returns.
-
-    Attributes:
-        observation: The observations; at an episode's end the true final ones.
-        rewards: By group, float32 ``[num_envs, agents]``; 0 for agents that have left.
-        terminated: Whether the episode ended in a terminal state, bool ``[num_envs]``.
-        truncated: Whether the episode was truncated, bool ``[num_envs]``.
-        entries: ``(group, "terminated")`` and ``(group, "truncated")``, bool
-            ``[num_envs, agents]``, if agents may end before the episode; ``(group, info key)``,
-            float32, NaN for agents that did not report one.
-    """
-
-    observation: Entries
-    rewards: Mapping[str, torch.Tensor]
-    terminated: torch.Tensor
-    truncated: torch.Tensor
-    entries: Entries
+Advance = tuple[Entries, torch.Tensor, torch.Tensor, Entries]
+"""What `AgentsWorld.advance` returns."""
 
 
 class AgentsWorld(ABC):
@@ -85,7 +68,15 @@ class AgentsWorld(ABC):
 
     @abstractmethod
     def advance(self, actions: Mapping[str, torch.Tensor]) -> Advance:
-        """Step all environments, and reset none."""
+        """Step all environments, and reset none.
+
+        Returns:
+            The observations, at an episode's end the true final ones; whether the episode ended in
+            a terminal state, and whether it was truncated, bool ``[num_envs]``; and by
+            ``(group, name)``, ``[num_envs, agents]``: ``"reward"``, float32, 0 for agents that have
+            left; ``"terminated"`` and ``"truncated"``, bool, if agents may end before the episode;
+            and info keys, float32, NaN for agents that did not report one.
+        """
 
     @abstractmethod
     def save(self) -> dict[str, Any]:
@@ -99,11 +90,6 @@ class AgentsWorld(ABC):
     def close(self) -> None:
         """Close all environments. Safe to call again."""
 
-    @property
-    def leaves(self) -> tuple[Leaf, ...]:
-        """The arrays that an observation consists of."""
-        return agent_leaves(self.groups, self.state_space, self.agents_leave)
-
     def reset(self) -> Entries:
         """Start the next episode of every environment."""
         self._returns = {
@@ -114,21 +100,19 @@ class AgentsWorld(ABC):
 
     def step(self, actions: Mapping[str, torch.Tensor]) -> Outcome:
         """Step all environments and reset those that ended."""
-        final, rewards, terminated, truncated, given = self.advance(actions)
-        entries = {**given, **mean_over_agents(given)}
+        final, terminated, truncated, entries = self.advance(actions)
+        rewards = {group.name: entries.pop((group.name, "reward")) for group in self.groups}
+        entries |= _mean_over_agents(entries)
+        returns = {name: self._returns[name] + reward for name, reward in rewards.items()}
         for name, reward in rewards.items():
-            flags = ((name, "terminated"), terminated), ((name, "truncated"), truncated)
-            for key, of_all in flags:
-                entries.setdefault(key, of_all.unsqueeze(-1).expand_as(reward))
+            for key, of_all in ("terminated", terminated), ("truncated", truncated):
+                entries.setdefault((name, key), of_all.unsqueeze(-1).expand_as(reward))
             entries[name, "done"] = entries[name, "terminated"] | entries[name, "truncated"]
-            entries[name, "reward"] = reward
-            entries[name, "episode_reward"] = self._returns[name] + reward
-        returns = {name: entries[name, "episode_reward"] for name in rewards}
+            entries[name, "reward"], entries[name, "episode_reward"] = reward, returns[name]
         entries["episode_reward"] = torch.cat([*returns.values()], 1).mean(1)
         done, following = terminated | truncated, final
         if bool(done.any()):
-            begun = self.begin(done)
-            following = {key: _where(done, begun[key], old) for key, old in final.items()}
+            following = select(done, self.begin(done), final)
             returns = {name: x.masked_fill(done.unsqueeze(-1), 0.0) for name, x in returns.items()}
         self._returns = returns
         reward = torch.cat([*rewards.values()], 1).mean(1)
@@ -145,11 +129,7 @@ class AgentsWorld(ABC):
         return self.restore(state["envs"])
 
 
-def _where(envs: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
-    return torch.where(envs.view(-1, *[1] * (new.ndim - 1)), new, old)
-
-
-def mean_over_agents(entries: Entries) -> Entries:
+def _mean_over_agents(entries: Entries) -> Entries:
     """By info key the mean over the agents that reported it, ``[num_envs]``; NaN if none did."""
     by_key: dict[str, list[torch.Tensor]] = {}
     for (_, key), value in entries.items():
@@ -256,27 +236,32 @@ def _by_spaces(agents: Spaces) -> dict[str, list[str]]:
 
 
 def _check(groups: Grouping, agents: Spaces) -> None:
-    placed = [agent for members in groups.values() for agent in members]
-    problems = []
+    problem = ""
     for name, members in groups.items():
         known = [agent for agent in members if agent in agents]
         other = next((agent for agent in known if agents[agent] != agents[known[0]]), None)
         if other is not None:
             pairs = zip(agents[known[0]], agents[other], strict=True)
             one, two = next(pair for pair in pairs if pair[0] != pair[1])
-            problems.append(
+            problem = (
                 f"{known[0]} and {other} of {name!r} have the different spaces {one} and {two}"
             )
-        if name in _RESERVED or not name or "/" in name:
-            problems.append(
-                f"a group cannot be called {name!r}, a name that batches need for themselves"
-            )
-        if not members:
-            problems.append(f"the group {name!r} has no agents")
-    if sorted(placed) != sorted(agents):
-        problems.append(f"each of the agents {', '.join(agents)} has to be in one group")
-    if problems:
-        raise ConfigError(f"groups={dict(groups)!r}: {problems[0]}.")
+        elif name in _RESERVED or not name or "/" in name:
+            problem = f"a group cannot be called {name!r}, a name that batches need for themselves"
+        elif not members:
+            problem = f"the group {name!r} has no agents"
+        if problem:
+            break
+    if not problem and sorted(a for own in groups.values() for a in own) != sorted(agents):
+        problem = f"each of the agents {', '.join(agents)} has to be in one group"
+    if problem:
+        raise ConfigError(f"groups={dict(groups)!r}: {problem}.")
+
+
+def check_agents_info_keys(keys: Any, groups: Sequence[AgentGroup]) -> InfoKeys:
+    """Return the info keys; raises ConfigError if one is a batch entry already."""
+    observed = {part for group in groups for key in group.keys for part in key}
+    return check_info_keys(keys, observed | {"state", "mask", MASK})
 
 
 def agent_leaves(
@@ -296,9 +281,3 @@ def agent_leaves(
     if state_space is not None:
         leaves.append(Leaf(("state",), (), tuple(state_space.shape or ()), np.dtype(np.float32)))
     return tuple(leaves)
-
-
-def check_agents_info_keys(keys: Any, groups: Sequence[AgentGroup]) -> InfoKeys:
-    """Return the info keys; raises ConfigError if one is a batch entry already."""
-    observed = {part for group in groups for key in group.keys for part in key}
-    return check_info_keys(keys, observed | {"state", "mask", MASK})

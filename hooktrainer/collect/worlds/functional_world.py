@@ -217,7 +217,7 @@ class FunctionalWorld(EpisodicWorld):
             truncated = length >= self.max_episode_steps
             done = terminated | truncated
         episode = carry.episode + done
-        following = _where(done, self._fresh(carry.keys, episode), state)
+        following = select(done, self._fresh(carry.keys, episode), state)
         outcome = Outcome(
             observation=self._entries(following),
             reward=reward.to(torch.float32),
@@ -291,14 +291,9 @@ class FunctionalWorld(EpisodicWorld):
         self.carry = Carry(_copied(saved, self.device), self.keys, episode, length)
 
 
-def _where(envs: torch.Tensor, new: State, old: State) -> State:
-    """``new`` in the environments ``envs``, ``old`` in the others."""
-
-    def chosen(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return torch.where(envs.view(-1, *[1] * (x.ndim - 1)), x, y)
-
-    following: State = tree_map(chosen, new, old)
-    return following
+def select(envs: torch.Tensor, new: Any, old: Any) -> Any:
+    """A tree of tensors ``[num_envs, ...]``: ``new`` in the environments ``envs``, else ``old``."""
+    return tree_map(lambda x, y: torch.where(envs.view(-1, *[1] * (x.ndim - 1)), x, y), new, old)
 
 
 def _copied(state: State, device: torch.device) -> State:

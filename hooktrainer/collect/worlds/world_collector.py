@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple, TypeAlias
@@ -88,7 +89,8 @@ class WorldBuffers:
             ]
         written = {**dict(zip(self.keys, final, strict=True)), "reward": outcome.reward, **ends}
         for name in self._infos:
-            written[name] = _info(name, outcome.reward, outcome.log)
+            rest = (outcome.log, "the simulator", len(outcome.reward), self.device)
+            written[name] = info_column(name, *rest)
         if outcome.entries:
             if not self._has_entries:
                 self.following.allocate(outcome.entries)
@@ -127,16 +129,24 @@ def ends_of(outcome: Outcome) -> dict[NestedKey, torch.Tensor]:
     return {"terminated": terminated, "truncated": truncated, "done": done}
 
 
-def _info(name: str, like: torch.Tensor, log: Mapping[str, torch.Tensor] | None) -> torch.Tensor:
-    value = None if log is None else log.get(name)
+def info_column(
+    key: str,
+    values: Mapping[str, torch.Tensor] | None,
+    name: str,
+    num_envs: int,
+    device: torch.device,
+) -> torch.Tensor:
+    """One number for each environment, float32 ``[num_envs]``; NaN if there are none."""
+    value = None if values is None else values.get(key)
     if value is None:
-        return torch.full_like(like, float("nan"))
-    if value.numel() != like.numel():
+        return torch.full((num_envs,), torch.nan, device=device)
+    shape = list(getattr(value, "shape", ()))
+    if math.prod(shape) != num_envs:
         raise ConfigError(
-            f"info_keys: the simulator logs {name!r} with the shape {list(value.shape)}, not one "
-            f"number for each of {like.numel()} environments: leave the key out."
+            f"info_keys: info[{key!r}] of {name} has the shape {shape}, not one number for each of "
+            f"the {num_envs} environments: leave the key out."
         )
-    return value.reshape(like.shape)
+    return value.reshape(num_envs).float()
 
 
 class Rows(NamedTuple):

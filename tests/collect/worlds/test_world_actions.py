@@ -78,7 +78,9 @@ def test_missing_log_entries_are_nan_and_other_shapes_refused():
     options = {"num_envs": 3, "frames_per_batch": 6}
     batch = WorldCollector(Talker, info_keys=("nothing",), **options).collect()
     assert batch["next", "nothing"].isnan().all()
-    with pytest.raises(ConfigError, match=r"'Episode/slips' with the shape \[\], not one number"):
+    with pytest.raises(
+        ConfigError, match=r"'Episode/slips'\] of the simulator has the shape \[\], not one"
+    ):
         WorldCollector(Talker, info_keys=("Episode/slips",), **options).collect()
 
 
