@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,6 @@ from tensordict import NestedKey, TensorDict, TensorDictBase
 
 from ..base.checks import check_count, share_equally
 from ..base.untrusted import shown
-from ..base.words import listed
 from ..errors import (
     ConfigError,
     HookError,
@@ -30,8 +30,7 @@ from .collector import Collector
 if TYPE_CHECKING:
     from ..loop.loop import Loop
 
-_FORMAT: Final = "hooktrainer-dataset 3"
-_RETURNS: Final = "returns"
+_FORMAT: Final = "hooktrainer-dataset 4"
 _MINARI: Final = "minari:"
 
 
@@ -39,8 +38,8 @@ class Dataset:
     """Transitions, in the order of their trajectories, and what the whole episodes returned.
 
     On disk it is a file of safetensors: a tensor for each entry, such as ``observation`` and
-    ``next/reward``, transitions first; ``returns``, of each whole episode; and in the metadata
-    ``format`` (``"hooktrainer-dataset 3"``), ``env`` and ``description``.
+    ``next/reward``, transitions first; and in the metadata ``format``, ``env``, ``description`` and,
+    as JSON, ``returns``.
 
     Args:
         transitions: ``[n]``, in TorchRL's layout: ``"observation"``, ``"action"`` and, under
@@ -102,16 +101,15 @@ class Dataset:
 
         Args:
             path: The file to write.
-            overwrite: Whether what is there is replaced, if it is a data set.
+            overwrite: Whether a file that is there is replaced.
 
         Raises:
-            ConfigError: If the transitions have an entry ``"returns"``.
             TakenError: If something is there already.
         """
         from safetensors.torch import save_file
 
         path = Path(path)
-        if path.exists() and not (overwrite and _is_dataset(path)):
+        if path.exists() and not (overwrite and path.is_file()):
             raise TakenError(f"{path} exists already: remove it, or choose another place.")
         path.parent.mkdir(parents=True, exist_ok=True)
         entries = {
@@ -120,27 +118,14 @@ class Dataset:
             )
             for key, value in self.transitions.items(include_nested=True, leaves_only=True)
         }
-        if _RETURNS in entries:
-            raise ConfigError(f"transitions cannot have an entry {_RETURNS!r}: rename it.")
-        entries[_RETURNS] = torch.tensor(self.returns, dtype=torch.float64)
         about = {"format": _FORMAT, "env": self.env or "", "description": self.description}
         beside = path.with_name(f".tmp-{path.name}-{secrets.token_hex(4)}")
         try:
-            save_file(entries, beside, about)
+            save_file(entries, beside, {**about, "returns": json.dumps(self.returns)})
             beside.replace(path)
         finally:
             beside.unlink(missing_ok=True)
         return path
-
-
-def _is_dataset(path: Path) -> bool:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "pt") as file:
-            return bool((file.metadata() or {}).get("format") == _FORMAT)
-    except (SafetensorError, OSError):
-        return False
 
 
 def load_dataset(source: str | os.PathLike[str]) -> Dataset:
@@ -158,7 +143,7 @@ def load_dataset(source: str | os.PathLike[str]) -> Dataset:
     """
     if isinstance(source, str) and source.startswith(_MINARI):
         return _load_minari(source.removeprefix(_MINARI))
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     path = Path(source)
     if not path.is_file():
@@ -172,11 +157,11 @@ def load_dataset(source: str | os.PathLike[str]) -> Dataset:
             entries = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if about.get("format") != _FORMAT:
             raise ValueError(f"its format is {shown(about.get('format'))}, not {_FORMAT!r}")
-        returns = entries.pop(_RETURNS).double().flatten().tolist()
+        returns = [float(one) for one in json.loads(about["returns"])]
         number = len(entries["action"])
         keys = {tuple(name.split("/")): value for name, value in entries.items()}
         transitions = TensorDict(keys, batch_size=[number])
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+    except Exception as error:  # whatever a malformed file leads to
         raise ConfigError(f"{path} holds no data set: {shown(str(error))}.") from error
     return Dataset(transitions, returns, about.get("env") or None, about.get("description", ""))
 
@@ -185,23 +170,19 @@ def load_dataset(source: str | os.PathLike[str]) -> Dataset:
 
 
 def _load_minari(dataset_id: str) -> Dataset:
-    missing = (
-        f"the data set minari:{dataset_id} needs a package that is not installed: "
-        "pip install 'hooktrainer[minari]'"
-    )
     try:
         import minari
-    except ModuleNotFoundError as error:
-        raise MissingPackageError(missing) from error
-    local = minari.list_local_datasets()
-    try:
+
+        local = minari.list_local_datasets()
         source = minari.load_dataset(dataset_id, download=dataset_id not in local)
     except ImportError as error:
-        raise MissingPackageError(f"{missing} ({error})") from error
+        raise MissingPackageError(
+            f"the data set minari:{dataset_id} needs a package that is not installed ({error}): "
+            "pip install 'hooktrainer[minari]'"
+        ) from error
     except Exception as error:
         raise NotFoundError(
-            f"Minari has no data set {dataset_id!r}, or it cannot be downloaded: {error}. On this "
-            f"machine are {listed(local) or 'none'}."
+            f"Minari has no data set {dataset_id!r}, or it cannot be downloaded: {error}"
         ) from error
     episodes, returns = [], []
     for episode in source.iterate_episodes():

@@ -74,6 +74,7 @@ class RemoteCollector(Collector):
         """Return the next batch, and ask for those that follow."""
         self._check_open()
         batch = self._take()
+        self.policy_age = self._updates - version_of(batch)
         self._batch_frames = batch.numel()
         self.frames += self._batch_frames
         self._ask()
@@ -96,7 +97,7 @@ class RemoteCollector(Collector):
 
     @abstractmethod
     def _take(self) -> TensorDictBase:
-        """Wait for the next batch; set `policy_age`."""
+        """Wait for the next batch."""
 
     @abstractmethod
     def _ask(self) -> None:

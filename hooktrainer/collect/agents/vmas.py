@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from ...base.words import did_you_mean, listed
 from ...errors import ConfigError, MissingPackageError, StateMismatchError
-from ...store.rng import rng_state, set_rng_state
+from ...store.rng import rng_state, set_rng_state, undisturbed
 from ..info import InfoKeys, missing
 from ..worlds.world_collector import info_column
 from .world import (
@@ -213,14 +213,13 @@ class VmasWorld(AgentsWorld):
     @contextmanager
     def _random_numbers(self) -> Iterator[None]:
         """Draw from this simulator's random state; the global one is left unchanged."""
-        outside = rng_state()
-        if self._rng:
-            set_rng_state(self._rng)
-        try:
-            yield
-        finally:
-            self._rng = rng_state()
-            set_rng_state(outside)
+        with undisturbed():
+            if self._rng:
+                set_rng_state(self._rng)
+            try:
+                yield
+            finally:
+                self._rng = rng_state()
 
 
 def import_vmas(name: str) -> Any:

@@ -15,8 +15,8 @@ from ...errors import ConfigError
 from ...loop.stateful import fitting, mismatches
 from ..collector import TIMEOUT, Weights, check_can_follow, weights_of
 from ..episodes_collector import OVERLAP, collector_state
-from ..remote_collector import RemoteCollector, stamped, version_of
-from .server import Collected, ProcessWorker, ThreadWorker
+from ..remote_collector import RemoteCollector, stamped
+from .server import ProcessWorker, ThreadWorker
 
 Mode = Literal["process", "thread"]
 _STREAM = 1  # separates the worker's random numbers from others with the run's seed
@@ -82,14 +82,9 @@ class OverlappedCollector(RemoteCollector):
         weights: Literal["fixed", "newest"] = "fixed",
         timeout: float = TIMEOUT,
     ) -> None:
-        for name, value, choices in (
-            ("mode", mode, ("process", "thread")),
-            ("weights", weights, ("fixed", "newest")),
-        ):
+        for value, choices in ((mode, ("process", "thread")), (weights, ("fixed", "newest"))):
             if value not in choices:
-                raise ConfigError(
-                    f"OverlappedCollector({name}={value!r}): pass {' or '.join(map(repr, choices))}"
-                )
+                raise ConfigError(f"OverlappedCollector: {value!r} is neither of {choices}.")
         check_count("depth", depth, least=0)
         super().__init__(collector)
         if depth:
@@ -151,13 +146,10 @@ class OverlappedCollector(RemoteCollector):
         """Wait for the next batch."""
         if not self.depth and not self._ready:
             self._collector.timing = self.timing
-            batch = stamped(self._collector.collect(), self._updates)
-        else:
-            if not self.ahead:
-                self._request()
-            batch = self._ready.popleft() if self._ready else self._receive()
-        self.policy_age = self._updates - version_of(batch)
-        return batch
+            return stamped(self._collector.collect(), self._updates)
+        if not self.ahead:
+            self._request()
+        return self._ready.popleft() if self._ready else self._receive()
 
     def _ask(self) -> None:
         while self.ahead < self.depth and self._wants_more(self.ahead):
@@ -167,24 +159,22 @@ class OverlappedCollector(RemoteCollector):
         """Request a batch with the present weights."""
         worker, version = self._worker or self._begin(), self._updates
         with self.timing.phase("sync_weights"):
-            weights = None if self._sent == version else self._weights()
-            self._sent = version
+            weights = self._news()
             if self.weights == "newest" and weights is not None:
                 worker.send("publish", version, weights)
                 weights = None
             worker.send("collect", version, weights, self.timing.trace is not None)
         self._under_way += 1
 
-    def _receive(self) -> TensorDictBase:
+    def _receive(self) -> Any:
         assert self._worker is not None
         self._under_way -= 1  # an error is an answer too
-        collected: Collected = self._worker.receive()
-        for name, seconds in collected.times.items():
+        batch, times, spans = self._worker.receive()
+        for name, seconds in times.items():
             self.timing.add(f"worker/{name}", seconds)
         if self.timing.trace is not None:
-            name, pid = self._worker.name, self._worker.pid
-            self.timing.trace.extend(collected.spans, thread=name, pid=pid)
-        return stamped(collected.batch, collected.version)
+            self.timing.trace.extend(spans, thread=self._worker.name, pid=self._worker.pid)
+        return batch
 
     def _wait(self) -> None:
         """Wait until all batches are ready."""
@@ -192,9 +182,12 @@ class OverlappedCollector(RemoteCollector):
             with suppress(StopIteration):  # raised again by the next request
                 self._ready.append(self._receive())
 
-    def _weights(self) -> Weights | None:
+    def _news(self) -> Weights | None:
+        """The policy's weights, unless the worker has them."""
+        sent, self._sent = self._sent, self._updates
         # A thread gets copies; for a process they are copied when they are sent.
-        return weights_of(self._collector.policy, copies=self.mode == "thread")
+        is_thread = self.mode == "thread"
+        return None if sent == self._sent else weights_of(self._collector.policy, copies=is_thread)
 
     def _call(self, method: str, *args: Any) -> Any:
         """Call a method of the worker; no batch may be in progress."""
@@ -234,8 +227,8 @@ class OverlappedCollector(RemoteCollector):
         """
         super().update_policy_weights_(policy_or_weights)
         if self._worker is not None and self.weights == "newest":
-            self._worker.send("publish", self._updates, self._weights())
-            self._sent = self._updates
+            self._sent = -1
+            self._worker.send("publish", self._updates, self._news())
 
     def shard(self, rank: int, world_size: int) -> None:
         """Keep one process's share of the environments. Each process has its own worker."""
@@ -308,14 +301,6 @@ class OverlappedCollector(RemoteCollector):
             self._collector.shutdown()
         else:
             self._worker.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        if self._worker is not None:
-            raise TypeError(
-                "a collector that has begun to collect ahead cannot be copied or pickled; give "
-                "its state_dict() to another one."
-            )
-        return self.__dict__
 
     def __repr__(self) -> str:
         resumed = "exactly" if self.resumes == "exactly" else "with other random numbers"

@@ -11,11 +11,12 @@ import warnings
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import cloudpickle
 import numpy as np
 import torch
+from tensordict import TensorDictBase
 from tensordict.nn import probabilistic
 from torch import nn
 
@@ -25,17 +26,10 @@ from ...loop.timing import Span, Timing, Trace
 from ...store.rng import rng_state, set_rng_state
 from ..buffers import SharedMemory
 from ..collector import Collector, Weights
+from ..remote_collector import stamped
 
-
-class Collected(NamedTuple):
-    """A batch, the version of its weights, seconds by phase, and trace spans if requested."""
-
-    batch: Any
-    version: int
-    times: dict[str, float]
-    spans: list[Span]
-
-
+Collected = tuple[TensorDictBase, dict[str, float], list[Span]]
+"""A batch, stamped with the version of its weights; seconds by phase; spans of a trace, if any."""
 Request = tuple[Any, ...]
 """A method of `CollectorServer` and its arguments."""
 
@@ -46,9 +40,9 @@ class CollectorServer:
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
-        self._published: tuple[int, Weights] | None = None
+        self._published: Request | None = None  # a version and its weights
+        self._adopted: Request | None = None
         self._version = -1
-        self._adopted: tuple[int, Weights] | None = None
         self._timing = Timing()
         collector.timing = self._timing
         collector.start()
@@ -56,8 +50,7 @@ class CollectorServer:
     def put(self, request: Request | None) -> None:
         """Queue a request, ``None`` to end. Published weights overtake those that wait."""
         if request is not None and request[0] == "publish":
-            _, version, weights = request
-            self._published = version, weights
+            self._published = request[1:]
         else:
             self._requests.put(request)
 
@@ -83,18 +76,16 @@ class CollectorServer:
         if weights is not None:
             self._collector.policy.load_state_dict(weights)
         self._version = max(self._version, version)
-        before = dict(self._timing.totals)
+        self._timing.totals.clear()
         self._timing.trace = Trace() if trace else None
         start = perf_counter()
         batch = self._collector.collect()
         end = perf_counter()
         self._timing.span("collect", start, end)
-        times = {
-            name.removeprefix("collect/"): seconds - before.get(name, 0.0)
-            for name, seconds in self._timing.totals.items()
-        }
+        totals = self._timing.totals.items()
+        times = {name.removeprefix("collect/"): seconds for name, seconds in totals}
         spans = self._timing.trace.take() if self._timing.trace is not None else []
-        return Collected(batch, self._version, times or {"collect": end - start}, spans)
+        return stamped(batch, self._version), times or {"collect": end - start}, spans
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The state of the collector and of the random generators."""
@@ -153,12 +144,10 @@ class ThreadWorker:
         self._answers: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
         self._server = server = CollectorServer(own)
         # Daemonic, so that an environment that is stuck does not keep the process from ending.
+        answers = self._answers
         self._thread = threading.Thread(
             target=server.serve,
-            args=(
-                lambda result: self._answers.put((result, None)),
-                lambda error: self._answers.put((None, error)),
-            ),
+            args=(lambda x: answers.put((x, None)), lambda error: answers.put((None, error))),
             name=self.name,
             daemon=True,
         )

@@ -209,32 +209,25 @@ class FunctionalWorld(EpisodicWorld):
     def advance(self, carry: Carry, action: torch.Tensor) -> tuple[Carry, Outcome]:
         """Step all environments, resets included; a pure function."""
         state, reward, terminated = self.transition(carry.state, action)
-        length = carry.length + 1
-        if self.max_episode_steps is None:
-            truncated = torch.zeros_like(terminated)
-            done = terminated
-        else:
-            truncated = length >= self.max_episode_steps
-            done = terminated | truncated
+        length, limit = carry.length + 1, self.max_episode_steps
+        truncated = torch.zeros_like(terminated) if limit is None else length >= limit
+        done = terminated | truncated
         episode = carry.episode + done
         following = select(done, self._fresh(carry.keys, episode), state)
         outcome = Outcome(
-            observation=self._entries(following),
+            observation=self.observed(following),
             reward=reward.to(torch.float32),
             terminated=terminated,
             truncated=truncated,
-            final=self._entries(state),
+            final=self.observed(state),
         )
         return Carry(following, carry.keys, episode, length.masked_fill(done, 0)), outcome
-
-    def observations(self, carry: Carry) -> Observations:
-        """The observations before the next step."""
-        return self._entries(carry.state)
 
     def _fresh(self, keys: torch.Tensor, episode: torch.Tensor) -> State:
         return self.initial(uniforms(keys, episode).to(self.dtype))
 
-    def _entries(self, state: State) -> Observations:
+    def observed(self, state: State) -> Observations:
+        """The observations of a state, by key."""
         observed = self.observe(state)
         if isinstance(observed, torch.Tensor):
             observed = {"observation": observed}
@@ -258,7 +251,7 @@ class FunctionalWorld(EpisodicWorld):
         else:
             episode = self.carry.episode
         self.carry = self.begin(self.keys, episode + 1)
-        return self.observations(self.carry)
+        return self.observed(self.carry.state)
 
     def step(self, actions: torch.Tensor) -> Outcome:
         """Step all environments and reset those that ended."""
@@ -268,17 +261,12 @@ class FunctionalWorld(EpisodicWorld):
 
     def _running(self) -> list[int]:
         assert self.carry is not None
-        found: list[int] = self.carry.episode.tolist()
-        return found
+        return [int(episode) for episode in self.carry.episode.tolist()]
 
     def _saved(self) -> dict[str, Any]:
         assert self.carry is not None
         state, _, episode, length = self.carry
-        return {
-            "state": _copied(state, self.device),
-            "episode": episode.clone(),
-            "length": length.clone(),
-        }
+        return _copied({"state": state, "episode": episode, "length": length}, self.device)
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         own, saved = self.initial(uniforms(self.keys, 0).to(self.dtype)), state["state"]
@@ -287,8 +275,8 @@ class FunctionalWorld(EpisodicWorld):
                 f"The saved state of {self.name} has the shapes {_shapes(saved)}, this one "
                 f"{_shapes(own)}."
             )
-        episode, length = (state[key].to(self.device, copy=True) for key in ("episode", "length"))
-        self.carry = Carry(_copied(saved, self.device), self.keys, episode, length)
+        copied = _copied(dict(state), self.device)
+        self.carry = Carry(copied["state"], self.keys, copied["episode"], copied["length"])
 
 
 def select(envs: torch.Tensor, new: Any, old: Any) -> Any:
@@ -296,8 +284,8 @@ def select(envs: torch.Tensor, new: Any, old: Any) -> Any:
     return tree_map(lambda x, y: torch.where(envs.view(-1, *[1] * (x.ndim - 1)), x, y), new, old)
 
 
-def _copied(state: State, device: torch.device) -> State:
-    copied: State = tree_map(lambda x: x.to(device, copy=True), state)
+def _copied(state: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    copied: dict[str, Any] = tree_map(lambda x: x.to(device, copy=True), state)
     return copied
 
 

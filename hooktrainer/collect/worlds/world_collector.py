@@ -550,7 +550,7 @@ class WorldSteps:
         actions: WorldActions,
         buffers: WorldBuffers,
     ) -> None:
-        self._advance, self._observations = world.advance, world.observations
+        self._advance, self._observed = world.advance, world.observed
         self._sample = sample
         self._places = [buffers.keys.index(key) for key in keys]
         self._to_world = actions.to_world
@@ -558,7 +558,7 @@ class WorldSteps:
 
     def __call__(self, carry: Carry, rows: Rows) -> Carry:
         """Make as many steps as ``rows`` has, write them there, and return the new state."""
-        now = self._values(self._observations(carry))
+        now = self._values(self._observed(carry.state))
         steps = []
         for _ in range(len(rows.following["reward"])):
             sample = self._sample(*(now[place] for place in self._places))

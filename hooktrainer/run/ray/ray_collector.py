@@ -13,7 +13,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from ...collect.collector import check_can_follow
 from ...collect.episodes_collector import shares_of
-from ...collect.remote_collector import RemoteCollector, stamped, version_of
+from ...collect.remote_collector import RemoteCollector, stamped
 from ...errors import ConfigError
 from ...hooks.evaluate import Evaluate
 from ...loop.hook import AFTER
@@ -123,9 +123,7 @@ class RayCollector(RemoteCollector):
 
     def _take(self) -> TensorDictBase:
         """Wait for the next batch, ``[num_envs, time]``, or raise RayWorkerError."""
-        batch = self._pending.pop() if self._pending else self._finish()
-        self.policy_age = self._updates - version_of(batch)
-        return batch
+        return self._pending.pop() if self._pending else self._finish()
 
     def _ask(self) -> None:
         if self.overlap and self._wants_more():

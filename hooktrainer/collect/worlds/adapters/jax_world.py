@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +19,8 @@ from ..functional_world import EpisodicWorld
 from ..tensor_world import Observations, Outcome
 from .foreign_world import EntriesOf
 
+Step = tuple[tuple[Any, Any], Any, Any, Any, dict[str, Any]]
+"""State and observation, reward, whether terminated, whether truncated, and the log."""
 _RESET = 0  # index of the reset among an episode's random keys; steps count from 1
 
 
@@ -44,7 +45,7 @@ class JaxWorld(EpisodicWorld):
 
     def __init__(
         self,
-        env: JaxEnv,
+        env: GymnaxEnv | BraxEnv,
         num_envs: int,
         device: torch.device | str = "cpu",
         *,
@@ -69,34 +70,30 @@ class JaxWorld(EpisodicWorld):
     # -- one environment, in JAX -----------------------------------------------------------------
 
     def _begin_one(self, key: Any, episode: Any) -> tuple[dict[str, Any], Any]:
-        state, observed = self._env.reset(self._key(key, episode, _RESET))
-        carry = {"key": key, "episode": episode, "length": episode * 0, "state": state}
-        if self._env.keeps_start:
-            carry["start"] = (state, observed)
-        return carry, observed
+        start = self._env.reset(self._key(key, episode, _RESET))
+        carry = {"key": key, "episode": episode, "length": episode * 0, "state": start[0]}
+        if isinstance(self._env, BraxEnv):
+            carry["start"] = start
+        return carry, start[1]
 
     def _advance_one(self, carry: dict[str, Any], action: Any) -> tuple[dict[str, Any], Any]:
         env, where = self._env, self._jax.numpy.where
         key, episode, length = carry["key"], carry["episode"], carry["length"] + 1
-        out = env.step(self._key(key, episode, length), carry["state"], action)
-        truncated = out.truncated
+        last, reward, terminated, truncated, log = env.step(
+            self._key(key, episode, length), carry["state"], action
+        )
         if env.max_episode_steps is not None:
             truncated = truncated | (length >= env.max_episode_steps)
-        done = out.terminated | truncated
+        done = terminated | truncated
         episode = where(done, episode + 1, episode)
-        if env.keeps_start:
-            start, observed = carry["start"]
+        if isinstance(env, BraxEnv):
+            following = env.restart(carry["start"], last[0])
         else:
-            start, observed = env.reset(self._key(key, episode, _RESET))
-        state, observed = self._jax.tree.map(
-            partial(where, done),
-            (env.resumed(start, out.state), observed),
-            (out.state, out.observation),
-        )
+            following = env.reset(self._key(key, episode, _RESET))
+        state, observed = self._jax.tree.map(partial(where, done), following, last)
         length = where(done, length * 0, length)
         carry = carry | {"episode": episode, "length": length, "state": state}
-        scalars = {"reward": out.reward, "terminated": out.terminated, "truncated": truncated}
-        return carry, (observed, out.observation, scalars, out.log)
+        return carry, (observed, last[1], (reward, terminated, truncated), log)
 
     def _key(self, key: Any, episode: Any, step: Any) -> Any:
         fold = self._jax.random.fold_in
@@ -109,16 +106,14 @@ class JaxWorld(EpisodicWorld):
         self.carry, observed = self._begun_after(self.episodes)
         return self._tensors(observed)
 
-    def _begun_after(self, episodes: list[int]) -> tuple[dict[str, Any], Any]:
-        jax = self._jax
+    def _begun_after(self, episodes: list[int]) -> Any:
+        jax, first = self._jax, self._first_env
         words = np.random.SeedSequence(self._seed).generate_state(1)
         with jax.default_device(self._place):
             fold = partial(jax.random.fold_in, jax.random.PRNGKey(int(words[0] >> 1)))
-            first = self._first_env
             indices = jax.numpy.arange(first, first + self.num_envs)
             following = jax.numpy.asarray([one + 1 for one in episodes], dtype="int32")
-            begun: tuple[dict[str, Any], Any] = self._begin(jax.vmap(fold)(indices), following)
-        return begun
+            return self._begin(jax.vmap(fold)(indices), following)
 
     def step(self, actions: torch.Tensor) -> Outcome:
         """Step all environments and reset those that ended."""
@@ -126,26 +121,22 @@ class JaxWorld(EpisodicWorld):
             actions = actions.to(torch.int32)  # JAX's own integers
         given = self._jax.dlpack.from_dlpack(actions.contiguous())
         self.carry, (observed, final, scalars, log) = self._advance(self.carry, given)
-        outcome = {key: from_dlpack(value) for key, value in scalars.items()}
+        reward, terminated, truncated = (from_dlpack(value) for value in scalars)
+        logged = {key: x for key, x in log.items() if x.shape == (self.num_envs,)}
         return Outcome(
-            observation=self._tensors(observed),
-            reward=outcome["reward"].float(),
-            terminated=outcome["terminated"].bool(),
-            truncated=outcome["truncated"].bool(),
-            final=self._tensors(final),
-            log={
-                key: from_dlpack(value)
-                for key, value in log.items()
-                if value.shape == (self.num_envs,)
-            },
+            self._tensors(observed),
+            reward.float(),
+            terminated.bool(),
+            truncated.bool(),
+            self._tensors(final),
+            {key: from_dlpack(value) for key, value in logged.items()},
         )
 
     def _tensors(self, observed: Any) -> Observations:
         return {key: from_dlpack(value) for key, value in self._entries(observed).items()}
 
     def _running(self) -> list[int]:
-        found: list[int] = np.asarray(self.carry["episode"]).tolist()
-        return found
+        return [int(episode) for episode in np.asarray(self.carry["episode"])]
 
     def _saved(self) -> dict[str, Any]:
         leaves = self._jax.tree.leaves(self.carry)
@@ -191,57 +182,10 @@ def _device_of(jax: Any, device: torch.device) -> Any:
         ) from None
 
 
-NEVER: Final = 2**31 - 1
-"""More steps than any episode has."""
+class GymnaxEnv:
+    """A gymnax environment with its parameters, which truncates episodes itself."""
 
-
-class JaxOutcome(NamedTuple):
-    """The result of one step of one environment, in JAX arrays."""
-
-    state: Any
-    observation: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
-    log: dict[str, Any]
-
-
-class JaxEnv(ABC):
-    """One environment as pure JAX functions.
-
-    Attributes:
-        name: Name for messages.
-        action_space: Its action space.
-        keeps_start: Whether each environment starts all its episodes in the state of its first,
-            because a reset costs more than a step.
-        max_episode_steps: The length at which an episode is truncated; ``None`` if the environment
-            does so itself.
-    """
-
-    name: str
-    action_space: spaces.Space[Any]
-    keeps_start = False
     max_episode_steps: int | None = None
-
-    @abstractmethod
-    def observation_space(self, shapes: Any) -> spaces.Space[Any]:
-        """The observation space, given the shapes and types of `reset`'s observation."""
-
-    @abstractmethod
-    def reset(self, key: Any) -> tuple[Any, Any]:
-        """The first state and observation of an episode."""
-
-    @abstractmethod
-    def step(self, key: Any, state: Any, action: Any) -> JaxOutcome:
-        """The result of an action, without a reset."""
-
-    def resumed(self, start: Any, state: Any) -> Any:
-        """The first state of the next episode, from ``start`` and the last final state."""
-        return start
-
-
-class GymnaxEnv(JaxEnv):
-    """A gymnax environment with its parameters, as a `JaxEnv`."""
 
     def __init__(self, env: Any, params: Any = None) -> None:
         self.name = str(getattr(env, "name", type(env).__name__))
@@ -254,35 +198,32 @@ class GymnaxEnv(JaxEnv):
         return _space(self._env.observation_space(self._params), self.name)
 
     def reset(self, key: Any) -> tuple[Any, Any]:
-        """Call ``reset_env``."""
+        """The first state and observation of an episode."""
         observed, state = self._env.reset_env(key, self._params)
         return state, observed
 
-    def step(self, key: Any, state: Any, action: Any) -> JaxOutcome:
+    def step(self, key: Any, state: Any, action: Any) -> Step:
         """Call ``step_env``, and separate time limits from terminal states."""
         env, params = self._env, self._params
         observed, state, reward, done, info = env.step_env(key, state, action, params)
+        terminated, truncated = done, done & ~done
         if hasattr(env, "is_truncated"):  # from gymnax 1.0
-            terminated, truncated = done, env.is_truncated(state, params)
+            truncated = env.is_truncated(state, params)
         elif hasattr(params, "max_steps_in_episode"):  # earlier versions have one flag for both
-            endless = params.replace(max_steps_in_episode=NEVER)
+            endless = params.replace(max_steps_in_episode=2**31 - 1)
             terminated = env.is_terminal(state, endless)
             truncated = done & ~terminated
-        else:
-            terminated, truncated = done, done & ~done
         log = {key: value for key, value in info.items() if key != "discount"}
-        return JaxOutcome(state, observed, reward, terminated, truncated, log)
+        return (state, observed), reward, terminated, truncated, log
 
 
-class BraxEnv(JaxEnv):
-    """An unwrapped environment of Brax or MuJoCo Playground, as a `JaxEnv`.
+class BraxEnv:
+    """An unwrapped environment of Brax or MuJoCo Playground.
 
     As in Brax's training, an environment starts all its episodes in the state of its first, but its
     random numbers continue. Of several observations ``"privileged_state"`` becomes the critic's and
     ``"state"`` the policy's.
     """
-
-    keeps_start = True
 
     def __init__(self, env: Any, max_episode_steps: int | None = 1000) -> None:
         self.name = type(getattr(env, "unwrapped", env)).__name__
@@ -305,22 +246,23 @@ class BraxEnv(JaxEnv):
         return spaces.Box(-np.inf, np.inf, tuple(shapes.shape))
 
     def reset(self, key: Any) -> tuple[Any, Any]:
-        """Call ``reset``."""
+        """The first state and observation of an episode."""
         state = self._env.reset(key)
         return state, _groups(state.obs)
 
-    def step(self, key: Any, state: Any, action: Any) -> JaxOutcome:
+    def step(self, key: Any, state: Any, action: Any) -> Step:
         """Call ``step``; ``done`` is a terminal state."""
         state = self._env.step(state, action)
         terminated = state.done > 0.5
         never, log = terminated & ~terminated, dict(state.metrics)
-        return JaxOutcome(state, _groups(state.obs), state.reward, terminated, never, log)
+        return (state, _groups(state.obs)), state.reward, terminated, never, log
 
-    def resumed(self, start: Any, state: Any) -> Any:
-        """The first state, with unused random numbers."""
-        if "rng" not in state.info:
-            return start
-        return start.replace(info={**start.info, "rng": state.info["rng"]})
+    def restart(self, start: tuple[Any, Any], state: Any) -> tuple[Any, Any]:
+        """The first state, with the random numbers of the last, and its observation."""
+        first, observed = start
+        if "rng" in state.info:
+            first = first.replace(info={**first.info, "rng": state.info["rng"]})
+        return first, observed
 
 
 def _groups(observed: Any) -> Any:
