@@ -38,8 +38,8 @@ class Dataset:
     """Transitions, in the order of their trajectories, and what the whole episodes returned.
 
     On disk it is a file of safetensors: a tensor for each entry, such as ``observation`` and
-    ``next/reward``, transitions first; and in the metadata ``format``, ``env``, ``description`` and,
-    as JSON, ``returns``.
+    ``next/reward``, transitions first; and in the metadata ``format``, ``env``, ``description``
+    and, as JSON, ``returns``.
 
     Args:
         transitions: ``[n]``, in TorchRL's layout: ``"observation"``, ``"action"`` and, under

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,9 +17,9 @@ from tqdm.auto import tqdm
 from ...base.checks import share_equally
 from ...base.space_parts import Leaf, leaves_of
 from ...errors import ConfigError, StateMismatchError
-from ...graphs.compiling import CannotCompileError, Graph, GraphOr
+from ...graphs.compiling import CannotCompileError, Graph
 from ...loop.timing import Timing
-from ..actors import Actor, FunctionActor, Policy, learn_outputs
+from ..actors import FunctionActor, Policy, learn_outputs
 from ..buffers import Entries, OutputBuffers, as_batch, env_first, place_outputs
 from ..episodes_collector import EpisodesCollector, Workers
 from ..info import check_info_keys
@@ -160,56 +160,15 @@ class Rows(NamedTuple):
     sample: Mapping[NestedKey, torch.Tensor]
 
 
-Parts: TypeAlias = tuple[tuple[Entries, Entries, Entries], torch.Tensor, torch.Tensor]
-"""What `as_batch` takes; reward sums and lengths of the running episodes."""
-
-
-class BatchParts:
-    """Makes the entries of a batch, ``[num_envs, time, ...]``: fresh tensors, not views."""
-
-    def __init__(self, actor: Actor, buffers: WorldBuffers) -> None:
-        self._actor, self._buffers = actor, buffers
-
-    def __call__(self, returns: torch.Tensor, lengths: torch.Tensor) -> Parts:
-        """Make them."""
-        buffers = self._buffers
-        root, following = place_outputs(self._actor.tensors(), buffers.device)
-        root |= buffers.observations()
-        given: Entries = buffers.following.tensors()
-        following |= {key: given.pop(key) for key in buffers.keys}
-        rewards, done = given["reward"].transpose(0, 1), given["done"].transpose(0, 1)
-        returns = _sums_of_episodes(rewards.to(returns.dtype), done, returns)
-        lengths = _sums_of_episodes(torch.ones_like(done, dtype=lengths.dtype), done, lengths)
-        given = {  # of several agents, the environment gives its own "episode_reward"
-            "episode_reward": env_first(returns.to(rewards.dtype)),
-            "step_count": env_first(lengths),
-            **given,
-        }
-        given = {key: value.unsqueeze(-1) for key, value in given.items()}
-        last = done[-1]
-        rest = returns[-1].masked_fill(last, 0.0), lengths[-1].masked_fill(last, 0)
-        return (root, following, given), *rest
-
-
 def _sums_of_episodes(
     values: torch.Tensor, done: torch.Tensor, before: torch.Tensor
 ) -> torch.Tensor:
-    """Sums of ``values`` ``[time, num_envs]`` from the start of each episode.
-
-    By doubling (Hillis and Steele, 1986, Data parallel algorithms): after each pass a row is the
-    sum of the last ``span`` values, or of those since the start of the episode.
-    """
-    sums = values.clone()
-    sums[0] += before
-    begins = done.roll(1, 0)
-    begins[0] = False
-    span = 1
-    while span < len(sums):
-        longer = torch.where(begins[span:], sums[span:], sums[span:] + sums[:-span])
-        sums = torch.cat([sums[:span], longer])
-        begins = torch.cat([begins[:span], begins[span:] | begins[:-span]])
-        span *= 2
-    return sums
+    """Sums of ``values`` ``[time, num_envs]`` from the start of each episode, after ``before``."""
+    sums = torch.cat([(values[0] + before).unsqueeze(0), values[1:]]).cumsum(0)
+    times = torch.arange(len(done), device=done.device).unsqueeze(-1)
+    ends = torch.where(done, times, -1).cummax(0).values  # the last one up to each step
+    ends = torch.cat([torch.full_like(ends[:1], -1), ends[:-1]])
+    return sums - torch.where(ends < 0, 0, sums.gather(0, ends.clamp(min=0)))
 
 
 class WorldCollector(EpisodesCollector):
@@ -409,7 +368,6 @@ class WorldRollout(AnyRollout):
         wide = torch.float32 if device.type == "mps" else torch.float64
         self._returns = torch.zeros(num_envs, dtype=wide, device=device)
         self._lengths = torch.zeros(num_envs, dtype=torch.int64, device=device)
-        self._parts: Callable[..., Parts] = BatchParts(self._actor, buffers)
         self._compiled = self._compile(policy) if compiles else None
         self._rows: list[Rows] = []  # buffers of the compiled steps
         self._graphs: dict[int, Graph[Carry]] = {}  # by how many steps they make
@@ -436,12 +394,32 @@ class WorldRollout(AnyRollout):
             self.log = {
                 name: torch.stack(values).nanmean() for name, values in self._logged.items()
             }
-            parts = self._parts if actor is self._actor else BatchParts(actor, self._buffers)
-            entries, self._returns, self._lengths = parts(self._returns, self._lengths)
-            batch = as_batch(*entries, self._world.device)
+            batch = self._batch(actor.tensors())
             if self._hides_final:
                 batch["collector", "final_hidden"] = batch["next", "done"].clone()
             return batch
+
+    def _batch(self, outputs: dict[NestedKey, torch.Tensor]) -> TensorDict:
+        """The batch, whose entries ``[num_envs, time, ...]`` are fresh tensors, not views."""
+        buffers = self._buffers
+        root, following = place_outputs(outputs, buffers.device)
+        root |= buffers.observations()
+        given: Entries = buffers.following.tensors()
+        following |= {key: given.pop(key) for key in buffers.keys}
+        rewards, done = given["reward"].transpose(0, 1), given["done"].transpose(0, 1)
+        returns = _sums_of_episodes(rewards.to(self._returns.dtype), done, self._returns)
+        lengths = _sums_of_episodes(
+            done.new_ones(done.shape, dtype=torch.int64), done, self._lengths
+        )
+        self._returns = returns[-1].masked_fill(done[-1], 0.0)
+        self._lengths = lengths[-1].masked_fill(done[-1], 0)
+        given = {  # of several agents, the environment gives its own "episode_reward"
+            "episode_reward": env_first(returns.to(rewards.dtype)),
+            "step_count": env_first(lengths),
+            **given,
+        }
+        given = {key: value.unsqueeze(-1) for key, value in given.items()}
+        return as_batch(root, following, given, buffers.device)
 
     def _receive(self, t: int, stage: int | None, actor: Any) -> object:
         outcome = self._world.step(self._sent)
@@ -466,7 +444,6 @@ class WorldRollout(AnyRollout):
             )
         if problem:
             raise ConfigError(f"compile: {problem}: compile the optimizer step alone, or nothing.")
-        self._parts = GraphOr(self._parts, "the batch of a rollout", tqdm.write)
         keys = [unravel_key(key) for key in policy.in_keys]
         return WorldSteps(world, sample, keys, self._actions, self._buffers)
 
