@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +35,7 @@ _FORMAT: Final = "hooktrainer-dataset 4"
 _MINARI: Final = "minari:"
 
 
+@dataclass(eq=False, repr=False)
 class Dataset:
     """Transitions, in the order of their trajectories, and what the whole episodes returned.
 
@@ -53,21 +55,15 @@ class Dataset:
         ConfigError: If ``transitions`` does not have one dimension, or is empty.
     """
 
-    def __init__(
-        self,
-        transitions: TensorDict,
-        returns: Sequence[float] = (),
-        env: str | None = None,
-        description: str = "",
-    ) -> None:
-        if transitions.ndim != 1 or not len(transitions):
-            raise ConfigError(
-                f"a data set needs transitions of shape [n], n > 0, not {list(transitions.shape)}."
-            )
-        self.transitions = transitions
-        self.returns = list(returns)
-        self.env = env
-        self.description = description
+    transitions: TensorDict
+    returns: Sequence[float] = ()
+    env: str | None = None
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        if self.transitions.ndim != 1 or not len(self):
+            shape = list(self.transitions.shape)
+            raise ConfigError(f"a data set needs transitions of shape [n], n > 0, not {shape}.")
 
     def __len__(self) -> int:
         return len(self.transitions)
@@ -121,7 +117,7 @@ class Dataset:
         about = {"format": _FORMAT, "env": self.env or "", "description": self.description}
         beside = path.with_name(f".tmp-{path.name}-{secrets.token_hex(4)}")
         try:
-            save_file(entries, beside, {**about, "returns": json.dumps(self.returns)})
+            save_file(entries, beside, {**about, "returns": json.dumps(list(self.returns))})
             beside.replace(path)
         finally:
             beside.unlink(missing_ok=True)

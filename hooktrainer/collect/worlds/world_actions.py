@@ -29,12 +29,10 @@ class WorldActions:
         self._sizes, self._one_hot = self.format.sizes, self.format.is_one_hot
         start = self.format.start
         self._start = None if start is None else torch.as_tensor(start).to(device)
-        self._box: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+        self._box: tuple[torch.Tensor, ...] | None = None
         if isinstance(space, spaces.Box):
-            bounded = space.bounded_below & space.bounded_above
-            low, high, both = (_on(x, device) for x in (space.low, space.high, bounded))
-            self._box = low, high, both
-            self._is_bounded = bool(bounded.all())
+            bounds = (torch.from_numpy(np.asarray(x, np.float32)) for x in (space.low, space.high))
+            self._box = tuple(bound.to(device) for bound in bounds)
         self._clips = clips and self._box is not None
 
     def sampler(self, buffers: ObservationRows, seed: int, first: int, num: int) -> Sampler:
@@ -53,7 +51,7 @@ class WorldActions:
             actions = chosen.squeeze(-1) if self.format.is_index else chosen
         if self._start is not None:
             actions = actions + self._start
-        return torch.clamp(actions, *self._box[:2]) if self._clips and self._box else actions
+        return torch.clamp(actions, *self._box) if self._clips and self._box else actions
 
     @property
     def numbers(self) -> int:
@@ -66,16 +64,14 @@ class WorldActions:
         As in Gymnasium, a number without bounds is normal, one with a single bound exponential.
         """
         if self._box is not None:
-            low, high, is_bounded = self._box
+            low, high = self._box
             uniform = uniform.view(-1, *self.format.shape)
-            within = low + (high - low) * uniform
-            if self._is_bounded:
-                return within
             normal = torch.special.ndtri(uniform.clamp(2.0**-25))  # keeps the lowest value finite
             far = -torch.log1p(-uniform)
             from_high = torch.where(high.isfinite(), high - far, normal)
             unbounded = torch.where(low.isfinite(), low + far, from_high)
-            return torch.where(is_bounded, within, unbounded)
+            is_bounded = low.isfinite() & high.isfinite()
+            return torch.where(is_bounded, low + (high - low) * uniform, unbounded)
         if not self._sizes:  # bits
             bits = uniform < 0.5
             return (bits if mask is None else bits & mask).view(-1, *self.format.shape).long()
@@ -104,9 +100,3 @@ class WorldSampler(Sampler):
 
 def _one_hot(index: torch.Tensor, size: int) -> torch.Tensor:
     return (index.unsqueeze(-1) == torch.arange(size, device=index.device)).long()
-
-
-def _on(array: Any, device: torch.device) -> torch.Tensor:
-    values = np.asarray(array)
-    kind = values.dtype if values.dtype == bool else np.float32
-    return torch.from_numpy(values.astype(kind)).to(device)

@@ -27,7 +27,7 @@ from ..rollout import AnyRollout
 from .functional_world import Carry, FunctionalWorld
 from .tensor_world import AnyWorld, Observations, Outcome, TensorWorld
 from .world_actions import WorldActions
-from .world_ids import check_can_share, make_tensor_world
+from .world_ids import make_tensor_world, makes_shares
 
 # -- `WorldBuffers`: the buffers of a rollout of tensor environments, on their device.
 
@@ -327,16 +327,15 @@ class WorldCollector(EpisodesCollector):
 
     def check_shares(self, number: int) -> None:
         """Raises ConfigError if the environments cannot be divided among ``number`` processes."""
-        check_can_share(self._env)
-        self._check_independent(number)
+        self._check_independent(number, makes_shares(self._env))
         share_equally(self.num_envs, number, "num_envs")
 
-    def _check_independent(self, number: int) -> None:
-        if not self.world.shares:
+    def _check_independent(self, number: int, made_apart: bool = True) -> None:
+        if not (made_apart and self.world.shares):
             raise ConfigError(
-                f"{number} processes cannot share the environments of {self.world.name}, which "
-                "depend on each other or on one stream of random numbers: train in one process, "
-                "with more environments."
+                f"{number} processes cannot share the environments of {self.world.name}: they are "
+                "built already or without first_env, or depend on each other or on one stream of "
+                "random numbers. Give a function of num_envs and first_env, or use one process."
             )
 
 

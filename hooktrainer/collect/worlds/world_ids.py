@@ -119,14 +119,11 @@ def world_name(env: Any) -> str:
     return str(one.name) if kind in ("world", "gymnax") else name_of(env)
 
 
-def check_can_share(env: Any) -> None:
-    """Raises ConfigError if ``env`` is built already, or is made without ``first_env``."""
-    makes_shares = isinstance(env, str) or kind_of(env) in _FUNCTIONAL
-    if not makes_shares and (is_built(env) or not _takes(env, "first_env")):
-        raise ConfigError(
-            f"{world_name(env)} is built already, or has no parameter first_env, so that several "
-            "processes would all play the same episodes: give a function of num_envs and first_env."
-        )
+def makes_shares(env: Any) -> bool:
+    """Whether several processes can each make a share of the environments of ``env``."""
+    if isinstance(env, str) or kind_of(env) in _FUNCTIONAL:
+        return True
+    return not is_built(env) and _takes(env, "first_env")
 
 
 def make_tensor_world(
@@ -232,13 +229,11 @@ def adapt_world(
             "VecEnv of rsl_rl, a vector environment that returns tensors, or an environment of "
             "gymnax, Brax or Playground."
         )
-    if num_envs is None:
-        raise ConfigError("num_envs is missing: pass the number of environments.")
     from .adapters.jax_world import BraxEnv, GymnaxEnv, JaxWorld
 
     parts = env if isinstance(env, tuple) else (env,)
     one: Any = (GymnaxEnv if kind == "gymnax" else BraxEnv)(*parts, **options)
-    return JaxWorld(one, num_envs, device, first_env=first_env)
+    return JaxWorld(one, num_envs or 0, device, first_env=first_env)
 
 
 def _parameters(make: Any) -> Mapping[str, inspect.Parameter]:

@@ -9,13 +9,11 @@ import torch
 
 from ....errors import ConfigError
 from ...group import said_autoreset_mode
+from ..functional_world import select
 from ..tensor_world import Observations, Outcome
 from .foreign_world import ForeignWorld, find, name_of, numbers_in
 
 _FINAL_OBSERVATIONS: Final = ("final_obs", "final_observation")
-_FINAL_INFO: Final = "final_info"
-_EPISODE: Final = "episode/"
-_LOG: Final = "log"
 
 
 class GymWorld(ForeignWorld):
@@ -81,10 +79,7 @@ class GymWorld(ForeignWorld):
         final: Observations | None = None
         shown = next((info[key] for key in _FINAL_OBSERVATIONS if key in info), None)
         if shown is not None:
-            final = {
-                key: torch.where(_like(done, value), value, following[key])
-                for key, value in self._entries(shown).items()
-            }
+            final = select(done, self._entries(shown), following)
         elif not self._hides_final:  # no episode ended
             final = following
         return Outcome(following, reward, terminated, truncated, final, self._log(info, done))
@@ -94,18 +89,18 @@ class GymWorld(ForeignWorld):
         self._env.close()
 
     def _log(self, info: Mapping[str, Any], done: torch.Tensor) -> dict[str, torch.Tensor]:
-        hidden = {*_FINAL_OBSERVATIONS, _FINAL_INFO, _LOG}
+        hidden = {*_FINAL_OBSERVATIONS, "final_info", "log"}
         now = {key: value for key, value in info.items() if key not in hidden}
         log = dict(numbers_in(now, self.num_envs, self.device))
-        last = info.get(_FINAL_INFO)
+        last = info.get("final_info")
         for name, value in numbers_in(last, self.num_envs, self.device):
-            if value.ndim and name != _LOG:
+            if value.ndim and name != "log":
                 rest = log.get(name, torch.full((), float("nan"), device=self.device))
                 log[name] = torch.where(done, value.float(), rest.float())
         for name, value in log.items():
-            if name.startswith(_EPISODE) and value.ndim:
+            if name.startswith("episode/") and value.ndim:
                 log[name] = torch.where(done, value.float(), float("nan"))
-        log.update(numbers_in(info.get(_LOG), self.num_envs, self.device))
+        log.update(numbers_in(info.get("log"), self.num_envs, self.device))
         return log
 
 
@@ -123,7 +118,3 @@ def _check_same_step(env: Any, name: str) -> bool:
         "to reset environments in the step that ends an episode: make it with "
         "metadata['autoreset_mode'] = AutoresetMode.SAME_STEP, ManiSkill's in ManiSkillVectorEnv."
     )
-
-
-def _like(envs: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    return envs.view(-1, *[1] * (value.ndim - 1))
