@@ -287,11 +287,9 @@ class RecordDataset(TrainerHookBase):
         return self._batches[0].copy()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything collected so far."""
         return {"transitions": self._joined() if self._batches else None}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what was collected."""
         saved = state_dict["transitions"]
         self._batches = [] if saved is None else [saved]
 
@@ -364,34 +362,24 @@ class DatasetCollector(Collector):
         return self._transitions[index]
 
     def check_shares(self, number: int) -> None:
-        """Refuse a batch that cannot be shared equally."""
         share_equally(self.batch_size, number, "batch_size")
 
     def shard(self, rank: int, world_size: int) -> None:
-        """Keep one of ``world_size`` shares of the rows of every batch."""
         self.check_shares(world_size)
         self._share = (rank, world_size)
         self.frames_per_batch = self.batch_size // world_size
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Go on with the draws that follow those of the shares."""
         return dict(states[0])
 
     def set_seed(self, seed: int, static_seed: bool = False) -> None:
-        """Start over with the draws of ``seed``."""
         self.seed = seed
         self._generator.manual_seed(seed)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the generator, and how large the data set is."""
         return {"generator": self._generator.get_state(), "transitions": len(self._transitions)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state of the generator.
-
-        Raises:
-            StateMismatchError: If the data set is another one, as far as its size tells.
-        """
         if state_dict["transitions"] != len(self._transitions):
             raise StateMismatchError(
                 f"the saved run was trained on a data set of {state_dict['transitions']} "

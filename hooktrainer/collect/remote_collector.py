@@ -54,7 +54,6 @@ class RemoteCollector(Collector):
 
     @property
     def unsaved(self) -> str | None:
-        """What the collector loses at a resume."""
         return self._collector.unsaved
 
     def metrics(self, batch: TensorDictBase) -> dict[str, Any]:
@@ -66,12 +65,10 @@ class RemoteCollector(Collector):
         trainer.register_op("pre_steps_log", self.metrics)
 
     def start(self) -> None:
-        """Begin to collect elsewhere, so that the first batch need not wait for it."""
         with self.timing.phase("start"):
             self._start()
 
     def collect(self) -> TensorDictBase:
-        """Return the next batch, and ask for those that follow."""
         self._check_open()
         batch = self._take()
         self.policy_age = self._updates - version_of(batch)

@@ -164,7 +164,6 @@ class AgentsCollector(WorldCollector):
         return self.world.groups
 
     def collect(self) -> TensorDict:
-        """Collect one batch; see `EpisodesCollector.collect`."""
         batch = super().collect()
         for part in (batch, batch["next"]):
             for group in self.groups:
@@ -172,7 +171,6 @@ class AgentsCollector(WorldCollector):
         return batch
 
     def check_shares(self, number: int) -> None:
-        """Raises ConfigError if the environments cannot be divided among ``number`` processes."""
         self._check_independent(number)
         share = share_equally(self.num_envs, number, "num_envs")
         self._check_workers(share, self._workers.number, 1)
@@ -272,14 +270,12 @@ class AgentsActions(Sampler):
             shape = first.shape[:2]
             uniform = torch.rand(shape.numel(), actions.numbers, generator=self._generator)
             mask = None if masks is None else masks[t].flatten(0, 1).cpu()
-            action = actions.draw(uniform, mask).unflatten(0, shape)
-            drawn[group.name, "action"] = action.to(first.device)
+            action = actions.draw(uniform, mask)
+            drawn[group.name, "action"] = action.view(*shape, *action.shape[1:]).to(first.device)
         return drawn
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the generator."""
         return {"generator": self._generator.get_state()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state of the generator."""
         self._generator.set_state(state_dict["generator"].cpu())

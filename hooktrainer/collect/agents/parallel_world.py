@@ -80,14 +80,12 @@ class ParallelWorld(AgentsWorld):
         self.seed(0)
 
     def seed(self, seed: int) -> None:
-        """Seed all environments and start at their first episodes."""
         self._seeds = EpisodeSeeds(seed, self._first_env)
         self.episodes = [-1] * self.num_envs
         self._seen: list[Arrays] = [{}] * self.num_envs  # last
         self._played: list[list[dict[str, Array]]] = [[] for _ in range(self.num_envs)]
 
     def begin(self, envs: torch.Tensor | None = None) -> Entries:
-        """Start episodes in ``envs``, or in all."""
         begun = range(self.num_envs) if envs is None else envs.nonzero().flatten().tolist()
         seeds: list[Any] = [None] * self.num_envs
         for env in begun:
@@ -107,7 +105,6 @@ class ParallelWorld(AgentsWorld):
         return observation, *ends, entries
 
     def save(self) -> dict[str, Any]:
-        """The actions of the running episodes and the last observations."""
         return {
             "seed": self._seeds.seed,
             "episodes": list(self.episodes),
@@ -122,7 +119,6 @@ class ParallelWorld(AgentsWorld):
         }
 
     def restore(self, state: Mapping[str, Any]) -> bool:
-        """Replay the running episodes."""
         self.seed(state["seed"])
         self.episodes = list(state["episodes"])
         if not state["seen"]:
@@ -146,7 +142,6 @@ class ParallelWorld(AgentsWorld):
         return True
 
     def close(self) -> None:
-        """Close all environments. Safe to call again."""
         self.pool.close()
         if not self.pool:
             self.envs.close()

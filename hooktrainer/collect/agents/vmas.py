@@ -88,7 +88,6 @@ class VmasWorld(AgentsWorld):
             torch.manual_seed(numbers[2])
 
     def begin(self, envs: torch.Tensor | None = None) -> Entries:
-        """Start episodes in ``envs``, or in all."""
         with self._random_numbers():
             if envs is None or bool(envs.all()):
                 self._reset_all()
@@ -100,7 +99,6 @@ class VmasWorld(AgentsWorld):
             return self._observe()
 
     def advance(self, actions: Mapping[str, torch.Tensor]) -> Advance:
-        """Step all environments."""
         env, scenario = self._env, self._env.scenario
         with self._random_numbers():
             for group in self.groups:
@@ -127,12 +125,10 @@ class VmasWorld(AgentsWorld):
         return entries, terminated, truncated, infos
 
     def save(self) -> dict[str, Any]:
-        """Every attribute of every object of the simulator, and its random state."""
         objects = None if self.lost else copied(self._state.read())
         return {"objects": objects, "rng": self._rng, "row_by_row": self._row_by_row}
 
     def restore(self, state: Mapping[str, Any]) -> bool:
-        """Restore what `save` returned; returns whether running episodes continue."""
         self._rng, self._row_by_row = dict(state["rng"]), state["row_by_row"]
         if state["objects"] is None:
             return False
@@ -150,7 +146,6 @@ class VmasWorld(AgentsWorld):
             return self._env.render(mode=mode)
 
     def close(self) -> None:
-        """Close the window, if there is one."""
         if getattr(self._env, "viewer", None) is not None:
             self._env.viewer.close()
             self._env.viewer = None

@@ -91,7 +91,6 @@ class AgentsWorld(ABC):
         """Close all environments. Safe to call again."""
 
     def reset(self) -> Entries:
-        """Start the next episode of every environment."""
         self._returns = {
             group.name: torch.zeros(self.num_envs, len(group.agents), device=self.device)
             for group in self.groups
@@ -99,7 +98,6 @@ class AgentsWorld(ABC):
         return self.begin()
 
     def step(self, actions: Mapping[str, torch.Tensor]) -> Outcome:
-        """Step all environments and reset those that ended."""
         final, terminated, truncated, entries = self.advance(actions)
         rewards = {group.name: entries.pop((group.name, "reward")) for group in self.groups}
         entries |= _mean_over_agents(entries)
@@ -119,11 +117,9 @@ class AgentsWorld(ABC):
         return Outcome(following, reward, terminated, truncated, final, entries=entries)
 
     def state_dict(self) -> dict[str, Any]:
-        """The running episodes, their returns and the random state, except what is ``lost``."""
         return {"returns": dict(self._returns), "envs": self.save()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Restore a `state_dict`; return whether running episodes continue."""
         returns = state["returns"].items()
         self._returns = {name: value.to(self.device) for name, value in returns}
         return self.restore(state["envs"])

@@ -198,7 +198,6 @@ class OverlappedCollector(RemoteCollector):
     # -- the collector contract ------------------------------------------------------------------
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
-        """Restart all environments, seeded from ``seed``, and a process's random numbers."""
         self._discard()
         if self._worker is None:
             self._collector.set_seed(seed)
@@ -208,7 +207,6 @@ class OverlappedCollector(RemoteCollector):
         return seed if static_seed else seed + 1
 
     def reset(self) -> None:
-        """Abandon the running episodes: the next batch starts with new ones."""
         self._discard()
         if self._worker is None:
             self._collector.reset()
@@ -231,7 +229,6 @@ class OverlappedCollector(RemoteCollector):
             self._worker.send("publish", self._updates, self._news())
 
     def shard(self, rank: int, world_size: int) -> None:
-        """Keep one process's share of the environments. Each process has its own worker."""
         if self._worker is not None:
             raise ConfigError("shard() was called after the first batch.")
         self._collector.shard(rank, world_size)
@@ -239,17 +236,14 @@ class OverlappedCollector(RemoteCollector):
         self._share = rank
 
     def check_shares(self, number: int) -> None:
-        """Raises ConfigError if the collector cannot be divided."""
         self._collector.check_shares(number)
 
     def use_workers(
         self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
     ) -> None:
-        """Have the collector step its environments in processes, which start with it."""
         self._collector.use_workers(workers, stages, at_once=False, timeout=timeout)
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """A state to resume with when the environments are divided otherwise than before."""
         return self._collector.reshard([collector_state(state) for state in states])
 
     def state_dict(self) -> dict[str, Any]:
@@ -270,11 +264,9 @@ class OverlappedCollector(RemoteCollector):
         }
 
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
-        """How the collector differs from the saved one."""
         return mismatches(self._collector, saved["collector"] if OVERLAP in saved else saved)
 
     def fitting(self, saved: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The part that the collector can restore, without the batches collected ahead."""
         return fitting(self._collector, collector_state(saved))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

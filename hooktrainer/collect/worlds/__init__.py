@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from ...base.lazy import attach
 
 if TYPE_CHECKING:
-    from .adapters import GymWorld as GymWorld
-    from .adapters import JaxWorld as JaxWorld
-    from .adapters import RslRlWorld as RslRlWorld
-    from .adapters import TorchRLWorld as TorchRLWorld
+    from .adapters.gym_world import GymWorld as GymWorld
+    from .adapters.jax_world import JaxWorld as JaxWorld
+    from .adapters.rsl_rl_world import RslRlWorld as RslRlWorld
+    from .adapters.torchrl_world import TorchRLWorld as TorchRLWorld
     from .functional_world import Carry as Carry
     from .functional_world import FunctionalWorld as FunctionalWorld
     from .tensor_world import Outcome as Outcome

@@ -53,13 +53,11 @@ class EpisodicWorld(ABC):
     lost: str | None = None
 
     def seed(self, seed: int) -> None:
-        """Seed all environments and start at their first episodes."""
         self._seed = seed
         self.episodes = [-1] * self.num_envs
 
     @property
     def episodes(self) -> list[int]:
-        """Index of each environment's running episode; -1 before the first."""
         return list(self._begun) if self.carry is None else self._running()
 
     @episodes.setter
@@ -67,11 +65,9 @@ class EpisodicWorld(ABC):
         self.carry, self._begun = None, list(episodes)
 
     def state_dict(self) -> dict[str, Any]:
-        """The running episodes, if they have started."""
         return {"episodes": list(self._begun)} if self.carry is None else self._saved()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Restore a `state_dict`; returns whether running episodes continue."""
         if "episodes" in state:
             self.episodes = list(state["episodes"])
             return False
@@ -238,14 +234,12 @@ class FunctionalWorld(EpisodicWorld):
     # -- TensorWorld -----------------------------------------------------------------------------
 
     def seed(self, seed: int) -> None:
-        """Seed all environments and start at their first episodes."""
         super().seed(seed)
         self.keys = stream_keys(
             seed, _RESETS, self._first_env, self.num_envs, self.num_uniforms, self.device
         )
 
     def reset(self) -> Observations:
-        """Start the next episode of every environment."""
         if self.carry is None:
             episode = torch.tensor(self._begun, dtype=torch.int64).to(self.device)
         else:
@@ -254,7 +248,6 @@ class FunctionalWorld(EpisodicWorld):
         return self.observed(self.carry.state)
 
     def step(self, actions: torch.Tensor) -> Outcome:
-        """Step all environments and reset those that ended."""
         assert self.carry is not None, "reset comes before the first step"
         self.carry, outcome = self.advance(self.carry, actions)
         return outcome

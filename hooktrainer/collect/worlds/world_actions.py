@@ -93,7 +93,6 @@ class WorldSampler(Sampler):
         self._masks = buffers.inputs[names.index((MASK,))] if (MASK,) in names else None
 
     def __call__(self, t: int, step: int) -> dict[NestedKey, torch.Tensor]:
-        """Draw actions among those the mask allows."""
         mask = None if self._masks is None else self._masks[t]
         return {"action": self._actions.draw(uniforms(self._keys, step), mask)}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from ..episodes_collector import EpisodesCollector, Workers
 from ..info import check_info_keys
 from ..rollout import AnyRollout
 from .functional_world import Carry, FunctionalWorld
-from .tensor_world import AnyWorld, Observations, Outcome, TensorWorld
+from .tensor_world import Observations, Outcome, TensorWorld
 from .world_actions import WorldActions
 from .world_ids import make_tensor_world, makes_shares
 
@@ -286,24 +287,12 @@ class WorldCollector(EpisodesCollector):
         )
 
     def _make_rollout(self) -> WorldRollout:
-        return WorldRollout(
-            self.world,
-            self._leaves(),
-            self.policy,
-            self._horizon,
-            actions=self._actions,
-            seed=self.seed,
-            first_env=self._first_env,
-            policy_device=self._computes,
-            info_keys=self._info_keys,
-            compiles=self._compile,
-        )
+        return WorldRollout(self)
 
     def _leaves(self) -> Sequence[Leaf]:
         return leaves_of(self.world.observation_space)
 
     def register(self, trainer: Any) -> None:
-        """Log the simulator's log."""
         trainer.register_op("pre_steps_log", self.log_of_world)
 
     def log_of_world(self, batch: Any = None) -> dict[str, Any] | None:
@@ -326,7 +315,6 @@ class WorldCollector(EpisodesCollector):
             setattr(self.world, name, value)
 
     def check_shares(self, number: int) -> None:
-        """Raises ConfigError if the environments cannot be divided among ``number`` processes."""
         self._check_independent(number, makes_shares(self._env))
         share_equally(self.num_envs, number, "num_envs")
 
@@ -342,32 +330,21 @@ class WorldCollector(EpisodesCollector):
 class WorldRollout(AnyRollout):
     """Steps tensor environments with a policy and makes batches, without waiting for the device."""
 
-    def __init__(
-        self,
-        world: AnyWorld,
-        leaves: Sequence[Leaf],
-        policy: Policy | None,
-        horizon: int,
-        *,
-        actions: Any,
-        seed: int,
-        first_env: int,
-        policy_device: torch.device,
-        info_keys: Sequence[str] = (),
-        compiles: bool = False,
-    ) -> None:
-        num_envs, device = world.num_envs, world.device
-        self._world, self._horizon, self._actions = world, horizon, actions
+    def __init__(self, collector: WorldCollector) -> None:
+        self._world, self._actions = collector.world, collector._actions
+        self._horizon, policy = collector._horizon, collector.policy
+        num_envs, device, actions = collector.num_envs, collector.device, self._actions
+        leaves, infos = collector._leaves(), collector._info_keys
+        self._buffers = buffers = WorldBuffers(leaves, num_envs, self._horizon, device, infos)
         self._take = actions.to_world
-        self._buffers = buffers = WorldBuffers(leaves, num_envs, horizon, device, info_keys)
-        sampler = actions.sampler(buffers, seed, first_env, num_envs)
-        self._set_actors(policy, buffers, actions.format, num_envs, policy_device, sampler)
-        self._moves = policy_device != device
+        sampler = actions.sampler(buffers, collector.seed, collector._first_env, num_envs)
+        self._set_actors(policy, buffers, actions.format, num_envs, collector._computes, sampler)
+        self._moves = collector._computes != device
         # Sums of many small numbers: in double precision where the device has it.
         wide = torch.float32 if device.type == "mps" else torch.float64
         self._returns = torch.zeros(num_envs, dtype=wide, device=device)
         self._lengths = torch.zeros(num_envs, dtype=torch.int64, device=device)
-        self._compiled = self._compile(policy) if compiles else None
+        self._compiled = self._compile(policy) if collector._compile else None
         self._rows: list[Rows] = []  # buffers of the compiled steps
         self._graphs: dict[int, Graph[Carry]] = {}  # by how many steps they make
         self._hides_final = False
@@ -443,8 +420,8 @@ class WorldRollout(AnyRollout):
             )
         if problem:
             raise ConfigError(f"compile: {problem}: compile the optimizer step alone, or nothing.")
-        keys = [unravel_key(key) for key in policy.in_keys]
-        return WorldSteps(world, sample, keys, self._actions, self._buffers)
+        places = [self._buffers.keys.index(unravel_key(key)) for key in policy.in_keys]
+        return WorldSteps(world, sample, places, self._actions.to_world, self._buffers)
 
     def _step_at_once(self, steps: WorldSteps, actor: Any, timing: Timing) -> None:
         """Make all steps by compiled graphs."""
@@ -476,7 +453,6 @@ class WorldRollout(AnyRollout):
         timing.add("collect/env", perf_counter() - start)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything the next rollout depends on, except the policy's parameters."""
         return {**super().state_dict(), "world": self._world.state_dict()}
 
     def _running(self) -> dict[str, Any]:
@@ -487,7 +463,6 @@ class WorldRollout(AnyRollout):
         }
 
     def check(self, state_dict: dict[str, Any]) -> None:
-        """Raises StateMismatchError if the state is of another environment or policy."""
         if not {"policy", "random", "world"} <= state_dict.keys():
             raise StateMismatchError(
                 "The saved collector stepped no environments of tensors, or is of another version."
@@ -495,7 +470,6 @@ class WorldRollout(AnyRollout):
         super().check(state_dict)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Sequence[int]:
-        """Restore a `state_dict` that `check` accepted."""
         goes_on = self._world.load_state_dict(state_dict["world"])
         running = state_dict["running"] if goes_on else None
         return super().load_state_dict({**state_dict, "running": running})
@@ -512,36 +486,37 @@ class WorldRollout(AnyRollout):
 STEPS = 8
 """Steps per graph; more take longer to compile and gain little."""
 _log = logging.getLogger(__name__)
-Sample = Callable[..., dict[NestedKey, torch.Tensor]]
 
 
+@dataclass
 class WorldSteps:
-    """Several steps of a `FunctionalWorld` and its policy, as a function of tensors."""
+    """Several steps of a `FunctionalWorld` and its policy, as a function of tensors.
 
-    def __init__(
-        self,
-        world: FunctionalWorld,
-        sample: Sample,
-        keys: Sequence[NestedKey],
-        actions: WorldActions,
-        buffers: WorldBuffers,
-    ) -> None:
-        self._advance, self._observed = world.advance, world.observed
-        self._sample = sample
-        self._places = [buffers.keys.index(key) for key in keys]
-        self._to_world = actions.to_world
-        self._values, self._keys = buffers.values, buffers.keys
+    Attributes:
+        world: The environments.
+        sample: Draws from the policy.
+        places: Of its inputs among the leaves of an observation.
+        to_world: Converts actions.
+        buffers: Of the rollout.
+    """
+
+    world: FunctionalWorld
+    sample: Callable[..., dict[NestedKey, torch.Tensor]]
+    places: list[int]
+    to_world: Callable[[Any], torch.Tensor]
+    buffers: WorldBuffers
 
     def __call__(self, carry: Carry, rows: Rows) -> Carry:
         """Make as many steps as ``rows`` has, write them there, and return the new state."""
-        now = self._values(self._observed(carry.state))
+        leaves = self.buffers.values
+        now = leaves(self.world.observed(carry.state))
         steps = []
         for _ in range(len(rows.following["reward"])):
-            sample = self._sample(*(now[place] for place in self._places))
-            carry, outcome = self._advance(carry, self._to_world(sample["action"]))
-            now = self._values(outcome.observation)
+            sample = self.sample(*(now[place] for place in self.places))
+            carry, outcome = self.world.advance(carry, self.to_world(sample["action"]))
+            now = leaves(outcome.observation)
             assert outcome.final is not None
-            final = dict(zip(self._keys, self._values(outcome.final), strict=True))
+            final = dict(zip(self.buffers.keys, leaves(outcome.final), strict=True))
             following = {**final, "reward": outcome.reward, **ends_of(outcome)}
             outputs = [sample[key] for key in rows.sample]
             steps.append([*now, *following.values(), *outputs])

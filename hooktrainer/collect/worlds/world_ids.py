@@ -217,7 +217,9 @@ def adapt_world(
         world: TensorWorld = env
         return world
     if kind in ("torchrl", "rsl_rl", "gym"):
-        from .adapters import GymWorld, RslRlWorld, TorchRLWorld
+        from .adapters.gym_world import GymWorld
+        from .adapters.rsl_rl_world import RslRlWorld
+        from .adapters.torchrl_world import TorchRLWorld
 
         adapters = {"torchrl": TorchRLWorld, "rsl_rl": RslRlWorld, "gym": GymWorld}
         return adapters[kind](env, **options)

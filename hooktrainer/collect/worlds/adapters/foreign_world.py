@@ -72,7 +72,6 @@ class ForeignWorld(ABC):
         """Seed the simulator; a reset follows."""
 
     def seed(self, seed: int) -> None:
-        """Seed all environments and start at their first episodes."""
         self._seed, self._resumed = seed, 0
         self._start_over(seed)
 

@@ -66,13 +66,11 @@ class GymWorld(ForeignWorld):
         self._seeds = seed
 
     def reset(self) -> Observations:
-        """Start the next episode of every environment."""
         seed, self._seeds = self._seeds, None
         observed, _ = self._env.reset(seed=seed)
         return self._entries(observed)
 
     def step(self, actions: torch.Tensor) -> Outcome:
-        """Step all environments and reset those that ended."""
         observed, reward, terminated, truncated, info = self._env.step(actions)
         done = terminated | truncated
         following = self._entries(observed)
@@ -85,7 +83,6 @@ class GymWorld(ForeignWorld):
         return Outcome(following, reward, terminated, truncated, final, self._log(info, done))
 
     def close(self) -> None:
-        """Close all environments."""
         self._env.close()
 
     def _log(self, info: Mapping[str, Any], done: torch.Tensor) -> dict[str, torch.Tensor]:

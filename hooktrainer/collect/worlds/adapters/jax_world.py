@@ -102,7 +102,6 @@ class JaxWorld(EpisodicWorld):
     # -- TensorWorld -----------------------------------------------------------------------------
 
     def reset(self) -> Observations:
-        """Start the next episode of every environment."""
         self.carry, observed = self._begun_after(self.episodes)
         return self._tensors(observed)
 
@@ -116,7 +115,6 @@ class JaxWorld(EpisodicWorld):
             return self._begin(jax.vmap(fold)(indices), following)
 
     def step(self, actions: torch.Tensor) -> Outcome:
-        """Step all environments and reset those that ended."""
         if actions.dtype is torch.int64:
             actions = actions.to(torch.int32)  # JAX's own integers
         given = self._jax.dlpack.from_dlpack(actions.contiguous())

@@ -89,7 +89,6 @@ class RslRlWorld(ForeignWorld):
         return self._leaves(self._observed(env.get_observations()))
 
     def step(self, actions: torch.Tensor) -> Outcome:
-        """Step all environments and reset those that ended."""
         observed, *more, reward, dones, extras = self._env.step(actions)
         done = dones.bool()
         truncated = torch.zeros_like(done)
@@ -105,7 +104,6 @@ class RslRlWorld(ForeignWorld):
         )
 
     def close(self) -> None:
-        """Close all environments, if the simulator can."""
         if callable(close := getattr(self._env, "close", None)):
             close()
 

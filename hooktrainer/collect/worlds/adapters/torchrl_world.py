@@ -72,13 +72,11 @@ class TorchRLWorld(ForeignWorld):
         self._env.set_seed(seed)
 
     def reset(self) -> Observations:
-        """Start the next episode of every environment."""
         td = self._env.reset()
         self._td = td
         return self._seen(td)
 
     def step(self, actions: torch.Tensor) -> Outcome:
-        """Step all environments and reset those that ended."""
         assert self._td is not None, "reset comes before the first step"
         if self._choices is not None:
             actions = functional.one_hot(actions, self._choices).to(self._dtype)
@@ -101,7 +99,6 @@ class TorchRLWorld(ForeignWorld):
         )
 
     def close(self) -> None:
-        """Close the environment."""
         if not self._env.is_closed:
             self._env.close()
 
