@@ -185,13 +185,8 @@ class JointActionFormat(ActionFormat):
 
     def each(self, actions: Array) -> list[Any]:
         """The same, one dict or tuple for each environment."""
-        columns = [
-            (path, part.each(_as(actions[:, place], part))) for path, part, place, _ in self._parts
-        ]
-        return [
-            _tree(self.space, [(path, values[i]) for path, values in columns])
-            for i in range(len(actions))
-        ]
+        batch = gym.vector.utils.batch_space(self.space)
+        return list(gym.vector.utils.iterate(batch, self.to_env(actions)))
 
     def from_env(self, actions: Any) -> Array:
         """The inverse of `to_env`."""
@@ -256,7 +251,11 @@ class RandomActions(Sampler):
 
     def __call__(self, t: int, step: int) -> dict[NestedKey, Array]:
         """Actions ``[num_envs, *shape]``, uniform among those allowed."""
-        return {"action": self._draw(None if self._masks is None else self._masks[t])}
+        if self._masks is None:
+            actions = self._space.sample()
+        else:
+            actions = self._format.draw(self._generators[0], self._masks[t])
+        return {"action": self._format.from_env(actions)}
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the generators."""
@@ -266,21 +265,6 @@ class RandomActions(Sampler):
         """Restore the state of the generators."""
         for saved, own in zip(state_dict["generators"], self._generators, strict=True):
             own.bit_generator.state = check_bit_generator(saved)
-
-    def _draw(self, mask: Array | None) -> Array:
-        if mask is None:
-            return self._format.from_env(self._space.sample())
-        size = self._format.mask_size
-        if not size:
-            raise ConfigError(
-                f"An action mask goes with discrete actions; the space is {self._format.space}."
-            )
-        if mask.shape[1:] != (size,):
-            raise ConfigError(
-                f"The action mask has shape {list(mask.shape[1:])}; {self._format.space} needs "
-                f"[{size}]."
-            )
-        return self._format.from_env(self._format.draw(self._generators[0], mask))
 
 
 def _as(columns: Array, part: ActionFormat) -> Array:

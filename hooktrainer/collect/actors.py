@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -211,29 +210,17 @@ class FunctionActor(Actor):
         whole = {k: _copy(v) for k, v in self._call_landed(0, slice(None)).items()}
         after = rng_state()
         set_rng_state(before)
-        fits = all(self._is_same(whole, envs) for envs in self._stages)
-        fits = fits and _same(after, rng_state())
+        try:
+            fits = all(
+                _same({key: value[envs] for key, value in whole.items()}, self._call_part(0, envs))
+                for envs in self._stages
+            )
+            fits = fits and _same(after, rng_state())
+        except Exception:  # it takes the observations of all environments only
+            fits = False
         set_rng_state(before)
         self._trials = self._trials - 1 if fits else 0
         self._splits = fits and not self._trials
-        if not fits:
-            again = self._call_landed(0, slice(None))
-            set_rng_state(before)
-            if not _same(whole["action"], again["action"]):
-                warnings.warn(
-                    "called twice for the same observations, the policy acts differently: it "
-                    "changes as it acts, or draws from a random generator of its own. With several "
-                    "stages the data are not those of stages=1.",
-                    stacklevel=2,
-                )
-
-    def _is_same(self, whole: Outputs, envs: slice) -> bool:
-        """Whether a call for one stage of the first step gives its rows of ``whole``."""
-        try:
-            part = self._call_part(0, envs)
-        except Exception:  # it takes the observations of all environments only
-            return False
-        return all(_same(value[envs], part[key]) for key, value in whole.items())
 
     def _call(self, arguments: Arguments) -> Outputs:
         if self._device is not None:

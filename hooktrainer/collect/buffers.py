@@ -7,6 +7,7 @@ a key, to fresh tensors ``[num_envs, time, ...]`` that belong to the batch alone
 
 from __future__ import annotations
 
+import itertools
 import math
 import mmap
 import os
@@ -25,7 +26,8 @@ from ..base.tensordicts import tensordict_of
 from ..errors import ConfigError
 from .spaces import Array
 
-Allocate = Callable[[tuple[int, ...], np.dtype[Any]], Array]
+Kinds = Sequence[tuple[tuple[int, ...], Any]]
+"""Shape and type of each of several arrays."""
 
 
 class ObservationRows(Protocol):
@@ -77,7 +79,7 @@ class StepBuffers:
         leaves: The leaves of an observation.
         num_envs: Number of environments.
         horizon: Steps of a rollout.
-        allocate: Makes an array of zeros of a shape and type; by default in memory of this process.
+        allocate: Makes arrays of zeros of such shapes and types, by default in this process.
         infos: How many numbers of its info each environment adds.
 
     Attributes:
@@ -98,19 +100,21 @@ class StepBuffers:
         leaves: Sequence[Leaf],
         num_envs: int,
         horizon: int,
-        allocate: Allocate | None = None,
         infos: int = 0,
+        allocate: Callable[[Kinds], list[Array]] | None = None,
     ) -> None:
         self.leaves = tuple(leaves)
-        allocate = allocate or _zeros
-        self.observation = tuple(
-            allocate((horizon + 1, num_envs, *leaf.shape), leaf.dtype) for leaf in leaves
-        )
-        kinds = (np.float32, bool, bool, np.float64, np.int64, *[np.float32] * infos)
-        arrays = [allocate((horizon, num_envs), np.dtype(kind)) for kind in kinds]
-        self.reward, self.terminated, self.truncated = arrays[:3]
-        self.episode_reward, self.step_count = arrays[3:5]
-        self.info = info = tuple(arrays[5:])
+        signals = (np.float32, bool, bool, np.float64, np.int64, *[np.float32] * infos)
+        kinds: Kinds = [
+            *(((horizon + 1, num_envs, *leaf.shape), leaf.dtype) for leaf in leaves),
+            *(((horizon, num_envs), kind) for kind in signals),
+        ]
+        arrays: list[Array] = allocate(kinds) if allocate else [np.zeros(*kind) for kind in kinds]
+        number = len(self.leaves)
+        self.observation = tuple(arrays[:number])
+        self.reward, self.terminated, self.truncated = arrays[number : number + 3]
+        self.episode_reward, self.step_count, *info = arrays[number + 3 :]
+        self.info = tuple(info)
         self.rows = [
             Row(
                 t,
@@ -124,30 +128,10 @@ class StepBuffers:
         ]
         self.inputs = [torch.from_numpy(array).unbind(0) for array in self.observation]
 
-    @staticmethod
-    def size(leaves: Sequence[Leaf], num_envs: int, horizon: int, infos: int = 0) -> int:
-        """Bytes such buffers take."""
-        each = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
-        others = 4 + 1 + 1 + 8 + 8 + 4 * infos
-        return num_envs * ((horizon + 1) * each + horizon * others)
-
     def carry(self) -> None:
         """Make the last row of the observations the first one of the next rollout."""
         for array in self.observation:
             array[0] = array[-1]
-
-    def arrays(self) -> dict[NestedKey, Array]:
-        """What a batch's ``"next"`` has beside observations, ``[num_envs, time, 1]`` each."""
-        terminated, truncated = env_first_array(self.terminated), env_first_array(self.truncated)
-        arrays = {
-            "reward": env_first_array(self.reward),
-            "done": terminated | truncated,
-            "terminated": terminated,
-            "truncated": truncated,
-            "episode_reward": env_first_array(self.episode_reward, np.float32),
-            "step_count": env_first_array(self.step_count),
-        }
-        return {key: array[..., None] for key, array in arrays.items()}
 
 
 class OutputBuffers:
@@ -249,48 +233,27 @@ def env_first_array(array: Array, dtype: DTypeLike | None = None) -> Array:
     return np.array(array.swapaxes(0, 1), dtype, order="C")
 
 
-def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    return np.zeros(shape, dtype)
+def shared_arrays(file: int, kinds: Kinds) -> list[Array]:
+    """Arrays in the memory of an open file, zeros in a new one.
 
-
-_ALIGNMENT = 64
-
-
-class SharedMemory:
-    """A piece of memory that is handed out as arrays.
-
-    It has no name, so that nothing is left behind however the processes end. Processes that ask for
-    the same arrays in the same order get the same memory.
+    Processes that ask for the same arrays in the same order get the same memory.
     """
-
-    def __init__(self, size: int, descriptor: int | None = None) -> None:
-        self.size = size
-        if descriptor is None:
-            descriptor = _unnamed_file()
-            os.ftruncate(descriptor, size)
-        self.descriptor = descriptor
-        self._map = mmap.mmap(descriptor, size)
-        self._taken = 0
-
-    @staticmethod
-    def size_for(bytes_: int, arrays: int) -> int:
-        """Bytes that so many arrays of so many bytes in all may take."""
-        return bytes_ + arrays * _ALIGNMENT
-
-    def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """The next array; zeros in new memory."""
-        count = math.prod(shape)
-        array = np.frombuffer(self._map, dtype, count, self._taken).reshape(shape)
-        self._taken += -(-count * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
-        return array
-
-    def close_file(self) -> None:
-        """Close the open file; the arrays remain."""
-        os.close(self.descriptor)
+    counts = [math.prod(shape) for shape, _ in kinds]
+    bytes_ = [
+        count * np.dtype(kind).itemsize for count, (_, kind) in zip(counts, kinds, strict=True)
+    ]
+    starts = [0, *itertools.accumulate(-(-size // 64) * 64 for size in bytes_)]
+    os.ftruncate(file, starts[-1])
+    memory = mmap.mmap(file, starts[-1])
+    return [
+        np.frombuffer(memory, kind, count, start).reshape(shape)
+        for (shape, kind), count, start in zip(kinds, counts, starts, strict=False)
+    ]
 
 
-def _unnamed_file() -> int:
+def unnamed_file() -> int:
+    """Open a file of memory that has no name: nothing is left of it however its processes end."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("hooktrainer", os.MFD_CLOEXEC)
-    with tempfile.TemporaryFile() as file:  # has no name
+    with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())

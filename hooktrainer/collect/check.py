@@ -14,7 +14,6 @@ from tensordict import TensorDictBase, is_tensor_collection
 
 from ..base.tensordicts import mask_of
 from ..errors import CollectorError, ConfigError
-from ..loop.timing import Timing
 from ..store.rng import rng_state, set_rng_state
 from ..store.tree import flatten, unflatten
 from .adapt import adapt
@@ -25,35 +24,24 @@ _FLAGS = ("done", "terminated", "truncated")
 _END_WITHIN = 50  # batches within which a collector has to end for that to be looked at
 
 
-class _Check:
-    """Makes collectors that are alike, and says what is wrong with them."""
+Make = Callable[[], Any]
 
-    def __init__(self, make: Callable[[], Any], batches: int) -> None:
-        self._make = make
-        self.batches = batches
-        self.name = "the collector"
 
-    @contextmanager
-    def fresh(self) -> Iterator[Collector]:
-        """A new collector, and random generators as for every other; closed in the end."""
+@contextmanager
+def _fresh(make: Make) -> Iterator[Collector]:
+    """A new collector, and random generators as for every other; closed in the end."""
+    _seed()
+    collector = adapt(make())
+    try:
         _seed()
-        collector = adapt(made := self._make())
-        self.name = type(made).__name__
-        try:
-            _seed()
-            yield collector
-        finally:
-            collector.shutdown()
+        yield collector
+    finally:
+        collector.shutdown()
 
-    def require(self, holds: bool, problem: str) -> None:
-        """Raise what is wrong unless it is right."""
-        if not holds:
-            raise CollectorError(f"{self.name}: {problem}")
 
-    def same(self, batches: list[Any], others: list[Any], problem: str) -> None:
-        """Raise what is wrong unless the batches are equal."""
-        alike = len(batches) == len(others) and all(map(_same, batches, others))
-        self.require(alike, problem)
+def _require(holds: bool, problem: str) -> None:
+    if not holds:
+        raise CollectorError(f"the collector breaks its contract: {problem}")
 
 
 def check_collector(make: Callable[[], Any], batches: int = 4) -> None:
@@ -72,115 +60,109 @@ def check_collector(make: Callable[[], Any], batches: int = 4) -> None:
         CollectorError: Saying what is wrong.
     """
     before = rng_state()
-    check = _Check(make, batches)
     try:
         for look in (_layout, _episodes, _end, _seeding, _copy, _resume, _shares, _closing):
-            look(check)
+            look(make, batches)
     finally:
         set_rng_state(before)
 
 
-def _layout(check: _Check) -> None:
-    with check.fresh() as collector:
-        collector.timing = timing = Timing()
-        check.require(collector.timing is timing, "timing cannot be set")
+def _layout(make: Make, batches: int) -> None:
+    with _fresh(make) as collector:
         collector.start()
         if collector.policy is not None:
             collector.update_policy_weights_()
         frames, kept = collector.frames, []
-        for batch in chain.from_iterable(_take(collector, 1) for _ in range(check.batches)):
-            check.require(is_tensor_collection(batch), f"collect() returned a {type(batch)}")
+        for batch in chain.from_iterable(_take(collector, 1) for _ in range(batches)):
+            _require(is_tensor_collection(batch), f"collect() returned a {type(batch)}")
             frames += batch.numel()
             for name, said, found in (
                 ("frames_per_batch", collector.frames_per_batch, batch.numel()),
                 ("num_envs", collector.num_envs if batch.ndim > 1 else None, len(batch)),
                 ("frames", collector.frames, frames),
             ):
-                check.require(
-                    said in (None, found), f"{name} is {said}, but {found} were collected"
-                )
+                _require(said in (None, found), f"{name} is {said}, but {found} were collected")
             for key, value in batch.items(True, True):
-                at = value.device
-                check.require(collector.device in (None, at), f"{key!r} is on {at}, and device is "
-                              f"{collector.device}")  # fmt: skip
+                problem = f"{key!r} is on {value.device}, and device is {collector.device}"
+                _require(collector.device in (None, value.device), problem)
             if "next" in batch:
-                _transitions(check, batch)
+                _transitions(collector, batch)
             kept.append((batch, batch.clone()))
-        check.require(bool(kept), "it has no batch")
+        _require(bool(kept), "it has no batch")
         for batch, copy in kept:
-            check.require(_same(batch, copy), "a batch changes when others are collected")
+            _require(_same(batch, copy), "a batch changes when others are collected")
 
 
-def _transitions(check: _Check, batch: TensorDictBase) -> None:
+def _transitions(collector: Collector, batch: TensorDictBase) -> None:
     shape, following = batch.batch_size, batch["next"]
     for key in (*_FLAGS, "reward"):
         if (value := following.get(key, None)) is None:
-            check.require(key == "done" or key in batch, f"('next', {key!r}) is missing")
+            _require(key == "done" or key in batch, f"('next', {key!r}) is missing")
             continue
         wanted = torch.float32 if key == "reward" else torch.bool
-        check.require(
+        _require(
             value.dtype is wanted and value.shape == (*shape, 1),
             f"('next', {key!r}) is {value.dtype} {list(value.shape)}, not {wanted} {[*shape, 1]}",
         )
     if "done" in following:
         ends = following["terminated"] | following["truncated"]
-        check.require(torch.equal(ends, following["done"]), "done is not terminated or truncated")
+        _require(torch.equal(ends, following["done"]), "done is not terminated or truncated")
     for key in _observations(batch):
         one, other = batch[key], following[key]
         same = (one.dtype, one.shape) == (other.dtype, other.shape)
-        check.require(same, f"{key!r} has another type or shape in 'next'")
+        _require(same, f"{key!r} has another type or shape in 'next'")
 
 
-def _episodes(check: _Check) -> None:
+def _episodes(make: Make, batches: int) -> None:
     """Look at what follows what, in batches that are ordered in time."""
-    with check.fresh() as collector:
-        batches = _take(collector, check.batches)
-    if any("next" not in b or b.ndim < 2 or mask_of(b) is not None for b in batches):
+    with _fresh(make) as collector:
+        taken = _take(collector, batches)
+    if any("next" not in b or b.ndim < 2 or mask_of(b) is not None for b in taken):
         return
-    whole: TensorDictBase = torch.cat(batches, -1)
+    whole: TensorDictBase = torch.cat(taken, -1)
     ends = (whole["next", "terminated"] | whole["next", "truncated"]).squeeze(-1)[..., :-1]
     for key in _observations(whole):
         after, first = whole["next", key][:, :-1], whole[key][:, 1:]
         same = (after == first).reshape(*ends.shape, -1).all(-1)
         follows = f"('next', {key!r}) is not the {key!r} that the following transition begins with"
-        check.require(bool(same[~ends].all()), follows)
+        _require(bool(same[~ends].all()), follows)
         moves = bool((first[:, 1:] != first[:, :-1]).any())
         if moves and int(ends.sum()) > 1:
             final = (
                 f"where an episode ends, ('next', {key!r}) is the first of the next episode, not "
                 "the true final one"
             )
-            check.require(not bool(same[ends].all()), final)
+            _require(not bool(same[ends].all()), final)
 
 
-def _end(check: _Check) -> None:
-    with check.fresh() as collector:
+def _end(make: Make, _: int) -> None:
+    with _fresh(make) as collector:
         total, size = collector.total_frames, collector.frames_per_batch
         if total < 0 or size is None or total > _END_WITHIN * size:
             return
         frames = 0
         for batch in collector:
             frames += batch.numel()
-            check.require(frames < total + size, f"total_frames is {total}, but it goes on")
-        check.require(frames >= total, f"total_frames is {total}, but it ends after {frames}")
+            _require(frames < total + size, f"total_frames is {total}, but it goes on")
+        _require(frames >= total, f"total_frames is {total}, but it ends after {frames}")
 
 
-def _seeding(check: _Check) -> None:
+def _seeding(make: Make, _: int) -> None:
     first = []
     for _ in range(2):
-        with check.fresh() as collector:
+        with _fresh(make) as collector:
             try:
                 collector.set_seed(7)
             except ConfigError:
                 return
             _seed()
             first.append(_take(collector, 2))
-    check.same(first[0], first[1], "set_seed(7) does not give the same batches twice")
+    _require(_alike(first[0], first[1]), "set_seed(7) does not give the same batches twice")
 
 
-def _copy(check: _Check) -> None:
+def _copy(make: Make, _: int) -> None:
     """Look at a copy such as another process would get, if it can be made."""
-    with check.fresh() as collector:
+    with _fresh(make) as collector:
         try:
             message = dump(collector)
         except Exception:
@@ -189,75 +171,75 @@ def _copy(check: _Check) -> None:
     copy = load(message)
     try:
         _seed()
-        check.same(own, _take(copy, 2), "a pickled copy collects other batches")
+        _require(_alike(own, _take(copy, 2)), "a pickled copy collects other batches")
     finally:
         copy.shutdown()
 
 
-def _resume(check: _Check) -> None:
-    with check.fresh() as collector:
+def _resume(make: Make, _: int) -> None:
+    with _fresh(make) as collector:
         if collector.resumes != "exactly":
             return
         whole = _take(collector, 4)
-    with check.fresh() as collector:
+    with _fresh(make) as collector:
         _take(collector, 2)
         saved = unflatten(*flatten({"state": collector.state_dict(), "rng": rng_state()}))
         following = _take(collector, 2)
         frames = collector.frames
-    check.same(following, whole[2:], "state_dict() changes what follows")
-    with check.fresh() as collector:
+    _require(_alike(following, whole[2:]), "state_dict() changes what follows")
+    with _fresh(make) as collector:
         collector.start()
         collector.load_state_dict(saved["state"])
         set_rng_state(saved["rng"])
         problem = "it resumes 'exactly', but goes on with other batches"
-        check.same(_take(collector, 2), following, problem)
+        _require(_alike(_take(collector, 2), following), problem)
         counts = collector.total_frames < 0 or collector.frames == frames
-        check.require(counts, "load_state_dict does not restore frames, which total_frames is for")
+        _require(counts, "load_state_dict does not restore frames, which total_frames is for")
 
 
-def _shares(check: _Check) -> None:
-    with check.fresh() as collector:
+def _shares(make: Make, _: int) -> None:
+    with _fresh(make) as collector:
         try:
             collector.check_shares(2)
         except ConfigError:
             with suppress(ConfigError):
                 collector.shard(0, 2)
-                check.require(False, "shard does what check_shares refuses")
+                _require(False, "shard does what check_shares refuses")
             return
         (whole,) = _take(collector, 1)
         num_envs = collector.num_envs
     batches: list[TensorDictBase] = []
     states: list[dict[str, Any]] = []
     for rank in range(2):
-        with check.fresh() as share:
+        with _fresh(make) as share:
             share.shard(rank, 2)
             said, half = share.num_envs, num_envs and num_envs // 2
-            check.require(said == half, f"num_envs is {said} in one of two shares of {num_envs}")
+            _require(said == half, f"num_envs is {said} in one of two shares of {num_envs}")
             batches += _take(share, 1)
             states.append(share.state_dict())
     halves = all(2 * batch.numel() == whole.numel() for batch in batches)
-    check.require(halves, "a batch of a share is not a share of one")
+    _require(halves, "a batch of a share is not a share of one")
     for key in _observations(whole) or list(whole.keys(True, True)):
         begun = torch.cat([_beginning(batch, key) for batch in batches])
         same = torch.equal(begun, _beginning(whole, key))
-        check.require(same, f"{key!r} of the shares together is not that of the whole")
-    with check.fresh() as collector:
+        _require(same, f"{key!r} of the shares together is not that of the whole")
+    with _fresh(make) as collector:
         collector.load_state_dict(collector.reshard(states))
         _take(collector, 1)
 
 
-def _closing(check: _Check) -> None:
-    with check.fresh() as collector:
+def _closing(make: Make, _: int) -> None:
+    with _fresh(make) as collector:
         collector.shutdown()
         collector.shutdown()
-    with check.fresh() as collector:
+    with _fresh(make) as collector:
         _take(collector, 1)
         collector.shutdown()
         try:
             _take(collector, 1)
         except RuntimeError:
             return
-        check.require(False, "collect() after shutdown() raises no RuntimeError")
+        _require(False, "collect() after shutdown() raises no RuntimeError")
 
 
 def _take(collector: Collector, number: int) -> list[Any]:
@@ -281,6 +263,10 @@ def _beginning(batch: TensorDictBase, key: Any) -> torch.Tensor:
     """The first step of each row; all of a batch that has no time."""
     value: torch.Tensor = batch[key]
     return value[:, 0] if batch.ndim > 1 else value
+
+
+def _alike(batches: list[Any], others: list[Any]) -> bool:
+    return len(batches) == len(others) and all(map(_same, batches, others))
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -44,6 +44,7 @@ class EpisodesCollector(Collector):
     frame_skip: int
     device: torch.device
     seed: int
+    _envs: Any  # an `EnvGroup`, a `TensorWorld` or an `AgentsWorld`
     _live: tuple[str, ...] = ("_rollout",)  # attributes that are made again in a copy
     _restore_episodes = True
 
@@ -74,7 +75,9 @@ class EpisodesCollector(Collector):
         self.exploration_type = exploration_type
         self.seed = seed
         self.timing = Timing()
-        self._computes = device_of(policy) if policy_device is None else torch.device(policy_device)
+        if policy_device is None and isinstance(policy, torch.nn.Module):
+            policy_device = next((parameter.device for parameter in policy.parameters()), None)
+        self._computes = torch.device(policy_device or "cpu")
         self.device = self._computes if device is None else torch.device(device)
         self._first_env = first_env
         self._warm_up_frames = init_random_frames  # those to be collected here
@@ -82,11 +85,6 @@ class EpisodesCollector(Collector):
         self._attributes: dict[str, Any] = {}  # set since the environments were made
         self._workers = Workers()  # asked for
         self._rollout: AnyRollout | None = None
-
-    @property
-    @abstractmethod
-    def _envs(self) -> Any:
-        """The environments: an `EnvGroup`, a `TensorWorld` or an `AgentsWorld`."""
 
     @abstractmethod
     def _make(self, num_envs: int | None, workers: Workers) -> None:
@@ -323,13 +321,10 @@ class EpisodesCollector(Collector):
     def _set_in_envs(self, name: str, value: Any) -> None:
         raise ConfigError(f"{type(self).__name__} sets no attributes of its environments.")
 
-    def shutdown(self) -> None:
-        """Close the environments. Safe to call again."""
-        if not self._closed:
-            self._closed = True
-            self._envs.close()
+    def _close(self) -> None:
+        self._envs.close()
 
-    close = shutdown
+    close = Collector.shutdown
 
     def __getstate__(self) -> dict[str, Any]:
         # The rows of the buffers are views, and environments may hold what cannot be copied.
@@ -386,11 +381,3 @@ def check_workers(workers: int, stages: int) -> None:
     """Refuse numbers that make no sense."""
     check_count("stages", stages)
     check_count("workers", workers, least=0)
-
-
-def device_of(policy: Any) -> torch.device:
-    """Where the first parameter of ``policy`` is; the CPU if it has none."""
-    if isinstance(policy, torch.nn.Module):
-        for parameter in policy.parameters():
-            return parameter.device
-    return torch.device("cpu")

@@ -20,29 +20,25 @@ from .spaces import Array
 InfoKeys = tuple[str, ...]
 
 _NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
-_FLAGS = ("done", "terminated", "truncated", "is_init")
-_BATCH: Final = {*_FLAGS, "action", "action_mask", "collector", "episode_reward", "next", "reward"}
-_METRICS: Final = {"return", "return_std", "length", "episodes", "frames"}
+_TAKEN: Final = {
+    *("action", "action_mask", "collector", "done", "episode_reward", "is_init", "next", "reward"),
+    *("step_count", "terminated", "truncated"),
+    *("episodes", "frames", "length", "return", "return_std"),  # metrics of episodes
+}
 
 
 def check_info_keys(keys: Any, observation: Iterable[str] = ()) -> InfoKeys:
     """Return the keys, or refuse what can be no entry of a batch, or no metric, of its own."""
     if isinstance(keys, str):
         raise ConfigError(f"info_keys={keys!r} is one string: give a list, such as [{keys!r}].")
-    found = tuple(keys)
-    parts = set(observation)
+    found, taken = tuple(keys), {*observation, *_TAKEN}
     for key in found:
-        if not isinstance(key, str) or not key:
-            raise ConfigError(f"info_keys={list(found)}: {key!r} is no key of an info, a string.")
-        if found.count(key) > 1:
-            raise ConfigError(f"info_keys={list(found)}: {key!r} is there twice.")
-        taken = "the observation" if key in parts else ""
-        taken = "every batch" if key in _BATCH or key == "step_count" else taken
-        taken = f"the metrics of episodes, as train/{key}," if key in _METRICS else taken
-        if taken:
+        if not isinstance(key, str) or not key or found.count(key) > 1:
+            raise ConfigError(f"info_keys={list(found)}: give strings, each once, not {key!r}.")
+        if key in taken:
             raise ConfigError(
-                f"info_keys: {key!r} is an entry of {taken} already. Let the environment, or a "
-                "wrapper around it, call it otherwise in its info."
+                f"info_keys: {key!r} is an entry of the batch, the observation or the metrics "
+                "already. Let a wrapper of the environment call it otherwise in its info."
             )
     return found
 
@@ -96,11 +92,10 @@ def number(key: str, value: Any, name: str) -> Any:
 def missing(key: str, info: Mapping[str, Any], name: str) -> str:
     """What to say of a key that is not there where an episode ended."""
     held = sorted(k for k in info if not (k[:1] == "_" and k[1:] in info))
-    holds = f"has {listed(map(repr, held))}" if held else "is empty"
-    instead = "Name one of these, or let" if held else "Let"
     return (
-        f"info_keys: there is no {key!r} in the info at an episode's end of {name}, which {holds}."
-        f"{did_you_mean(key, held)} {instead} the environment give it, at every episode's end."
+        f"info_keys: there is no {key!r} in the info at an episode's end of {name}, which has "
+        f"{listed(map(repr, held)) or 'nothing'}.{did_you_mean(key, held)} Name one of these, or "
+        "let the environment give it, at every episode's end."
     )
 
 

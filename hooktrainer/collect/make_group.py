@@ -22,12 +22,11 @@ from ..base.env_packages import import_registering, package_of, register_known
 from ..base.space_parts import MASK
 from ..base.words import did_you_mean
 from ..errors import ConfigError, MissingPackageError
-from ..loop.signals import SignalExit
 from .group import EnvFactory, EnvGroup, GroupOptions, begun
 from .scalar_group import ScalarGroup
 from .spaces import plain_mask
 from .vector_group import EnvPoolEnv, SeededCartPole, VectorGroup, is_envpool
-from .worlds.world_ids import is_built, is_world, kind_of, make_tensor_world, world_name
+from .worlds.world_ids import is_built, is_world, make_tensor_world, world_name
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 Source = EnvSpec | VectorEnv | EnvFactory | Sequence[EnvFactory]
@@ -238,9 +237,6 @@ def is_scenario(env: Any) -> bool:
 # -- Environments that cannot be made: what is missing, or which argument is wrong, in a line.
 
 
-_OURS = ("box2d", "mujoco")
-
-
 @contextmanager
 def explain_env_errors(
     source: Any = None, kwargs: Mapping[str, Any] | None = None
@@ -248,51 +244,27 @@ def explain_env_errors(
     """Turn what goes wrong where an environment is made into what its user can do."""
     try:
         yield
-    except DependencyNotInstalled as error:
+    except (DependencyNotInstalled, ImportError) as error:
+        package = package_of(source.id) if isinstance(source, EnvSpec) else None
+        ours = re.search(r"gymnasium\[(box2d|mujoco)\]", str(error))
+        install = package.install if package else f"hooktrainer[{ours[1]}]" if ours else ""
+        advice = f": pip install '{install}'" if install else ""
+        name = getattr(error, "name", None)
         raise MissingPackageError(
-            f"the environment needs a package that is not installed: {_line(source, error)}"
-        ) from error
-    except ImportError as error:
-        if not isinstance(source, EnvSpec):
-            raise
-        package = package_of(source.id)
-        install = f": pip install '{package.install}'" if package else ""
-        raise MissingPackageError(
-            f"{source.id} cannot be made: {error}{install}", name=error.name
+            f"the environment cannot be made: {error}{advice}", name=name
         ) from error
     except TypeError as error:
-        refused = re.search(r"unexpected keyword argument '(\w+)'", str(error))
-        if not isinstance(source, EnvSpec) or not kwargs or refused is None:
+        if not kwargs:
             raise
-        raise ConfigError(
-            f"env_kwargs={dict(kwargs)}: {source.id} has no argument {refused[1]!r}: leave it out."
-        ) from error
-    except SignalExit:
-        raise
-    except SystemExit as error:  # which would end this program without a word
-        raise ConfigError(f"the environment called sys.exit({error.code!r}) when made.") from error
+        raise ConfigError(f"env_kwargs={dict(kwargs)}: {error}") from error
 
 
 def check_made(made: Any, who: str) -> None:
     """Refuse what is no environment of Gymnasium, with what takes it instead."""
-    if isinstance(made, gym.Env):
-        return
-    if isinstance(made, gym.vector.VectorEnv) or is_envpool(made):
-        what = "which is several: build one and pass num_envs; VectorCollector takes it as env"
-    elif hasattr(made, "agent_iter"):
-        what = "whose agents act in turns: give PettingZoo's parallel_env to mappo or qmix"
-    elif hasattr(made, "possible_agents"):
-        what = "which has several agents: AgentsCollector, mappo, ippo, vdn and qmix take it"
-    elif kind_of(made) is not None or hasattr(made, "num_envs"):
-        what = "which steps tensors: WorldCollector takes it"
-    else:
-        what = "not a gymnasium.Env: give an environment id, or a function that builds one"
-    raise ConfigError(f"{who} a {type(made).__name__}, {what}.")
-
-
-def _line(source: Any, error: Exception) -> str:
-    """What to type, or what the environment says."""
-    if isinstance(source, EnvSpec) and (package := package_of(source.id)):
-        return f"pip install '{package.install}'"
-    extra = re.search(r"gymnasium\[([\w-]+)\]", str(error))
-    return f"pip install 'hooktrainer[{extra[1]}]'" if extra and extra[1] in _OURS else str(error)
+    if not isinstance(made, gym.Env):
+        raise ConfigError(
+            f"{who} a {type(made).__name__}, not a gymnasium.Env. VectorCollector takes an id, a "
+            "function that builds one environment, or a vector environment that is built already; "
+            "WorldCollector takes simulators of tensors; AgentsCollector, mappo, ippo, vdn and "
+            "qmix take PettingZoo's parallel environments."
+        )

@@ -14,8 +14,6 @@ from tensordict import NestedKey, TensorDict, unravel_key
 from tensordict.nn import TensorDictModuleBase
 
 from ..base.space_parts import MASK
-from ..base.untrusted import one_line
-from ..base.words import listed
 from ..errors import ConfigError, StateMismatchError
 from ..loop.timing import Timing
 from .action_format import ActionFormat, RandomActions, Sampler
@@ -201,7 +199,7 @@ class Rollout(AnyRollout):
         masks = buffers.observation[self._names.index(MASK)] if MASK in self._names else None
         self._masks = masks if action_format.mask_size else None  # [time + 1, num_envs, mask_size]
         seed = random_action_seed(seeds.seed, seeds.first_env)
-        sampler = RandomActions(action_format, num_envs, seed, masks)
+        sampler = RandomActions(action_format, num_envs, seed, self._masks)
         self._set_actors(policy, buffers, action_format, num_envs, policy_device, sampler)
         self._rewards = np.zeros(num_envs)
         self._counts = np.zeros(num_envs, np.int64)
@@ -226,7 +224,12 @@ class Rollout(AnyRollout):
         with timing.phase("collect/transfer"):
             batch = self._batch(actor.tensors(), first_episodes)
             if self._played:
-                self._log_actions(as_array(batch.get("action")))
+                actions = as_array(batch.get("action"))
+                last = {i: t for i, t, _ in self._finals}
+                for i, parts in self._played.items():
+                    if i in last:
+                        parts.clear()
+                    parts.append(actions[i, last.get(i, -1) + 1 :].copy())
         return batch
 
     def check(self, state_dict: dict[str, Any]) -> None:
@@ -235,16 +238,14 @@ class Rollout(AnyRollout):
         saved = state_dict["running"]
         if "world" in state_dict:
             raise StateMismatchError("The saved collector stepped environments of tensors.")
-        methods = [restore.method for restore in self._group.restores]
-        if saved is not None and any(
-            method not in (before, "none")
-            for method, before in zip(methods, saved["methods"], strict=True)
-        ):
-            before = one_line(listed(sorted({*saved["methods"]})), 80)
-            raise StateMismatchError(
-                f"The saved environments are restored by {before}, these by "
-                f"{listed(sorted({*methods}))}: they are not the same."
-            )
+        if saved is not None:
+            replayed = set(map(int, saved["actions"]))
+            for i, restore in enumerate(self._group.restores):
+                if restore.method != "none" and (restore.method == "replay") is not (i in replayed):
+                    raise StateMismatchError(
+                        f"The saved environment {i} is not restored by {restore.method}, as this "
+                        "one is: they are not the same."
+                    )
 
     def _restore(self, saved: dict[str, Any]) -> list[int]:
         row = self._buffers.rows[-1]
@@ -264,7 +265,6 @@ class Rollout(AnyRollout):
 
     def _running(self) -> dict[str, Any]:
         return {
-            "methods": [restore.method for restore in self._group.restores],
             "episode_rewards": torch.from_numpy(self._rewards.copy()),
             "step_counts": torch.from_numpy(self._counts.copy()),
             "observations": [
@@ -307,34 +307,34 @@ class Rollout(AnyRollout):
         self, outputs: dict[NestedKey, torch.Tensor], first_episodes: list[int]
     ) -> TensorDict:
         root, following = place_outputs(outputs, self._device)
-        arrays = self._buffers.arrays()
-        infos = zip(self._group.info_keys, self._buffers.info, strict=True)
-        arrays |= {key: env_first_array(array)[..., None] for key, array in infos}
+        buffers = self._buffers
+        terminated, truncated = map(env_first_array, (buffers.terminated, buffers.truncated))
+        infos = zip(self._group.info_keys, buffers.info, strict=True)
+        arrays = {
+            "reward": env_first_array(buffers.reward),
+            "done": terminated | truncated,
+            "terminated": terminated,
+            "truncated": truncated,
+            "episode_reward": env_first_array(buffers.episode_reward, np.float32),
+            "step_count": env_first_array(buffers.step_count),
+            **{key: env_first_array(array) for key, array in infos},
+        }
         for k, name in enumerate(self._names):
-            observed = self._buffers.observation[k]
+            observed = buffers.observation[k]
             after = env_first_array(observed[1:])
             for i, t, values in self._finals:
                 after[i, t] = values[k]
             root[name] = self._tensor(env_first_array(observed[:-1]))
             following[name] = self._tensor(after)
         if self._traj_ids:
-            done = arrays["done"][..., 0]
-            root["collector", "traj_ids"] = self._trajectories(done, first_episodes)
-        return as_batch(root, following, {k: self._tensor(array) for k, array in arrays.items()})
-
-    def _trajectories(self, done: Array, first_episodes: list[int]) -> torch.Tensor:
-        """``episode * num_envs + environment``, where the episode counts on after each end."""
-        num_envs = len(done)
-        ended = np.cumsum(done, axis=1) - done  # before this step
-        episodes = ended + np.asarray(first_episodes)[:, None]
-        return self._tensor(episodes * num_envs + np.arange(num_envs)[:, None])
-
-    def _log_actions(self, actions: Array) -> None:
-        last = {i: t for i, t, _ in self._finals}
-        for i, parts in self._played.items():
-            if i in last:
-                parts.clear()
-            parts.append(actions[i, last.get(i, -1) + 1 :].copy())
+            # ``episode * num_envs + environment``, where the episode counts on after each end.
+            ended = np.cumsum(arrays["done"], axis=1) - arrays["done"]  # before this step
+            episodes = ended + np.asarray(first_episodes)[:, None]
+            number = len(first_episodes)
+            ids = episodes * number + np.arange(number)[:, None]
+            root["collector", "traj_ids"] = self._tensor(ids)
+        given = {key: self._tensor(array[..., None]) for key, array in arrays.items()}
+        return as_batch(root, following, given)
 
     def _forget(self, envs: Sequence[int]) -> None:
         index = list(envs)

@@ -37,23 +37,11 @@ class ScalarGroup(EnvGroup):
         super().__init__(names, restores, options, first.observation_space, first.action_space)
         self._envs = list(envs)
         self._steps = [_repeated(env.step, options.frame_skip) for env in envs]
-        self._infos: list[dict[str, Any]] = [{} for _ in envs]  # of the last step, if asked for
-        if self.info_keys:
-            self._steps = [self._keeping(i, step) for i, step in enumerate(self._steps)]
+        self._infos: list[dict[str, Any]] = [{} for _ in envs]  # of the last step
 
     def first_mask(self) -> Any:
         """See `EnvGroup.first_mask`."""
         return begun(self._envs[0], self.seeds(0, 0), self._reset_options)[1].get(MASK)
-
-    def _keeping(self, i: int, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """``step``, which also keeps the info: who asks for none pays nothing for it."""
-
-        def keep(action: Any) -> Any:
-            outcome = step(action)
-            self._infos[i] = outcome[-1]
-            return outcome
-
-        return keep
 
     def reset(self, row: Row) -> None:
         """Begin the next episode of every environment."""
@@ -69,6 +57,7 @@ class ScalarGroup(EnvGroup):
         finished: list[Finished] = []
         layout, steps, rows = self._layout, self._steps, row.observation
         rewards, terminations, truncations = row.reward, row.terminated, row.truncated
+        infos = self._infos
         single, first, ndarray = layout.is_single, rows[0], np.ndarray
         reward = terminated = truncated = 0.0
         observation: Any = None
@@ -81,6 +70,7 @@ class ScalarGroup(EnvGroup):
                     refuse_missing(reward, "reward")
                     refuse_missing(terminated, "terminated")
                     refuse_missing(truncated, "truncated")
+                infos[i] = info
                 rewards[i] = reward
                 terminations[i] = terminated
                 truncations[i] = truncated
@@ -95,7 +85,7 @@ class ScalarGroup(EnvGroup):
             self._annotate(error, i, "stepping", f" at step {row.index + 1} of the batch,")
             raise
         if self.info_keys:
-            write_infos(self.info_keys, row, self._infos, self.names)
+            write_infos(self.info_keys, row, infos, self.names)
         return finished
 
     def _annotate(self, error: Exception, i: int, doing: str, when: str = "") -> None:

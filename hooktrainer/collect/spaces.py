@@ -47,8 +47,6 @@ class ObservationLayout:
                     f"shape [{mask_size}], the masks of several choices side by side."
                 )
         self.leaves = tuple(leaves)
-        has_mask = any(leaf.key[0] == MASK for leaf in leaves)
-        self._refuses_masks = bool(mask_size) and not has_mask
         self._paths = tuple(leaf.path for leaf in leaves[: -1 if self.mask_in_info else None])
         self._starts = tuple(leaf.start for leaf in leaves)
         # The common case, one array and nothing else, is written without any call.
@@ -58,58 +56,43 @@ class ObservationLayout:
         self, observation: Any, info: Mapping[str, Any], name: str, num_envs: int | None = None
     ) -> None:
         """Look whether an observation is what the space says; called where an episode begins."""
-        found = [self._find(observation, path, name) for path in self._paths]
-        if self.mask_in_info:
-            found.append(self._mask(info))
-        for value, leaf in zip(found, self.leaves, strict=True):
-            if value is None or value.__class__ is not np.ndarray:
-                refuse_missing(value, "observation", leaf.path)
+        for value, leaf in zip(self._find(observation, info), self.leaves, strict=True):
             check_leaf(value, leaf, name, num_envs)
 
     def values(self, observation: Any, info: Mapping[str, Any] | None) -> list[Any]:
         """The leaves, uncopied and in order; without ``info`` no mask that comes in it."""
+        return [
+            value if start is None else value - start
+            for value, start in zip(self._find(observation, info), self._starts, strict=False)
+        ]
+
+    def _find(self, observation: Any, info: Mapping[str, Any] | None) -> list[Any]:
         found = []
-        for path, start in zip(self._paths, self._starts, strict=False):
+        for path in self._paths:
             value = observation
-            try:
-                for key in path:
-                    value = None if value is None else value[key]
-            except (KeyError, IndexError, TypeError):
-                self._find(observation, path, "the environment")
-                raise
+            for key in path:
+                if value is None:
+                    break
+                try:
+                    value = value[key]
+                except (KeyError, IndexError, TypeError):
+                    holds = sorted(map(str, value)) if isinstance(value, Mapping) else type(value)
+                    raise ConfigError(
+                        f"the observation has no {key!r} of {list(path)}, which its space has; "
+                        f"there is {holds}. Let reset() and step() return every part of the space."
+                    ) from None
             if value.__class__ is not np.ndarray:
                 refuse_missing(value, "observation", path)
-            found.append(value if start is None else value - start)
+            found.append(value)
         if self.mask_in_info and info is not None:
-            found.append(self._mask(info))
-        return found
-
-    def _find(self, observation: Any, path: Path, name: str) -> Any:
-        value = observation
-        for depth, key in enumerate(path):
-            if value is None:
-                return None
-            try:
-                value = value[key]
-            except (KeyError, IndexError, TypeError):
-                above = "".join(f"[{part!r}]" for part in path[:depth])
-                holds = f"the keys {sorted(map(str, value))}" if isinstance(value, Mapping) else ""
-                holds = holds or f"a {type(value).__name__}"
+            if MASK not in info:
                 raise ConfigError(
-                    f"the observation{above} of {name} has no {key!r}, which its space has: it is "
-                    f"{holds}. Let reset() and step() return every part of the space."
-                ) from None
-        return value
-
-    def _mask(self, info: Mapping[str, Any]) -> Any:
-        try:
+                    f"info[{MASK!r}] is missing: the first reset() gave one, so every step has to."
+                )
             mask = info[MASK]
-        except KeyError:
-            raise ConfigError(
-                f"info[{MASK!r}] is missing. The environment gave an action mask when it was "
-                "reset, so it has to give one at every step."
-            ) from None
-        return mask if mask.__class__ is np.ndarray and mask.dtype != object else plain_mask(mask)
+            is_plain = mask.__class__ is np.ndarray and mask.dtype != object
+            found.append(mask if is_plain else plain_mask(mask))
+        return found
 
     def write(
         self, rows: Sequence[Array], index: Any, observation: Any, info: Mapping[str, Any]
@@ -123,20 +106,10 @@ class ObservationLayout:
 
     def copies(self, observation: Any, info: Mapping[str, Any], index: Any = ...) -> list[Array]:
         """Copies of the leaves, or of one environment's part of batched leaves."""
-        if self._refuses_masks and MASK in info:
-            raise ConfigError(late_mask())
         return [
             np.array(np.asarray(value)[index], dtype=leaf.dtype)
             for value, leaf in zip(self.values(observation, info), self.leaves, strict=True)
         ]
-
-
-def late_mask() -> str:
-    """What to say of a mask that first comes when an environment has been stepped."""
-    return (
-        f"info[{MASK!r}] came with a step, and there was none at the reset: let reset() give one "
-        "as well, so that every action is chosen by one."
-    )
 
 
 def plain_mask(mask: Any) -> Array:
@@ -164,7 +137,6 @@ def check_leaf(value: Any, leaf: Leaf, name: str, num_envs: int | None = None) -
     array = value if value.__class__ is np.ndarray else np.asarray(value)
     space, kind = leaf.space, array.dtype.kind
     wanted = leaf.shape if num_envs is None else (num_envs, *leaf.shape)
-    problem = ""
     # A space of one number is given it without its dimensions; there is nothing to mistake.
     is_number = num_envs is None and not array.shape and math.prod(leaf.shape) == 1
     if array.shape != wanted and not is_number:
@@ -173,26 +145,18 @@ def check_leaf(value: Any, leaf: Leaf, name: str, num_envs: int | None = None) -
         return
     elif kind not in "biuf":
         problem = f"is of the type {array.dtype}, which holds no numbers"
-    elif leaf.key[-1] == MASK:
-        if kind == "f" and np.isnan(array).any():
-            problem = f"holds NaN: {array}"
-    elif leaf.dtype.kind != "f":
-        low: Any = 0
-        high: Any = 1
+    elif leaf.dtype.kind == "f" or leaf.key[-1] == MASK:
+        return
+    else:
+        inside = array == array.astype(leaf.dtype)
         if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-            sizes = space.n if isinstance(space, spaces.Discrete) else space.nvec
-            low, high = space.start, space.start + sizes - 1
-        elif leaf.dtype.kind != "b":
-            low, high = np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max
-        if kind == "f":
-            problem = f"is of {array.dtype}, which would be cut to integers"
-        elif ((array < low) | (array > high)).any():
-            problem = f"is {array}, which is outside of it"
-    if problem:
-        where, said = f"info[{MASK!r}]", f"it had the shape {list(leaf.shape)} at the first reset"
-        if space is not None:
-            where = "the observation" + "".join(f"[{key!r}]" for key in leaf.path)
-            said = f"its space is {one_line(space, 120)}"
-        raise ConfigError(
-            f"{where} of {one_line(name, 120)} {one_line(problem, 120)}; {said}. Let both agree."
-        )
+            size = space.n if isinstance(space, spaces.Discrete) else space.nvec
+            inside &= (array >= space.start) & (array < space.start + size)
+        if kind != "f" and inside.all():
+            return
+        problem = f"is {one_line(array, 80)}, {array.dtype}, which is outside of it"
+    where, said = f"info[{MASK!r}]", f"it had the shape {list(leaf.shape)} at the first reset"
+    if space is not None:
+        where = "the observation" + "".join(f"[{key!r}]" for key in leaf.path)
+        said = f"its space is {one_line(space, 120)}"
+    raise ConfigError(f"{where} of {one_line(name, 120)} {problem}; {said}. Let both agree.")

@@ -112,7 +112,8 @@ class VectorCollector(EpisodesCollector):
         >>> collector.shutdown()
     """
 
-    _live = ("_group", "_rollout")
+    _envs: EnvGroup
+    _live = ("_envs", "_rollout")
 
     def __init__(
         self,
@@ -171,13 +172,9 @@ class VectorCollector(EpisodesCollector):
             if probe and self._info_keys and can_make_more:
                 self._try_infos(_env=env[:1] if isinstance(env, (list, tuple)) else env)
         except BaseException:
-            self._group.close()
+            self._envs.close()
             raise
         self._warn_of_lost()
-
-    @property
-    def _envs(self) -> EnvGroup:
-        return self._group
 
     def _make(self, num_envs: int | None, workers: Workers) -> None:
         options = GroupOptions(
@@ -188,21 +185,21 @@ class VectorCollector(EpisodesCollector):
             self._reset_options,
         )
         made = (self._env, num_envs, options, self._env_kwargs, self._mode)
-        self._group: EnvGroup = WorkerGroup(*made, workers) if workers.number else make_group(*made)
+        self._envs = WorkerGroup(*made, workers) if workers.number else make_group(*made)
         try:
-            self.num_envs = self._group.num_envs
-            self._leaves = ObservationLayout(self._group.observation_space).leaves
+            self.num_envs = self._envs.num_envs
+            self._leaves = ObservationLayout(self._envs.observation_space).leaves
             self._action_format = action_format_of(
-                self._group.action_space, self._categorical_actions
+                self._envs.action_space, self._categorical_actions
             )
         except BaseException:
-            self._group.close()
+            self._envs.close()
             raise
 
     def _make_rollout(self) -> Rollout:
-        kind: type[Rollout] = GappedRollout if self._group.has_gaps else Rollout
+        kind: type[Rollout] = GappedRollout if self._envs.has_gaps else Rollout
         return kind(
-            self._group,
+            self._envs,
             self.policy,
             self._horizon,
             action_format=self._action_format,
@@ -212,7 +209,7 @@ class VectorCollector(EpisodesCollector):
         )
 
     def _set_in_envs(self, name: str, value: Any) -> None:
-        self._group.set_attribute(name, value)
+        self._envs.set_attribute(name, value)
 
     def check_shares(self, number: int) -> None:
         """Refuse environments that cannot be shared equally, or were made already."""
@@ -236,8 +233,8 @@ class VectorCollector(EpisodesCollector):
 
     def describe_restore(self) -> list[Restore]:
         """For each environment how its running episode comes back after a resume, and why so."""
-        return list(self._group.restores)
+        return list(self._envs.restores)
 
     def _said(self) -> str:
-        group = self._group
-        return f"{group.names[0]}, num_envs={self.num_envs}, stepped as {group.kind}"
+        names, kind = self._envs.names, self._envs.kind
+        return f"{names[0]}, num_envs={self.num_envs}, stepped as {kind}"

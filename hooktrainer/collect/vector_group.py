@@ -21,7 +21,6 @@ from .info import write_vector_info
 from .spaces import Array
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
-_SIGNALS = ("reward", "terminated", "truncated")
 
 
 class _CartPoleActions(gym.spaces.MultiDiscrete):
@@ -125,17 +124,16 @@ class VectorGroup(EnvGroup):
     def step(self, actions: Array, row: Row) -> list[Finished]:
         """Step all sub-environments and begin the next episode of those that finished."""
         try:
-            observation, reward, terminated, truncated, info = self._outcome(
-                actions, row.index == 0
-            )
+            observation, *signals, info = self._outcome(actions)
+            for array, values in zip(
+                (row.reward, row.terminated, row.truncated), signals, strict=True
+            ):
+                array[...] = np.reshape(values, self.num_envs)
         except Exception as error:
             add_note(
                 error, f"raised while stepping {self._env}, at step {row.index + 1} of a batch"
             )
             raise
-        row.reward[...] = reward
-        row.terminated[...] = terminated
-        row.truncated[...] = truncated
         if self.has_gaps:
             self.began = self._ended
             for array in (row.reward, row.terminated, row.truncated):
@@ -221,22 +219,13 @@ class VectorGroup(EnvGroup):
             self._device = device_of_tensors(begun[0])
         return begun if self._device is None else as_arrays(begun)
 
-    def _outcome(self, actions: Array, checks: bool = False) -> Any:
+    def _outcome(self, actions: Array) -> Any:
         """What the environment returns for the policy's actions."""
         taken: Any = self._format.to_env(actions)
         if self._device is not None:
             taken = torch.from_numpy(taken).to(self._device)
         outcome = self._env.step(taken)
-        if self._device is not None:
-            outcome = as_arrays(outcome)
-        if checks:
-            for name, values in zip(_SIGNALS, outcome[1:4], strict=True):
-                if np.shape(values) != (self.num_envs,):
-                    raise ConfigError(
-                        f"{self._env}: step() returned {name} of shape {list(np.shape(values))}; "
-                        f"let it return one for each of its environments, [{self.num_envs}]."
-                    )
-        return outcome
+        return outcome if self._device is None else as_arrays(outcome)
 
     def _final(self, i: int, observation: Any, info: dict[str, Any]) -> list[Array]:
         if not self._resets_itself:
@@ -281,7 +270,7 @@ def is_envpool(env: Any) -> bool:
 
 
 class EnvPoolEnv(gym.vector.VectorEnv[Any, Any, Any]):
-    """A vector environment of EnvPool's, in autoreset mode ``DISABLED``.
+    """A vector environment of EnvPool's, in autoreset mode ``NEXT_STEP``.
 
     Args:
         pool: What ``envpool.make(..., env_type="gymnasium")`` returned. Its seed was given there.
@@ -290,7 +279,7 @@ class EnvPoolEnv(gym.vector.VectorEnv[Any, Any, Any]):
         ConfigError: If it has another interface, or returns before all sub-environments stepped.
     """
 
-    metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
     def __init__(self, pool: Any) -> None:
         self.num_envs = int(pool.config["num_envs"])
@@ -308,26 +297,14 @@ class EnvPoolEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.single_action_space = pool.action_space
         self.observation_space = gym.vector.utils.batch_space(pool.observation_space, self.num_envs)
         self.action_space = gym.vector.utils.batch_space(pool.action_space, self.num_envs)
-        self._latest: Any = None
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode in all sub-environments, or in those that ``reset_mask`` names."""
-        mask = (options or {}).get("reset_mask")
-        if mask is None:
-            self._latest = self._pool.reset()
-        else:
-            which = np.flatnonzero(mask).astype(np.int32)
-            observation, info = self._pool.reset(which)
-            order = np.asarray(info["env_id"])  # in which the sub-environments answered
-            self._latest = _placed(self._latest, (observation, info), order)
-        observation, info = self._latest
-        return observation, info
+        """Begin an episode in all sub-environments."""
+        return self._pool.reset()
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all sub-environments."""
-        observation, reward, terminated, truncated, info = self._pool.step(actions)
-        self._latest = observation, info
-        return observation, reward, terminated, truncated, info
+        return self._pool.step(actions)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the pool."""
@@ -335,16 +312,3 @@ class EnvPoolEnv(gym.vector.VectorEnv[Any, Any, Any]):
 
     def __str__(self) -> str:
         return f"{type(self._pool).__name__}(num_envs={self.num_envs})"
-
-
-def _placed(all_of_them: Any, some: Any, which: Any) -> Any:
-    """Arrays of all sub-environments, with those of some put into their places."""
-    if isinstance(some, tuple):
-        return tuple(_placed(a, b, which) for a, b in zip(all_of_them, some, strict=True))
-    if isinstance(some, dict):
-        return {key: _placed(all_of_them.get(key), value, which) for key, value in some.items()}
-    if not isinstance(all_of_them, np.ndarray) or not isinstance(some, np.ndarray):
-        return some
-    placed = all_of_them.copy()
-    placed[which] = some
-    return placed

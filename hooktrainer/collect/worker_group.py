@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -17,7 +19,7 @@ from ..base.space_parts import Leaf
 from ..base.worker import Channel, Worker, WorkerPool
 from ..errors import ConfigError, as_failure
 from .action_format import ActionFormat
-from .buffers import Row, SharedMemory, StepBuffers
+from .buffers import Row, StepBuffers, shared_arrays, unnamed_file
 from .episodes_collector import Workers
 from .group import EnvGroup, EpisodeSeeds, Finished, GroupOptions, Restore, check_alike
 from .make_group import Envs, Source, VectorizationMode, make_group, source_of
@@ -46,7 +48,7 @@ class WorkerGroup(EnvGroup):
         by_stage = [split(stage, workers.number) for stage in self.stages]
         self._shares = [list(own) for own in zip(*by_stage, strict=True)]  # by worker and stage
         self._pool = WorkerPool()
-        made = [(source, own, count, options, env_kwargs, mode) for own in self._shares]
+        made = [(source, own, options, env_kwargs, mode) for own in self._shares]
         by_worker = start_workers(self._pool, EnvWorker, self._shares, made, workers.timeout)
         facts: list[Facts] = [one for stage in zip(*by_worker, strict=True) for one in stage]
         first = facts[0]
@@ -77,17 +79,15 @@ class WorkerGroup(EnvGroup):
 
     def make_buffers(self, horizon: int) -> StepBuffers:
         """The memory of a rollout, shared with the processes."""
-        leaves, infos = self._layout.leaves, len(self.info_keys)
-        bytes_ = StepBuffers.size(leaves, self.num_envs, horizon, infos)
-        size = SharedMemory.size_for(bytes_, len(leaves) + 5 + infos)
-        memory = SharedMemory(size)
-        buffers = StepBuffers(leaves, self.num_envs, horizon, allocate=memory.allocate, infos=infos)
+        file = unnamed_file()
+        made = self._layout.leaves, self.num_envs, horizon, len(self.info_keys)
+        buffers = StepBuffers(*made, partial(shared_arrays, file))
         for child in self._pool:
-            child.send(call("map", leaves, size, horizon))
-            child.give_file(memory.descriptor)
+            child.send(call("map", made))
+            child.give_file(file)
         for child in self._pool:
             child.receive()
-        memory.close_file()
+        os.close(file)
         return buffers
 
     def reset(self, row: Row) -> None:
@@ -252,12 +252,11 @@ class EnvWorker:
         self,
         source: Any,
         shares: Sequence[slice],
-        num_envs: int,
         options: GroupOptions,
         env_kwargs: Mapping[str, Any] | None,
         mode: VectorizationMode | None,
     ) -> None:
-        self._shares, self._num_envs, self._infos = shares, num_envs, len(options.info_keys)
+        self._shares = shares
         self._groups: list[EnvGroup] = []
         one_for_all = isinstance(source, EnvSpec) or callable(source)
         seeds = options.seeds
@@ -288,12 +287,10 @@ class EnvWorker:
         """Call a method of every group."""
         return [getattr(group, name)(*args) for group in self._groups]
 
-    def map(self, descriptor: int, leaves: Sequence[Leaf], size: int, horizon: int) -> None:
+    def map(self, file: int, made: tuple[Sequence[Leaf], int, int, int]) -> None:
         """Take the memory of a rollout."""
-        memory = SharedMemory(size, descriptor)
-        memory.close_file()
-        sizes = (leaves, self._num_envs, horizon)
-        buffers = StepBuffers(*sizes, allocate=memory.allocate, infos=self._infos)
+        buffers = StepBuffers(*made, allocate=partial(shared_arrays, file))
+        os.close(file)
         self._rows = [[row.part(share) for row in buffers.rows] for share in self._shares]
 
     def reset(self, seed: int, episodes: Sequence[Sequence[int]]) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
-from toy_envs import Masked, VectorCounter
+from toy_envs import VectorCounter
 
 from hooktrainer import VectorCollector
 from hooktrainer.collect.make_group import spaces_of
@@ -74,12 +74,12 @@ PARTS = spaces.Dict(a=BOX, b=spaces.Discrete(3))
     ("space", "value", "match"),
     [
         (spaces.Discrete(3), 7, r"the observation of Says is 7, .*; its space is Discrete\(3\)"),
-        (spaces.Discrete(3, start=5), 0, "is 0, which is outside of it"),
-        (spaces.Discrete(3, start=5), 8, "is 8, which is outside of it"),
-        (spaces.MultiDiscrete([2, 3]), np.array([1, 3]), r"is \[1 3\], which is outside of it"),
+        (spaces.Discrete(3, start=5), 0, "is 0, int64, which is outside of it"),
+        (spaces.Discrete(3, start=5), 8, "is 8, int64, which is outside of it"),
+        (spaces.MultiDiscrete([2, 3]), np.array([1, 3]), r"is \[1 3\], int64, which is outside"),
         (spaces.MultiDiscrete([2, 3], start=[1, 1]), np.array([0, 1]), "outside of it"),
-        (spaces.Discrete(3), 1.0, "is of float64, which would be cut to integers"),
-        (BYTES, np.full((2, 2), 0.5, np.float32), "is of float32, which would be cut"),
+        (spaces.Discrete(3), 1.0, "is 1.0, float64, which is outside of it"),
+        (BYTES, np.zeros((2, 2), np.float32), "float32, which is outside of it"),
         (BYTES, np.full((2, 2), 300), "outside of it"),
         (BOX, np.float32(0), r"has the shape \[\], not \[3\]; its space is Box"),
         (BOX, np.zeros(1, np.float32), r"has the shape \[1\], not \[3\]"),
@@ -88,8 +88,12 @@ PARTS = spaces.Dict(a=BOX, b=spaces.Discrete(3))
         (spaces.Discrete(3), np.array([1]), r"has the shape \[1\], not \[\]"),
         (BOX, np.array(["x"] * 3), "which holds no numbers"),
         (PARTS, {"a": np.zeros(3, np.float32), "b": 3}, r"observation\['b'\] of Says is 3"),
-        (PARTS, {"a": np.zeros(3, np.float32)}, r"Says has no 'b', .* the keys \['a'\]"),
-        (PARTS, np.zeros(3, np.float32), "Says has no 'a', which its space has: it is a ndarray"),
+        (
+            PARTS,
+            {"a": np.zeros(3, np.float32)},
+            r"the observation has no 'b' of \['b'\], .* there is \['a'\]",
+        ),
+        (PARTS, np.zeros(3, np.float32), "has no 'a' .*numpy.ndarray"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(space, value, match):
@@ -97,7 +101,7 @@ def test_what_cannot_be_meant_is_refused(space, value, match):
 
 
 def test_in_other_processes_too():
-    refused(lambda: Says(spaces.Discrete(3), 7), "is 7, which is outside of it", workers=2)
+    refused(lambda: Says(spaces.Discrete(3), 7), "is 7, int64, which is outside of it", workers=2)
 
 
 def test_of_vector_environments_too():
@@ -108,7 +112,7 @@ def test_of_vector_environments_too():
     with pytest.raises(ConfigError, match=r"has the shape \[2, 1\], not \[2, 2\]"):
         VectorCollector(Wrong(2), frames_per_batch=8, restore_episodes=False).collect()
     env = SyncVectorEnv([lambda: Says(spaces.Discrete(3), 7)] * 2)
-    with pytest.raises(ConfigError, match="is 7, which is outside of it"):
+    with pytest.raises(ConfigError, match="is 7, int64, which is outside of it"):
         VectorCollector(env, frames_per_batch=8).collect()
 
 
@@ -125,7 +129,9 @@ def test_what_is_meant_is_taken():
 
 def test_a_part_that_is_missing_later_is_named():
     value = {"a": np.zeros(3, np.float32), "b": 1}
-    refused(lambda: Says(PARTS, value, later={"a": value["a"]}), "has no 'b', which its space has")
+    refused(
+        lambda: Says(PARTS, value, later={"a": value["a"]}), "has no 'b' .* which its space has"
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,7 +140,6 @@ def test_a_part_that_is_missing_later_is_named():
         (True, r"info\['action_mask'\] has the shape \[\]; the actions need .* \[3\]"),
         (np.ones((3, 1), bool), r"has the shape \[3, 1\]; the actions need"),
         (np.ones(2, bool), r"has the shape \[2\]; the actions need"),
-        (np.array([1, np.nan, 0]), "holds NaN"),
     ],
 )
 def test_masks_that_do_not_fit_are_refused(mask, match):
@@ -162,16 +167,6 @@ def test_masks_of_other_kinds_are_taken():
         masked(np.ones((2, 3), bool), action_space=spaces.MultiDiscrete([3, 3])),
         r"has the shape \[2, 3\]; the actions need one array of the shape \[6\]",
     )
-
-
-def test_a_mask_that_comes_late_is_refused():
-    def make():
-        env = masked(None)()
-        env.later_mask = np.ones(3, bool)
-        return env
-
-    refused(make, "came with a step, and there was none at the reset")
-    assert spaces_of(Masked).mask_size == 3
 
 
 def test_half_precision_is_float32_in_a_batch():

@@ -195,11 +195,9 @@ def test_what_is_no_number_is_refused() -> None:
     ("keys", "match"),
     [
         ("success", "is one string: give a list"),
-        (["success", "success"], "'success' is there twice"),
-        ([3], "3 is no key"),
-        (["reward"], "'reward' is an entry of every batch"),
-        (["return"], "'return' is an entry of the metrics of episodes, as train/return"),
-        (["observation"], "'observation' is an entry of the observation"),
+        (["success", "success"], "strings, each once, not 'success'"),
+        ([3], "strings, each once, not 3"),
+        *[([key], f"'{key}' is an entry of") for key in ("reward", "return", "observation")],
     ],
 )
 def test_keys_that_cannot_be(keys: Any, match: str) -> None:

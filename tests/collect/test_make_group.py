@@ -24,7 +24,7 @@ def test_factories_specifications_and_ids_are_taken(env: Any) -> None:
 
 
 def test_keyword_arguments_are_the_environments() -> None:
-    env = build("Pendulum-v1", num_envs=1, env_kwargs={"g": 1.0})._group._envs[0]
+    env = build("Pendulum-v1", num_envs=1, env_kwargs={"g": 1.0})._envs._envs[0]
     assert env.unwrapped.g == 1.0
 
 
@@ -51,7 +51,7 @@ def test_keyword_arguments_are_the_environments() -> None:
         ([Counter], {"env_kwargs": {"length": 3}}, "env_kwargs=.* goes with an environment id"),
         ([Counter()], {}, r"env\[0\] is .*Counter.*: give functions"),
         ([lambda: 3], {}, "Factory 0 built a int"),
-        (3, {"num_envs": 1}, "env=3 is .*: give an environment id"),
+        (3, {"num_envs": 1}, "env=3 is a int, not a gymnasium.Env"),
         (
             [Counter, lambda: gym.make("CartPole-v1")],
             {},

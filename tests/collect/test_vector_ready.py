@@ -141,18 +141,6 @@ def test_an_environment_that_writes_its_mode_into_the_metadata_all_share(monkeyp
     assert said_autoreset_mode(first) is AutoresetMode.NEXT_STEP
 
 
-def test_rewards_of_another_shape_are_refused() -> None:
-    class Columns(DisabledCounter):
-        def step(self, actions: Any) -> Any:
-            observation, reward, *rest = super().step(actions)
-            return (observation, reward[:, None], *rest)
-
-    with pytest.warns(UserWarning, match="cannot restore"):
-        collector = VectorCollector(Columns(4096), frames_per_batch=4096)
-    with pytest.raises(ConfigError, match=r"reward of shape \[4096, 1\].*\[4096\]"):
-        collector.collect()
-
-
 @pytest.mark.parametrize("kind", [VectorCounter, SameStepCounter, DisabledCounter])
 @pytest.mark.filterwarnings("ignore:A resumed run cannot restore")
 def test_an_environment_of_tensors_takes_and_gives_tensors(kind: Any) -> None:

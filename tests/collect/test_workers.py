@@ -147,7 +147,7 @@ def test_processes_may_start_with_the_first_batch() -> None:
         if workers:
             built.use_workers(2, 2, at_once=False)
             assert "workers=2, stages=2" in repr(built)
-            assert not isinstance(built._group, WorkerGroup)
+            assert not isinstance(built._envs, WorkerGroup)
         return built
 
     def data(built: VectorCollector) -> TensorDict:
@@ -156,7 +156,7 @@ def test_processes_may_start_with_the_first_batch() -> None:
         try:
             return built.collect()
         finally:
-            assert isinstance(built._group, WorkerGroup) is (built._workers.number > 0)
+            assert isinstance(built._envs, WorkerGroup) is (built._workers.number > 0)
             built.shutdown()
 
     alone = data(build(workers=False))
@@ -164,12 +164,12 @@ def test_processes_may_start_with_the_first_batch() -> None:
     original = build(workers=True)
     copied = pickle.loads(pickle.dumps(original))
     original.shutdown()
-    assert not isinstance(copied._group, WorkerGroup)
+    assert not isinstance(copied._envs, WorkerGroup)
     assert (data(copied) == alone).all()
     shares = [build(workers=True) for _ in range(2)]
     for rank, share in enumerate(shares):
         share.shard(rank, 2)
-        assert not isinstance(share._group, WorkerGroup)
+        assert not isinstance(share._envs, WorkerGroup)
     first, second = map(data, shares)
     assert (torch.cat([first, second])["observation"][:, 0] == alone["observation"][:, 0]).all()
     small = VectorCollector("CartPole-v1", num_envs=4, frames_per_batch=40)
@@ -249,30 +249,6 @@ def test_the_end_of_an_environments_own_connection_is_an_error_like_any_other() 
         built.collect()
 
 
-class Private:
-    """Draws from a generator of its own."""
-
-    def __init__(self) -> None:
-        self.generator = torch.Generator().manual_seed(0)
-
-    def act(self, observation: torch.Tensor) -> Arguments:
-        shape = (len(observation),)
-        return {"action": torch.randint(2, shape, generator=self.generator)}
-
-
-def test_a_policy_that_stages_disturb_is_said_so() -> None:
-    arguments: Arguments = {"env": [Counter] * 32, "frames_per_batch": 64, "workers": 2}
-    with (
-        collector(policy=Private(), stages=2, **arguments) as built,
-        pytest.warns(UserWarning, match="a random generator of its own"),
-    ):
-        built.collect()
-    assert same(
-        batches(2, Private, env=[Counter] * 32, frames_per_batch=64),
-        batches(2, Private, **arguments),
-    )
-
-
 class Stuck(Counter):
     """Never comes back from a step."""
 
@@ -289,11 +265,11 @@ def test_workers_that_are_stuck_are_ended_together(monkeypatch: pytest.MonkeyPat
         rollout: Any = built._ready()
         rollout._begin()
         rollout._is_running = True
-        for child in built._group._pool:  # type: ignore[attr-defined]
+        for child in built._envs._pool:  # type: ignore[attr-defined]
             child.timeout = 0.1
         with pytest.raises(ChildError, match=r"worker 0 .* has not answered"):
             rollout.collect(built.timing, 0, False)
-        built._group._pool[0].timeout = 600.0  # type: ignore[attr-defined]
+        built._envs._pool[0].timeout = 600.0  # type: ignore[attr-defined]
         with pytest.raises(ChildError, match="worker 0"):  # it is not waited for a second time
             built.set_attribute("length", 3)
         start = time.monotonic()
@@ -316,7 +292,7 @@ def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
 
 
 def pids(built: VectorCollector) -> list[int]:
-    return [child.pid for child in built._group._pool]  # type: ignore[attr-defined]
+    return [child.pid for child in built._envs._pool]  # type: ignore[attr-defined]
 
 
 def test_a_worker_that_is_killed_is_an_error_that_says_so() -> None:
@@ -356,7 +332,7 @@ from hooktrainer import VectorCollector
 if __name__ == "__main__":
     collector = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=4, workers=2)
     collector.collect()
-    print(*[child.pid for child in collector._group._pool], flush=True)
+    print(*[child.pid for child in collector._envs._pool], flush=True)
     if sys.argv[1] == "return":
         sys.exit()
     if sys.argv[1] == "raise":

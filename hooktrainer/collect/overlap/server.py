@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import os
 import pickle
 import random
 import threading
@@ -24,7 +25,7 @@ from ...base.worker import Channel, Worker
 from ...errors import ConfigError, add_note
 from ...loop.timing import Span, Timing, Trace
 from ...store.rng import rng_state, set_rng_state
-from ..buffers import SharedMemory
+from ..buffers import shared_arrays, unnamed_file
 from ..collector import Collector, Weights
 from ..remote_collector import stamped
 
@@ -290,25 +291,24 @@ def _tensor(array: Any, device: Any, requires_grad: bool | None) -> torch.Tensor
 def send(connection: Worker | Channel, tree: Any) -> None:
     """Send a tree of plain data, tensors and TensorDicts."""
     head, pieces = _split(tree)
-    size = SharedMemory.size_for(sum(map(len, pieces)), len(pieces))
-    if size < _SHARED_FROM:
+    if sum(map(len, pieces)) < _SHARED_FROM:
         connection.send(_joined(head, pieces))
         return
-    memory = SharedMemory(size)
-    for piece in pieces:
-        memory.allocate((len(piece),), np.dtype(np.uint8))[...] = piece
-    connection.send(pickle.dumps((head, size, [len(piece) for piece in pieces])))
-    connection.give_file(memory.descriptor)
-    memory.close_file()
+    file, kinds = unnamed_file(), [((len(piece),), np.uint8) for piece in pieces]
+    for array, piece in zip(shared_arrays(file, kinds), pieces, strict=True):
+        array[...] = piece
+    connection.send(pickle.dumps((head, kinds, [])))
+    connection.give_file(file)
+    os.close(file)
 
 
 def receive(connection: Worker | Channel) -> Any:
     """Wait for a tree sent by `send`. Its tensors are writable."""
-    head, shared, pieces = pickle.loads(connection.receive())
-    if shared:
-        memory = SharedMemory(shared, connection.take_file())
-        memory.close_file()
-        pieces = [memory.allocate((length,), np.dtype(np.uint8)) for length in pieces]
+    head, kinds, pieces = pickle.loads(connection.receive())
+    if kinds:
+        file = connection.take_file()
+        pieces = shared_arrays(file, kinds)
+        os.close(file)
     return pickle.loads(head, buffers=pieces)
 
 
@@ -331,4 +331,4 @@ def _split(tree: Any) -> tuple[bytes, list[memoryview]]:
 
 def _joined(head: bytes, pieces: list[memoryview]) -> bytes:
     # A bytearray is writable when it is unpickled.
-    return pickle.dumps((head, 0, list(map(bytearray, pieces))), protocol=5)
+    return pickle.dumps((head, None, list(map(bytearray, pieces))), protocol=5)
