@@ -12,7 +12,7 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
@@ -32,7 +32,6 @@ class ChildProgram:
         module: The module to run.
         arguments: Its command line.
         environ: Additional environment variables.
-        nice: Decrease of its priority.
         stdout: As for `subprocess.Popen`; discarded by default.
         stderr: As for `subprocess.Popen`; inherited by default.
 
@@ -45,7 +44,6 @@ class ChildProgram:
         module: str,
         *arguments: str,
         environ: Mapping[str, str] | None = None,
-        nice: int = 0,
         stdout: int | IO[Any] | None = subprocess.DEVNULL,
         stderr: int | IO[Any] | None = None,
     ) -> None:
@@ -60,10 +58,6 @@ class ChildProgram:
             start_new_session=True,
         )
         self.pid = self._process.pid
-        if nice:
-            with suppress(OSError, AttributeError):
-                priority = os.getpriority(os.PRIO_PROCESS, 0) + nice
-                os.setpriority(os.PRIO_PROCESS, self.pid, min(priority, 19))
 
     @classmethod
     def of_command(
@@ -92,19 +86,6 @@ class ChildProgram:
         """The exit code; `None` while it runs."""
         return self._process.poll()
 
-    @property
-    def output(self) -> IO[bytes]:
-        """Its standard output, if ``stdout`` is `subprocess.PIPE`."""
-        assert self._process.stdout is not None
-        return self._process.stdout
-
-    def send_line(self, line: bytes) -> None:
-        """Write a line to its standard input, unless it has ended."""
-        assert self._process.stdin is not None
-        with suppress(OSError):
-            self._process.stdin.write(line + b"\n")
-            self._process.stdin.flush()
-
     def wait(self, seconds: float | None = None) -> int | None:
         """Wait for its end, and return the exit code; `None` on a timeout."""
         with suppress(subprocess.TimeoutExpired):
@@ -118,8 +99,7 @@ class ChildProgram:
     def close(self, grace: float) -> None:
         """Close its standard input, and kill it if it has not ended after ``grace`` seconds."""
         assert self._process.stdin is not None
-        with suppress(OSError):  # of what was written and not taken
-            self._process.stdin.close()
+        self._process.stdin.close()
         if self.wait(grace) is None:
             self.kill()
 
@@ -128,25 +108,20 @@ class ChildProgram:
         assert self._process.stdin is not None
         self._process.kill()
         self._process.wait()
-        with suppress(OSError):
-            self._process.stdin.close()
+        self._process.stdin.close()
 
 
-def end_with_parent(code: int = 1, on_input: Callable[[], None] | None = None) -> None:
+def end_with_parent(code: int = 1) -> None:
     """Exit when the parent process ends; called by a `ChildProgram`."""
-    args = (code, on_input, os.getppid())
-    threading.Thread(target=_follow_parent, args=args, daemon=True).start()
+    threading.Thread(target=_follow_parent, args=(code, os.getppid()), daemon=True).start()
 
 
-def _follow_parent(code: int, on_input: Callable[[], None] | None, parent: int) -> None:
+def _follow_parent(code: int, parent: int) -> None:
     # A child that the parent has forked keeps its end of standard input open.
     while os.getppid() == parent:
         # Not sys.stdin, which an interpreter that ends would wait for.
-        if select.select([0], [], [], 1.0)[0]:
-            if not os.read(0, 1024):
-                break
-            if on_input is not None:
-                on_input()
+        if select.select([0], [], [], 1.0)[0] and not os.read(0, 1024):
+            break
     os._exit(code)
 
 

@@ -27,11 +27,8 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 23
 
 
-class NewFile:
-    """An unbuffered new file, with what `torch.save` needs: ``write`` and ``flush``.
-
-    Args:
-        path: Where to create it; the name must be free.
+class NewFile(FileIO):
+    """An unbuffered new file, whose name must be free.
 
     Attributes:
         hash: The xxh3-128 hash of all that was written.
@@ -39,11 +36,11 @@ class NewFile:
             why.
     """
 
+    error: OSError | None = None
+
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.error: OSError | None = None
+        super().__init__(path, "x", opener=lambda path, flags: os.open(path, flags, 0o666))
         self.hash = xxhash.xxh3_128()
-        self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
 
     def write(self, data: Buffer) -> int:
         """Write all of ``data``; raise `OSError` as the disk gives it."""
@@ -52,21 +49,12 @@ class NewFile:
         done = 0
         try:
             while done < len(view):
-                done += os.write(self._fd, view[done:])
+                done += os.write(self.fileno(), view[done:])
         except OSError as error:
-            error.filename = error.filename or str(self.path)
+            error.filename = str(self.name)
             self.error = error
             raise
         return done
-
-    def flush(self) -> None:
-        """Do nothing: there is no buffer."""
-
-    def __enter__(self) -> NewFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
 
 
 def write_file(path: Path, data: Buffer) -> str:
@@ -82,8 +70,7 @@ def check_space(directory: Path, size: int) -> None:
     Until a write that fills the disk is undone, the writes of others fail too.
     """
     disk = os.statvfs(directory)
-    free = disk.f_frsize * (disk.f_bavail if os.geteuid() else disk.f_bfree)
-    if disk.f_blocks and size > free:  # without blocks, it is not known
+    if disk.f_blocks and size > disk.f_frsize * disk.f_bavail:  # without blocks, it is not known
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
 
 
@@ -154,7 +141,6 @@ def new_directory(path: Path) -> Iterator[Path]:
         with suppress(OSError):
             remove_tree(work)
         raise
-    flush_to_disk(path.parent)
 
 
 def make_directories(path: Path) -> None:
@@ -177,14 +163,9 @@ def link(source: Path, target: Path) -> bool:
 
 
 def rename(source: Path, target: Path) -> None:
-    """Rename a file or directory within one file system, to a name that is free.
-
-    Raises:
-        FileExistsError: If ``target`` exists.
-    """
-    if os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, "will not replace", str(target))
+    """Rename a file or directory within one file system, durably."""
     os.rename(source, target)
+    flush_to_disk(target.parent)
 
 
 def remove_tree(path: Path) -> None:

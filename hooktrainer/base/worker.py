@@ -15,7 +15,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import forkserver, reduction
+from multiprocessing import reduction, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from time import monotonic
@@ -164,7 +164,9 @@ class Worker(_End):
         self._is_run = start != "forkserver"
         self._has_begun = False
         self._is_given_up = False
-        context = _context(start, target)
+        if start == "forkserver" and start not in multiprocessing.get_all_start_methods():
+            start = "spawn"
+        context: Any = multiprocessing.get_context(start)
         payload = None if start == "fork" else _pickled(name, target, args)
         self.connection, theirs = context.Pipe()
         # A forked process inherits this end too, and closes it.
@@ -172,18 +174,17 @@ class Worker(_End):
         parent = os.getpid() if self._is_run else None
         # Not daemonic: it may have children of its own, and is ended by `_end` all the same.
         process = context.Process(target=_work, args=(theirs, parent, forked), name=name)
-        if start == "fork":
+        if start == "forkserver":
+            # What the first worker needs is imported by the server, once for all of them.
+            context.set_forkserver_preload([target.__module__])
+            with unpinned():
+                _start(process)
+        elif start == "spawn":
+            _start(process)
+        else:
             thread = threading.Thread(target=_start, args=(process,))
             thread.start()
             thread.join()
-        else:
-            try:
-                _start(process)
-            except (EOFError, ConnectionError) as error:
-                raise ChildError(
-                    f"{name} could not be started: the process that starts others has ended, "
-                    "perhaps by a signal to all processes of the run."
-                ) from error
         theirs.close()  # so that the end of the worker is the end of the connection
         self._process: BaseProcess = process
         self.pid = process.pid
@@ -343,31 +344,6 @@ def _end(process: BaseProcess, connection: Connection, parent: int, grace: float
     process.close()
 
 
-def _context(start: Start, target: Callable[..., object]) -> Any:
-    if start == "forkserver" and start not in multiprocessing.get_all_start_methods():
-        start = "spawn"
-    context: Any = multiprocessing.get_context(start)
-    if start == "forkserver":
-        # What the first worker needs is imported by the server, once for all of them.
-        context.set_forkserver_preload([target.__module__])
-        with _sigint_ignored(), unpinned():
-            forkserver.ensure_running()
-    return context
-
-
-@contextmanager
-def _sigint_ignored() -> Iterator[None]:
-    """Let processes started in the block ignore SIGINT, which a terminal sends to them too."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _pickled(name: str, target: Callable[..., object], args: tuple[Any, ...]) -> bytes:
     try:
         return cloudpickle.dumps((target, args))
@@ -382,7 +358,8 @@ def _start(process: BaseProcess) -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # else a forked worker writes out what is buffered once more
             stream.flush()
-    # Blocked until the process has its own handlers.
+    resource_tracker.ensure_running()  # here, since it unblocks signals
+    # Blocked until the process has its own handlers, and for good in the server that forks it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
     try:
         with warnings.catch_warnings():

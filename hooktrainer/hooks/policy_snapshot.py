@@ -306,9 +306,9 @@ class Evaluator:
                     "OMP_NUM_THREADS": "1",
                     "CUDA_VISIBLE_DEVICES": "",
                 },
-                nice=19,
                 stderr=log,
             )
+        os.setpriority(os.PRIO_PROCESS, self._program.pid, 19)
 
     def finish(self, *, wait: bool, report: bool) -> None:
         """Evaluate the remaining policies, until Ctrl-C, or end the process at once.

@@ -7,10 +7,9 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ..base.untrusted import one_line
+from ..base.untrusted import decode_data, one_line
 from ..base.words import printable
 from ..errors import ConfigError
-from .policy_files import decode_data
 from .trust import code_of, code_of_agents, find_callable
 
 if TYPE_CHECKING:

@@ -8,10 +8,8 @@ The environment, as JSON, is the one that is trusted. The process ends with its 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -55,8 +53,6 @@ def evaluate_run(
 def main(run: str, seed: str, episodes: str, environment: str) -> int:
     """Evaluate; the exit code is 1 if a policy could not be played."""
     end_with_parent(130)
-    with suppress(OSError, AttributeError):
-        os.nice(19)
     torch.set_num_threads(1)
     own = Environment.decode(json.loads(environment))
     code = 0

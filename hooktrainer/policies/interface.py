@@ -16,11 +16,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..base.untrusted import refusing
+from ..base.untrusted import decode_data, refusing
 from ..base.words import listed, printable
 from ..errors import ConfigError, DamagedCheckpointError
 from .actions import DTYPES, Action, JointAction, check_start, single
-from .policy_files import decode_data
 
 Array = npt.NDArray[Any]
 Answer = Callable[[Sequence[Tensor]], Any]

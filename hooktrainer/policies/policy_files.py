@@ -8,17 +8,11 @@ Both must be regular files; sizes are checked before memory is taken.
 
 from __future__ import annotations
 
-import collections.abc
-import dataclasses
-import functools
 import json
-import types
-import typing
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from ..base.untrusted import MalformedError, read_file
 from ..base.words import printable
@@ -49,58 +43,6 @@ class PolicyContent:
     program: dict[str, Any]
     weights: Mapping[str, torch.Tensor]
     state: Mapping[str, torch.Tensor]
-
-
-Data = TypeVar("Data")
-_MOST_TEXT: Final = 1 << 12
-_MOST_ITEMS: Final = 1 << 20
-_MOST_NUMBER: Final = 1 << 63
-
-
-def decode_data(kind: type[Data], data: Any) -> Data:
-    """Make a dataclass from its fields in a file, each checked by its annotation.
-
-    Integers are not negative; lists become tuples; unknown fields are ignored. A value of another
-    type is a `ValueError` or `TypeError`.
-    """
-    hints = _hints(cast(Any, kind))
-    given = {name: _decoded(hints[name], data[name]) for name in hints if name in data}
-    return kind(**given)
-
-
-@functools.cache
-def _hints(kind: Any) -> dict[str, Any]:
-    hints = typing.get_type_hints(kind)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
-
-
-def _decoded(kind: Any, value: Any) -> Any:
-    origin, inner = typing.get_origin(kind), typing.get_args(kind)
-    if origin is types.UnionType:
-        for choice in inner:
-            with suppress(TypeError, ValueError, LookupError):
-                return _decoded(choice, value)
-    elif origin is tuple and isinstance(value, (list, tuple)) and len(value) <= _MOST_ITEMS:
-        kinds = [inner[0]] * len(value) if inner[-1] is ... else inner
-        return tuple(_decoded(*pair) for pair in zip(kinds, value, strict=True))
-    elif origin is collections.abc.Mapping and isinstance(value, Mapping):
-        return {_decoded(inner[0], k): _decoded(inner[1], v) for k, v in value.items()}
-    elif dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
-        return decode_data(cast(type[Any], kind), value)
-    elif kind is Any:
-        return value
-    elif kind is float and (type(value) is float or (type(value) is int and abs(value) < 1 << 53)):
-        return float(value)
-    elif kind is int:
-        if type(value) is int and 0 <= value < _MOST_NUMBER:
-            return value
-    elif (
-        isinstance(kind, type)
-        and isinstance(value, kind)
-        and not (isinstance(value, str) and len(value) > _MOST_TEXT)
-    ):
-        return value
-    raise ValueError(f"{value!r:.80} is no {getattr(kind, '__name__', kind)}")
 
 
 def read_facts(path: Path) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ..base.checks import EVALUATION_SEED
-from ..base.untrusted import refusing
+from ..base.untrusted import decode_data, refusing
 from ..base.words import listed, shell_word, which
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError
 from .environment import Environment
-from .policy_files import DIRECTORY, FACTS, LATEST, decode_data, file_record, read_facts
+from .policy_files import DIRECTORY, FACTS, LATEST, file_record, read_facts
 
 METRIC = "eval/return"
 """The metric of a policy's evaluation."""

@@ -416,7 +416,6 @@ def move_away(path: Path, prefix: str) -> Path:
     """Rename a checkpoint, durably, to a name that no listing shows; return its new path."""
     target = path.with_name(f"{prefix}-{path.name}-{secrets.token_hex(4)}")
     fs.rename(path, target)
-    fs.flush_to_disk(path.parent)
     return target
 
 

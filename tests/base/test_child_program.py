@@ -20,9 +20,7 @@ MODULE = """
 import os, sys, time
 import hooktrainer
 from hooktrainer.base.child_program import end_with_parent
-def told():
-    print("told", flush=True)
-end_with_parent(7, told)
+end_with_parent(7)
 print(hooktrainer.__file__, os.environ["COLOUR"], *sys.argv[1:], flush=True)
 time.sleep(100)
 """
@@ -32,11 +30,8 @@ import os, signal, sys, time
 from hooktrainer.base.child_program import ChildProgram
 program = ChildProgram("worker_module", environ={"COLOUR": "red"})
 print(program.pid, flush=True)
-if sys.argv[1] == "forked":
-    if os.fork() == 0:  # keeps the other end of the program's input
-        os.close(1)
-        time.sleep(100)
-        os._exit(0)
+if os.fork() == 0:  # keeps the other end of the program's input
+    os.close(1)
 time.sleep(100)
 """
 
@@ -47,77 +42,53 @@ def module(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
-def start(*arguments: str) -> ChildProgram:
-    return ChildProgram(
-        "worker_module", *arguments, environ={"COLOUR": "red"}, nice=3, stdout=subprocess.PIPE
-    )
-
-
 def state(pid: int) -> str:
-    """The letter of a process's state, as ``T`` of one that is stopped; ``""`` if it is gone."""
+    """The letter of a process's state, as ``T`` of one that is stopped; ``Z`` if it is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
-        return ""
+        return "Z"
     return stat.rsplit(")", 1)[1].split()[0]
 
 
-def is_gone(pid: int) -> bool:
-    return state(pid) in ("", "Z")
-
-
-def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
+def wait_until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60.0
     while not true():
         assert time.monotonic() < end, "it took too long"
         time.sleep(0.02)
 
 
-def test_a_child_program_receives_lines_and_ends_with_its_input(tmp_path, monkeypatch):
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_child_program_ends_with_its_input_or_is_killed(stopped, tmp_path, monkeypatch):
     shadow = tmp_path / "elsewhere" / "hooktrainer"
     shadow.mkdir(parents=True)
     (shadow / "__init__.py").write_text("raise RuntimeError('not this one')")
     monkeypatch.chdir(shadow.parent)
-    program = start("one", "two")
-    with program.output as lines:
-        file = PACKAGE_ROOT / "hooktrainer" / "__init__.py"
-        assert lines.readline().decode().split() == [str(file), "red", "one", "two"]
-        assert program.code is None
-        assert program.wait(0.01) is None
-        own = os.getpriority(os.PRIO_PROCESS, 0)
-        assert os.getpriority(os.PRIO_PROCESS, program.pid) == min(own + 3, 19)
-        assert os.getsid(program.pid) == program.pid
-        program.send_line(b"now")
-        assert lines.readline() == b"told\n"
-        program.close(60.0)
-    assert program.code == 7
-
-
-def test_a_child_program_that_does_not_end_is_killed():
-    program = start()
-    with program.output as lines:
-        lines.readline()
+    printed, environ = tmp_path / "printed", {"COLOUR": "red"}
+    with printed.open("wb") as out:
+        program = ChildProgram("worker_module", "one", "two", environ=environ, stdout=out)
+    wait_until(lambda: printed.read_text().endswith("\n"))
+    file = PACKAGE_ROOT / "hooktrainer" / "__init__.py"
+    assert printed.read_text().split() == [str(file), "red", "one", "two"]
+    assert program.code is program.wait(0.01) is None
+    assert os.getsid(program.pid) == program.pid
+    if stopped:
         os.kill(program.pid, signal.SIGSTOP)
         wait_until(lambda: state(program.pid) == "T")  # a signal takes its time
-        program.close(0.01)
-    assert program.code == -signal.SIGKILL
+    program.close(0.01 if stopped else 60.0)
+    assert program.code == (-signal.SIGKILL if stopped else 7)
 
 
-@pytest.mark.parametrize("how", ["alone", "forked"])
-def test_a_child_program_ends_when_its_parent_is_killed(how, tmp_path, monkeypatch):
+def test_a_child_program_ends_when_its_parent_is_killed(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(PACKAGE_ROOT)]))
-    command = [sys.executable, "-c", PARENT, how]
+    command = [sys.executable, "-c", PARENT]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     try:
         pid = int(parent.stdout.readline())
-        wait_until(lambda: Path(f"/proc/{pid}/task").exists() and threads(pid) >= 2)
+        wait_until(lambda: len(list(Path(f"/proc/{pid}/task").iterdir())) >= 2)
         os.kill(parent.pid, signal.SIGKILL)
-        wait_until(lambda: is_gone(pid))
+        wait_until(lambda: state(pid) == "Z")
     finally:
         os.killpg(parent.pid, signal.SIGKILL)
         parent.wait()
         parent.stdout.close()
-
-
-def threads(pid: int) -> int:
-    return len(list(Path(f"/proc/{pid}/task").iterdir()))

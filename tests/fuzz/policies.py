@@ -19,13 +19,13 @@ import xxhash
 from harness import Files, Target, read, spoil_place
 from mutate import NUMBERS, TEXTS, mutate_bytes, mutate_tree
 
+from hooktrainer.base.untrusted import decode_data
 from hooktrainer.errors import CheckpointError, ConfigError
 from hooktrainer.loop.cadence import Progress
 from hooktrainer.networks import AgentsPolicy, CategoricalPolicy, mlp
 from hooktrainer.policies import Evaluation, load_policy
 from hooktrainer.policies.actions import JointAction
 from hooktrainer.policies.calls import ALLOWED, DTYPES, RANDOM, operator_named
-from hooktrainer.policies.policy_files import decode_data
 from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.store.stored import seal
 

@@ -15,9 +15,9 @@ from .files import read_file as read_file
 from .text import MAX_YAML as MAX_YAML
 from .text import MalformedError as MalformedError
 from .text import check_fields as check_fields
+from .text import decode_data as decode_data
 from .text import one_line as one_line
 from .text import parse_json as parse_json
 from .text import parse_yaml as parse_yaml
-from .text import places_in_file as places_in_file
 from .text import refusing as refusing
 from .text import shown as shown

@@ -22,7 +22,7 @@ import torch
 
 from .array_file import check_shape
 from .files import MAX_STRUCTURE, check_room, open_file
-from .text import MalformedError, places_in_file, refusing, shown
+from .text import MalformedError, refusing, shown
 
 _BLOCK = 1 << 20
 _OTHER = "it holds more than plain data and tensors"
@@ -43,7 +43,7 @@ def read_torch(source: Path | bytes, root: Path | None = None, device: str = "cp
         OSError: From the file system.
     """
     file: IO[bytes] = io.BytesIO(source) if isinstance(source, bytes) else open_file(source, root)
-    with file, refusing("the file"), places_in_file(), zipfile.ZipFile(file) as archive:
+    with file, refusing("the file"), zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         for e in entries:
             packed = e.compress_type != zipfile.ZIP_STORED or e.compress_size != e.file_size

@@ -9,19 +9,14 @@ import json
 import reprlib
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+from contextlib import contextmanager, suppress
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from ..words import printable
 
-if TYPE_CHECKING:
-    import yaml
-
 _LONGEST = 400
-MAX_YAML = 1 << 20
+MAX_YAML = 1 << 18
 """Maximum characters of a YAML text."""
-_MAX_NODES = 100_000
-_MOST_DIGITS = 1000
 _DEEPEST = 100
 
 
@@ -60,26 +55,18 @@ _SHORT.maxlevel = 3
 def refusing(subject: object, error: type[Exception] = MalformedError) -> Iterator[None]:
     """Convert exceptions of malformed data in the block to one error of one line.
 
-    Exceptions of class ``error`` and `OSError` pass unchanged.
+    Exceptions of class ``error`` and `OSError` pass unchanged, unless a position in a file was
+    impossible.
     """
     try:
         yield
-    except (error, OSError):
+    except error:
         raise
     except Exception as problem:  # a hole in a structure shows in any way Python has
+        if isinstance(problem, OSError) and problem.errno != errno.EINVAL:
+            raise
         kind = "" if isinstance(problem, MalformedError) else f"{type(problem).__name__}: "
         raise error(one_line(f"{subject}: {kind}{problem}")) from problem
-
-
-@contextmanager
-def places_in_file() -> Iterator[None]:
-    """Convert the error of an impossible file position to `MalformedError`."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        raise MalformedError("it names a place that no file has") from None
 
 
 def parse_json(data: bytes | str, *, nan: bool = False) -> Any:
@@ -100,67 +87,33 @@ def _refuse_constant(name: str) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """Parse a YAML document of plain values."""
+    """Parse a YAML document of plain values, without aliases."""
     import yaml
 
     if len(text) > MAX_YAML:
         raise MalformedError(f"it has {len(text):,} characters, more than {MAX_YAML:,}")
+    depth = 0
     try:
-        loader = _loader()(text)
-        try:
-            node = loader.get_single_node()
-            if node is None:
-                return None
-            _count(node, {})
-            return loader.construct_document(node)
-        finally:
-            loader.dispose()
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > _DEEPEST or isinstance(event, yaml.AliasEvent):
+                raise MalformedError("it is nested too deep, or refers to its parts")
+        return yaml.safe_load(text)
     except MalformedError:
         raise
-    except RecursionError:
-        raise MalformedError("it is nested too deep") from None
     except Exception as error:  # PyYAML's constructors raise what they happen to
         kind = "" if isinstance(error, (yaml.YAMLError, ValueError)) else f"{type(error).__name__} "
         raise MalformedError(f"it is not valid YAML: {kind}{one_line(error, 200)}") from None
 
 
-@functools.cache
-def _loader() -> type[yaml.SafeLoader]:
-    import yaml
-
-    class Shallow(yaml.SafeLoader):
-        """Limits nesting, since PyYAML takes quadratic time in open brackets."""
-
-        def fetch_flow_collection_start(self, token_class: Any) -> None:
-            if self.flow_level >= _DEEPEST:
-                raise MalformedError("it is nested too deep")
-            super().fetch_flow_collection_start(token_class)
-
-    return Shallow
-
-
-def _count(node: Any, known: dict[int, int]) -> int:
-    """Count the values of a YAML node after expanding aliases."""
-    if not isinstance(node.value, list):
-        if node.tag.endswith(":int") and len(node.value) > _MOST_DIGITS:
-            raise MalformedError(f"it holds a number of {len(node.value):,} digits")
-        return 1
-    if id(node) not in known:
-        known[id(node)] = _MAX_NODES  # should it meet itself
-        parts = [x for pair in node.value for x in (pair if isinstance(pair, tuple) else (pair,))]
-        known[id(node)] = 1 + sum(_count(part, known) for part in parts)
-    if known[id(node)] > _MAX_NODES:
-        raise MalformedError(f"its aliases stand for more than {_MAX_NODES:,} values")
-    return known[id(node)]
-
-
 # -- Whether plain data is of the types that are written down for it.
+
+Data = TypeVar("Data")
 
 
 def check_fields(fields: object, model: type) -> None:
-    """Check a mapping against the annotations of a dataclass or `TypedDict`.
-
-    An ``int`` may have up to 64 bits, and is accepted for a ``float``.
+    """Check a mapping against the annotations of a dataclass or `TypedDict`; see `decode_data`.
 
     Args:
         fields: The mapping, by name of the field.
@@ -171,7 +124,7 @@ def check_fields(fields: object, model: type) -> None:
         MalformedError: Names the first field that is missing, unknown, or of another type.
     """
     if not isinstance(fields, Mapping):
-        raise MalformedError(f"it holds {_kind(fields)} in place of named fields")
+        raise MalformedError(f"it holds a {type(fields).__name__} in place of named fields")
     hints = _hints(model)
     if dataclasses.is_dataclass(model):
         for field in dataclasses.fields(model):
@@ -182,8 +135,23 @@ def check_fields(fields: object, model: type) -> None:
             if name not in hints:
                 raise MalformedError(f"it has a field {shown(name)}, which is unknown")
     for name, value in fields.items():
-        if name in hints and not _fits(value, hints[name]):
-            raise MalformedError(f"its {name!r} is {_wrong(value, hints[name])}")
+        if name in hints:
+            try:
+                _decoded(hints[name], value)
+            except (TypeError, ValueError, LookupError):
+                kind = type(value).__name__
+                raise MalformedError(f"its {name!r} is a {kind}: {shown(value)}") from None
+
+
+def decode_data(kind: type[Data], data: Any) -> Data:
+    """Make a dataclass from its fields in a file, each checked by its annotation.
+
+    Integers are from 0 to 2**63 - 1; lists become tuples; unknown fields are ignored. A value of
+    another type is a `ValueError` or `TypeError`.
+    """
+    hints = _hints(kind)
+    given = {name: _decoded(hints[name], data[name]) for name in hints if name in data}
+    return kind(**given)
 
 
 @functools.cache
@@ -191,39 +159,32 @@ def _hints(model: type) -> dict[str, Any]:
     return get_type_hints(model)
 
 
-def _fits(value: object, hint: Any) -> bool:
+def _decoded(hint: Any, value: Any) -> Any:
+    origin, inner = get_origin(hint), get_args(hint)
     if hint is Any:
-        return True
-    if hint is None or hint is type(None):
-        return value is None
-    origin, args = get_origin(hint), get_args(hint)
+        return value
     if origin in (Union, types.UnionType):
-        return any(_fits(value, arg) for arg in args)
-    if origin is Literal:
-        return any(value == arg and type(value) is type(arg) for arg in args)
-    if origin is not None and issubclass(origin, Mapping):
-        key, item = args
-        return isinstance(value, Mapping) and all(
-            _fits(k, key) and _fits(v, item) for k, v in value.items()
-        )
-    if origin is not None and issubclass(origin, Sequence):
-        return isinstance(value, (list, tuple)) and all(_fits(v, args[0]) for v in value)
-    if dataclasses.is_dataclass(hint):
-        return isinstance(value, hint)  # type: ignore[arg-type]
-    if type(value) is int and hint in (int, float):
-        return -(2**63) <= value < 2**64
-    return type(value) is hint
-
-
-def _wrong(value: object, hint: Any) -> str:
-    """Describe what is wrong with a value."""
-    if get_origin(hint) is Literal:
-        return f"{shown(value)}: it must be one of {', '.join(map(str, get_args(hint)))}"
-    if type(value) is int and _fits(0, hint):
-        return f"{shown(value)}, which has more than 64 bits"
-    return f"{_kind(value)}: {shown(value)}"
-
-
-def _kind(value: object) -> str:
-    kind = type(value).__name__
-    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+        for choice in inner:
+            with suppress(TypeError, ValueError, LookupError):
+                return _decoded(choice, value)
+    elif origin is Literal:
+        if any(value == one and type(value) is type(one) for one in inner):
+            return value
+    elif origin in (tuple, Sequence):
+        if isinstance(value, (list, tuple)):
+            all_alike = origin is Sequence or inner[-1] is ...
+            hints = [inner[0]] * len(value) if all_alike else inner
+            return tuple(_decoded(*pair) for pair in zip(hints, value, strict=True))
+    elif origin in (dict, Mapping):
+        if isinstance(value, Mapping):
+            return {_decoded(inner[0], k): _decoded(inner[1], v) for k, v in value.items()}
+    elif dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
+        return decode_data(cast(type[Any], hint), value)
+    elif hint is float and type(value) is int and abs(value) < 1 << 53:
+        return float(value)
+    elif hint is int:
+        if type(value) is int and 0 <= value < 1 << 63:
+            return value
+    elif isinstance(value, hint):
+        return value
+    raise ValueError(f"{shown(value)} is no {getattr(hint, '__name__', hint)}")
