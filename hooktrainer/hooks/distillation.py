@@ -16,7 +16,6 @@ from ..networks import MemoryTrunk
 from ..objectives.common import Loss, Term
 from ..objectives.imitation import PREFIX, ImitationLoss
 from ..policies import LoadedPolicy
-from ..policies.actions import Action
 from .mini_batches import MiniBatches
 
 
@@ -56,7 +55,7 @@ class Distillation(TrainerHookBase):
             raise ConfigError(
                 f"Distillation({name}): pass a policy of hooktrainer.networks, or of load_policy."
             )
-        if self.loaded and not isinstance(teacher.interface.action, Action):
+        if self.loaded and teacher.interface.action is None:
             raise ConfigError(
                 "Distillation: a saved teacher has one action and one agent; pass the policy."
             )

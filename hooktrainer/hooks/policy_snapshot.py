@@ -200,15 +200,12 @@ class PolicySnapshot(TrainerHookBase):
         if self._newest != trainer.collected_frames:
             self.snapshot()
         self._ended_well = trainer.control.signal is None
-        if self._recorder is not None:
-            self._recorder.wait()
-            if self._ended_well and self._cadence is not None and self.keep is None:
-                self._recorder.thin(self._cadence.final)
+        is_spread = self._cadence is not None and self.keep is None
+        if self._recorder is not None and self._ended_well and is_spread:
+            self._recorder.thin(self._cadence.final)  # type: ignore[union-attr]
 
     def close(self) -> None:
-        """Wait for writes and, if the run ended well, for evaluations."""
-        if self._recorder is not None:
-            self._recorder.wait()
+        """Wait for evaluations, if the run ended well."""
         if self._evaluator is not None:
             self._evaluator.finish(wait=self._ended_well, report=self.report)
         if self._recorder is not None and self._ended_well and self.keep is not None:

@@ -19,10 +19,11 @@ _MOST_DEPTH = 64  # keys that lead to a part
 
 
 @dataclasses.dataclass(frozen=True)
-class Action:
-    """Converts a policy's action to what the environment takes.
+class Part:
+    """Converts an array of a policy's action to what the environment takes.
 
     Attributes:
+        path: Keys and tuple indices that lead to it in the environment's action; empty for all.
         shape: The environment's shape.
         dtype: The environment's type.
         start: Offset of discrete actions, which count from 0.
@@ -32,6 +33,7 @@ class Action:
         high: Greatest action, likewise.
     """
 
+    path: Path
     shape: tuple[int, ...]
     dtype: str
     start: Any = None
@@ -40,16 +42,20 @@ class Action:
     high: Any = None
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise ValueError(f"the action has the type {self.dtype!r:.40}")
+        if self.dtype not in DTYPES or len(self.path) > _MOST_DEPTH:
+            raise ValueError(f"an action has the type {self.dtype!r:.40} or a deep path")
         for numbers in (self.start, self.low, self.high):
             check_start(numbers, self.shape)
         if (self.low is None) != (self.high is None):
             raise ValueError("the action has one bound")
 
-    def convert(self, actions: Tensor) -> Array:
+    @property
+    def width(self) -> int:
+        """Its size in the vector of a policy's action with several parts."""
+        return sum(self.sizes) or math.prod(self.shape)
+
+    def convert(self, array: Array) -> Array:
         """Return the actions ``[batch, *shape]`` for the policy's ``[batch, ...]``."""
-        array: Array = actions.numpy()
         if self.sizes:
             parts = np.split(array, np.cumsum(self.sizes)[:-1], axis=-1)
             indices = np.stack([part.argmax(-1) for part in parts], axis=-1)
@@ -60,41 +66,42 @@ class Action:
             array = np.clip(array, np.asarray(self.low), np.asarray(self.high))
         return array.astype(self.dtype)
 
-    def __str__(self) -> str:
-        return f"{self.dtype}{list(self.shape)}"
-
 
 @dataclasses.dataclass(frozen=True)
-class JointAction:
-    """The same for a dict or tuple of actions, which the policy returns as one vector."""
+class Action:
+    """An action: one part, or a dict or tuple of parts, which the policy returns as one vector."""
 
-    parts: tuple[tuple[Path, Action], ...]
+    parts: tuple[Part, ...]
 
     def __post_init__(self) -> None:
         if not 0 < len(self.parts) <= _MOST_PARTS:
             raise ValueError(f"the action has {len(self.parts)} parts")
-        if any(not 0 < len(path) <= _MOST_DEPTH or action.sizes for path, action in self.parts):
-            raise ValueError("a part of the action has no place, or is one-hot")
-        _ = _tree([(path, None) for path, _ in self.parts])  # else there is no such tree
+        _ = _tree([(part.path, None) for part in self.parts])  # else there is no such tree
 
     def convert(self, actions: Tensor) -> Any:
-        """Return a tree of actions ``[batch, *shape]`` for the policy's ``[batch, n]``."""
-        widths = [math.prod(action.shape) for _, action in self.parts]
-        if actions.ndim != 2 or actions.shape[1] != sum(widths):
+        """Return the action, or a tree of actions, ``[batch, *shape]`` for the policy's."""
+        array: Array = actions.numpy()
+        if not self.parts[0].path:
+            return self.parts[0].convert(array)
+        ends = np.cumsum([part.width for part in self.parts])
+        if array.ndim != 2 or array.shape[1] != ends[-1]:
             raise ConfigError(
-                f"the policy's action has shape {list(actions.shape)}; its parts need "
-                f"[batch, {sum(widths)}]."
+                f"the policy's action has shape {list(array.shape)}; its parts need "
+                f"[batch, {ends[-1]}]."
             )
         converted = []
-        for (path, action), part in zip(
-            self.parts, actions.split_with_sizes(widths, -1), strict=True
-        ):
-            columns = part.round() if np.dtype(action.dtype).kind in "iu" else part
-            converted.append((path, action.convert(columns.reshape(-1, *action.shape))))
+        for part, columns in zip(self.parts, np.split(array, ends[:-1], axis=1), strict=True):
+            if not part.sizes:
+                columns = columns.reshape(-1, *part.shape)
+                columns = columns.round() if np.dtype(part.dtype).kind in "iu" else columns
+            converted.append((part.path, part.convert(columns)))
         return _tree(converted)
 
     def __str__(self) -> str:
-        return ", ".join(f"{'.'.join(map(str, path))}: {action}" for path, action in self.parts)
+        return ", ".join(
+            f"{'.'.join(map(str, part.path))}{': ' * bool(part.path)}{part.dtype}{list(part.shape)}"
+            for part in self.parts
+        )
 
 
 def single(converted: Any) -> Any:

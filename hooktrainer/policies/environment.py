@@ -133,10 +133,7 @@ class Environment:
         import gymnasium as gym
 
         if self.id is None:
-            env = self._factory()()
-            if not isinstance(env, gym.Env):
-                raise ConfigError(f"{self.name} made a {type(env).__name__}, not a gymnasium.Env.")
-            return self._rendered(env, kwargs)
+            return self._rendered(self._factory()(), kwargs)
         spec = self._spec()
         if self.wrappers:
             from gymnasium.envs.registration import WrapperSpec

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..base.untrusted import decode_data, refusing
 from ..base.words import listed, printable
 from ..errors import ConfigError, DamagedCheckpointError
-from .actions import DTYPES, Action, JointAction, check_start, single
+from .actions import DTYPES, Action, Part, check_start, single
 
 Array = npt.NDArray[Any]
 Answer = Callable[[Sequence[Tensor]], Any]
@@ -129,7 +129,7 @@ class Group:
     One agent is a group without names, and without an agent dimension.
     """
 
-    action: Action | JointAction
+    action: Action
     name: str = ""
     agents: tuple[str, ...] = ()
 
@@ -166,9 +166,10 @@ class Interface:
         return [agent for group in self.groups for agent in group.agents]
 
     @property
-    def action(self) -> Action | JointAction | None:
-        """The action of one agent; ``None`` for several."""
-        return None if self.agents else self.groups[0].action
+    def action(self) -> Part | None:
+        """The action of one agent, if it is one array."""
+        part = self.groups[0].action.parts[0]
+        return None if self.agents or part.path else part
 
     @property
     def reads_state(self) -> bool:

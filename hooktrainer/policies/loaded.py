@@ -120,11 +120,6 @@ class LoadedPolicy:
         """Whether it has hidden states."""
         return bool(self._first)
 
-    @property
-    def reads_state(self) -> bool:
-        """Whether it reads the global state of several agents."""
-        return self.interface.reads_state
-
     def __call__(self, observation: Any, action_mask: Any = None, state: Any = None) -> Any:
         """Return an action, or the actions of several agents.
 

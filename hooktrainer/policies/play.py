@@ -103,7 +103,7 @@ def _play(
     stepper.reset(episode_seed(seed, episode))
     total, length, ended = 0.0, 0, False
     while not ended:
-        whole = {"state": env.state()} if policy.reads_state else {}
+        whole = {"state": env.state()} if policy.interface.reads_state else {}
         action = policy(stepper.observation, stepper.mask, **whole)
         stepper.check(action)
         if on_step is not None:

@@ -11,7 +11,6 @@ import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +29,13 @@ from ..collect.agents import make_world
 from ..collect.agents.world import Grouping
 from ..collect.make_group import Envs, find_spec, is_several, make_one
 from ..collect.spaces import ObservationLayout
-from ..errors import ConfigError
+from ..errors import CheckpointError
 from ..loop.cadence import Progress
 from ..store import Retention
 from ..store.provenance import origin
 from ..store.retention import best_of
 from ..store.stored import TRASH, UNFINISHED, delete, free_path, seal, surplus, sweep
-from .actions import Action, JointAction
+from .actions import Action, Part
 from .environment import Environment
 from .interface import PRESENCE, Group, Interface, Observation
 from .policy_files import FACTS, POLICY, SCHEMA, SEAL, PolicyContent, encode, read_facts
@@ -47,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class PolicyRecorder:
-    """Saves a policy in the background, under ``<directory>/step_<frames>/``.
+    """Saves a policy under ``<directory>/step_<frames>/``.
 
     It changes neither the policy nor training's random numbers. Policies of other runs in the
     directory are left alone. Arguments are those of `hooktrainer.PolicySnapshot` and of the
@@ -76,8 +75,6 @@ class PolicyRecorder:
         self._frame_skip = frame_skip
         self._provenance = origin()
         self._traced: Traced | None = None
-        self._pool = ThreadPoolExecutor(1, "policy")
-        self._job: Future[None] | None = None
         fs.make_directories(directory)
         sweep(directory, UNFINISHED, TRASH)
 
@@ -86,7 +83,6 @@ class PolicyRecorder:
 
         One of the same frames is replaced. A failure on the disk is logged; training continues.
         """
-        self.wait()
         seen = self._described
         actions = [(group.name, "action") if group.agents else "action" for group in seen.groups]
         self._traced = traced = trace(
@@ -97,40 +93,32 @@ class PolicyRecorder:
         program = {**traced.program, "sampling": traced.sampling}
         content = PolicyContent(program, current_weights(self._policy, traced), state)
         interface = Interface(tuple(seen.observations[key] for key in traced.reads), seen.groups)
-        facts = {
-            "run_id": self.run_id,
-            "frames": progress.frames,
-            "optim_steps": progress.optim_steps,
-            "seconds": round(progress.seconds, 3),
-            "time": time.time(),
-            "env": self.environment.encode(),
-            "frame_skip": self._frame_skip,
-            "recurrent": bool(state),
-            "interface": dataclasses.asdict(interface),
-            "evaluation": None,
-            **self._provenance,
-        }
-
-        def commit() -> None:
-            former = [saved for saved in self._own() if saved.frames == progress.frames]
+        try:
             data = encode(content)
-            record = {"size": len(data), "xxh3_128": xxhash.xxh3_128_hexdigest(data)}
-            sealed = seal(SEAL, {"schema": SCHEMA, **facts, "files": {POLICY: record}})
+            facts = {
+                "schema": SCHEMA,
+                "run_id": self.run_id,
+                "frames": progress.frames,
+                "optim_steps": progress.optim_steps,
+                "seconds": round(progress.seconds, 3),
+                "time": time.time(),
+                "env": self.environment.encode(),
+                "frame_skip": self._frame_skip,
+                "recurrent": bool(state),
+                "interface": dataclasses.asdict(interface),
+                "evaluation": None,
+                "files": {POLICY: {"size": len(data), "xxh3_128": xxhash.xxh3_128_hexdigest(data)}},
+                **self._provenance,
+            }
+            former = [saved for saved in self._own() if saved.frames == progress.frames]
             with fs.new_directory(free_path(self.directory, progress.frames)) as work:
                 fs.write_file(work / POLICY, data)
-                fs.write_file(work / FACTS, sealed)
+                fs.write_file(work / FACTS, seal(SEAL, facts))
             for saved in former:  # only now: one of the two is there at any moment
                 delete(saved.path)
             if keep is not None:
                 self.thin(keep)
-
-        self._job = self._pool.submit(commit)
-
-    def wait(self) -> None:
-        """Wait for the save in progress."""
-        error = None if self._job is None else self._job.exception()
-        self._job = None  # not before: an interrupted wait forgets no write
-        if error is not None:
+        except (OSError, CheckpointError) as error:
             _log.warning("a policy could not be saved; training goes on: %s", error)
 
     def thin(self, keep: Retention) -> None:
@@ -189,15 +177,8 @@ class Described:
     def check(self, actions: Sequence[Tensor]) -> None:
         """Refuse a policy's actions for the examples if the environment does not take them."""
         for group, form, action in zip(self.groups, self.formats, actions, strict=True):
-            if group.agents:
-                wanted = (EXAMPLES, len(group.agents))
-                if tuple(action.shape[:2]) != wanted:
-                    raise ConfigError(
-                        f"the actions of {group.name!r} have shape {list(action.shape)}; they have "
-                        f"to begin with the batch and the agents, {list(wanted)} here."
-                    )
-                action = action.flatten(0, 1)
-            form.check(action.numpy(), len(action))
+            flat = action.flatten(0, 1) if group.agents and action.ndim > 1 else action
+            form.check(flat.numpy(), EXAMPLES * max(len(group.agents), 1))
 
 
 def describe(
@@ -212,14 +193,7 @@ def describe(
     Arguments are those of `VectorCollector` or `AgentsCollector`.
     """
     if is_several(env) or _makes_several(env, env_kwargs):
-        return describe_agents(env, env_kwargs or {}, groups)
-    return describe_environment(env, env_kwargs, categorical_actions=categorical_actions)
-
-
-def describe_environment(
-    env: Envs, env_kwargs: Mapping[str, Any] | None = None, *, categorical_actions: bool = True
-) -> Described:
-    """Describe an environment of one agent; see `describe`."""
+        return _describe_several(env, env_kwargs or {}, groups)
     bounded: gym.Space[Any] | None = None
     mask = None
     if isinstance(env, gym.vector.VectorEnv):  # whose reset would disturb the collector
@@ -244,8 +218,9 @@ def describe_environment(
     )
 
 
-def describe_agents(env: Any, env_kwargs: Mapping[str, Any], groups: Grouping | None) -> Described:
-    """Describe an environment of several agents; see `describe`."""
+def _describe_several(
+    env: Any, env_kwargs: Mapping[str, Any], groups: Grouping | None
+) -> Described:
     world = make_world(env, 1, env_kwargs=env_kwargs, groups=groups)
     try:
         seen = world.reset()
@@ -257,15 +232,13 @@ def describe_agents(env: Any, env_kwargs: Mapping[str, Any], groups: Grouping | 
         agents = len(group.agents)
         layout = ObservationLayout(group.observation_space)
         drawn = _examples(group.observation_space, layout, EXAMPLES * agents, {})
-        own = [observation_of(leaf, group.path) for leaf in layout.leaves]
-        keys = [tuple(leaf.key) for leaf in layout.leaves]
         examples += [v.reshape(EXAMPLES, agents, *v.shape[1:]) for v in drawn]
+        own = {tuple(leaf.key): observation_of(leaf, group.path) for leaf in layout.leaves}
         for name, path in ((MASK, group.mask_path or ()), (PRESENCE, ())):
             if (value := seen.get((group.name, name))) is not None:
-                own.append(Observation(name, path, tuple(value.shape[2:]), "bool"))
-                keys.append((name,))
+                own[name,] = Observation(name, path, tuple(value.shape[2:]), "bool")
                 examples.append(value.cpu().repeat_interleave(EXAMPLES, 0))
-        for key, one in zip(keys, own, strict=True):
+        for key, one in own.items():
             full = unravel_key((group.name, *key))
             observations[full] = dataclasses.replace(one, group=group.name, keys=key)
     if (space := world.state_space) is not None:
@@ -274,7 +247,7 @@ def describe_agents(env: Any, env_kwargs: Mapping[str, Any], groups: Grouping | 
         state = observation_of(layout.leaves[0])
         observations["state"] = dataclasses.replace(state, key="state", keys=("state",))
     return Described(
-        dataclasses.replace(_recorded_agents(env, env_kwargs), several=True),
+        dataclasses.replace(_recorded_several(env, env_kwargs), several=True),
         observations,
         examples,
         tuple(
@@ -302,22 +275,20 @@ def _recorded(env: Envs, env_kwargs: Mapping[str, Any], made: gym.Env[Any, Any])
     return _by_spec(made.spec, {}) if place is None else Environment(**place)
 
 
-def _recorded_agents(env: Any, env_kwargs: Mapping[str, Any]) -> Environment:
+def _recorded_several(env: Any, env_kwargs: Mapping[str, Any]) -> Environment:
     given = dict(env_kwargs)
     if isinstance(env, functools.partial) and not env.args:
         env, given = env.func, {**env.keywords, **given}
+    place = {"id": env} if isinstance(env, str) else place_of(env)
+    if place is None:
+        return Environment(reason="other processes cannot import what makes it")
     try:
-        found = Environment(env if isinstance(env, str) else None, _plain(given))
+        return Environment(**place, kwargs=_plain(given))
     except (TypeError, ValueError) as error:
         return Environment(reason=f"it has arguments that are not plain data ({error})")
-    if isinstance(env, str):
-        return found
-    if (place := place_of(env)) is None:
-        return Environment(reason="other processes cannot import what makes it")
-    return dataclasses.replace(found, **place)
 
 
-def _plain(kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+def _plain(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Keyword arguments as JSON has them."""
     return dict(json.loads(json.dumps(kwargs, allow_nan=False)))
 
@@ -332,7 +303,9 @@ def _by_spec(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> Environment:
     if spec.max_episode_steps != known.max_episode_steps:
         given["max_episode_steps"] = spec.max_episode_steps
     try:
-        wrappers = tuple((one.entry_point, _plain(one.kwargs)) for one in spec.additional_wrappers)
+        wrappers = tuple(
+            (one.entry_point, _plain(one.kwargs or {})) for one in spec.additional_wrappers
+        )
         found = Environment(spec.id, _plain(given), wrappers)
     except (TypeError, ValueError) as error:
         return Environment(reason=f"it has arguments that are not plain data ({error})")
@@ -381,47 +354,32 @@ def _examples(
 
 def observation_of(leaf: Leaf, before: tuple[str | int, ...] = ()) -> Observation:
     """A leaf as plain data, its path after some keys."""
-    start = leaf.start.tolist() if hasattr(leaf.start, "tolist") else leaf.start
+    start = None if leaf.start is None else np.asarray(leaf.start).tolist()
     return Observation(
         ".".join(leaf.key), (*before, *leaf.path), leaf.shape, leaf.dtype.name, start
     )
 
 
-def action_of(
-    space: gym.Space[Any], categorical: bool, bounded: gym.Space[Any] | None
-) -> Action | JointAction:
+def action_of(space: gym.Space[Any], categorical: bool, bounded: gym.Space[Any] | None) -> Action:
     """The actions of a space: indices if ``categorical``, else one-hot; clipped to ``bounded``."""
-    limits = [part for _, part in parts_of(bounded)] if bounded is not None else None
-    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
-        parts = parts_of(space)
-        within = [None] * len(parts) if limits is None else limits
-        return JointAction(
-            tuple(
-                (path, _one(part, True, limit))
-                for (path, part), limit in zip(parts, within, strict=True)
-            )
-        )
-    return _one(space, categorical, limits[0] if limits else None)
-
-
-def _one(space: gym.Space[Any], categorical: bool, limit: gym.Space[Any] | None) -> Action:
-    start = getattr(space, "start", None)  # of discrete spaces
-    start = np.asarray(start).tolist() if start is not None and np.any(start) else None
-    sizes: list[int] = []
-    if not categorical:
-        sizes = np.ravel(getattr(space, "n", getattr(space, "nvec", []))).tolist()
-    low = high = None
-    if isinstance(limit, gym.spaces.Box) and limit.is_bounded():
-        low, high = limit.low.tolist(), limit.high.tolist()
-    return Action(tuple(space.shape or ()), str(space.dtype), start, tuple(sizes), low, high)
+    limits = parts_of(space if bounded is None else bounded)
+    parts = []
+    for (path, part), (_, limit) in zip(parts_of(space), limits, strict=True):
+        form = ActionFormat(part, categorical or bool(path))
+        start = None if form.start is None else np.asarray(form.start).tolist()
+        sizes = tuple(form.sizes if form.is_one_hot else ())
+        low = high = None
+        if bounded is not None and isinstance(limit, gym.spaces.Box) and limit.is_bounded():
+            low, high = limit.low.tolist(), limit.high.tolist()
+        shape = tuple(part.shape or ())
+        parts.append(Part(path, shape, str(part.dtype), start, sizes, low, high))
+    return Action(tuple(parts))
 
 
 def _makes_several(env: Any, env_kwargs: Mapping[str, Any] | None) -> bool:
     """Whether a function makes a parallel PettingZoo environment."""
     if not callable(env):
         return False
-    if isinstance(env, type):
-        return hasattr(env, "possible_agents")
     made = env(**(env_kwargs or {}))
     made.close()
     return hasattr(made, "possible_agents")

@@ -25,6 +25,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ..base.tensordicts import is_sharded
 from ..errors import CheckpointError, ConfigError
 from ..networks.head import Inference
 from .calls import objection
@@ -72,7 +73,7 @@ def trace(
             f"the policy is a {type(policy).__name__}, and only a torch.nn.Module can be saved "
             "with its weights: make it one."
         )
-    if any(hasattr(parameter, "full_tensor") for parameter in policy.parameters()):
+    if is_sharded(policy):
         raise ConfigError(
             "the policy's parameters are shared out among processes (FSDP); it cannot be saved."
         )

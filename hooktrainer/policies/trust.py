@@ -24,10 +24,8 @@ import re
 import reprlib
 import runpy
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final, cast
 
 from ..base.words import printable
@@ -151,43 +149,30 @@ def find_callable(name: str, module: str, file: str | None) -> Callable[..., Any
 
     ``file`` is also where to look for a module that cannot be imported.
     """
-    scope = _run_script(str(file)) if module == "__main__" else vars(_import_module(module, file))
+    places = []
+    if file is not None:
+        depth = module.count(".") + (Path(file).name == "__init__.py")
+        places = [str(Path(file).parents[depth])]
+    sys.path += places  # after all other places
+    try:
+        if module == "__main__":
+            scope = _run_script(str(file))
+        else:
+            scope = vars(importlib.import_module(module))
+    except (FileNotFoundError, ModuleNotFoundError) as error:
+        raise ConfigError(
+            f"the environment is made by {name} of the module {module} in {file}, which cannot be "
+            f"imported here: {error}"
+        ) from error
+    finally:
+        for place in places:
+            sys.path.remove(place)
     if not callable(found := scope.get(name)):
         raise ConfigError(f"{file or module} has no {name} any more.")
     return cast(Callable[..., Any], found)
 
 
-def _import_module(name: str, file: str | None) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if file is None or error.name != name.partition(".")[0]:
-            raise
-    path = Path(file)
-    depth = name.count(".") + (path.name == "__init__.py")
-    if not path.is_file():
-        raise ConfigError(
-            f"the environment is made by the module {name}, which cannot be imported here, nor "
-            f"is it in {path} any more."
-        )
-    with _importing_from(path.parents[depth]):
-        return importlib.import_module(name)
-
-
 @functools.cache
 def _run_script(file: str) -> dict[str, Any]:
     """What a script defines; its ``__main__`` block does not run."""
-    if not Path(file).is_file():
-        raise ConfigError(f"the environment is made by {file}, which is not there.")
-    with _importing_from(Path(file).parent):
-        return runpy.run_path(file, run_name="hooktrainer_env")
-
-
-@contextmanager
-def _importing_from(directory: Path) -> Iterator[None]:
-    """Look for modules in a directory as well, after all other places."""
-    sys.path.append(str(directory))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(directory))
+    return runpy.run_path(file, run_name="hooktrainer_env")

@@ -91,7 +91,6 @@ def test_the_saved_policy_acts_as_the_live_one(name, memory, masked, tmp_path):
     live, continuous = policy_of(trainer), name in ("sac", "td3", "ddpg")
     recorder = PolicyRecorder(tmp_path, live, partial(Recall, continuous, masked))
     recorder.save(Progress(frames=0, optim_steps=0, seconds=1.0))
-    recorder.wait()
     loaded = load_policy(tmp_path / f"step_{0:012d}", trust=True)
     assert loaded.recurrent
     env = Recall(continuous, masked)

@@ -111,7 +111,6 @@ def test_saved_policies_play(observation, action, tmp_path):
     actor = run("ppo", env, action_distribution=distribution).train().loss_module.actor_network
     recorder = PolicyRecorder(tmp_path, actor, env)
     recorder.save(Progress(frames=1))
-    recorder.wait()
     policy = load_policy(tmp_path / "latest")
     [first, second] = play_episodes(policy, episodes=2, env=env())
     assert (first.length, second.length) == (9, 9)

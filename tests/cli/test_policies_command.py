@@ -26,7 +26,6 @@ def run(tmp_path: Path) -> Path:
         if frames == 1000:
             assert len(list(evaluate_run(path, seed=3, episodes=4))) == 2
         recorder.save(Progress(frames=frames, seconds=frames / 10))
-        recorder.wait()
     return path
 
 

@@ -24,7 +24,7 @@ from hooktrainer.errors import CheckpointError, ConfigError
 from hooktrainer.loop.cadence import Progress
 from hooktrainer.networks import AgentsPolicy, CategoricalPolicy, mlp
 from hooktrainer.policies import Evaluation, load_policy
-from hooktrainer.policies.actions import JointAction
+from hooktrainer.policies.actions import Action
 from hooktrainer.policies.calls import ALLOWED, DTYPES, RANDOM, operator_named
 from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.store.stored import seal
@@ -52,7 +52,6 @@ def _saved(policy: Any, env: str) -> Files:
     with tempfile.TemporaryDirectory() as place:
         recorder = PolicyRecorder(Path(place), policy, env)
         recorder.save(Progress(frames=10, optim_steps=1, seconds=1.5))
-        recorder._job.result()
         files = read(Path(place) / "step_000000000010")
     facts = json.loads(files[FACTS])[SEAL]  # type: ignore[arg-type]
     facts |= {"time": 1.0, "versions": {"torch": "2"}, "run_id": "0" * 16}
@@ -305,7 +304,7 @@ def _open(place: Path) -> Any:
 
 def targets() -> list[Target]:
     """The targets here."""
-    for kind in (JointAction, Evaluation):  # their annotations are evaluated once, before any case
+    for kind in (Action, Evaluation):  # their annotations are evaluated once, before any case
         with suppress(TypeError):
             decode_data(cast("type[object]", kind), {})
     errors = (ConfigError, CheckpointError)

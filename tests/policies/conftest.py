@@ -32,7 +32,6 @@ def save(tmp_path: Path) -> Callable[..., Path]:
     ) -> Path:
         recorder = PolicyRecorder(tmp_path / run / "policies", policy, env, **options)
         recorder.save(Progress(frames=frames, optim_steps=frames // 10, seconds=1.5), keep)
-        recorder._job.result()
         (saved,) = (one for one in list_policies(tmp_path / run) if one.frames == frames)
         return saved.path
 

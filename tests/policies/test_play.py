@@ -199,7 +199,6 @@ if __name__ == "__main__":
     policy = CategoricalPolicy(mlp(4, 2, ()))
     recorder = PolicyRecorder(Path(sys.argv[1]), policy, ID, {"sutton_barto_reward": False})
     recorder.save(Progress(frames=1))
-    recorder.wait()
 """
 
 
@@ -261,7 +260,7 @@ def test_an_id_that_somebody_registered_is_made_again_by_others(
                 "module": "gone_for_good",
                 "file": "/x/gone_for_good.py",
             },
-            "the module gone_for_good, which cannot be imported",
+            "the module gone_for_good in /x/gone_for_good.py, which cannot",
         ),
     ],
     ids=["id", "wrapper", "module"],

@@ -448,7 +448,6 @@ def test_a_policy_is_saved_as_it_is_now(policy, change, deterministic, expected,
     recorder.save(Progress(frames=1))
     change(policy)
     recorder.save(Progress(frames=2))
-    recorder.wait()
     before, now = (
         load_policy(tmp_path / f"step_{frames:012d}", deterministic=deterministic, seed=0)(
             np.ones((100, 4), "float32")

@@ -15,7 +15,7 @@ from marks import slow_except
 
 from hooktrainer import ConfigError, VectorCollector
 from hooktrainer.collect.families import usual_wrappers
-from hooktrainer.policies.recorder import describe_environment
+from hooktrainer.policies.recorder import describe
 
 STILL = {"repeat_action_probability": 0.0}
 
@@ -112,7 +112,7 @@ def test_a_game_is_resumed_in_the_middle_of_a_life(workers: int) -> None:
 def test_a_saved_policy_finds_the_game_as_it_is_played() -> None:
     wrapped = usual_wrappers("ALE/Breakout-v5", STILL)
     assert wrapped is not None
-    environment = describe_environment(wrapped.play).environment
+    environment = describe(wrapped.play).environment
     env = type(environment).decode(environment.encode()).make()  # without trust
     assert lives_of(env, 1) == [[5, 0]]
     assert env.observation_space.shape == (4, 84, 84)

@@ -13,7 +13,7 @@ from hooktrainer import VectorCollector
 from hooktrainer.collect.families import usual_wrappers
 from hooktrainer.collect.make_group import find_spec
 from hooktrainer.errors import MissingPackageError
-from hooktrainer.policies.recorder import describe_environment
+from hooktrainer.policies.recorder import describe
 
 IDS = [
     "MiniGrid-DoorKey-5x5-v0",
@@ -45,7 +45,7 @@ def test_an_id_is_enough_and_a_resumed_run_is_exact(env_id: str) -> None:
 def test_a_saved_policy_finds_its_environment_untrusted(env_id: str) -> None:
     wrapped = usual_wrappers(env_id)
     source: Any = env_id if wrapped is None else wrapped.play
-    environment = describe_environment(source).environment
+    environment = describe(source).environment
     again = type(environment).decode(environment.encode())
     env = again.make()
     assert env.observation_space == gym.make(source).observation_space

@@ -103,4 +103,3 @@ def save_policy(run: RunDir, env: Any, frames: int, weights: Sequence[float]) ->
     """Save a policy as a run does."""
     recorder = PolicyRecorder(run.path / "policies", Threshold(weights), env)
     recorder.save(Progress(frames=frames, seconds=frames / 1000))
-    recorder.wait()

@@ -94,7 +94,6 @@ def test_environments_of_several_agents_are_drawn(tmp_path):
     torch.manual_seed(0)
     recorder = PolicyRecorder(tmp_path / "policies", still_agents(env), env)
     recorder.save(Progress())
-    recorder.wait()
     policy = load_policy(tmp_path)
     (recorded,) = record_episodes(policy, view=View(size=60, fps=10, seconds=1))
     assert recorded.reason is None
@@ -113,7 +112,6 @@ def test_other_environments_are_drawn(env, needs, make_run, tmp_path):
     pytest.importorskip(needs)
     recorder = PolicyRecorder(tmp_path / "policies", Still(env), env)
     recorder.save(Progress())
-    recorder.wait()
     (recorded,) = record_episodes(load_policy(tmp_path), view=View(size=60, seconds=0.3))
     if needs == "mujoco" and recorded.reason is not None:
         pytest.skip(recorded.reason)
