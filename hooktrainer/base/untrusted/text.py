@@ -149,7 +149,7 @@ def decode_data(kind: type[Data], data: Any) -> Data:
     Integers are from 0 to 2**63 - 1; lists become tuples; unknown fields are ignored. A value of
     another type is a `ValueError` or `TypeError`.
     """
-    hints = _hints(kind)
+    hints = _hints(cast(Any, kind))
     given = {name: _decoded(hints[name], data[name]) for name in hints if name in data}
     return kind(**given)
 

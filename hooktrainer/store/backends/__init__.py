@@ -108,7 +108,7 @@ class TorchBackend:
 def torch_save(content: object, file: fs.NewFile) -> None:
     """`torch.save` to an open file; the disk's own error is the one that is raised."""
     try:
-        torch.save(content, file)  # type: ignore[arg-type]
+        torch.save(content, file)
     except RuntimeError:
         if file.error is not None:
             raise file.error from None
