@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +23,7 @@ from ..base.untrusted import one_line, open_file, refusing
 from ..base.words import shell_word
 from ..errors import ConfigError, TakenError
 from . import media
-from .sink import Sink, append, cut, log, sync
+from .sink import Sink, log, open_log
 
 HEADER: Final = "step,name,value\n"
 
@@ -83,21 +84,24 @@ class CSVSink(Sink):
         """Write the buffered rows."""
         if not self._rows:
             return
-        if not self._started and self._size() > len(HEADER):
-            raise TakenError(f"{self.path} holds the log of an earlier run: name another place.")
-        self._started = True
-        header = [] if self._size() else [HEADER]
-        rows, self._rows = self._rows, []
-        append(self.path, "".join([*header, *rows]).encode())
-
-    def _size(self) -> int:
-        return self.path.stat().st_size if self.path.exists() else 0
+        with open_log(self.path) as file:
+            if not self._started and file.tell() > len(HEADER):
+                raise TakenError(
+                    f"{self.path} holds the log of an earlier run: name another place."
+                )
+            self._started = True
+            header = [] if file.tell() else [HEADER]
+            rows, self._rows = self._rows, []
+            file.write("".join([*header, *rows]).encode())
 
     def state_dict(self) -> dict[str, Any]:
         """Return the length of the file."""
         self.flush()
-        sync(self.path)  # a checkpoint that outlives a power loss finds its rows
-        return {"bytes": self._size() if self._started else 0}
+        if not self._started or not self.path.exists():
+            return {"bytes": 0}
+        with open_log(self.path) as file:
+            os.fsync(file.fileno())  # a checkpoint that outlives a power loss finds its rows
+            return {"bytes": file.tell()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Truncate the file to the saved length; of another file keep the whole rows, and warn."""
@@ -107,15 +111,19 @@ class CSVSink(Sink):
         if self.path.exists():
             with open_file(self.path, self.path.parent) as file:
                 data = file.readall()
-        size = state_dict.get("bytes")  # none if the sink did not answer, as on a full disk
+        size = state_dict.get("bytes")
         kept = data[:size]
         kept = kept[: kept.rfind(b"\n") + 1]
         if len(kept) < (size or 0):
             log.warning(
                 "%s is not the file that the checkpoint knew: its rows are kept.", self.path
             )
+        if "late" in state_dict:
+            header, *rows = kept.splitlines(keepends=True) or [b""]
+            last = state_dict["late"]
+            kept = header + b"".join(row for row in rows if int(row.partition(b",")[0]) <= last)
         if kept != data:
-            cut(self.path, len(kept))
+            write_atomically(self.path, kept)
 
     def how_to_view(self) -> str:
         """Return the path of the file."""

@@ -151,8 +151,17 @@ class Logger:
         """Write everything and close every sink; a second call does nothing."""
         if status not in ENDINGS:
             raise ValueError(f"status is one of {', '.join(ENDINGS)}, not {status!r}")
-        for sink in self.sinks.values():
-            sink.close(status)
+        # Servers last, as they are sent the files; else at once, so that none takes another's time.
+        for is_server in (False, True):
+            threads = [
+                threading.Thread(target=sink.close, args=(status,), daemon=True)
+                for sink in self.sinks.values()
+                if bool(sink.sink.closing) == is_server
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
 
     def set_deadline(self, deadline: float) -> None:
         """Do not wait for sinks beyond ``deadline``, a time of `time.monotonic`."""
@@ -352,7 +361,7 @@ class LoggerSink(Sink):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Call `load_state_dict`."""
-        if state_dict and (method := self._method("load_state_dict")):
+        if state_dict.keys() - {"late"} and (method := self._method("load_state_dict")):
             method(state_dict)
 
     def how_to_view(self) -> str:

@@ -37,9 +37,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from queue import Empty, Full, Queue
 from time import monotonic
-from typing import Any, Final, NamedTuple
-
-import numpy as np
+from typing import IO, Any, Final
 
 from ..base.words import did_you_mean, printable
 from ..errors import ConfigError, MissingPackageError
@@ -62,7 +60,6 @@ class Sink(ABC):
         imports: Modules that it imports when a run begins.
         closing: Seconds that its `close` may take.
         is_awaited: Whether a flush and a checkpoint wait for it.
-        deadline: When, by `time.monotonic`, `close` is no longer waited for.
         hint: What to do about records that were not written in time.
     """
 
@@ -71,7 +68,6 @@ class Sink(ABC):
     imports: Sequence[str] = ()
     closing: float = 0.0
     is_awaited: bool = True
-    deadline: float = math.inf
     hint: str = ""
 
     def __init__(self) -> None:
@@ -108,7 +104,8 @@ class Sink(ABC):
     ) -> None:
         """Continue at a saved position; later records must not appear twice.
 
-        The state is empty if the sink did not answer when it was saved.
+        If the sink did not answer when it was saved, the state is ``{"late": step}``, with the last
+        step that was logged before.
         """
 
     def how_to_view(self) -> str:
@@ -119,32 +116,11 @@ class Sink(ABC):
         return self.name
 
 
-def append(path: Path, data: bytes) -> None:
-    """Append to a file, never through a link."""
+def open_log(path: Path) -> IO[bytes]:
+    """Open a file to append to, never through a link."""
     path.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(path, flags, 0o644), "ab") as file:
-        file.write(data)
-
-
-def cut(path: Path, size: int) -> None:
-    """Shorten a file that is longer, never through a link."""
-    fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if os.fstat(fd).st_size > size:
-            os.ftruncate(fd, size)
-    finally:
-        os.close(fd)
-
-
-def sync(path: Path) -> None:
-    """Wait until what was appended is on the disk; a file that is missing needs no wait."""
-    with suppress(FileNotFoundError):
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    return open(os.open(path, flags, 0o644), "ab")
 
 
 # -- `BackgroundSink`: a bounded queue and a writer thread in front of a sink.
@@ -159,17 +135,18 @@ class BackgroundSink(Sink):
 
     A caller waits at most `patience` seconds for a sink that does not answer. One warning reports
     it; nothing waits for it until it has caught up. Meanwhile records are dropped if the queue is
-    full, and a checkpoint stores no position.
+    full, and a checkpoint has only the last step as the position.
 
     Args:
         sink: The sink.
-        capacity: Records in a full queue; each 32 KiB of an image count as one.
+        capacity: Records in a full queue, of which one is an image or a video.
         linger: Seconds from a record to the flush of the sink.
-        patience: Seconds a caller waits for space, for an answer, and for each record when closing.
+        patience: Seconds a caller waits for space or for an answer.
         limit: Maximum seconds of closing, in addition to `Sink.closing`.
 
     Attributes:
         failure: The exception that disabled the sink, or `None`.
+        deadline: When, by `time.monotonic`, nothing is waited for any more.
     """
 
     def __init__(
@@ -179,22 +156,23 @@ class BackgroundSink(Sink):
         capacity: int = 10_000,
         linger: float = 0.5,
         patience: float = 5.0,
-        limit: float = 30.0,
+        limit: float = 15.0,
     ) -> None:
         super().__init__()
         self.sink, self.name = sink, sink.name
         self.failure: BaseException | None = None
+        self.deadline = math.inf
         self._capacity, self._linger = capacity, linger
         self._patience, self._limit = patience, limit
         self._thread: threading.Thread | None = None
-        self._pid = 0
         self._is_closed = False
-        self._done = self._step = 0
+        self._logged = self._step = 0  # the last steps in the queue, and in the sink
 
     def write(self, kind: str, *args: Any) -> None:
         """Queue one record; waits only if the queue is full."""
-        size = sum(value.nbytes for value in args if isinstance(value, np.ndarray))
-        self._put(_Call("write", (kind, *args), size=1 + size // 2**15))
+        if kind == "scalars":
+            self._logged = args[1]
+        self._call("write", kind, *args)
 
     def write_scalars(self, values: Mapping[str, float], step: int) -> None:
         """Queue the metric values of one step."""
@@ -202,95 +180,71 @@ class BackgroundSink(Sink):
 
     def flush(self) -> None:
         """Wait until everything queued is written and flushed."""
-        self._ask("flush")
+        self._call("flush", waits=True)
 
     def close(self, status: str = "finished") -> None:
         """Write the queue, close the sink and end the thread; disable the sink on a timeout."""
-        if self._is_closed or (self._thread is not None and self._pid != os.getpid()):
-            return
-        thread = self._start()
-        self._is_closed = True
-        patience = max(self._patience, self.sink.closing)
-        until = monotonic() + self._bound(self._limit + self.sink.closing)
-        self.sink.deadline = until - 0.25
-        answer, done = Future[Any](), -1
-        is_queued = self._put(_Call("close", (status,), answer), self._bound(patience))
-        while is_queued and done != self._done and (left := until - monotonic()) > 0:
-            done = self._done
-            with suppress(NoAnswerError):
-                answer.result(min(patience, left))
-                break
+        if self._is_closed or (self._thread is not None and not self._thread.is_alive()):
+            return  # the thread of a forked child's parent is not alive
+        until = monotonic() + self._limit + self.sink.closing
+        self._call("close", status, patience=until - monotonic())
+        thread, self._is_closed = self._thread, True
+        assert thread is not None
+        thread.join(max(0.0, min(until, self.deadline) - monotonic()))
         self._thread = None
-        if answer.done():
-            thread.join(1.0)
-        else:
-            self._is_late = True
-            why = f"it was not closed in time; {self._queue.size} records or more were not written"
-            self._disable(TimeoutError(f"{why}. {self.sink.hint}".rstrip()))
+        if thread.is_alive():
+            why = f"it was not closed in time; {self._queue.qsize()} records or more were not"
+            self._disable(TimeoutError(f"{why} written. {self.sink.hint}".rstrip()))
         atexit.unregister(self.close)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after everything queued is written; empty without an answer."""
-        return self._ask("state_dict") or {}
+        """Return the position after everything queued is written; without an answer, the step."""
+        state: dict[str, Any] | None = self._call("state_dict", waits=True)
+        return {"late": self._logged} if state is None else state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue at a saved position."""
-        self._ask("load_state_dict", state_dict)
+        self._call("load_state_dict", state_dict, waits=True)
 
     def how_to_view(self) -> str:
         """Return a command or path that shows what was logged."""
         return self.sink.how_to_view()
 
-    def _start(self) -> threading.Thread:
-        """Start the thread; in a forked child, where the queue is the parent's, a new one."""
-        if self._thread is not None and self._pid == os.getpid():
-            return self._thread
-        self._pid, self._is_closed = os.getpid(), False
-        self._queue = _BoundedQueue(self._capacity)
-        self._is_late = False  # from a timeout until it has caught up
-        self._thread = threading.Thread(
-            target=self._run, name=f"hooktrainer-{self.name}", daemon=True
-        )
-        self._thread.start()
-        atexit.register(self.close)
-        return self._thread
-
-    def _bound(self, seconds: float) -> float:
-        return max(0.0, min(seconds, self.deadline - monotonic(), threading.TIMEOUT_MAX))
-
-    def _put(self, call: _Call, wait: float | None = None) -> bool:
-        """Queue a call; return whether there was space for it."""
-        self._start()
-        if wait is None:
-            wait = 0.0 if self._is_late else self._bound(self._patience)
-        try:
-            self._queue.put(call, timeout=wait)
-        except Full:
-            self._report_late("takes nothing more")
-            return False
-        return True
-
-    def _ask(self, method: str, *args: Any) -> Any:
-        """Call a method in the writer and return its result, or `None` if it does not answer."""
-        answer = Future[Any]()
-        if not self._put(_Call(method, args, answer)) or not self.sink.is_awaited:
-            return None
-        try:
-            return answer.result(0 if self._is_late else self._bound(self._patience))
-        except NoAnswerError:
-            self._report_late("does not answer")
-            return None
-
-    def _report_late(self, what: str) -> None:
-        if not self._is_late:
-            self._is_late = True
-            log.warning(
-                "Logger %r %s: training goes on without waiting for it, and what is logged from "
-                "step %d on may be missing from it.",
-                self.name,
-                what,
-                self._step,
+    def _call(
+        self, method: str, *args: Any, waits: bool = False, patience: float | None = None
+    ) -> Any:
+        """Queue a call; return its result if it is waited for and comes in time, else `None`."""
+        if self._thread is None or not self._thread.is_alive():
+            self._is_closed = self._is_late = False  # late: from a timeout until it has caught up
+            self._queue = Queue[tuple[str, tuple[Any, ...], Future[Any]]](self._capacity)
+            self._picture: Future[Any] | None = None
+            self._thread = threading.Thread(
+                target=self._run, name=f"hooktrainer-{self.name}", daemon=True
             )
+            self._thread.start()
+            atexit.register(self.close)
+        if patience is None:
+            patience = 0.0 if self._is_late else self._patience
+        patience = max(0.0, min(patience, self.deadline - monotonic()))
+        answer = Future[Any]()
+        is_picture = method == "write" and args[0] in ("image", "video")
+        try:
+            if is_picture and self._picture is not None:  # two may take more memory than there is
+                self._picture.result(patience)
+            self._queue.put((method, args, answer), timeout=patience)
+            if is_picture:
+                self._picture = answer
+            return answer.result(patience) if waits and self.sink.is_awaited else None
+        except (Full, NoAnswerError):
+            if not self._is_late:
+                self._is_late = True
+                log.warning(
+                    "Logger %r does not keep up: training goes on without waiting for it, and what "
+                    "is logged from step %d on may be missing from it.",
+                    self.name,
+                    self._step,
+                )
+            return None
 
     def _run(self) -> None:
         """Make the calls in the queue, and flush ``linger`` seconds after a record."""
@@ -298,23 +252,20 @@ class BackgroundSink(Sink):
         while method != "close" and self._thread is threading.current_thread():
             wait = None if due == math.inf else max(0.0, due - monotonic())
             with suppress(Empty):
-                method, args, answer, _ = queue.get(timeout=wait)
+                method, args, answer = queue.get(timeout=wait)
                 if method == "load_state_dict":
                     self.failure = None
                 elif method == "write":
                     due = min(due, monotonic() + self._linger)
                     self._step = args[2] if args[0] == "scalars" else self._step
-                result = self._attempt(method, args, method not in ("write", "flush"))
-                self._done += 1
-                if answer is not None:
-                    answer.set_result(result)
+                answer.set_result(self._attempt(method, *args))
             if monotonic() >= due:
                 self._attempt("flush")
                 due = math.inf
             self._is_late = self._is_late and not queue.empty()
 
-    def _attempt(self, method: str, args: Sequence[Any] = (), is_forced: bool = False) -> Any:
-        if self.failure is None or is_forced:
+    def _attempt(self, method: str, *args: Any) -> Any:
+        if self.failure is None or method not in ("write", "flush"):
             try:
                 return getattr(self.sink, method)(*args)
             except BaseException as error:  # a dead writer would leave its callers waiting
@@ -336,39 +287,11 @@ class BackgroundSink(Sink):
     def __getstate__(self) -> dict[str, Any]:
         if self._thread is not None:
             self.flush()
-        return self.__dict__ | {"_thread": None, "_queue": None, "failure": None}
+        own = {"_thread": None, "_queue": None, "_picture": None, "failure": None}
+        return self.__dict__ | own
 
     def __repr__(self) -> str:
         return repr(self.sink)
-
-
-class _Call(NamedTuple):
-    """A call of the sink; `answer`, if any, gets its result."""
-
-    method: str
-    args: tuple[Any, ...]
-    answer: Future[Any] | None = None
-    size: int = 1
-
-
-class _BoundedQueue(Queue[_Call]):
-    """A queue bounded by the sum of the sizes in it."""
-
-    def _init(self, maxsize: int) -> None:
-        super()._init(maxsize)
-        self.size = 0
-
-    def _qsize(self) -> int:
-        return self.size
-
-    def _put(self, item: _Call) -> None:
-        super()._put(item)
-        self.size += item.size
-
-    def _get(self) -> _Call:
-        call = super()._get()
-        self.size -= call.size
-        return call
 
 
 # -- Creating sinks by name.

@@ -7,6 +7,7 @@ on earlier ones do not count.
 from __future__ import annotations
 
 import io
+import os
 import struct
 import time
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ from ..base.plain import flatten_config, to_yaml
 from ..base.untrusted import open_file
 from ..base.words import shell_word
 from . import media
-from .sink import Sink, append, cut, sync
+from .sink import Sink, open_log
 
 _PREFIX: Final = "events.out.tfevents."
 
@@ -111,26 +112,32 @@ class TensorBoardSink(Sink):
                 start = SessionLog(status=SessionLog.START)
                 _record(header, Event(step=self._purge_from, session_log=start))
             data = header.getvalue() + data
-        append(self._path, data)
+        with open_log(self._path) as file:
+            file.write(data)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the last step, the last file and its length."""
         self.flush()
         if self._path is not None:
-            sync(self._path)
-            self._end = {"file": self._path.name, "bytes": self._path.stat().st_size}
+            with open_log(self._path) as file:
+                os.fsync(file.fileno())
+                self._end = {"file": self._path.name, "bytes": file.tell()}
         return {"step": self._step, **self._end}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Cut off what was written later; begin a file that takes it back where it was read."""
         self._path, self._pending = None, io.BytesIO()
+        if "late" in state_dict:  # no file comes after "~", so that none is cut
+            state_dict = {"step": state_dict["late"], "file": "~", "bytes": 0}
         if state_dict:
             self._step = state_dict["step"]
             self._purge_from = self._step + 1
             self._end = {name: state_dict[name] for name in ("file", "bytes")}
             for path in self.directory.glob(f"{_PREFIX}*.hooktrainer"):
                 if path.name >= self._end["file"]:
-                    cut(path, self._end["bytes"] if path.name == self._end["file"] else 0)
+                    size = self._end["bytes"] if path.name == self._end["file"] else 0
+                    with open_log(path) as file:
+                        file.truncate(min(size, file.tell()))
 
     def how_to_view(self) -> str:
         """Return the command that starts TensorBoard."""

@@ -41,6 +41,21 @@ def test_resume_takes_back_what_was_logged_later_even_at_the_same_step(kind, tmp
     assert read(kind, tmp_path) == {"x": [*before, (2, 2.0)]}
 
 
+def test_a_sink_that_was_late_at_a_checkpoint_is_taken_back_to_its_step(kind, tmp_path):
+    logger = logger_at(kind, tmp_path)
+    for step in (1, 2, 3):
+        logger.log_scalar("x", float(step), step)
+    logger.close()
+    state = {"counts": {}, "sinks": {kind: {"late": 2}}}
+    for _ in range(2):
+        logger = logger_at(kind, tmp_path)
+        logger.load_state_dict(state)
+        state = logger.state_dict()
+    logger.log_scalar("x", 4.0, 4)
+    logger.close()
+    assert read(kind, tmp_path) == {"x": [(1, 1.0), (2, 2.0), (4, 4.0)]}
+
+
 def test_a_position_is_kept_until_the_first_write(kind, tmp_path):
     logger = logger_at(kind, tmp_path)
     logger.log_scalar("x", 1.0, 1)
