@@ -17,7 +17,7 @@ from datetime import datetime
 from functools import partial
 from multiprocessing.connection import Pipe, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 from rich.console import Console
@@ -37,9 +37,6 @@ from ..store.rng import rng_state, set_rng_state
 from ..store.run_dir import RunDir
 from ..trainer import Trainer
 from .config import AlgorithmConfig
-
-if TYPE_CHECKING:
-    from ..run.ray import Cluster
 
 Kind = TypeVar("Kind", bound=AlgorithmConfig)
 
@@ -181,9 +178,8 @@ def train_runs(
             from ..run.ray import Cluster
 
             cluster = Cluster(at_once)
-            cluster.retain()
-            stack.callback(cluster.release)
-            begin: Begin = partial(_RaySeed, cluster)
+            stack.callback(cluster.close)
+            begin: Begin = _RaySeed
         else:
             start = stack.enter_context(_warmed(runs[0]))
 
@@ -412,15 +408,15 @@ class _RaySeed:
 
     pid = None
 
-    def __init__(self, cluster: Cluster, run: AlgorithmConfig) -> None:
+    def __init__(self, run: AlgorithmConfig) -> None:
         import ray
 
         self.connection, self._end = Pipe(duplex=False)
         self._error: Exception = ChildError("it has ended")
-        options = {**cluster.options("cpu", None), "max_concurrency": 2}
         command = os.getcwd(), sys.argv, sys.orig_argv, sys.modules["__main__"].__spec__
         there: Any = _There
-        self._there: Any = ray.remote(there).options(**options).remote(command)
+        actor = ray.remote(there).options(num_cpus=1, max_concurrency=2)
+        self._there: Any = actor.remote(command)
         result = self._there.train.remote(run)
         threading.Thread(target=self._wait, args=(ray.get, result), daemon=True).start()
 

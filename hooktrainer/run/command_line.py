@@ -1,24 +1,21 @@
 """Parses command lines for recipes, algorithms and commands.
 
-Integers may be written as ``5e4`` or ``50_000``. The error for an unknown option names the nearest.
+Integers may be written as ``5e4`` or ``50_000``.
 """
 
 from __future__ import annotations
 
-import io
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from ..base.words import did_you_mean, whole_number
-from ..errors import ConfigError
+from ..base.words import whole_number
 
 _REGISTRY = ConstructorRegistry()
 
@@ -48,28 +45,20 @@ def parse(
 
     Args:
         kind: A dataclass whose fields are the options, or a function whose parameters are, which is
-            called with them. Its standard error is not seen.
+            called with them.
         words: The command line, without the program's name.
         prog: The program's name; by default the script's.
         description: The text of help; by default ``kind``'s docstring.
         default: An instance of ``kind`` with the values that the words do not give.
 
     Raises:
-        ConfigError: If there is no option of a name; it names the nearest.
         SystemExit: With 0 after ``--help``, 2 after an error that has been explained on stderr.
     """
     read = partial(tyro.cli, kind, prog=prog, description=description, registry=_REGISTRY)
     if default is not tyro.MISSING:
         read = partial(read, default=default)
-    said = io.StringIO()
-    try:
-        with unread(), redirect_stderr(said):
-            return read(args=words)
-    except SystemExit as end:
-        if end.code:
-            _check_options(words, partial(read, args=["--help"]), prog)
-            sys.stderr.write(said.getvalue())
-        raise
+    with unread():
+        return read(args=words)
 
 
 @contextmanager
@@ -88,26 +77,3 @@ def unread() -> Iterator[None]:
         # What is still buffered would fail once more when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
-
-
-def _check_options(words: Sequence[str], print_help: Callable[[], Any], prog: str | None) -> None:
-    before = words[: words.index("--")] if "--" in words else words
-    given = [word.split("=", 1)[0] for word in before if word.startswith("--")]
-    known = _listed_options(print_help) if given else []
-    for option in given:
-        name = option.replace("_", "-")
-        if name not in known and not name.startswith("--tyro-"):
-            hint = did_you_mean(name, (other for other in known if other != "--help"))
-            help_command = f"{prog or ''} --help".strip()
-            raise ConfigError(
-                f"there is no option {option}.{hint} All are listed by {help_command}."
-            )
-
-
-def _listed_options(print_help: Callable[[], Any]) -> list[str]:
-    text = io.StringIO()
-    with redirect_stdout(text), suppress(SystemExit):
-        print_help()
-    lines = (line.strip(" │") for line in text.getvalue().splitlines())
-    options = "\n".join(line for line in lines if line.startswith("-"))
-    return re.findall(r"--[\w.-]+", options)

@@ -315,7 +315,8 @@ def parse_run(
     ``kind`` is called with the values.
 
     Raises:
-        ConfigError: If there is no option of a name, or the file is no configuration of ``kind``.
+        ConfigError: If the file is no configuration of ``kind``.
+        SystemExit: With 2, if the words do not fit the fields.
         FileNotFoundError: If there is no such file.
     """
     file, trust, rest = take_config(words)

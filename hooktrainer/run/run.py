@@ -13,7 +13,7 @@ import yaml
 
 from ..base.cores import pin
 from ..base.plain import to_yaml
-from ..base.words import did_you_mean, plural, printable, shell_word, which
+from ..base.words import printable, shell_word, which
 from ..errors import CheckpointError, ConfigError
 from ..hooks.policy_snapshot import PolicySnapshot, check_snapshots
 from ..hooks.profiler import Profiler, Tracer
@@ -90,8 +90,6 @@ class Layout:
             "--engine ray has one learner, and torchrun starts several: leave one of them out.": (
                 self.engine == "ray" and ranks.world_size > 1
             ),
-            f"--overlap {args.overlap}: with --engine ray collectors work ahead by one batch at "
-            "most; give --overlap 1.": self.engine == "ray" and (args.overlap or 0) > 1,
             f"{asked} needs as many learners, and there are {ranks.world_size} processes: start it "
             "with torchrun --nproc-per-node.": counted and learner.processes != ranks.world_size,
             f"--device {args.device} and {asked} both place the learner: leave one out.": (
@@ -112,30 +110,21 @@ class Layout:
         self._overlap = args.overlap if collects else None
         self.device = torch.device("cpu")
         if args.device is not None:
-            self.device = check_device(args.device)
+            try:
+                self.device = torch.device(args.device)
+                torch.empty(0, device=self.device)
+            except (RuntimeError, AssertionError, TypeError) as error:
+                reason = str(error).split("\n", 1)[0]
+                raise ConfigError(f"device={args.device!r} is not to be had: {reason}") from None
         elif learner.kind == "gpu":
             self.device = torch.device("cuda", learner.number(ranks.local_rank) or 0)
             torch.cuda.set_device(self.device)
         elif learner.numbers:
             share = len(learner.numbers) >= ranks.world_size > 1
             pin([learner.number(ranks.local_rank)] if share else learner.numbers)
-        is_usual = self.engine == "local" and not (places or self._overlap)
-        if ranks.rank == 0 and not is_usual:
-            print(self)
 
     def apply(self, trainer: Trainer) -> None:
-        """Put the collector and the evaluation of ``trainer`` where they belong.
-
-        Raises:
-            ConfigError: If the networks are not on the learner's device.
-        """
-        if self.device.type != "cpu" and isinstance(trainer.loss_module, torch.nn.Module):
-            devices = {str(p.device) for p in trainer.loss_module.parameters()}
-            if devices != {str(self.device)}:
-                raise ConfigError(
-                    f"the learner belongs on {self.device}, and this recipe's networks are on "
-                    f"{', '.join(sorted(devices))}: let it move them with .to(run.device)."
-                )
+        """Put the collector and the evaluation of ``trainer`` where they belong."""
         timeout = self._args.timeout
         if workers := self._args.workers:
             # Not started here if only a copy or a share of the collector collects.
@@ -156,36 +145,6 @@ class Layout:
                 trainer.collector, self._overlap, timeout=timeout
             )
             trainer.collector.register(trainer)
-
-    def __str__(self) -> str:
-        here = "in the learner's process"
-        parts = {"learner": str(self._places.get("learner", Place())), "collectors": here}
-        if self.engine == "ray":
-            parts["collectors"] = (
-                f"{replace(self.collectors, count=self.collectors.processes)} (Ray)"
-            )
-        elif self._overlap:
-            parts["collectors"] = "in a process beside the learner's"
-        if self._overlap:
-            parts["collectors"] += f", {plural(self._overlap, 'batch', 'batches')} ahead"
-        evaluation = self._places.get("eval", Place())
-        parts["eval"] = f"{evaluation} (Ray)" if self.engine == "ray" else here
-        return "placement: " + "; ".join(f"{name} {place}" for name, place in parts.items())
-
-
-def check_device(name: str) -> torch.device:
-    """The device of a name.
-
-    Raises:
-        ConfigError: If there is none of that name, or not on this machine.
-    """
-    try:
-        found = torch.device(name)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        reason = str(error).split("\n", 1)[0]
-        raise ConfigError(f"device={name!r} is not to be had: {reason}") from None
-    return found
 
 
 class Run:
@@ -333,12 +292,6 @@ class Run:
 
     def _fork(self, run: RunDir, parent: Checkpoint) -> None:
         """Begin a run that branches off another; what it begins from is said before it is read."""
-        known = run.forked_from  # by a start that is repeated
-        if known not in (None, parent.as_parent()):
-            raise CheckpointError(
-                f"{run.path} branched off run {known['run_id']} at {known['frames']:,} frames, and "
-                f"{parent.path} is no longer that checkpoint: begin another run with --fork."
-            )
         seed, origin = self.args.seed, parent.as_parent()
         run.begin(experiment=self._experiment, seed=seed, forked_from=origin)
         self._parent, self._state = self._checkpoints.fork(parent.path)
@@ -464,10 +417,9 @@ def directory_of(args: RunConfig, experiment: str) -> Path | None:
     checkpoint = find(resume)[0]
     run = run_of(checkpoint) if given is None else Path(given)
     if run is None or not RunDir(run).holds_run:
-        problem = "it was moved out of its run" if run is None else f"{run} holds no run"
         raise ConfigError(
-            f"--resume {resume}: {problem}. Name its run with --run-dir, or begin a new one from "
-            f"it: --fork {checkpoint}"
+            f"--resume {resume}: {run or 'its directory'} holds no run. Name its run with "
+            f"--run-dir, or begin a new one from it: --fork {checkpoint}"
         )
     return run
 
@@ -481,18 +433,12 @@ def check_unchanged(
         Whether any differ that ``allow_change`` names.
 
     Raises:
-        ConfigError: If others differ; it lists them all. If ``allow_change`` names no option.
+        ConfigError: If others differ; it lists them all.
     """
     free = marked(type(args), Mark.MEANS, Mark.ON_RESUME)
     before, now = yaml.safe_load(to_yaml(saved)), yaml.safe_load(to_yaml(config))
     names = (before.keys() | now.keys()) - free if before else set()
     allowed = {name.replace("-", "_") for name in args.allow_change}
-    known = sorted({*before, *now, *free})
-    for name in sorted(allowed.difference(known)):
-        hint = did_you_mean(name, known).replace("_", "-")
-        raise ConfigError(
-            f"--allow-change {name.replace('_', '-')}: there is no such option.{hint}"
-        )
     differing = {name for name in names if before.get(name) != now.get(name)}
     if refused := differing - allowed:
         lines = [f"  {k}: {before.get(k)!r} before, {now.get(k)!r} now" for k in sorted(refused)]

@@ -234,7 +234,6 @@ def test_a_dry_run_only_prints_the_script(call, cluster, monkeypatch):
         )),
         *((["--launcher", "slurm", "--grace", word], "--grace") for word in ("inf", "nan")),
         (["--launcher", "slurm", "--slurm-partition=nowhere"], "sbatch: error: no such partition"),
-        (["--launcher", "slurm", "--total-frame", "5"], "Did you mean --total-frames?"),
         (["--launcher", "slurm", "--run-dir", "taken"], "taken already holds a run"),
     ],
 )  # fmt: skip

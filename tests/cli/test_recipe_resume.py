@@ -182,10 +182,6 @@ def test_a_changed_option_is_refused_unless_allowed(run):
         train(run, "latest", lr=0.5)
     assert "--allow-change lr" in str(caught.value)
     assert RunDir(run).read()["status"] == "finished"  # nothing was touched
-    with pytest.raises(
-        ConfigError, match=r"--allow-change lrr: there is no such option. Did you me"
-    ):
-        train(run, "latest", lr=0.5, allow_change=("lrr",), total_frames=80)
     changed = train(run, "latest", lr=0.5, allow_change=("lr",), total_frames=80)
     assert frames(run)[-1] == 80
     assert changed.optimizer.param_groups[0]["lr"] == 0.5

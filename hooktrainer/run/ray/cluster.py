@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -42,18 +41,14 @@ class Cluster:
         processes: How many processes the run starts, each of which needs a CPU.
 
     Raises:
-        ConfigError: If nothing answers at ``RAY_ADDRESS``.
         MissingPackageError: If Ray is not installed.
     """
 
     def __init__(self, processes: int) -> None:
         self._ray = import_ray()
-        self._users = 0
         self._owned = not self._ray.is_initialized()
-        if self._owned:
-            self._start(processes)
-
-    def _start(self, processes: int) -> None:
+        if not self._owned:
+            return
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if "RAY_ADDRESS" not in os.environ:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -63,8 +58,6 @@ class Cluster:
                 "include_dashboard": False,
                 "object_store_memory": max(_LEAST_STORE, min(_MOST_STORE, memory // 10)),
             }
-        else:
-            _check_address(os.environ["RAY_ADDRESS"])
         main = threading.current_thread() is threading.main_thread()
         handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT) if main}
         try:
@@ -80,14 +73,15 @@ class Cluster:
         ids = sorted(node["NodeID"] for node in self._ray.nodes() if node["Alive"])
         return sorted(ids, key=lambda node: node != here)
 
-    def options(self, kind: str, number: int | None) -> dict[str, Any]:
-        """The Ray options of a process that belongs on a core, a GPU or a machine.
+    def starter(self, kind: type, place: Place, index: int, **options: Any) -> Callable[..., Any]:
+        """What begins an actor with arguments after the core it runs on, if any, and the device.
 
         Raises:
             ConfigError: If the cluster has no machine of that number.
         """
-        options: dict[str, Any] = {"num_cpus": 1, "max_restarts": 0, "max_task_retries": 0}
-        if kind == "node" and number is not None:
+        number = place.number(index)
+        options |= {"num_cpus": 1}
+        if place.kind == "node" and number is not None:
             nodes = self.nodes()
             if number >= len(nodes):
                 raise ConfigError(
@@ -99,38 +93,14 @@ class Cluster:
             # Soft, so that a process of a machine that is lost begins again on another one.
             strategy = NodeAffinitySchedulingStrategy(nodes[number], soft=True)
             options["scheduling_strategy"] = strategy
-        elif kind == "gpu":
+        elif place.kind == "gpu":
             options["num_gpus"] = 0.01  # several may share one; each sees only its own
-        return options
-
-    def starter(self, kind: type, place: Place, index: int) -> Callable[..., Any]:
-        """What begins an actor with arguments after the core it runs on, if any, and the device."""
-        number = place.number(index)
-        actor = self._ray.remote(kind).options(**self.options(place.kind, number))
+        actor = self._ray.remote(kind).options(**options)
         core = number if place.kind == "cpu" else None
         return partial(actor.remote, core, "cuda" if place.kind == "gpu" else "cpu")
 
-    def retain(self) -> None:
-        """Count one more user."""
-        self._users += 1
-
-    def release(self) -> None:
-        """Count one user less; with the last one, leave the cluster or end it."""
-        self._users -= 1
-        if self._users == 0 and self._owned:
+    def close(self) -> None:
+        """End the cluster, if it is this run's own; safe to call again."""
+        if self._owned:
             self._owned = False
             self._ray.shutdown()
-
-
-def _check_address(address: str) -> None:
-    """Refuse an address where nothing answers; Ray would try again for minutes."""
-    host, _, port = address.rpartition(":")
-    if not port.isdecimal():  # "auto", for one
-        return
-    try:
-        socket.create_connection((host.rpartition("/")[2].strip("[]"), int(port)), 10.0).close()
-    except (OSError, OverflowError) as error:
-        raise ConfigError(
-            f"RAY_ADDRESS={address}: no Ray cluster answers there ({error}). Start it, or leave "
-            "RAY_ADDRESS out to begin one on this machine."
-        ) from None

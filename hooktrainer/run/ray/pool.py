@@ -47,7 +47,6 @@ class Worker:
         self._begin = begin
         self._timeout = timeout
         self.restarts = 0
-        self._failures = 0
         self._actor: Any = None
         self._call: tuple[str, tuple[Any, ...]] | None = None
         self._ref: Any = None
@@ -61,11 +60,6 @@ class Worker:
         """Begin a call; `result` waits for it."""
         assert self._call is None, f"{self.name} is busy"
         self._call = (method, args)
-        self._send()
-
-    def _send(self) -> None:
-        assert self._call is not None
-        method, args = self._call
         if self._actor is None:
             self._actor = self._begin(self.restarts)
         self._ref = getattr(self._actor, method).remote(*args)
@@ -81,7 +75,7 @@ class Worker:
             Exception: What the call raises.
             RayWorkerError: If the process dies again and again, or does not answer.
         """
-        assert self._call is not None, f"{self.name} has nothing to do"
+        failures = 0
         while True:
             if not self._ray.wait([self._ref], timeout=self._timeout)[0]:
                 self.kill()
@@ -90,43 +84,29 @@ class Worker:
                     "the cluster has no free CPU for it: see 'ray status'. If it merely takes "
                     "long, wait longer with --timeout."
                 )
+            call, self._call = self._call, None
+            assert call is not None
             try:
-                value = self._ray.get(self._ref)
+                return self._ray.get(self._ref)
             except self._ray.exceptions.RayTaskError as error:
-                self._call = self._ref = None
                 add_note(error, f"in {self.name}, a process of the Ray cluster")
                 raise
             except self._ray.exceptions.RayError as error:
-                if getattr(error, "actor_init_failed", False):
-                    self.kill()
-                    raise RayWorkerError(f"{self.name} could not begin: {error}") from error
                 # The process is gone, or its machine with what it had made.
-                self._restart(error)
-                continue
-            self._failures = 0
-            self._call = self._ref = None
-            return value
-
-    def _restart(self, error: Exception) -> None:
-        self._failures += 1
-        if self._failures > _PATIENCE:
-            raise RayWorkerError(
-                f"{self.name} died {self._failures} times in a row: {error}"
-            ) from error
-        self._drop()
-        self.restarts += 1
-        self._send()
-
-    def _drop(self) -> None:
-        if self._actor is not None:
-            self._ray.kill(self._actor, no_restart=True)
-            self._actor = None
+                failures += 1
+                self.kill()
+                if getattr(error, "actor_init_failed", False) or failures > _PATIENCE:
+                    why = f"{self.name} could not begin, or died {failures} times in a row"
+                    raise RayWorkerError(f"{why}: {error}") from error
+                self.restarts += 1
+                self.submit(call[0], *call[1])
 
     def kill(self) -> None:
         """End the process, whatever it is doing."""
-        self._call = self._ref = None
-        if self._ray.is_initialized():
-            self._drop()
+        self._call = None
+        if self._actor is not None and self._ray.is_initialized():
+            self._ray.kill(self._actor, no_restart=True)
+        self._actor = None
 
 
 # -- What runs in the processes of a Ray cluster.

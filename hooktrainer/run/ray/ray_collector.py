@@ -52,7 +52,7 @@ class RayCollector(RemoteCollector):
         collector: A `Collector` that can be shared, or whatever `adapt` makes one of: it has
             ``collect`` and ``shard``. It is closed: processes have copies of their own.
         workers: Where the processes run, and how many they are.
-        cluster: The cluster; released when the collector is shut down.
+        cluster: The cluster; closed when the collector is shut down.
         overlap: 0 or 1, see above.
         timeout: Seconds after which a process that does not answer ends the run.
 
@@ -90,11 +90,9 @@ class RayCollector(RemoteCollector):
         self._positions: list[Any] = [None] * number
         self._pending: list[TensorDictBase] = []  # of a run that is resumed
         starters = [cluster.starter(Collecting, workers, i) for i in range(number)]
-        cluster.retain()
         try:
             self._template = self._ray.put(self._collector)
         except Exception as error:
-            cluster.release()
             raise ConfigError(
                 f"{type(collector).__name__} cannot be sent to other processes: {error}"
             ) from error
@@ -234,7 +232,7 @@ class RayCollector(RemoteCollector):
     def _close(self) -> None:
         for worker in self._workers:
             worker.kill()
-        self._cluster.release()
+        self._cluster.close()
 
     def __repr__(self) -> str:
         return f"RayCollector({self._place}, num_envs={self.num_envs}, overlap={self.overlap})"
@@ -258,7 +256,7 @@ class RayEvaluate(Evaluate):
     Args:
         evaluate: The hook whose place this one takes.
         place: Where the process runs.
-        cluster: The cluster; released when the hook is closed.
+        cluster: The cluster.
         timeout: Seconds after which a process that does not answer ends the run.
     """
 
@@ -268,13 +266,10 @@ class RayEvaluate(Evaluate):
         options: dict[str, Any] = {f.name: getattr(evaluate, f.name) for f in fields(evaluate)}
         super().__init__(**options)
         self._ray = import_ray()
-        self._cluster = cluster
-        cluster.retain()
         start, hook = cluster.starter(Evaluating, place, 0), self._ray.put(Evaluate(**options))
         self._worker = Worker("the evaluation", lambda incarnation: start(hook), timeout=timeout)
         self._sent_at = 0
         self._arrived: dict[str, Any] | None = None
-        self._closed = False
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
         """Begin an evaluation; log the one before if that was still under way."""
@@ -338,10 +333,7 @@ class RayEvaluate(Evaluate):
 
     def close(self) -> None:
         """End the process; safe to call again."""
-        if not self._closed:
-            self._closed = True
-            self._worker.kill()
-            self._cluster.release()
+        self._worker.kill()
 
 
 # -- Putting the collector and the evaluation of a trainer onto a Ray cluster.
@@ -377,16 +369,12 @@ def use_ray(
         name: hook for name, hook in trainer.registry.modules.items() if type(hook) is Evaluate
     }
     cluster = Cluster(collectors.processes + len(evaluations))
-    cluster.retain()
-    try:
-        collector = RayCollector(
-            trainer.collector, collectors, cluster, overlap=overlap, timeout=timeout
-        )
-        trainer.collector = collector
-        for name, hook in evaluations.items():
-            trainer.remove_hook(name)
-            RayEvaluate(hook, evaluation, cluster, timeout=timeout).register(trainer, name)
-    finally:
-        cluster.release()
+    collector = RayCollector(
+        trainer.collector, collectors, cluster, overlap=overlap, timeout=timeout
+    )
+    trainer.collector = collector
+    for name, hook in evaluations.items():
+        trainer.remove_hook(name)
+        RayEvaluate(hook, evaluation, cluster, timeout=timeout).register(trainer, name)
     collector.register(trainer)
     return collector
