@@ -34,7 +34,6 @@ from .ranks import (
     GatheredCheckpoints,
     RankControl,
     Ranks,
-    RankState,
     rank_state,
     shard_parameters,
 )
@@ -323,9 +322,7 @@ class Run:
         """Record what ``trainer`` does, and restore the run that is resumed."""
         try:
             self._record(trainer)
-            resumed = None
-            if self._state is not None or self._ranks.world_size > 1:
-                resumed = self._restored(trainer)
+            is_resumed = self._restore(trainer)
             if isinstance(trainer.control, RankControl):
                 trainer.control.agree("the start of the run")
             if self._parent is not None:
@@ -336,7 +333,7 @@ class Run:
                         "--total-frames, or the option that ended it another value."
                     )
                 self._checkpoints.go_on(self._state)  # from here on it is a run like any other
-            elif resumed is not None and self._leads and trainer.has_ended:
+            elif is_resumed and self._leads and trainer.has_ended:
                 why = trainer.stop_reason or "the run is finished"
                 print(
                     f"nothing left to do: {why}. More frames: hooktrainer resume "
@@ -369,18 +366,21 @@ class Run:
         if self._ranks.world_size > 1:
             DataParallel(self._ranks).register(trainer)
 
-    def _restored(self, trainer: Trainer) -> RankState | None:
+    def _restore(self, trainer: Trainer) -> bool:
+        """Load the state of this rank; return whether there is one."""
         if self._leads and self._parent is not None:
             reseed = self._parent.manifest.config.get("seed") != self.args.seed
             self._state = branched(self._state, trainer.components(), reseed=reseed)
-        resumed = rank_state(trainer, self._ranks, self._state, changed=self._changed)
-        if resumed is not None:
-            trainer.load_state_dict(resumed.state, strict=self.args.strict, copy=False)
-            if self._leads and self._parent is None:
-                self.dir.begin(forked_from=self._checkpoints.forked_from)
-            if self._leads and resumed.note is not None:
-                print(resumed.note)
-        return resumed
+        found = rank_state(trainer, self._ranks, self._state, changed=self._changed)
+        if found is None:
+            return False
+        state, note = found
+        trainer.load_state_dict(state, strict=self.args.strict, copy=False)
+        if self._leads and self._parent is None:
+            self.dir.begin(forked_from=self._checkpoints.forked_from)
+        if self._leads and note is not None:
+            print(note)
+        return True
 
 
 # -- What ``--resume`` and ``--fork`` name, and whether a run may go on with the options given.

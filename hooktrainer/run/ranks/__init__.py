@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from .data_parallel import DataParallel
 from .gradients import shard_parameters
-from .rank_state import GatheredCheckpoints, RankState, rank_state
+from .rank_state import GatheredCheckpoints, rank_state
 from .ranks import RankControl, Ranks, RanksError
 
 __all__ = [
     "DataParallel",
     "GatheredCheckpoints",
     "RankControl",
-    "RankState",
     "Ranks",
     "RanksError",
     "rank_state",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,32 +15,17 @@ from tensordict import is_tensor_collection
 
 from ...loop.stateful import fitting, mismatches
 from ...store import CheckpointManager
-from ...store.rng import rng_state, set_rng_state
 from ...store.tree import flatten
 from .gradients import whole_tree
 from .ranks import Ranks
 
 if TYPE_CHECKING:
-    from ...collect.collector import Collector
     from ...trainer import Trainer
-
-
-@dataclass
-class RankState:
-    """What one rank takes up of a checkpoint.
-
-    Attributes:
-        state: What its `Trainer.load_state_dict` is given.
-        note: In what the run will differ from one that was not interrupted; ``None`` for nothing.
-    """
-
-    state: dict[str, Any]
-    note: str | None = None
 
 
 def rank_state(
     trainer: Trainer, ranks: Ranks, state: dict[str, Any] | None, *, changed: bool = False
-) -> RankState | None:
+) -> tuple[dict[str, Any], str | None] | None:
     """The state that this rank's trainer takes up.
 
     With as many ranks as wrote the checkpoint, each takes up its own state and the run goes on as
@@ -58,7 +42,8 @@ def rank_state(
             collector that differs from the one saved then takes up what it can.
 
     Returns:
-        ``None`` if there is nothing to resume.
+        What `Trainer.load_state_dict` is given, and in what the run will differ from one that was
+        not interrupted, if in anything; ``None`` if there is nothing to resume.
     """
     if ranks.world_size > 1:
         if not ranks.meet("a resume", state is not None)[0]:
@@ -92,50 +77,42 @@ def _share(state: dict[str, Any], rank: int, ranks: Ranks, changed: bool) -> dic
         other = others[former - 1]
         same = {name: state["components"][name] for name in other["same"]}
         first |= {"components": same | other["components"], "rng": other["rng"]}
-    share = {"state": first, "saved_by": saved_by, "is_new": rank >= saved_by, "changed": changed}
+    if rank >= saved_by:
+        first["rng"] = None  # it goes on with that of `seed_rank`
+    share = {"state": first, "saved_by": saved_by, "changed": changed}
     if saved_by != ranks.world_size:
         own = state["components"].get("collector")
         share["collectors"] = [own, *(o["components"].get("collector", own) for o in others)]
     return share if rank == 0 else on_cpu(share)
 
 
-def _fit(share: dict[str, Any], trainer: Trainer, ranks: Ranks) -> RankState:
+def _fit(
+    share: dict[str, Any], trainer: Trainer, ranks: Ranks
+) -> tuple[dict[str, Any], str | None]:
     state: dict[str, Any] = share["state"]
-    live = trainer.components()
+    live, source = trainer.components(), trainer.source
     saved = state["components"].get("collector")
     collectors = share.get("collectors", [saved])
     # Of a collector that has processes of its own, how many.
     divided = [len(c["workers"]) for c in collectors if isinstance(c, dict) and "workers" in c]
-    own = trainer.source.processes
+    own = source.processes
     if share["saved_by"] == ranks.world_size and divided == [own] * bool(own):
-        return _changed(state, trainer.source) if share["changed"] else RankState(state)
+        lines = mismatches(source, saved) if share["changed"] and saved is not None else []
+        taken = fitting(source, saved) if lines else None
+        if taken is None:  # if there are differences, loading refuses them
+            return state, None
+        note = f"collector: {', '.join(lines)}: the environments begin new episodes"
+        return {**state, "components": {**state["components"], "collector": taken}}, note
     parts = {name: part for name, part in state["components"].items() if name in live}
     parts |= {n: {} for n, part in live.items() if n not in parts and not part.state_dict()}
     if "collector" in parts:
-        parts["collector"] = trainer.source.reshard(collectors)
-    state = {**state, "components": parts}
-    if share["is_new"]:
-        before = rng_state()
-        seed_rank(parts["progress"]["frames"], ranks.rank)
-        state["rng"] = rng_state()
-        set_rng_state(before)
-    return RankState(
-        state,
+        parts["collector"] = source.reshard(collectors)
+    note = (
         f"saved by {_processes(sum(divided) or share['saved_by'])}, resumed by "
         f"{_processes(own or ranks.world_size)}: the environments are shared out anew and begin "
-        "new episodes",
+        "new episodes"
     )
-
-
-def _changed(state: dict[str, Any], source: Collector) -> RankState:
-    """The state with that of the collector as the one that there is now can take it up."""
-    saved = state["components"].get("collector")
-    lines = [] if saved is None else mismatches(source, saved)
-    taken = fitting(source, saved) if lines else None
-    if taken is None:  # if there are differences, loading refuses them
-        return RankState(state)
-    note = f"collector: {', '.join(lines)}: the environments begin new episodes"
-    return RankState({**state, "components": {**state["components"], "collector": taken}}, note)
+    return {**state, "components": parts}, note
 
 
 def _processes(number: int) -> str:

@@ -34,7 +34,7 @@ class Ranks:
 
     Args:
         rank: Index of this process, from 0.
-        world_size: Number of processes; with 1, nothing is exchanged and nothing is set up.
+        world_size: Number of processes; with 1, nothing is set up, and only `first` can be used.
         local_rank: Index of this process on its machine.
         timeout: Seconds after which a silent rank is given up.
         init_method: Where ranks find each other, as in ``torch.distributed.init_process_group``; by
@@ -94,8 +94,6 @@ class Ranks:
         Raises:
             RanksError: If another rank is elsewhere, gone or silent.
         """
-        if self.world_size == 1:
-            return [value]
         rows: list[Any] = [None] * self.world_size
         with self._together(place):
             dist.all_gather_object(rows, (place, value), group=self._group)
@@ -109,8 +107,6 @@ class Ranks:
 
     def gather(self, place: str, value: T) -> list[T]:
         """Return on rank 0 what each rank has, by rank; elsewhere an empty list."""
-        if self.world_size == 1:
-            return [value]
         self.meet(place, None)
         values: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
         with self._together(place):
@@ -119,9 +115,6 @@ class Ranks:
 
     def scatter(self, place: str, values: Sequence[T] | None) -> T:
         """Give each rank its element of a list that rank 0 has."""
-        if self.world_size == 1:
-            assert values is not None
-            return values[0]
         self.meet(place, None)
         box: list[Any] = [None]
         with self._together(place):
@@ -157,13 +150,12 @@ class Ranks:
 
     def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
         """Overwrite the tensors with those of rank 0."""
-        if self.world_size > 1:
-            with self._together("the start of the run"):
-                for tensor in tensors:
-                    whole = tensor.contiguous()
-                    dist.broadcast(whole, 0)
-                    if whole is not tensor:
-                        tensor.copy_(whole)
+        with self._together("the start of the run"):
+            for tensor in tensors:
+                whole = tensor.contiguous()
+                dist.broadcast(whole, 0)
+                if whole is not tensor:
+                    tensor.copy_(whole)
 
     def average(self, tensors: Sequence[torch.Tensor]) -> None:
         """Replace each tensor by its mean over the ranks; they are sent side by side."""

@@ -31,18 +31,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-# -- one process ---------------------------------------------------------------------------------
-
-
-def test_one_rank_exchanges_nothing():
-    ranks = Ranks()
-    assert ranks.meet("the end of a batch", [3, 4]) == [[3, 4]]
-    assert ranks.gather("a checkpoint", 1) == [1]
-    assert ranks.scatter("a resume", [5]) == 5
-    assert ranks.first(lambda: 7) == 7
-    assert Ranks.join().world_size == 1
-
-
 # -- the same as one -----------------------------------------------------------------------------
 
 
