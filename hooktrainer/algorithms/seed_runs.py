@@ -26,7 +26,7 @@ from rich.table import Table
 from ..base.cores import available_cores
 from ..base.endings import ENDED
 from ..base.frames_bar import forget_bars, frames_bar, show_frames, without_monitor
-from ..base.words import plural, printable, ranges
+from ..base.words import plural, printable
 from ..base.worker import Channel, ChildError, Start, Worker, frozen_heap, native_threads
 from ..errors import USER_ERRORS, ConfigError
 from ..graphs.compiling import keep_for_forks
@@ -77,14 +77,8 @@ def train_seeds(algorithm: AlgorithmConfig, keep: bool) -> list[SeedResult]:
     seeds: Sequence[int] = algorithm.seeds
     place, started = _place(algorithm, keep), time.monotonic()
     on_ray = algorithm.engine == "ray" and algorithm.workers > 0 and len(seeds) > 1
-    if on_ray and (place is None or algorithm.collectors):
-        raise ConfigError(
-            f"{algorithm.name()}: engine='ray' with seeds and workers={algorithm.workers}: name a "
-            "run_dir, and leave out collectors: each seed collects by itself."
-        )
-    runs = [run_of(algorithm, seed, place) for seed in seeds]
-    if on_ray:
-        runs = [replace(run, engine="local") for run in runs]
+    engine = "local" if on_ray else algorithm.engine
+    runs = [replace(run_of(algorithm, seed, place), engine=engine) for seed in seeds]
     results = train_runs(
         runs,
         keep=keep,
@@ -94,12 +88,6 @@ def train_seeds(algorithm: AlgorithmConfig, keep: bool) -> list[SeedResult]:
     )
     if all(isinstance(one.error, USER_ERRORS) and not one.frames for one in results):
         raise results[0].error  # type: ignore[misc]
-    lost = [run.seed for run in runs if run.run_dir and not RunDir(run.run_dir).holds_run]
-    if on_ray and lost:
-        raise RuntimeError(
-            f"seeds {ranges(lost)} have left nothing in {place}: all machines of the Ray cluster "
-            "have to see that directory."
-        )
     where = "" if place is None else f" in {printable(place)}"
     cpu = sum(one.cpu_seconds for one in results)
     spent = f"{time.monotonic() - started:.1f} s, {cpu:.1f} CPU s"
@@ -454,7 +442,7 @@ class _There:
         self._trainer: Trainer | None = None
 
     def train(self, run: AlgorithmConfig) -> SeedResult:
-        self._trainer = trainer = run.built(True)  # type: ignore[attr-defined]
+        self._trainer = trainer = run.built(run.run_dir is not None)  # type: ignore[attr-defined]
         with suppress(SignalExit):
             trainer.train()
         return _result(run, trainer, failed=False)

@@ -257,19 +257,17 @@ class Task(RunTask):
 
     def squashed_policy(self, networks: NetworkFactory | None = None) -> TanhGaussianPolicy:
         """A policy over continuous actions within their bounds, a normal distribution's by tanh."""
-        made = networks or self.networks
-        shape, low, high = self.bounds()
-        network = made.network(2 * math.prod(shape))
-        policy = TanhGaussianPolicy(network, shape, low, high, made.in_keys, trunk=made.shared)
-        return policy.to(self.device)
+        return self._bounded(TanhGaussianPolicy, 2, networks)
 
     def deterministic_policy(self, networks: NetworkFactory | None = None) -> DeterministicPolicy:
         """A policy of one continuous action, within its bounds, for each observation."""
+        return self._bounded(DeterministicPolicy, 1, networks)
+
+    def _bounded(self, kind: Callable[..., Any], outputs: int, networks: Any) -> Any:
         made = networks or self.networks
         shape, low, high = self.bounds()
-        network = made.network(math.prod(shape))
-        policy = DeterministicPolicy(network, shape, low, high, made.in_keys, trunk=made.shared)
-        return policy.to(self.device)
+        network = made.network(outputs * math.prod(shape))
+        return kind(network, shape, low, high, made.in_keys, trunk=made.shared).to(self.device)
 
     def bounds(self) -> tuple[tuple[int, ...], torch.Tensor, torch.Tensor]:
         """Shape of a continuous action, and its bounds."""

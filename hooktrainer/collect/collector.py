@@ -220,18 +220,11 @@ class Collector:
         """
         raise no_shard(type(self).__name__, world_size)
 
-    def position(self) -> dict[str, Any]:
-        """As much of the state as `reshard` needs; small, since it is taken with every batch.
-
-        When a process dies, another goes on with the share after the last position.
-        """
-        return self.state_dict()
-
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """A state to go on with when the environments are divided otherwise than before.
 
         Args:
-            states: What `state_dict` or `position` of every former share returned, in order.
+            states: What `state_dict` of every former share returned, in order.
 
         Returns:
             A state for `load_state_dict`: nothing is collected again that was collected before. By

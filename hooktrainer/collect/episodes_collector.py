@@ -245,15 +245,6 @@ class EpisodesCollector(Collector):
             "rollout": None,
         }
 
-    def position(self) -> dict[str, Any]:
-        """Return what `reshard` needs: counters, seed, begun episodes, and what was set in envs."""
-        return {
-            "frames": self.frames,
-            "seed": self.seed,
-            "episodes": self.episodes,
-            "attributes": dict(self._attributes),
-        }
-
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
         """List whether the state is of another number of environments, or was collected ahead."""
         if OVERLAP in saved:
@@ -286,7 +277,13 @@ class EpisodesCollector(Collector):
         or the actions of its running episode. The policy's parameters and torch's random state are
         not the collector's to save.
         """
-        return {**self.position(), "rollout": self._rollout and self._rollout.state_dict()}
+        return {
+            "frames": self.frames,
+            "seed": self.seed,
+            "episodes": self.episodes,
+            "attributes": dict(self._attributes),
+            "rollout": self._rollout and self._rollout.state_dict(),
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned, in this process or another.

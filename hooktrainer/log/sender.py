@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -105,10 +106,6 @@ class Sender(Sink):
             self.note["config"] = args[0]
             self._write_note()
 
-    def write_scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Mark the sink as used."""
-        self.write("scalars", values, step)
-
     def flush(self) -> None:
         """Send what is new, unless the server has just failed."""
         if self._is_used and monotonic() >= self._next:
@@ -131,9 +128,19 @@ class Sender(Sink):
         self._position = 0
 
     def send(self) -> int:
-        """Send everything that the server does not have; return the number of values and files."""
+        """Send everything that the server does not have; return the number of values and files.
+
+        Raises:
+            BlockingIOError: If another process sends.
+        """
         if self._client is None:
-            self._lock = lock_sending(self.directory, self.name)
+            self._lock = open_to_lock(self.directory / f".{self.name}.sending")
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BlockingIOError("another process sends it") from None
+            except OSError:  # a file system without locks
+                pass
             self._write_note()  # before the server has a run that only this process knows
             self._reached = {n: s for n, s in self.note["sent"].items() if n.startswith("file ")}
             self._reached |= self.connect()
@@ -237,25 +244,6 @@ def read_note(directory: Path, name: str) -> dict[str, Any]:
         if isinstance(note, dict) and "run" in note:
             return note
     return {}
-
-
-def lock_sending(directory: Path, name: str) -> int:
-    """Lock the sending of a run until the returned descriptor is closed.
-
-    Raises:
-        BlockingIOError: If another process sends.
-    """
-    import fcntl
-
-    fd = open_to_lock(directory / f".{name}.sending")
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise BlockingIOError("another process sends it") from None
-    except OSError:  # a file system without locks
-        pass
-    return fd
 
 
 def reason(error: BaseException) -> str:

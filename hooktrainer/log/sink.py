@@ -51,8 +51,8 @@ class Sink(ABC):
     A sink opens its destination at the first write, so that `load_state_dict` can restore a
     position before. After `close` the next write opens it again and continues.
 
-    Subclasses implement ``write_scalars``, and a ``write_<kind>`` for each other kind of record
-    that they support. A sink is used by one thread at a time.
+    Subclasses implement ``write_scalars`` and a ``write_<kind>`` for each other kind of record that
+    they support, or `write`. A sink is used by one thread at a time.
 
     Attributes:
         name: Name in messages.
@@ -82,10 +82,6 @@ class Sink(ABC):
             log.warning(
                 "Logger %r cannot hold what log_%s gives it: left out of it.", self.name, kind
             )
-
-    @abstractmethod
-    def write_scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Write the metric values of one step."""
 
     @abstractmethod
     def flush(self) -> None:
@@ -173,10 +169,6 @@ class BackgroundSink(Sink):
         if kind == "scalars":
             self._logged = args[1]
         self._call("write", kind, *args)
-
-    def write_scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Queue the metric values of one step."""
-        self.write("scalars", values, step)
 
     def flush(self) -> None:
         """Wait until everything queued is written and flushed."""

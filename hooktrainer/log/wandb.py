@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from ..base.words import shell_word
 from ..errors import ConfigError
 from .sender import Sender
@@ -23,8 +21,7 @@ class WandbSink(Sender):
     """Sends a run's files to one Weights & Biases run, the same one after a resume.
 
     Every row has the metric `step`, the x-axis of all others. W&B cannot remove rows: what was sent
-    after the checkpoint of a resume stays, and those steps are not written again. Histograms, which
-    are in no file, are sent while the run is open.
+    after the checkpoint of a resume stays, and those steps are not written again.
 
     Args:
         directory: Directory of the run; W&B creates `wandb/` in it.
@@ -110,16 +107,6 @@ class WandbSink(Sender):
         else:
             value = wandb.Video(str(path), format="gif")
         self._client.log({"step": step, name: value})
-
-    def write(self, kind: str, *args: Any) -> None:
-        """Keep a configuration, and send a histogram."""
-        super().write(kind, *args)
-        if kind == "histogram" and self._client is not None:
-            import wandb
-
-            name, values, step, bins = args
-            histogram = wandb.Histogram(np_histogram=np.histogram(values, bins=bins))
-            self._client.log({"step": step, name: histogram})
 
     def finish(self, status: str) -> None:
         """Finish the run with exit code 0, 1 (failed) or 255 (interrupted)."""

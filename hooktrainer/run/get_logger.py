@@ -122,7 +122,7 @@ class RunLogger(Logger):
             self._begin()
         super().close(status, step=step, reason=reason)
         if self._record is not None:
-            self._record.end(status, step, reason)
+            self._record.write(status, step, reason)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of every sink, and the run's id."""
@@ -234,24 +234,12 @@ class _Record:
         self._step = max(self._step, step)
         self._metrics.update(values)
         if self._status != "running" or time.monotonic() >= self._next:
-            self._write("running")
+            self.write("running")
 
-    def end(self, status: str, step: int | None = None, reason: str | None = None) -> None:
-        """Write how the run ended, at how many frames, and why."""
-        self._step = max(self._step, step or 0)
-        self._write(status, reason)
-
-    def leave(self) -> None:
-        """End the run of an unclosed logger as its program ended; a fork leaves it alone."""
-        if self._status == "running" and os.getpid() == self._pid:
-            error = getattr(sys, "last_value", None)  # an exception that nobody caught
-            if error is None:
-                self.end("finished")
-            else:
-                self.end("failed", reason=f"{type(error).__name__}: {error}".rstrip(": "))
-
-    def _write(self, status: str, reason: str | None = None) -> None:
+    def write(self, status: str, step: int | None = None, reason: str | None = None) -> None:
+        """Write how the run stands, or how it ended, at how many frames, and why."""
         self._status = status
+        self._step = max(self._step, step or 0)
         self._next = time.monotonic() + _SECONDS
         fields = {
             "status": status,
@@ -262,6 +250,13 @@ class _Record:
             "metrics": self._metrics,
         }
         self.attempt(lambda run: run.update(**fields))
+
+    def leave(self) -> None:
+        """End the run of an unclosed logger as its program ended; a fork leaves it alone."""
+        if self._status == "running" and os.getpid() == self._pid:
+            error = getattr(sys, "last_value", None)  # an exception that nobody caught
+            reason = error and f"{type(error).__name__}: {error}".rstrip(": ")
+            self.write("finished" if error is None else "failed", reason=reason)
 
     def attempt(self, write: Callable[[RunDir], None]) -> None:
         """Write to the run's directory; report the first failure, and end nothing."""

@@ -118,18 +118,13 @@ def _place(name: str, entry: re.Match[str], machine: Machine) -> Place:
     kind: Any = entry["kind"] or "gpu"
     ranges = entry["of"] or entry["bare"] or ("0" if kind == "gpu" else None)
     there = {"cpu": machine.cores, "gpu": tuple(range(machine.gpus)), "node": None}[kind]
-    numbers = there if ranges == "all" else _numbers(ranges, kind)
+    numbers = there if there and ranges == "all" else _numbers(ranges)
     count = entry["count"]
     place = Place(kind, numbers, None if count is None else int(count))
     if place.count == 0:
         raise ValueError("0 processes; give at least 1")
     if there is None and name == "learner":
         raise ValueError("the learner runs where it is started; give it cpu or gpu")
-    if there is None and ranges == "all" and place.count is None:
-        raise ValueError(
-            f"{name}: node:all, but how many machines there are is known later; write which, as "
-            "node:1-3, or how many processes, as 3@node"
-        )
     if there == ():
         raise ValueError(f"{name}: {kind}, but this machine has no CUDA device")
     if there is not None and set(numbers or ()) - set(there):
@@ -142,7 +137,7 @@ def _place(name: str, entry: re.Match[str], machine: Machine) -> Place:
     return place
 
 
-def _numbers(ranges: str | None, kind: str) -> tuple[int, ...] | None:
+def _numbers(ranges: str | None) -> tuple[int, ...] | None:
     if ranges is None:
         return None
     numbers: list[int] = []
@@ -151,11 +146,6 @@ def _numbers(ranges: str | None, kind: str) -> tuple[int, ...] | None:
         if not int(first) <= int(last or first) < _LIMIT:
             raise ValueError(f"the range {part.strip()} is empty, or more than any machine has")
         numbers += range(int(first), int(last or first) + 1)
-    if len(set(numbers)) < len(numbers):
-        raise ValueError(
-            f"{kind}:{_join(tuple(numbers))} lists a number twice; for several processes there, "
-            f"write how many, as 2@{kind}:1"
-        )
     return tuple(numbers)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ..algorithms import Algorithm
@@ -43,23 +43,17 @@ def import_optuna() -> Any:
     return optuna
 
 
+@dataclass(frozen=True)
 class SearchSpace:
     """The fields that are searched, and their candidates.
 
     Args:
         algorithm: The run with the defaults.
-        candidates: Candidate values by field.
-
-    Raises:
-        ConfigError: If a field is unknown or cannot be searched, or a value is invalid.
+        candidates: Candidate values by field; `of` reads and checks them.
     """
 
-    def __init__(self, algorithm: Algorithm, candidates: Mapping[str, Candidates]) -> None:
-        self._algorithm = algorithm
-        self.candidates: dict[str, Candidates] = {}
-        for name, one in candidates.items():
-            _check_name(algorithm, name)
-            self.candidates[name] = _checked(algorithm, name, one)
+    algorithm: Algorithm
+    candidates: Mapping[str, Candidates]
 
     @classmethod
     def of(
@@ -77,12 +71,12 @@ class SearchSpace:
                 to leave the field out.
 
         Raises:
-            ConfigError: If an entry is invalid, or nothing is left to search.
+            ConfigError: If a field is unknown or cannot be searched, a value is invalid, or nothing
+                is left to search.
         """
         found: dict[str, Candidates | None] = dict(worth_trying(type(algorithm)))
         for name, entry in (given or {}).items():
-            _check_name(algorithm, name)
-            found[name] = _read(type(algorithm), name, entry)
+            found[name] = _read(algorithm, name, without_omegaconf(entry))
         order = [one.name for one in fields(algorithm) if one.name in found.keys() - set(fixed)]
         left = {name: one for name in order if (one := found[name]) is not None}
         if not left:
@@ -118,7 +112,7 @@ class SearchSpace:
 
     def defaults(self) -> dict[str, Any] | None:
         """Return the parameters of the default settings; ``None`` if outside the space."""
-        return self.params({name: getattr(self._algorithm, name) for name in self.candidates})
+        return self.params({name: getattr(self.algorithm, name) for name in self.candidates})
 
     def params(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the parameters of a run's settings; ``None`` if outside the space."""
@@ -147,21 +141,8 @@ class SearchSpace:
         }
 
 
-def _read(kind: type[Algorithm], name: str, entry: Any) -> Candidates | None:
-    entry = without_omegaconf(entry)
-    if entry is None:
-        return None
-    if isinstance(entry, list):
-        return OneOf(tuple(from_plain(kind, {name: value}, "space")[name] for value in entry))
-    if isinstance(entry, Mapping) and {"low", "high"} <= entry.keys():
-        return Between(**from_plain(Between, entry, f"space: {name}"))
-    raise ConfigError(
-        f"space: {name}: {entry!r:.80} is neither {{low: ..., high: ..., log: true}} nor a list of "
-        "values: give one of these, or null to leave the field as it is."
-    )
-
-
-def _check_name(algorithm: Algorithm, name: str) -> None:
+def _read(algorithm: Algorithm, name: str, entry: Any) -> Candidates | None:
+    """Return the candidates of an entry, as values of the field; refuse what it cannot be."""
     kind = type(algorithm)
     known = [one.name for one in fields(kind)]
     if name not in known:
@@ -173,31 +154,37 @@ def _check_name(algorithm: Algorithm, name: str) -> None:
             f"space: {name} cannot be searched: trials are compared or watched by it, and it does "
             f"not change how {kind.name()} learns. Take it out."
         )
-
-
-def _checked(algorithm: Algorithm, name: str, one: Candidates) -> Candidates:
-    """Return candidates with ends of the field's type; refuse what it cannot be."""
-    if isinstance(one, OneOf):
-        values = one.values
+    if entry is None:
+        return None
+    found: Candidates
+    if isinstance(entry, list):
+        values = tuple(from_plain(kind, {name: value}, "space")[name] for value in entry)
+        found = OneOf(values)
         if len(values) < 2:
             raise ConfigError(f"space: {name}: {list(values)} leave no choice: give two or more.")
-    else:
-        ends = (one.low, one.high)
+    elif isinstance(entry, Mapping) and {"low", "high"} <= entry.keys():
+        one = Between(**from_plain(Between, entry, f"space: {name}"))
         if not -math.inf < one.low < one.high < math.inf or (one.log and one.low <= 0):
             raise ConfigError(
                 f"space: {name}: give finite numbers, low={one.low} below high={one.high}, and "
                 "with log above 0."
             )
-        values = tuple(from_plain(type(algorithm), {name: end}, "space")[name] for end in ends)
+        ends = (one.low, one.high)
+        values = tuple(from_plain(kind, {name: end}, "space")[name] for end in ends)
         if not all(isinstance(value, (int, float)) for value in values):
             raise ConfigError(f"space: {name} is no number: give a list of the values to try.")
-        one = replace(one, low=values[0], high=values[1])
+        found = replace(one, low=values[0], high=values[1])
+    else:
+        raise ConfigError(
+            f"space: {name}: {entry!r:.80} is neither {{low: ..., high: ..., log: true}} nor a "
+            "list of values: give one of these, or null to leave the field as it is."
+        )
     for value in values:
         try:
             check_ranges(algorithm.name(), replace(algorithm, **{name: value}))
         except (TypeError, ValueError) as error:
             raise ConfigError(f"space: {error}") from None
-    return one
+    return found
 
 
 def _word(value: Any) -> Any:

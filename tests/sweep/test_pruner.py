@@ -54,7 +54,7 @@ def trials(tmp_path):
     def meet(frames, values, ends=False):
         for runs, value in zip(made, values, strict=True):
             if runs.trial.state != "pruned":
-                runs.note(seed, {frames: value}, ends, 0.0)
+                runs.note(seed, {frames: value}, ends)
                 ends = False
         for runs in made:
             runs.report()

@@ -13,7 +13,7 @@ from ...hooks.optimizer import OptimizerHook
 from ...loop.hook import FIRST, LAST, TrainerHookBase
 from ...loop.metrics import WindowValue
 from .gradients import AverageGradients, share_optimizer_state, statistics_of, tensors_of, whole
-from .rank_state import seed_rank, tensors_digest
+from .rank_state import seed_rank, tree_digest
 from .ranks import RankControl, Ranks, RanksError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class DataParallel(TrainerHookBase):
     - takes out the hooks marked ``rank_zero_only`` on the other ranks;
     - lets parameters that `shard_parameters` has shared out be, evaluates on all ranks if there are
       some, and puts them together for checkpoints;
-    - compares the ranks' parameters at the end, and has rank 0 print their checksum.
+    - compares the ranks' parameters at the end.
 
     Args:
         ranks: The ranks; closed with the trainer.
@@ -48,7 +48,6 @@ class DataParallel(TrainerHookBase):
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
         self._frames = 0
-        self._checksum: str | None = None
         self._statistics: list[torch.Tensor] = []
         self._gradients: list[AverageGradients] = []
 
@@ -123,17 +122,14 @@ class DataParallel(TrainerHookBase):
         """
         if not isinstance(trainer.loss_module, torch.nn.Module):
             return
-        own = tensors_digest(whole(p.detach()) for p in trainer.loss_module.parameters())
-        digests = self._ranks.meet("the end of the run", own[:16])
-        listed = ", ".join(f"rank {rank}: {digest}" for rank, digest in enumerate(digests))
+        # Copies, since fully_shard cannot free memory that NumPy has seen.
+        own = {n: whole(p.detach()).clone() for n, p in trainer.loss_module.named_parameters()}
+        digests = self._ranks.meet("the end of the run", tree_digest(own))
         if len(set(digests)) > 1:
-            raise RanksError(f"the ranks' parameters differ at the end: {listed}")
-        self._checksum = f"checksums of the parameters: {listed}; equal"
+            raise RanksError(f"the ranks' parameters differ at the end: {', '.join(digests)}")
 
     def close(self) -> None:
-        """Leave the other ranks; rank 0 prints the checksums."""
-        if self._checksum is not None and self._ranks.rank == 0:
-            print(self._checksum)
+        """Leave the other ranks."""
         for gradients in self._gradients:
             gradients.close()
         self._ranks.close()

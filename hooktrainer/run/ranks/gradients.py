@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -155,21 +155,9 @@ def whole(tensor: Any) -> Any:
     return tensor.full_tensor() if is_dtensor(tensor) else tensor
 
 
-def whole_tree(tree: Any) -> Any:
-    """A state tree with its tensors whole, so that it does not depend on the number of ranks."""
-    if isinstance(tree, Mapping) and _has_parts(tree):
-        return {key: whole_tree(value) for key, value in tree.items()}
-    return whole(tree)
-
-
 def share_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
     """Have an optimizer of shared parameters load a state that is whole."""
     optimizer.register_load_state_dict_pre_hook(_share_optimizer_state)
-
-
-def _has_parts(tree: Mapping[Any, Any]) -> bool:
-    values = tree.values()
-    return any(is_dtensor(v) or (isinstance(v, Mapping) and _has_parts(v)) for v in values)
 
 
 def _part(value: Any, like: Any) -> Any:

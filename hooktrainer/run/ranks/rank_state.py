@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,12 @@ import numpy as np
 import torch
 import xxhash
 from tensordict import is_tensor_collection
+from torch.utils._pytree import tree_map
 
 from ...loop.stateful import fitting, mismatches
 from ...store import CheckpointManager
 from ...store.tree import flatten
-from .gradients import whole_tree
+from .gradients import whole
 from .ranks import Ranks
 
 if TYPE_CHECKING:
@@ -153,7 +154,8 @@ class GatheredCheckpoints:
         metrics: Mapping[str, float] | None = None,
     ) -> None:
         """Save the state of all ranks; see `CheckpointManager.save`."""
-        parts = {name: whole_tree(part) for name, part in tree["components"].items()}
+        # Tensors are whole, so that they do not depend on the number of ranks.
+        parts = tree_map(whole, tree["components"], is_leaf=is_tensor_collection)
         digests = {name: tree_digest(part) for name, part in parts.items()}
         first = self._ranks.meet("a checkpoint", digests)[0]
         same = [name for name in parts if digests[name] == first.get(name)]
@@ -177,17 +179,12 @@ class GatheredCheckpoints:
 
 def on_cpu(tree: Any) -> Any:
     """A state tree with its tensors on the CPU, to be sent to another process."""
-    if isinstance(tree, torch.Tensor) or is_tensor_collection(tree):
-        return tree.cpu()
-    if isinstance(tree, Mapping):
-        moved = {key: on_cpu(value) for key, value in tree.items()}
-        return moved if type(tree) is dict else type(tree)(moved)  # type: ignore[call-arg]
-    if type(tree) in (list, tuple):
-        return type(tree)(on_cpu(value) for value in tree)
-    return tree
 
+    def moved(leaf: Any) -> Any:
+        is_tensor = isinstance(leaf, torch.Tensor) or is_tensor_collection(leaf)
+        return leaf.cpu() if is_tensor else leaf
 
-# -- Checksums of states and parameters.
+    return tree_map(moved, tree, is_leaf=is_tensor_collection)
 
 
 def tree_digest(tree: Any) -> str:
@@ -195,21 +192,9 @@ def tree_digest(tree: Any) -> str:
     skeleton, tensors = flatten(tree)
     digest = xxhash.xxh3_128(json.dumps(skeleton, allow_nan=False, sort_keys=True).encode())
     for name in sorted(tensors):
-        digest.update(name.encode())
-        _update(digest, tensors[name])
+        tensor = tensors[name]
+        digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
+        if tensor.numel():
+            flat = tensor.detach().cpu().contiguous().reshape(-1)
+            digest.update(flat.view(torch.uint8).numpy())
     return str(digest.hexdigest())
-
-
-def tensors_digest(tensors: Iterable[torch.Tensor]) -> str:
-    """The xxh3-128 hash of tensors, in order."""
-    digest = xxhash.xxh3_128()
-    for tensor in tensors:
-        _update(digest, tensor.clone())  # fully_shard cannot free memory that NumPy has seen
-    return str(digest.hexdigest())
-
-
-def _update(digest: Any, tensor: torch.Tensor) -> None:
-    digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-    if tensor.numel():
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        digest.update(flat.view(torch.uint8).numpy())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -159,18 +159,15 @@ class Collecting:
         collector: Collector,
         share: tuple[int, int],
         incarnation: int,
-        episodes: Sequence[Mapping[str, Any]] | None,
     ) -> None:
         _settle(collector.policy, core, device)
         index, number = share
         collector.shard(index, number)
-        if episodes is not None:
-            collector.load_state_dict(collector.reshard(episodes))
         collector.start()
         self._collector = collector
         seed_rank(collector.seed, 1 + index + incarnation * number)
 
-    def collect(self, weights: Weights | None) -> tuple[Share, dict[str, Any]]:
+    def collect(self, weights: Weights | None) -> Share:
         """Collect a batch with the given weights."""
         load_weights(self._collector.policy, weights)
         self._collector.timing = timing = Timing()
@@ -178,23 +175,23 @@ class Collecting:
         times = {name.removeprefix("collect/"): s for name, s in timing.totals.items()}
         items = batch.items(include_nested=True, leaves_only=True)
         arrays = {key: value.cpu().numpy() for key, value in items}
-        return Share(arrays, tuple(batch.batch_size), times), self._collector.position()
+        return Share(arrays, tuple(batch.batch_size), times)
 
     def state(self) -> dict[str, Any]:
         """The collector's state and that of the random generators."""
         return {"collector": self._collector.state_dict(), "rng": rng_state()}
 
-    def load(self, state: Mapping[str, Any], others: Any = None) -> tuple[dict[str, Any], int]:
+    def load(self, state: Mapping[str, Any], others: Any = None) -> int:
         """Take up what `state` returned, or go on with new episodes after those of ``others``.
 
-        Returns the collector's position and its frames.
+        Returns the collector's frames.
         """
         self._collector.load_state_dict(
             self._collector.reshard(others) if others else state["collector"]
         )
         if not others:
             set_rng_state(state["rng"])
-        return self._collector.position(), self._collector.frames
+        return self._collector.frames
 
     def pid(self) -> int:
         """Number of this process."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -42,8 +42,9 @@ class RayCollector(RemoteCollector):
     ``("collector", "policy_version")``, int64: how many batches the learner had trained on when the
     weights were taken.
 
-    A process that dies, or whose machine does, is begun again: its environments begin new episodes
-    with the share that was lost. A process that fails three times in a row ends the run.
+    A process that dies, or whose machine does, is begun again: its environments begin new episodes,
+    from their first seeds, with the share that was lost. A process that fails three times in a row
+    ends the run.
 
     Its state holds the batch under way. A run with as many processes goes on bit for bit; with
     another number, environments begin new episodes.
@@ -87,7 +88,6 @@ class RayCollector(RemoteCollector):
         self._place = workers
         self._version = 0  # of the weights that the batch under way is collected with
         self._lost: RayWorkerError | None = None
-        self._positions: list[Any] = [None] * number
         self._pending: list[TensorDictBase] = []  # of a run that is resumed
         starters = [cluster.starter(Collecting, workers, i) for i in range(number)]
         try:
@@ -98,14 +98,13 @@ class RayCollector(RemoteCollector):
             ) from error
         self._collector.shutdown()
         self._workers = [
-            Worker(f"collector {i}", partial(self._begin_share, i, start), timeout=timeout)
+            Worker(
+                f"collector {i}",
+                partial(start, self._template, (i, number)),  # and which incarnation it is
+                timeout=timeout,
+            )
             for i, start in enumerate(starters)
         ]
-
-    def _begin_share(self, index: int, start: Callable[..., Any], incarnation: int) -> Any:
-        """Begin a collecting process, after the last positions if one died before."""
-        positions = None if None in self._positions or not incarnation else list(self._positions)
-        return start(self._template, (index, self.processes), incarnation, positions)
 
     def metrics(self, batch: TensorDictBase) -> dict[str, Any]:
         """What to log of a batch: ``data/age``, ``data/restarts``."""
@@ -140,9 +139,7 @@ class RayCollector(RemoteCollector):
     def _finish(self) -> TensorDictBase:
         """Wait for the batch under way; begin one if there is none."""
         self._begin()
-        results = self._results()
-        self._positions = [position for _, position in results]
-        shares: list[Share] = [share for share, _ in results]
+        shares: list[Share] = self._results()
         for share in shares:
             for name, seconds in share.times.items():
                 self.timing.add(f"worker/{name}", seconds / len(self._workers))
@@ -207,9 +204,8 @@ class RayCollector(RemoteCollector):
             if worker.busy:
                 worker.result()
             worker.submit("load", saved[i]) if same else worker.submit("load", {}, states)
-        taken_up = self._results()
-        self._positions = [position for position, _ in taken_up]
-        self.frames = state_dict["frames"] if same else sum(frames for _, frames in taken_up)
+        frames = sum(self._results())
+        self.frames = state_dict["frames"] if same else frames
         self._updates = state_dict["updates"] if same else 0
         self._pending = list(state_dict["pending"]) if same else []
 

@@ -22,7 +22,7 @@ from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.optim import FlatAdam
 from hooktrainer.run.ranks import DataParallel, Ranks, RanksError
-from hooktrainer.run.ranks.rank_state import tensors_digest, tree_digest
+from hooktrainer.run.ranks.rank_state import tree_digest
 from hooktrainer.store import list_checkpoints
 from hooktrainer.store.rng import rng_state
 
@@ -126,8 +126,10 @@ def run(path: Path, number: int, log: Path, **options) -> RankProcesses:
 def _train(path: Path, options: dict) -> None:
     trainer = train(path, **options)
     rank = os.environ.get("RANK", "0")
-    own = [p.detach() for p in trainer.loss_module.parameters()]
-    digest = tensors_digest(p.to_local() if is_dtensor(p) else p for p in own)
+    own = dict(trainer.loss_module.named_parameters())
+    digest = tree_digest(
+        {n: (p.to_local() if is_dtensor(p) else p).detach().clone() for n, p in own.items()}
+    )
     (path / f"end{rank}.json").write_text(
         json.dumps(
             {
@@ -171,8 +173,6 @@ def test_ranks_agree_and_rank_zero_speaks(straight):
     assert first["rng"] != second["rng"]
     assert committed(path) == [128, 256, 384, 512]
     printed, other = ((straight / "log" / f"{rank}.txt").read_text() for rank in (0, 1))
-    assert "checksums of the parameters: rank 0: " in printed
-    assert "; equal" in printed
     assert "Where the time went" in printed
     assert other == ""
     values = {line.split(",", 2)[1]: float(line.split(",")[2]) for line in rows(path)[1:]}
