@@ -190,7 +190,7 @@ def on_cpu(tree: Any) -> Any:
 def tree_digest(tree: Any) -> str:
     """The xxh3-128 hash of a state tree."""
     skeleton, tensors = flatten(tree)
-    digest = xxhash.xxh3_128(json.dumps(skeleton, allow_nan=False, sort_keys=True).encode())
+    digest: Any = xxhash.xxh3_128(json.dumps(skeleton, allow_nan=False, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
