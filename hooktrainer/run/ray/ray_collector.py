@@ -247,7 +247,8 @@ class RayEvaluate(Evaluate):
 
     The weights are sent when an evaluation is due; its result is logged at the end of the batch in
     which it arrives, with the frames that it is of as ``<group>/frames``. One evaluation is under
-    way at a time: the next one waits for it. The evaluation at the end of the run is waited for.
+    way at a time: the next one waits for it. The one at the end of the run is waited for; one
+    that is under way when a run is killed is lost.
 
     Args:
         evaluate: The hook whose place this one takes.
@@ -265,67 +266,52 @@ class RayEvaluate(Evaluate):
         start, hook = cluster.starter(Evaluating, place, 0), self._ray.put(Evaluate(**options))
         self._worker = Worker("the evaluation", lambda incarnation: start(hook), timeout=timeout)
         self._sent_at = 0
-        self._arrived: dict[str, Any] | None = None
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
         """Begin an evaluation; log the one before if that was still under way."""
-        metrics = self._take() if self._worker.busy or self._arrived else {}
+        metrics = self._take() if self._worker.busy else {}
         self._send()
         return metrics
 
     def look(self, batch: TensorDictBase) -> dict[str, Any] | None:
         """Log the evaluation under way if it has ended."""
-        if self._arrived or (self._worker.busy and self._worker.ready()):
-            return self._take()
-        return None
+        return self._take() if self._worker.busy and self._worker.ready() else None
 
     def _send(self) -> None:
-        self._sent_at = self.evaluated_at = self.trainer.collected_frames
+        self._sent_at = self.trainer.collected_frames
         self._worker.submit("evaluate", self._ray.put(arrays_of(self.policy)))
 
     def _receive(self) -> dict[str, Any]:
-        return {**self._worker.result(), f"{self.group}/frames": float(self._sent_at)}
+        arrived = {**self._worker.result(), f"{self.group}/frames": float(self._sent_at)}
+        return {k: v if k == "log_pbar" else Latest(v) for k, v in arrived.items()}
 
     def _take(self) -> dict[str, Any]:
         """The metrics of the evaluation under way, which ends the run if they are good enough."""
-        arrived = self._arrived or self._receive()
-        self._arrived = None
-        self._mean = arrived[f"{self.group}/return"]
+        metrics = self._receive()
+        self.evaluated_at = self._sent_at
+        self._mean = float(metrics[f"{self.group}/return"])
         self.trainer.request_log()
         self._stop_if_solved()
-        return {k: v if k == "log_pbar" else Latest(v) for k, v in arrived.items()}
+        return metrics
 
     def evaluate(self) -> dict[str, Any]:
         """Play the episodes with the policy as it is, wait, and return the metrics."""
         if self._worker.busy:
             self._worker.result()
         self._send()
-        return {k: v if k == "log_pbar" else Latest(v) for k, v in self._receive().items()}
+        return self._receive()
 
     def on_train_end(self, trainer: Loop) -> None:
         """Evaluate the final policy and wait for it, unless that was just done."""
-        if self.evaluated_at == trainer.collected_frames and (
-            self._worker.busy or self._arrived is not None
-        ):
+        if self._worker.busy and self._sent_at == trainer.collected_frames:
             trainer.log(self._take())
-            return
-        super().on_train_end(trainer)
+        else:
+            super().on_train_end(trainer)
 
     def register(self, trainer: Loop, name: str = "evaluate") -> None:
         """Register at ``post_steps_log``."""
         super().register(trainer, name)
         trainer.register_op("post_steps_log", self.look, priority=AFTER)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return when the last evaluation was and what it gave; waits for the one under way."""
-        if self._worker.busy:
-            self._arrived = self._receive()
-        return {**super().state_dict(), "arrived": self._arrived}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the last evaluation."""
-        super().load_state_dict(state_dict)
-        self._arrived = state_dict.get("arrived")  # none if it was evaluated in the same process
 
     def close(self) -> None:
         """End the process; safe to call again."""
