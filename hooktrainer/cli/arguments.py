@@ -49,6 +49,9 @@ OptionalOutFile = Annotated[
 Seed = Annotated[int | None, shown_as("SEED")]
 """A seed, optional."""
 
+Number = Annotated[int, shown_as("SEED")]
+"""A seed."""
+
 Count = Annotated[int, shown_as("N")]
 """A number of things."""
 

@@ -6,6 +6,7 @@ import functools
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
+from ..base.checks import EVALUATION_SEED
 from ..base.fs import write_atomically
 from ..base.words import plural
 from ..errors import CheckpointError
@@ -14,13 +15,13 @@ from . import output
 from .arguments import (
     Count,
     Flag,
+    Number,
     OptionalOutFile,
     OutFile,
     Pixels,
     RunPath,
     SavedSpec,
     Seconds,
-    Seed,
     shown_as,
 )
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ..show.gallery import Exhibit, Gallery
 
 
-Number = Annotated[float, shown_as("N")]
+Rate = Annotated[float, shown_as("N")]
 _LOOK_SECONDS = 2.0
 
 
@@ -37,7 +38,7 @@ def gallery(
     /,
     *,
     html: OptionalOutFile = None,
-    seed: Seed = None,
+    seed: Number = EVALUATION_SEED,
     episodes: Count = 10,
     size: Pixels = 360,
     seconds: Seconds = 15.0,
@@ -68,13 +69,11 @@ def gallery(
         trust: run the code that the environment needs, if that is not installed
         json: print JSON: a list with one object per saved policy
     """
-    from ..policies.saved import SEED, check_not_negative
     from ..show.gallery import View, make_gallery
     from ..show.report import summarize
 
     if html is not None:
         output.refuse_directory(html, "gallery.html")
-    check_not_negative("--seed", seed)
     view = View(size=size, seconds=seconds)
     output.step_aside()
     made: Gallery | None = None
@@ -85,7 +84,7 @@ def gallery(
             made = make_gallery(
                 run,
                 html,
-                seed=SEED if seed is None else seed,
+                seed=seed,
                 episodes=episodes,
                 view=view,
                 trust=trust,
@@ -107,20 +106,14 @@ def _report(made: Gallery, json: bool) -> int:
     if json:
         output.print_json([_as_json(exhibit) for exhibit in made.exhibits])
     else:
-        rows = [
-            (
-                exhibit.frames,
-                output.duration(exhibit.saved.seconds),
-                return_text(exhibit.evaluation),
-                f"{exhibit.evaluation.mean_length:,.1f}",
-                f"film of {output.duration(exhibit.picture.seconds_shown)}"
-                if exhibit.picture.reason is None
-                else "curves",
-            )
-            for exhibit in made.exhibits
-        ]
-        heads = ("frames", "trained", "return", "length", "picture")
-        output.print_table(heads, rows, optional=("trained", "length", "picture"))
+        columns: dict[str, output.Column] = {
+            "frames": "frames",
+            "trained": lambda one: output.duration(one.saved.seconds),
+            "return": lambda one: return_text(one.evaluation),
+            "length": lambda one: f"{one.evaluation.mean_length:,.1f}",
+            "film": lambda one: output.duration(one.picture.seconds_shown),
+        }
+        output.print_records(made.exhibits, columns, json=False, optional=list(columns)[1:])
     for reason in dict.fromkeys(exhibit.picture.reason for exhibit in made.exhibits):
         if reason is not None:
             output.note(f"curves instead of a film: {reason}")
@@ -151,9 +144,9 @@ def render(
     *,
     file: OutFile,
     all: Flag = False,
-    seed: Seed = None,
+    seed: Number = EVALUATION_SEED,
     episodes: Count = 1,
-    fps: Number = 25.0,
+    fps: Rate = 25.0,
     size: Pixels = 360,
     seconds: Seconds = 20.0,
     quality: Count = 60,
@@ -179,13 +172,11 @@ def render(
         trust: run the code that its environment needs, if that is not installed
     """
     from ..policies import find_policy, list_policies
-    from ..policies.saved import SEED, check_not_negative
     from ..show.gallery import View, encode, film_policies
     from ..show.gallery.film import check_format
 
     output.refuse_directory(file, "film.webp")
     check_format(file, quality)
-    check_not_negative("--seed", seed)
     view = View(size=size, fps=fps, seconds=seconds)
     policies = [find_policy(policy)]
     if all:
@@ -193,7 +184,7 @@ def render(
     output.step_aside()
     film = film_policies(
         policies,
-        seed=SEED if seed is None else seed,
+        seed=seed,
         episodes=episodes,
         view=view,
         trust=trust,

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from rich import filesize
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
@@ -147,12 +148,8 @@ def _plain(value: Any) -> Any:
     return _plain(value.tolist()) if hasattr(value, "tolist") else value
 
 
-def size(nbytes: int) -> str:
-    """Format a number of bytes, such as ``12.3 MB``; a kB has 1,000 bytes."""
-    if nbytes < 1000:
-        return f"{nbytes} B"
-    power = 1 if nbytes < 999_950 else 2 if nbytes < 999_950_000 else 3
-    return f"{nbytes / 1000**power:,.1f} {' kMG'[power]}B"
+size = filesize.decimal
+"""Formats a number of bytes, such as ``12.3 MB``."""
 
 
 def when(seconds: float) -> str:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..base.checks import check_count
-from ..errors import ConfigError
 from . import output
 from .arguments import Flag, OptionalCount, SavedSpec, Seed, shown_as
 from .policies import print_episodes
@@ -54,12 +51,10 @@ def play(
     import torch
 
     from ..policies import Evaluation, load_policy, play_episodes
-    from ..policies.saved import EPISODES, SEED, check_not_negative
+    from ..policies.saved import EPISODES, SEED
 
     if episodes is not None:
         check_count("--episodes", episodes)
-    check_not_negative("--seed", seed)
-    _check_screen(render)
     torch.set_num_threads(1)  # as in evaluations
     loaded = load_policy(policy, deterministic=not draw, trust=trust)
     recorded = loaded.evaluation
@@ -69,11 +64,8 @@ def play(
         episodes = EPISODES if recorded is None else recorded.episodes
     options: dict[str, Any] = {} if render is None else {"render_mode": render}
     played = play_episodes(loaded, seed, episodes, **options)
-    result = Evaluation(
-        seed,
-        tuple(episode.return_ for episode in played),
-        tuple(episode.length for episode in played),
-    )
+    returns, lengths = zip(*((one.return_, one.length) for one in played), strict=True)
+    result = Evaluation(seed, returns, lengths)
     same = None if draw else _compare(result, recorded)  # recorded actions are not sampled
     if json:
         facts = result.encode() | {"path": loaded.saved.path, "frames": loaded.frames}
@@ -95,9 +87,3 @@ def _compare(result: Evaluation, recorded: Evaluation | None) -> bool | None:
         recorded.returns[:count],
         recorded.lengths[:count],
     )
-
-
-def _check_screen(render: str | None) -> None:
-    screens = ("DISPLAY", "WAYLAND_DISPLAY")
-    if render and sys.platform == "linux" and not any(os.environ.get(name) for name in screens):
-        raise ConfigError("--render human needs a screen; hooktrainer render makes a film instead.")

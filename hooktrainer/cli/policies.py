@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.checks import check_count
+from ..base.checks import EVALUATION_SEED, check_count
 from ..base.words import plural, shell_word
 from . import output
-from .arguments import Count, Flag, RunPath, SavedSpec, Seed
+from .arguments import Count, Flag, Number, RunPath, SavedSpec
 
 if TYPE_CHECKING:
     from ..policies import Evaluation, SavedPolicy
@@ -105,7 +105,7 @@ def evaluate(
     run: RunPath,
     /,
     *,
-    seed: Seed = None,
+    seed: Number = EVALUATION_SEED,
     episodes: Count = 10,
     again: Flag = False,
     trust: Flag = False,
@@ -125,10 +125,8 @@ def evaluate(
         json: print JSON: a list with one object per policy that was played
     """
     from ..policies.evaluate_run import evaluate_run
-    from ..policies.saved import SEED, check_not_negative
 
     check_count("--episodes", episodes)
-    check_not_negative("--seed", seed)
     if not any(read_policies(run)):
         output.note(f"{run} has no saved policy: train with --snapshots N.")
         if json:
@@ -137,8 +135,7 @@ def evaluate(
     output.step_aside()
     failed = 0
     played: list[SavedPolicy] = []
-    chosen = SEED if seed is None else seed
-    for saved, error in evaluate_run(run, seed=chosen, episodes=episodes, again=again, trust=trust):
+    for saved, error in evaluate_run(run, seed=seed, episodes=episodes, again=again, trust=trust):
         if error is None:
             played.append(saved)
             output.note(f"{saved.path.name}: return {_return(saved)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial, reduce
 from operator import or_
@@ -49,7 +49,7 @@ def prune_checkpoints(
         dry_run: only show what would be deleted
         yes: do not ask
     """
-    keep = _union(map(_best, keep_best), keep_last, every_frames)
+    keep = _union((Last, keep_last), (EveryFrames, every_frames), *((_best, b) for b in keep_best))
     from ..store import CheckpointManager  # imports PyTorch
 
     directory = output.checkpoints_of(run)
@@ -92,9 +92,9 @@ def prune_policies(
     """
     from ..policies.saved import METRIC
 
-    own: list[Retention] = [] if spread is None else [Spread(spread)]
-    own += [] if keep_best is None else [Best(keep_best, METRIC)]
-    keep = _union(own, keep_last, every_frames)
+    best = partial(Best, metric=METRIC)
+    rules = (Spread, spread), (Last, keep_last), (best, keep_best), (EveryFrames, every_frames)
+    keep = _union(*rules)
     policies, _ = read_policies(run)
     gone = surplus(policies, keep, None)
     if keep_best is not None:
@@ -197,13 +197,12 @@ def _carry_out(
 # -- Retention rules from the words of a command line.
 
 
-def _union(own: Iterable[Retention], last: int | None, every_frames: int | None) -> Retention:
-    rules = [*own]
-    rules += [] if last is None else [Last(last)]
-    rules += [] if every_frames is None else [EveryFrames(every_frames)]
-    if not rules:
+def _union(*rules: tuple[Callable[[Any], Retention], Any]) -> Retention:
+    """Join the rules whose values are given."""
+    given = [make(value) for make, value in rules if value is not None]
+    if not given:
         raise ConfigError("give one or more retention rules: --help lists them.")
-    return reduce(or_, rules)
+    return reduce(or_, given)
 
 
 def _best(text: str) -> Best:

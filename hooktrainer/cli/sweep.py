@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import OmitArgPrefixes, Positional
 
 from ..base.fs import write_atomically
-from ..base.words import did_you_mean, listed
+from ..base.words import listed
 from ..errors import ConfigError
 from ..sweep.options import SweepOptions
 from . import output
@@ -110,11 +110,6 @@ def _algorithm(words: tuple[str, ...]) -> tuple[Algorithm, set[str]]:
     kind = algorithms.get(name)
     _, _, said = take_config(options)
     fixed = {field_of(word) for word in said if word.startswith("--")}
-    own = ["--" + name.replace("_", "-") for name in _own_options()]
-    for field in sorted(fixed - {one.name for one in fields(kind)}):
-        option = "--" + field.replace("_", "-")
-        if hint := did_you_mean(option, own):  # else it is nearer to one of the algorithm's
-            raise ConfigError(f"there is no option {option}.{hint}")
     return parse(kind, options, f"hooktrainer train {kind.name()}"), fixed
 
 

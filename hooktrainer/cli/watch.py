@@ -122,14 +122,10 @@ def _color(summary: RunSummary) -> str:
 
 def _progress(summary: RunSummary, values: Mapping[str, float]) -> RenderableType:
     line, total, fps = Text(), summary.total_frames or 0, values.get("time/fps")
-    if total:
-        part = min(1.0, summary.frames / total)
-        full = round(part * _BAR)
-        line.append("━" * full, style=_color(summary).split()[-1])
-        line.append("━" * (_BAR - full), style="bright_black")
-        line.append(f" {part:.0%}  {summary.frames:,} of {total:,} frames")
-    else:
-        line.append(f"{summary.frames:,} frames")
+    part = min(1.0, summary.frames / total) if total else 0.0
+    line.append("━" * round(part * _BAR), style=_color(summary).split()[-1])
+    line.append("━" * (_BAR - round(part * _BAR)), style="bright_black")
+    line.append(f" {part:.0%}  {summary.frames:,} of {total:,} frames")
     line.append(f"  {summary.optim_steps:,} optimizer steps", style="dim")
     line.append(f"\n{output.duration(summary.seconds)} trained")
     if fps:
@@ -147,11 +143,7 @@ def _note(summary: RunSummary) -> RenderableType | None:
             f"resume {shell_word(summary.path)} continues from its latest checkpoint.",
             style="bold red",
         )
-    if summary.reason:
-        return Text(printable(summary.reason), style=_color(summary))
-    if summary.status == "running" and silence > 30:
-        return Text(f"Last heard of {output.duration(silence)} ago.", style="yellow")
-    return None
+    return Text(printable(summary.reason), style=_color(summary)) if summary.reason else None
 
 
 def _metrics(

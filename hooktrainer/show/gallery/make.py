@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import errno
 import io
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ import numpy as np
 
 from ...base.fs import write_atomically
 from ...base.plain import flatten_config
-from ...base.words import duration, plural
+from ...base.words import duration, listed, plural
 from ...errors import CheckpointError, NotFoundError
 from ...log.media import gif
 from ...loop.timing import time_rows
@@ -188,40 +189,30 @@ def gallery_page(
     ``facts`` is the content of the run's `run.json`: versions, commit and command are shown.
     """
     env = exhibits[0].saved.environment.name
-    title = run.experiment or run.path.name
     reasons = dict.fromkeys(exhibit.picture.reason for exhibit in exhibits)
-    drawn = "" if all(exhibit.picture.film for exhibit in exhibits) else " traced"
-    body = [
-        "<header>",
-        f"<h1>{escape(title)}</h1>",
-        f"<p>{_facts_line(run, env)}</p>",
-        "</header><main>",
-        _figure(exhibits, curves),
-        *(f'<p class="small">No film: {escape(reason)}.</p>' for reason in reasons if reason),
-        f'<section class="cards n{columns_of(len(exhibits))}{drawn}" aria-label="Snapshots">',
-        *(_card(exhibit, env) for exhibit in exhibits),
-        "</section>",
-        "<h2>Snapshots</h2>",
-        _snapshots(exhibits),
-        '<div class="columns">',
-        _times(curves),
-        _configuration(run),
-        "</div>",
-        _origin(run, facts or {}),
-        "</main>",
-    ]
-    return document(title, body, _STYLE)
-
-
-def _facts_line(run: RunSummary, env: str) -> str:
-    parts = [
+    seeds = sorted({exhibit.evaluation.seed for exhibit in exhibits})
+    line = [
         env,
         "" if run.seed is None else f"seed {run.seed}",
         plural(run.frames, "frame"),
         f"{duration(run.seconds)} of training" if run.seconds else "",
         run.reason or run.status,
     ]
-    return " · ".join(escape(str(part)) for part in parts if part)
+    body = [
+        f"<header><h1>{escape(run.experiment or run.path.name)}</h1>",
+        f"<p>{escape(' · '.join(filter(None, line)))}</p></header><main>",
+        _figure(exhibits, curves),
+        *(f'<p class="small">No film: {escape(reason)}.</p>' for reason in reasons if reason),
+        f'<section class="cards n{columns_of(len(exhibits))}" aria-label="Snapshots">',
+        *(_card(exhibit, env) for exhibit in exhibits),
+        "</section>",
+        '<p class="small">Returns are means ± standard deviations over the episodes, of which the '
+        f"first is shown. Seed of the episodes: {listed(seeds)}.</p>",
+        f'<div class="columns">{_times(curves)}{_configuration(run)}</div>',
+        _origin(run, facts or {}),
+        "</main>",
+    ]
+    return document(run.experiment or run.path.name, body, _STYLE)
 
 
 def _figure(exhibits: Sequence[Exhibit], curves: Mapping[str, Curve]) -> str:
@@ -250,15 +241,18 @@ def _figure(exhibits: Sequence[Exhibit], curves: Mapping[str, Curve]) -> str:
 
 
 def _card(exhibit: Exhibit, env: str) -> str:
-    picture = exhibit.picture
-    episode = f"This episode: return {number_text(picture.total)} in {picture.length:,} steps"
+    picture, played = exhibit.picture, exhibit.evaluation
+    text = (
+        f"{plural(played.episodes, 'episode')} of {played.mean_length:,.1f} steps, after "
+        f"{duration(exhibit.saved.seconds)} of training. This one: return "
+        f"{number_text(picture.total)} in {picture.length:,} steps"
+    )
     if picture.film is not None and picture.seconds_shown < picture.seconds - 0.5:
-        episode += f"; shown are {duration(picture.seconds_shown)} of {duration(picture.seconds)}"
+        text += f"; shown are {duration(picture.seconds_shown)} of {duration(picture.seconds)}"
     return (
         f'<article class="card" id="{exhibit.saved.path.name}">{_shown(exhibit, env)}'
         f'<h3>{plural(exhibit.frames, "frame")}</h3><p class="return">return '
-        f"<b>{escape(return_text(exhibit.evaluation))}</b></p>"
-        f'<p class="small">{escape(episode)}.</p></article>'
+        f'<b>{return_text(played)}</b></p><p class="small">{text}.</p></article>'
     )
 
 
@@ -283,29 +277,6 @@ def _shown(exhibit: Exhibit, env: str) -> str:
     return f'<div class="traces">{"".join(drawn)}</div>'
 
 
-def _snapshots(exhibits: Sequence[Exhibit]) -> str:
-    heads = ["frames", "trained", "return", "length", "least", "most", "episodes"]
-    rows = []
-    for exhibit in exhibits:
-        played = exhibit.evaluation
-        rows.append(
-            [
-                f"{exhibit.frames:,}",
-                duration(exhibit.saved.seconds),
-                return_text(played),
-                f"{played.mean_length:,.1f}",
-                number_text(min(played.returns)),
-                number_text(max(played.returns)),
-                f"{played.episodes:,}",
-            ]
-        )
-    seeds = {exhibit.evaluation.seed for exhibit in exhibits}
-    note = "Mean ± standard deviation over the episodes; the picture shows the first of them."
-    if len(seeds) == 1:
-        note += f" Every snapshot played the same ones, with seed {seeds.pop()}."
-    return table(heads, rows, numbers=heads) + f'<p class="small">{note}</p>'
-
-
 def _times(curves: Mapping[str, Curve]) -> str:
     """Return a table of the time of each phase of a batch, averaged over the run."""
     steps = curves.get("time/step")
@@ -316,53 +287,42 @@ def _times(curves: Mapping[str, Curve]) -> str:
         for name, curve in curves.items()
         if name.startswith("time/") and name != "time/fps"
     }
-    phases = time_rows(means)
-    hooks = time_rows(means, group="hook")[:_MOST_HOOKS]
-    rows = [*phases, *hooks]
-    cells = [
-        [
-            f"{'hook ' * (row in hooks)}{'· ' * bool(row.depth)}{row.label}",
-            f"{1000 * row.seconds:,.2f}",
-            f"{row.seconds / whole:.1%}" if (whole := means["step"]) else "",
-        ]
-        for row in rows
+    whole = means["step"] or math.inf
+    rows = [
+        [f"{kind}{'· ' * bool(row.depth)}{row.label}", row.seconds]
+        for kind, group, most in (("", "", None), ("hook ", "hook", _MOST_HOOKS))
+        for row in time_rows(means, group=group)[:most]
     ]
+    cells = [[name, f"{1000 * s:,.2f}", f"{s / whole:.1%}"] for name, s in rows]
     heads = ["phase", "ms a batch", "share"]
     return f"<section><h2>Time</h2>{table(heads, cells, numbers=heads[1:])}</section>"
 
 
 def _configuration(run: RunSummary) -> str:
     options = flatten_config(run.options)
-    if not options:
-        return ""
     rows = [[name, str(value)] for name, value in options.items() if value is not None]
     made = table(["option", "value"], rows)
-    return f'<section class="options"><h2>Configuration</h2>{made}</section>'
+    return f'<section class="options"><h2>Configuration</h2>{made}</section>' if rows else ""
 
 
 def _origin(run: RunSummary, facts: Mapping[str, Any]) -> str:
     known = facts.get("versions")
-    known = known if isinstance(known, Mapping) else {}
-    versions = ", ".join(f"{name} {version}" for name, version in known.items() if version)
+    versions = [f"{n} {v}" for n, v in known.items() if v] if isinstance(known, Mapping) else []
     commit = str(facts.get("git_commit") or "")[:12]
-    changed = ", with local changes" if facts.get("git_dirty") else ""
     parts = [
         f"<code>{escape(str(facts['command']))}</code>" if facts.get("command") else "",
-        escape(f"commit {commit}{changed}") if commit else "",
-        escape(versions),
+        escape(f"commit {commit}{' and changes' * bool(facts.get('git_dirty'))}" if commit else ""),
+        escape(", ".join(versions)),
         f"made by <code>hooktrainer gallery {escape(str(run.path))}</code>",
     ]
     return f"<footer>{'<br>'.join(filter(None, parts))}</footer>"
 
 
 _STYLE = """
-body{padding:2.5rem 1.25rem 4rem}
-header{margin-bottom:1.5rem}h1{font-size:1.75rem;letter-spacing:-.01em}
-h2{margin-top:2.5rem}h3{font-size:1rem;margin:.6rem 0 0;font-weight:600}
+header{margin-bottom:1.5rem}h1{font-size:1.75rem}h3{font-size:1rem;margin:.6rem 0 0}
 .small,footer{color:var(--dim);font-size:.85rem}
 figcaption b{color:var(--ink);font-weight:600}
-.curve .mean{stroke-width:1.75}
-.mark{fill:var(--page);stroke:var(--c0);stroke-width:2.25;cursor:pointer;transition:r .15s}
+.mark{fill:var(--page);stroke:var(--c0);stroke-width:2.25;cursor:pointer}
 a:hover .mark,a:focus .mark{fill:var(--c0);r:7px}a:focus{outline:none}
 .cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(17rem,100%),1fr));
 gap:1.25rem;margin-top:1.5rem}
@@ -370,23 +330,14 @@ gap:1.25rem;margin-top:1.5rem}
 .n2{grid-template-columns:1fr 1fr}
 .n3{grid-template-columns:repeat(3,1fr)}.n4{grid-template-columns:repeat(4,1fr)}}
 .card{background:var(--card);border:1px solid var(--line);border-radius:.5rem;
-padding:0 0 .85rem;overflow:hidden;scroll-margin:1rem}
+padding:0 0 .85rem;overflow:hidden;scroll-margin:1rem;break-inside:avoid}
 .card:target{outline:2px solid var(--c0)}
 .card img{display:block;width:100%;height:auto;background:#fff}
 .card>h3,.card>p{margin-left:1rem;margin-right:1rem}
-.return{color:var(--ink);margin:0}.return b{font-variant-numeric:tabular-nums;font-weight:600}
-.traces{padding:.6rem .75rem 0}.curve+.small{margin-top:1.25rem}
+.return{color:var(--ink)}.traces{padding:.6rem .75rem 0}
 .columns{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(26rem,100%),1fr));
 gap:0 3rem}
 .columns section{min-width:0}
-.options td{white-space:normal;overflow-wrap:anywhere}.options td:first-child{color:var(--dim)}
 footer{margin-top:3rem;padding-top:1rem;border-top:1px solid var(--line);overflow-wrap:anywhere}
 code{font:.95em ui-monospace,monospace}
-html{scroll-behavior:smooth}
-@media (prefers-reduced-motion:reduce){html{scroll-behavior:auto}}
-@media (max-width:40rem){body{padding:1.5rem 1rem 3rem}.curve{padding:.5rem}
-.cards{grid-template-columns:1fr 1fr;gap:.75rem}.n1,.traced{grid-template-columns:1fr}
-.card>h3,.card>p{margin-left:.7rem;margin-right:.7rem}.return{font-size:.9rem}}
-@media (prefers-color-scheme:dark){.card img{filter:brightness(.88)}}
-@media print{.card{break-inside:avoid}}
 """

@@ -124,19 +124,12 @@ def _reason(run: RunSummary, measured: bool, unfinished: bool) -> str | None:
     if not measured:
         return "it has no {metric}"
     if run.status not in ENDED and not unfinished:
+        verbs = {"running": "is still ", "interrupted": "was "}
         return (
-            f"it {_ENDINGS.get(run.status, 'has no known end')} at {run.frames:,} frames; finish "
-            "it: without the seeds that fail, the others look better than they are"
+            f"it {verbs.get(run.status, '')}{run.status} at {run.frames:,} frames; finish it: "
+            "without the seeds that fail, the others look better than they are"
         )
     return None
-
-
-_ENDINGS = {
-    "running": "is still running",
-    "failed": "failed",
-    "died": "died",
-    "interrupted": "was interrupted",
-}
 
 
 def _by_place(
