@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from ..base.child_program import ChildProgram
 from ..base.endings import ENDED, GRACE
-from ..base.words import listed, plural, printable, ranges
-from ..errors import ConfigError, NotFoundError
+from ..base.words import listed, ranges
+from ..errors import ConfigError
 from ..run.seeds import OWN, words_of_seeds
 from ..show.report import RunSummary, group_runs, summarize
 from ..show.report.study import Study
@@ -23,7 +22,7 @@ from ..store.run_dir import RunDir, read_config
 from . import output
 from .arguments import Count, Flag, OptionalCount, OptionalOutFile, Places, shown_as
 from .runs import check_metrics
-from .scripts import check_own, command_of, place_of
+from .scripts import command_again, place_of
 
 if TYPE_CHECKING:
     from ..show.report.analysis import Section
@@ -34,7 +33,6 @@ Name = Annotated[str, shown_as("NAME")]
 Group = Annotated[str | None, shown_as("GROUP")]
 Score = Annotated[Literal["last", "tail", "best", "area"], shown_as("SCORE")]
 Level = Annotated[float | None, shown_as("RETURN")]
-_MOST_COMPARISONS = 20  # in a terminal; separated ones are first
 
 References = Annotated[Path | None, shown_as("FILE")]
 
@@ -186,9 +184,7 @@ def print_section(section: Section, score: str, metric: str) -> None:
         output.line(f"{note}.")
     heads, rows = comparisons_table(section)
     if rows:
-        output.print_table(heads, rows[:_MOST_COMPARISONS], optional=["corrected", "p"])
-    if (hidden := len(rows) - _MOST_COMPARISONS) > 0:
-        output.line(f"{plural(hidden, 'more comparison')}: all are in --json, and in -o FILE.")
+        output.print_table(heads, rows, optional=["corrected", "p"])
 
 
 # -- `hooktrainer report --until-decided`: add seeds until it is decided which group is the best.
@@ -388,21 +384,7 @@ def commands(one: Candidate, number: int, *, shares: int, trust: bool) -> list[C
     elif new:
         words = ["--seeds", words_of_seeds(new), "--run-dir", str(place), *again]
         lacking.append((first, [*words, "--workers", str(shares)]))
-    return [_command(run, words, trust) for run, words in lacking]
-
-
-def _command(run: RunSummary, words: Sequence[str], trust: bool) -> Command:
-    """Return the command that began a run, with further words."""
-    state = RunDir(run.path).read()
-    command = [*command_of(run.path, state), *words]
-    check_own(run.path, state, command, trust=trust)
-    directory = Path(str(state.get("cwd")).replace("\0", ""))
-    if not directory.is_dir():
-        raise NotFoundError(
-            f"{run.path} was begun in {directory}, which does not exist: run this elsewhere, "
-            f"then repeat the report: {printable(shlex.join(command))}"
-        )
-    return command, directory
+    return [command_again(run.path, words, trust=trust) for run, words in lacking]
 
 
 def _seed(run: RunSummary) -> int:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..base.words import did_you_mean, printable
-from ..errors import ConfigError
+from ..errors import ConfigError, NotFoundError
 from ..run.seeds import OWN
 from ..store.provenance import is_own_command
+from ..store.run_dir import RunDir
 
 RUN_OPTIONS: Final = ("--run-dir", "--resume", "--fork")
 """Options that name a run, which a command passes itself."""
@@ -93,14 +94,26 @@ def _takes_options(script: str) -> bool:
     return _READS_OPTIONS.search(source) is not None
 
 
-def check_own(run: Path, state: Mapping[str, Any], command: Sequence[str], *, trust: bool) -> None:
-    """Refuse to run the command that a ``run.json`` names unless this user's programs wrote it."""
+def command_again(run: Path, words: Sequence[str], *, trust: bool) -> tuple[list[str], Path]:
+    """Return the command that began a run, with further words, and the directory to start it in.
+
+    Raises:
+        ConfigError: If another user or machine may have written it, unless it is trusted.
+        NotFoundError: If the directory is gone.
+    """
+    state = RunDir(run).read()
+    command = [*command_of(run, state), *words]
+    directory, shown = Path(str(state.get("cwd")).replace("\0", "")), printable(shlex.join(command))
     if not trust and not is_own_command(state):
         raise ConfigError(
             f"{run} was not begun by you on this machine. Its directory names this command: "
-            f"{printable(shlex.join(command))} in {printable(state.get('cwd'))}. Check it, "
-            "then add --trust."
+            f"{shown} in {printable(directory)}. Check it, then add --trust."
         )
+    if not directory.is_dir():
+        raise NotFoundError(
+            f"{run} was begun in {directory}, which does not exist; start this elsewhere: {shown}"
+        )
+    return command, directory
 
 
 def place_of(run: Path, options: Mapping[str, Any], seed: int | None) -> list[str]:

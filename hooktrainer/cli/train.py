@@ -11,7 +11,6 @@ from typing import Annotated
 
 from tyro.conf import Positional
 
-from ..errors import NotFoundError
 from ..store.run_dir import RunDir
 from . import output, scripts
 from .arguments import Flag, RunPath, ScriptArgs, shown_as
@@ -113,18 +112,11 @@ def resume(run: RunPath, args: ScriptArgs = (), /, *, trust: Flag = False) -> in
     output.checkpoints_of(run)
     scripts.refuse_run_options(args)
     held = RunDir(run)
-    state = held.read()
-    place = scripts.place_of(run, held.read_config(), state.get("seed"))
-    command = [*scripts.command_of(run, state), *place, "--resume", "latest", *args]
-    scripts.check_own(run, state, command, trust=trust)
+    place = scripts.place_of(run, held.read_config(), held.read().get("seed"))
+    words = [*place, "--resume", "latest", *args]
+    command, directory = scripts.command_again(run, words, trust=trust)
     output.note(shlex.join(command))
-    try:
-        os.chdir(str(state.get("cwd")).replace("\0", ""))
-    except OSError as error:
-        raise NotFoundError(
-            f"{run} was begun in {state.get('cwd')}, which cannot be entered ({error.strerror}): "
-            "start the command above elsewhere."
-        ) from None
+    os.chdir(directory)
     sys.stdout.flush()
     # The script takes the place of this process: signals, terminal and exit code are its own.
     os.execv(command[0], command)

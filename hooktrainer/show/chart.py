@@ -54,7 +54,6 @@ def figure(
     marks: Sequence[Marker] = (),
     *,
     wide: tuple[int, int] = (760, 300),
-    kind: str = "",
 ) -> str:
     """Make a figure: the legend, the `chart` in two sizes, and a caption in HTML.
 
@@ -65,10 +64,7 @@ def figure(
         f'<div class="{name}">{chart(groups, bands, marks, width=width, height=height)}</div>'
         for name, (width, height) in (("wide", wide), ("narrow", _NARROW))
     )
-    return (
-        f"<figure{kind and f' class={kind}'}>{legend(labels)}{drawn}"
-        f"<figcaption>{caption}</figcaption></figure>"
-    )
+    return f"<figure>{legend(labels)}{drawn}<figcaption>{caption}</figcaption></figure>"
 
 
 class _Axes:

@@ -236,7 +236,6 @@ def _figure(exhibits: Sequence[Exhibit], curves: Mapping[str, Curve]) -> str:
         f"<b>{name}</b> over environment frames. Each ring is a snapshot, played again below.",
         marks,
         wide=(1100, 320),
-        kind="curve",
     )
 
 

@@ -98,9 +98,9 @@ def analyze(
         level = task.threshold if threshold is None else threshold
         tables = {name: _tables([task], name, score, study.minimize) for name in task.groups}
         times = {name: _reached(task, level, name, study.minimize) for name in task.groups}
-        notes = _notes(decision)
-        section = Section(task.task, task.frames, level, [], [], notes, study.minimize)
-        sections.append(_estimated(section, tables, times, against, decision))
+        groups = _estimated(tables, times, study.minimize)
+        section = Section(task.task, task.frames, level, groups, [], [], study.minimize)
+        sections.append(_compared(section, against, decision))
     if len(sections) > 1 and all(task.task in (references or {}) for task in study.tasks):
         sections += _all_tasks(study, score, references or {}, against)
     return sections
@@ -135,46 +135,35 @@ def _tables(
 
 
 def _estimated(
-    section: Section,
     tables: Mapping[str, _Tables],
     times: Mapping[str, tuple[TimeToThreshold, TimeToThreshold] | None],
-    against: str | None,
-    decision: Decision | None = None,
-) -> Section:
-    """Return a section with its groups, comparisons and further notes."""
+    minimize: bool = False,
+) -> list[GroupResult]:
+    """Return the results of groups, the best first."""
     everything = np.concatenate([scores.ravel() for _, scores, _ in tables.values()])
     grid = np.linspace(everything.min(), everything.max(), _PROFILE_POINTS)
     groups = []
     for group, (seeds, scores, areas) in tables.items():
         frames, seconds = times.get(group) or (None, None)
-        profile = performance_profile(scores, grid, minimize=section.minimize)
+        profile = performance_profile(scores, grid, minimize=minimize)
         iqm, mean, median = (interval(scores, name) for name in ("iqm", "mean", "median"))
         estimates = (iqm, mean, median, interval(areas, "iqm"))
         groups.append(GroupResult(group, seeds, scores, *estimates, frames, seconds, profile))
-    groups.sort(key=lambda group: group.iqm.value, reverse=not section.minimize)
-    pairs = [
-        pair
-        for pair in combinations([group.group for group in groups], 2)
-        if against is None or against in pair
-    ]
-    scores_of = {group: scores for group, (_, scores, _) in tables.items()}
-    comparisons = compare(scores_of, pairs, decision, minimize=section.minimize)
-    refused = dict.fromkeys(group.iqm.refused for group in groups if group.iqm.refused)
-    return replace(
-        section, groups=groups, comparisons=comparisons, notes=[*section.notes, *refused]
-    )
+    return sorted(groups, key=lambda group: group.iqm.value, reverse=not minimize)
 
 
-def _notes(decision: Decision | None) -> list[str]:
-    """Return notes on a sequential decision."""
-    if decision is None:
-        return []
-    if decision.best is None:
-        return [f"not decided with {decision.seeds} seeds each"]
-    return [
-        f"decided with {decision.seeds} seeds each; a difference that is found early is likely "
-        "smaller than it looks"
-    ]
+def _compared(section: Section, against: str | None, decision: Decision | None = None) -> Section:
+    """Return a section with the comparisons of its groups and further notes."""
+    scores = {group.group: group.scores for group in section.groups}
+    pairs = [pair for pair in combinations(scores, 2) if against is None or against in pair]
+    notes = [*section.notes]
+    if decision is not None:
+        early = "; a difference that is found early is likely smaller than it looks"
+        which = "not decided" if decision.best is None else "decided"
+        notes.append(f"{which} with {decision.seeds} seeds each{early * (which == 'decided')}")
+    notes += dict.fromkeys(one.iqm.refused for one in section.groups if one.iqm.refused)
+    comparisons = compare(scores, pairs, decision, minimize=section.minimize)
+    return replace(section, comparisons=comparisons, notes=notes)
 
 
 def _reached(
@@ -206,8 +195,10 @@ def _all_tasks(
             notes.append(f"{name}: {left} runs of seeds that not all tasks have are not counted")
         if table[0]:
             tables[name] = table
-    section = Section(ALL_TASKS, None, None, [], [], notes)
-    return [_estimated(section, tables, {}, against)] if tables else []
+    if not tables:
+        return []
+    section = Section(ALL_TASKS, None, None, _estimated(tables, {}), [], notes)
+    return [_compared(section, against)]
 
 
 SCORE_TEXTS: Final = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from statistics import mean, stdev
 
@@ -31,13 +31,7 @@ def comparison_page(groups: Sequence[Group], metrics: Sequence[str]) -> str:
         *filter(None, figures),
         "<h2>Groups</h2>",
         _groups_table(groups, metrics[0]),
-        settings_table({group.label: group.settings for group in groups}),
         folded("Runs", _runs_table(groups, metrics[0])),
-        *(
-            f"<p>{escape(f'{run.path} {repeat_note(run, counted)}')}.</p>"
-            for group in groups
-            for run, counted in group.repeats
-        ),
     ]
     return document(_title(groups), body)
 
@@ -109,10 +103,3 @@ def _runs_table(groups: Sequence[Group], metric: str) -> str:
         for run in group.runs
     ]
     return table([*heads, "status", "group", "run"], rows, numbers=heads)
-
-
-def settings_table(settings: Mapping[str, Mapping[str, str]]) -> str:
-    """Return a table of the options that differ between groups; empty if there are none."""
-    names = list(dict.fromkeys(name for own in settings.values() for name in own))
-    rows = [[*(own.get(name, "") for name in names), group] for group, own in settings.items()]
-    return folded("Settings", table([*names, "group"], rows, numbers=names)) if names else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,13 +22,12 @@ class Group:
 
     `label` has the options in which it differs from the baseline, the group most similar to the
     others, or is the experiment. `repeats` are runs that are not counted, each with the counted run
-    of its seed. `settings` are the options in which groups of the experiment differ.
+    of its seed.
     """
 
     label: str
     runs: Sequence[RunSummary]
     repeats: Sequence[tuple[RunSummary, RunSummary]] = ()
-    settings: Mapping[str, str] = field(default_factory=dict)
 
     def finals(self) -> list[float]:
         """Return the last value of the metric of every run that has one."""
@@ -63,10 +62,7 @@ def group_runs(runs: Sequence[RunSummary]) -> list[Group]:
         counted = _one_a_seed(group)
         repeats = [(run, counted[_evidence(run)]) for run in group if run not in counted.values()]
         chosen = [run for run in group if run in counted.values()]
-        config = configuration(group[0])
-        varying = differing([its[0] for its in by_experiment[group[0].experiment].values()])
-        settings = {name: short(config[name]) for name in varying if name in config}
-        made.append(Group(label, chosen, repeats, settings))
+        made.append(Group(label, chosen, repeats))
     return made
 
 

@@ -13,11 +13,9 @@ from ..chart import MOST_SHADED, figure, key
 from ..curves import Band
 from ..html import Html, document, folded, table
 from .analysis import SCORE_TEXTS, Section, comparisons_table, estimates_table
-from .comparison_page import settings_table
 from .study import Study, TaskStudy
 
 _POINTS = 60
-_MOST_COMPARISONS = 10
 
 
 def report_page(study: Study, sections: Sequence[Section], score: str) -> str:
@@ -47,7 +45,7 @@ def _section(section: Section, task: TaskStudy | None, metric: str) -> list[str]
     parts += [f"<p>{escape(note[:1].upper() + note[1:])}.</p>" for note in section.notes]
     parts += [_comparisons(section), _profiles(section)]
     if task is not None:
-        parts += [settings_table(task.settings), _seeds(section, task)]
+        parts.append(_seeds(section, task))
     return parts
 
 
@@ -84,16 +82,11 @@ def _comparisons(section: Section) -> str:
     heads, rows = comparisons_table(section)
     if not rows:
         return ""
-    shown, more = (
-        table(heads, part, numbers=heads[:-1])
-        for part in (rows[:_MOST_COMPARISONS], rows[_MOST_COMPARISONS:])
-    )
-    hidden = len(rows) - _MOST_COMPARISONS
     apart = sum(one.separated for one in section.comparisons)
     return (
         f"<h3>Comparisons</h3><p>{apart} of {plural(len(rows), 'pair')} told apart. Differences "
         "are of the first that is named; P is its probability to do better.</p>"
-        f"{shown}{folded(f'{hidden} more comparisons', more) if hidden > 0 else ''}"
+        f"{table(heads, rows, numbers=heads[:-1])}"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -44,14 +44,13 @@ class TaskStudy:
     """The runs of one task, an environment, by group label and seed.
 
     They are compared at `frames`. `threshold` is the return at which all runs stop; ``None`` if
-    they differ. `settings` are the options in which groups differ.
+    they differ.
     """
 
     task: str
     frames: float
     groups: Mapping[str, Mapping[Seed, SeedCurve]]
     threshold: float | None
-    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -100,12 +99,13 @@ def read_study(
     tasks = []
     for task, its in sorted(by_task.items()):
         groups: dict[str, dict[Seed, SeedCurve]] = {}
-        settings: dict[str, Mapping[str, str]] = {}
         for place, members in _by_place(its, places).items():
-            for group in group_runs(members):
-                label = group.label if place is None else _joined(place, group.label, members)
+            its_groups = group_runs(members)
+            for group in its_groups:
+                label = group.label
+                if place is not None:  # its options follow if it has several groups
+                    label = str(place) if len(its_groups) == 1 else f"{place}: {label}"
                 seeds = groups.setdefault(label, {})
-                settings[label] = group.settings
                 for run in group.runs:
                     seed = str(run.path) if run.seed is None else run.seed
                     seeds[seed] = _seed(run, curves[run.path], metric)
@@ -113,7 +113,7 @@ def read_study(
         curved = [seed for seeds in groups.values() for seed in seeds.values()]
         frames = shared_frames([one.curve for one in curved], [one.ended for one in curved])
         solved = _threshold(its) if metric == RETURN and not minimize else None
-        tasks.append(TaskStudy(task, frames, groups, solved, settings))
+        tasks.append(TaskStudy(task, frames, groups, solved))
     return Study(metric, tasks, left_out, minimize)
 
 
@@ -144,11 +144,6 @@ def _by_place(
         around = [place for place in places if path.is_relative_to(place.resolve())]
         found.setdefault(max(around, key=lambda place: len(place.parts)), []).append(run)
     return found
-
-
-def _joined(place: Path, label: str, members: Sequence[RunSummary]) -> str:
-    """Name a group of a directory: the directory, and the options if it has several groups."""
-    return str(place) if len(group_runs(members)) == 1 else f"{place}: {label}"
 
 
 def _threshold(runs: Sequence[RunSummary]) -> float | None:
