@@ -239,12 +239,8 @@ def _parts(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
     """Count the tensors of each part and their bytes; only ``state.json`` is read."""
     skeleton, specs = checkpoint.describe()
     paths = {"state": ""}  # not a trainer's
-    if isinstance(skeleton, dict) and not next(iter(skeleton), "").startswith("$"):
-        components = skeleton.get("components")
-        inner = components if isinstance(components, dict) else ()
-        own = {"format", "versions", "total_frames", "ended", *(["components"] if inner else [])}
-        paths = {name: f"components/{name}/" for name in inner}
-        paths |= {name: f"{name}/" for name in skeleton if name not in own}
+    if isinstance(skeleton, dict) and isinstance(inner := skeleton.get("components"), dict):
+        paths = {name: f"components/{name}/" for name in inner} | {"rng": "rng/"}
     sizes = {
         name: [spec.nbytes for key, spec in specs.items() if f"{key}/".startswith(path)]
         for name, path in paths.items()

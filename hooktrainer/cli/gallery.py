@@ -123,17 +123,12 @@ def _report(made: Gallery, json: bool) -> int:
 
 
 def _as_json(exhibit: Exhibit) -> dict[str, Any]:
-    played, picture = exhibit.evaluation, exhibit.picture
+    saved, played, picture = exhibit.saved, exhibit.evaluation, exhibit.picture
     shown = ("length", "seconds", "seconds_shown", "reason")
     return {
-        "path": exhibit.saved.path,
-        "frames": exhibit.frames,
-        "seconds": exhibit.saved.seconds,
-        "return": played.mean,
-        "return_std": played.std,
-        "length": played.mean_length,
-        "episodes": played.episodes,
-        "seed": played.seed,
+        **{"path": saved.path, "frames": saved.frames, "seconds": saved.seconds},
+        **{"return": played.mean, "return_std": played.std, "length": played.mean_length},
+        **{"episodes": played.episodes, "seed": played.seed},
         "picture": {"return": picture.total, **{name: getattr(picture, name) for name in shown}},
     }
 

@@ -10,7 +10,7 @@ from .arguments import Flag, OptionalCount, SavedSpec, Seed, shown_as
 from .policies import print_episodes
 
 if TYPE_CHECKING:
-    from ..policies.saved import Evaluation
+    pass
 
 _VERDICTS = {
     True: "the same as recorded",
@@ -66,7 +66,11 @@ def play(
     played = play_episodes(loaded, seed, episodes, **options)
     returns, lengths = zip(*((one.return_, one.length) for one in played), strict=True)
     result = Evaluation(seed, returns, lengths)
-    same = None if draw else _compare(result, recorded)  # recorded actions are not sampled
+    same = None
+    if not draw and recorded is not None and recorded.seed == seed:  # no recorded action is sampled
+        pairs = (result.returns, recorded.returns), (result.lengths, recorded.lengths)
+        both = min(result.episodes, recorded.episodes)
+        same = all(ours[:both] == theirs[:both] for ours, theirs in pairs)
     if json:
         facts = result.encode() | {"path": loaded.saved.path, "frames": loaded.frames}
         facts.pop("seconds")
@@ -76,14 +80,3 @@ def play(
         name = f"{loaded.saved.environment.name}, policy at {loaded.frames:,} frames, seed {seed}"
         output.line(f"{name}: return {result.mean:.1f} ± {result.std:.1f}; {_VERDICTS[same]}")
     return 1 if same is False else 0
-
-
-def _compare(result: Evaluation, recorded: Evaluation | None) -> bool | None:
-    """Return whether the episodes that both played are equal; ``None`` if there are none."""
-    if recorded is None or recorded.seed != result.seed:
-        return None
-    count = min(result.episodes, recorded.episodes)
-    return (result.returns[:count], result.lengths[:count]) == (
-        recorded.returns[:count],
-        recorded.lengths[:count],
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -131,15 +131,17 @@ def _chosen(
     statuses: Sequence[str],
     where: Sequence[str],
 ) -> list[RunSummary]:
-    known = {*STATUSES, "died"}
-    if unknown := set(statuses) - known:
-        raise ConfigError(f"--status {unknown.pop()}: it is one of {', '.join(sorted(known))}.")
+    if unknown := set(statuses) - {*STATUSES, "died"}:
+        there = ", ".join(sorted({*STATUSES, "died"}))
+        raise ConfigError(f"--status {unknown.pop()}: it is one of {there}.")
     conditions = [condition.partition("=") for condition in where]
     for name, equals, value in conditions:
         if not equals:
             raise ConfigError(f"--where {name}: write OPTION=VALUE, such as lr=0.001.")
         if runs and all(_option(run, name) is None for run in runs):
-            near = did_you_mean(name, sorted({n for run in runs for n in _options(run)}))
+            near = did_you_mean(
+                name, sorted({n for run in runs for n in flatten_config(run.options)})
+            )
             raise ConfigError(f"--where {name}={value}: no run has an option {name}.{near}")
     return [
         run
@@ -150,12 +152,8 @@ def _chosen(
     ]
 
 
-def _options(run: RunSummary) -> Mapping[str, Any]:
-    return flatten_config(run.options)
-
-
 def _option(run: RunSummary, name: str) -> Any:
-    return _options(run).get(name.replace("-", "_"))
+    return flatten_config(run.options).get(name.replace("-", "_"))
 
 
 def _same(value: Any, text: str) -> bool:
@@ -176,14 +174,12 @@ def _sorted(
     def value(run: RunSummary) -> Any:
         return getattr(run, attribute) if column in _SORTS else _option(run, column)
 
-    def key(run: RunSummary) -> Any:
-        found = value(run)
-        number = isinstance(found, (int, float))
-        return number, found if number else 0, str(found)
-
     known = [run for run in runs if value(run) is not None]
     falling = column == "age" or (column in ("last", "best") and not minimize)
-    ordered = sorted(known, key=key, reverse=falling != reverse)
+    try:
+        ordered = sorted(known, key=value, reverse=falling != reverse)
+    except TypeError:  # of several types
+        ordered = sorted(known, key=lambda run: str(value(run)), reverse=falling != reverse)
     return ordered + [run for run in runs if value(run) is None]
 
 

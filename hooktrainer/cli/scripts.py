@@ -60,9 +60,6 @@ def command_of(run: Path, state: Mapping[str, Any]) -> list[str]:
         FileNotFoundError: If the script is gone.
     """
     script, module, argv = state.get("script"), state.get("module"), state.get("argv", [])
-    words = [script, module, *(argv if isinstance(argv, list) else [0])]
-    if not all(word is None or (isinstance(word, str) and "\0" not in word) for word in words):
-        raise ConfigError(f"{run} does not say which script it was begun by: run.json is damaged.")
     if not script:
         began = f" ({state['command']})" if state.get("command") else ""
         raise ConfigError(

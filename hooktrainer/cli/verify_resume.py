@@ -133,16 +133,18 @@ def _report(compared: list[Compared], identical: bool, json: bool) -> None:
         ]
         output.print_json({"identical": identical, "parts": parts})
         return
-    rows = [(part.part, part.leaves, _verdict(part)) for part in compared]
+    rows = [
+        (
+            *(part.part, part.leaves),
+            output.bad(f"{len(part.found):,} differ")
+            if part.found
+            else output.good("identical" if part.leaves else "none there"),
+        )
+        for part in compared
+    ]
     output.print_table(("compared", "leaves", "straight | killed"), rows)
     first = next((part.found[0] for part in compared if part.found), None)
     output.line("identical" if first is None else f"different: {first}")
-
-
-def _verdict(part: Compared) -> object:
-    if part.found:
-        return output.bad(f"{len(part.found):,} differ, the first: {part.found[0]}")
-    return output.good("identical") if part.leaves else "none there"
 
 
 # -- Training scripts as child programs.

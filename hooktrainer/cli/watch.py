@@ -99,20 +99,15 @@ def frame(
     values = latest or summary.metrics
     phases = _phases({n[5:]: value for n, value in values.items() if n.startswith("time/")})
     room = None if rows is None else max(4, rows - 8 - (phases.row_count + 5 if phases else 0))
-    name = printable(summary.experiment or summary.path)
-    seed = "" if summary.seed is None else f" · seed {printable(summary.seed)}"
+    seed = "" if summary.seed is None else f" · seed {summary.seed}"
     head = Text.assemble(
-        (name, "bold"), seed, " · ", (printable(summary.status), _color(summary)),
+        (printable(summary.experiment or summary.path), "bold"),
+        f"{printable(seed)} · ",
+        (printable(summary.status), _color(summary)),
         (f" · {printable(summary.path)}", "dim"),
-    )  # fmt: skip
-    parts = [
-        head,
-        _progress(summary, values),
-        _note(summary),
-        _metrics(values, curves, room),
-        phases and Group("", phases),
-    ]
-    return Group(*(part for part in parts if part))
+    )
+    parts = head, _progress(summary, values), _note(summary), _metrics(values, curves, room)
+    return Group(*filter(None, parts), *(("", phases) if phases else ()))
 
 
 def _color(summary: RunSummary) -> str:

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
         ({"script": ["/a"], "argv": []}, "run.json: its 'script' is a list"),
         ({"script": "/a", "argv": "x"}, "run.json: its 'argv' is a str"),
         ({"script": "/a", "argv": [1]}, "run.json: its 'argv' is a list"),
-        ({"script": "/a\0b", "argv": []}, "run.json is damaged"),
+        ({"script": "/a\0b", "argv": []}, "is gone: /a"),
     ],
 )
 def test_a_run_without_a_usable_command_is_refused(call, tmp_path, recorded, message):

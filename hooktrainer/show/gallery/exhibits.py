@@ -45,17 +45,8 @@ class Picture:
         if recording.frames:
             height, width, _ = recording.frames[0].shape
             size, film = (width, height), encode(Film(recording.frames, recording.fps).with_pause())
-        return cls(
-            total=recording.total,
-            length=recording.length,
-            seconds=recording.seconds,
-            seconds_shown=recording.seconds_shown,
-            reason=recording.reason,
-            size=size,
-            film=film,
-            observations=recording.observations,
-            actions=recording.actions,
-        )
+        names = ("total", "length", "seconds", "seconds_shown", "reason", "observations", "actions")
+        return cls(**{name: getattr(recording, name) for name in names}, size=size, film=film)
 
 
 @dataclass(frozen=True)

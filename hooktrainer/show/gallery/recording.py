@@ -67,22 +67,25 @@ class Recording:
         self.reason: str | None = None
         self._env = env
         self._size = view.size
-        self._step_fps = float(_metadata(env).get("render_fps") or DEFAULT_FPS) / frame_skip
+        self._step_fps = (
+            float(getattr(env, "metadata", {}).get("render_fps") or DEFAULT_FPS) / frame_skip
+        )
         self._stride = max(1, round(self._step_fps / view.fps))
         self.fps = self._step_fps / self._stride
         self._most = max(1, round(view.seconds * self.fps))
-        self._seen: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
-        self._first: tuple[Any, Any] = (None, None)  # first observation and action
+        self._observations: list[NDArray[np.float64]] = []
+        self._actions: list[NDArray[np.float64]] = []
+        self._first: tuple[Any, Any] | None = None  # first observation and action
 
     @property
     def observations(self) -> NDArray[np.float64]:
         """The first eight components of the policy's inputs, ``[length, ≤ 8]``."""
-        return np.stack([observation for observation, _ in self._seen])
+        return np.stack(self._observations)
 
     @property
     def actions(self) -> NDArray[np.float64]:
         """The first eight components of the actions, ``[length, ≤ 8]``."""
-        return np.stack([action for _, action in self._seen])
+        return np.stack(self._actions)
 
     @property
     def seconds(self) -> float:
@@ -98,11 +101,11 @@ class Recording:
         """Record a moment of the episode."""
         self.total, self.length = step.return_, step.index
         if step.action is not None:
-            if not self._seen:
+            if self._first is None:
                 self._first = (step.observation, step.action)
-            observation = _numbers(step.observation, self._first[0])
-            action = _numbers(step.action, self._first[1])
-            self._seen.append((observation[:MOST_LINES].copy(), action[:MOST_LINES].copy()))
+            observation, action = map(_numbers, (step.observation, step.action), self._first)
+            self._observations.append(observation[:MOST_LINES].copy())
+            self._actions.append(action[:MOST_LINES].copy())
         due = step.action is None or step.index % self._stride == 0
         if self.reason is not None or not due or len(self.frames) >= self._most:
             return
@@ -147,7 +150,7 @@ def _open(policy: LoadedPolicy) -> tuple[Any, str | None]:
     """Make an environment that renders, or one that does not and the reason."""
     draw_off_screen()
     plain = policy.make_env()
-    modes = list(_metadata(plain).get("render_modes") or ())
+    modes = list(getattr(plain, "metadata", {}).get("render_modes") or ())
     if "rgb_array" not in modes:
         name = policy.saved.environment.name
         return plain, f"{name} does not draw: of its render modes {modes} none is rgb_array"
@@ -157,12 +160,6 @@ def _open(policy: LoadedPolicy) -> tuple[Any, str | None]:
         return plain, _explain(error)
     plain.close()
     return drawing, None
-
-
-def _metadata(env: Any) -> Mapping[str, Any]:
-    """Return an environment's metadata, which a third-party one may lack."""
-    found: Mapping[str, Any] = getattr(env, "metadata", None) or {}
-    return found
 
 
 def scaled(picture: Any, size: int) -> Frame:
