@@ -107,7 +107,7 @@ def frame(
         (f" · {printable(summary.path)}", "dim"),
     )
     parts = head, _progress(summary, values), _note(summary), _metrics(values, curves, room)
-    return Group(*filter(None, parts), *(("", phases) if phases else ()))
+    return Group(*(part for part in (*parts, phases and Group("", phases)) if part))
 
 
 def _color(summary: RunSummary) -> str:

@@ -288,7 +288,7 @@ def _times(curves: Mapping[str, Curve]) -> str:
     }
     whole = means["step"] or math.inf
     rows = [
-        [f"{kind}{'· ' * bool(row.depth)}{row.label}", row.seconds]
+        (f"{kind}{'· ' * bool(row.depth)}{row.label}", row.seconds)
         for kind, group, most in (("", "", None), ("hook ", "hook", _MOST_HOOKS))
         for row in time_rows(means, group=group)[:most]
     ]
