@@ -45,13 +45,6 @@ def test_an_argument_of_torchrls_trainers_names_its_replacement(name):
     assert "Did you mean" not in str(raised.value)
 
 
-def test_an_optimizer_whose_step_needs_a_closure_is_refused():
-    loss = ScriptedLoss()
-    trainer = tiny_trainer(loss_module=loss, optimizer=torch.optim.LBFGS(loss.parameters()))
-    with pytest.raises(ConfigError, match=r"LBFGS.step needs a closure.*computes_loss"):
-        trainer.train()
-
-
 @pytest.mark.parametrize("name", COUNTS)
 @pytest.mark.parametrize("value", [0, -1, 1.5, "10", True], ids=repr)
 def test_counts_are_positive_integers(name, value):

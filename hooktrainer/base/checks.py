@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, Final
@@ -72,18 +71,6 @@ def check_names(
             near = f" {todo}." if todo else did_you_mean(other, known)
             what = near or f" It takes: {', '.join(known)}."
             raise TypeError(f"{name} has no argument {other!r}.{what}")
-
-
-def needed_by_step(stepper: Any) -> str | None:
-    """Return the first argument that ``stepper.step`` requires, such as ``closure``, or ``None``.
-
-    The class is inspected, since a learning-rate scheduler wraps the optimizer's ``step``.
-    """
-    step = getattr(type(stepper), "step", None)
-    parameters = [] if step is None else list(inspect.signature(step).parameters.values())[1:]
-    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    needed = (one.name for one in parameters if one.default is one.empty and one.kind not in kinds)
-    return next(needed, None)
 
 
 # -- Seeds of training, evaluation and tuning. They are kept apart: no result is measured on the

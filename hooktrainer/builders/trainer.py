@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
@@ -67,13 +66,8 @@ def make_trainer(
     Raises:
         ConfigError: If the configuration cannot work.
     """
-    if cfg is None:
-        warnings.warn(
-            "make_trainer was called without cfg: the defaults of TrainerConfig are used.",
-            stacklevel=2,
-        )
-        cfg = TrainerConfig()
-    given, cfg = cfg, filled(cfg, TrainerConfig, exp_name="", logger=None, record_video=False)
+    given = TrainerConfig() if cfg is None else cfg
+    cfg = filled(given, TrainerConfig, exp_name="", logger=None, record_video=False)
     frame_skip, batch_size = cfg.frame_skip, cfg.batch_size
     optimizer_options = {"lr": cfg.lr, "weight_decay": cfg.weight_decay}
     if (kind := chosen(cfg, "optimizer", _OPTIMIZERS)) == "adam":
@@ -121,12 +115,8 @@ def make_trainer(
             trainer.register_op(
                 "process_optim_batch", lambda batch: batch.to(device), priority=AFTER
             )
-    if chosen(cfg, "lr_scheduler", ("cosine", "")) == "cosine":
-        Schedule.cosine(optimizer, "lr", cfg.lr, 0.0).register(trainer)
-    else:
-        trainer.register_op(
-            "pre_steps_log", lambda _: {"train/lr": optimizer.param_groups[0]["lr"]}
-        )
+    falls = chosen(cfg, "lr_scheduler", ("cosine", "")) == "cosine"
+    Schedule.cosine(optimizer, "lr", cfg.lr, 0.0 if falls else cfg.lr).register(trainer)
     if target_net_updater is not None:
         TargetNetUpdaterHook(target_net_updater).register(trainer)
     if cfg.normalize_rewards_online:

@@ -22,7 +22,7 @@ class StepOutcome(NamedTuple):
     """Losses of a step, the gradient's norm before clipping and the learning rate, if computed."""
 
     losses: Losses
-    norm: torch.Tensor | None
+    norm: torch.Tensor
     rate: torch.Tensor | None = None
 
 
@@ -32,17 +32,13 @@ class StepRules:
 
     Attributes:
         clips: What is bounded: the gradient's ``"norm"``, each ``"value"``, or ``None``.
-        norm: Whether to compute the gradient's norm even if nothing depends on it.
-        finite_losses: Whether a NaN or infinite loss prevents the step.
-        finite_norm: Whether such a norm does.
+        finite_losses: Whether a NaN or infinite loss prevents the step, as such a norm does.
         rule: Computes the learning rate, such as a `hooktrainer.KLAdaptiveLR`; ``None`` for the
             optimizer's own.
     """
 
     clips: str | None
-    norm: bool = True
     finite_losses: bool = True
-    finite_norm: bool = True
     rule: Any = None
 
 
@@ -93,7 +89,6 @@ class StepGraph:
         self,
         batches: Sequence[Entries],
         clip_norm: float | None,
-        again: bool = False,
         rows: Sequence[torch.Tensor] = (),
         is_finite: torch.Tensor | None = None,
     ) -> list[StepOutcome]:
@@ -102,7 +97,6 @@ class StepGraph:
         Args:
             batches: The entries of each; with ``rows`` those of one batch that all are parts of.
             clip_norm: The bound of what is clipped.
-            again: Whether nothing but numbers can have changed since the last call.
             rows: Indices of the rows of each, int64.
             is_finite: Whether to take any step, a bool scalar; always given, or never.
 
@@ -115,8 +109,7 @@ class StepGraph:
         self._take(given if rule is None else [*given, list(rule.numbers)])
         if clip_norm is not None and clip_norm != self._bound[0]:
             self._bound = (clip_norm, torch.full((), clip_norm, device=self._device))
-        call = self._graph.again if again else self._graph
-        return call(self._states, self._hyper, self._bound[1], is_finite, batches, rows)
+        return self._graph(self._states, self._hyper, self._bound[1], is_finite, batches, rows)
 
     def _take(self, given: list[list[Any]]) -> None:
         """Copy changed hyperparameters to the device without waiting for it."""
@@ -159,7 +152,7 @@ class StepGraph:
             before, now = now, [*now]
             for place, grad in zip(moved, clipped, strict=True):
                 then = adam_step(before[place], grad, hyper[place], self._decoupled[place])
-                now[place] = then if goes_on is None else _chosen(goes_on, then, before[place])
+                now[place] = _chosen(goes_on, then, before[place])
             results.append(StepOutcome(out, norm, rate))
         for state, new in zip(states, now, strict=True):
             for value, after in zip(state, new, strict=True):
@@ -193,29 +186,24 @@ class StepGraph:
 
     def _clipped(
         self, grads: Sequence[torch.Tensor], bound: torch.Tensor
-    ) -> tuple[Sequence[torch.Tensor], torch.Tensor | None]:
-        rules, norm = self._rules, None
-        if rules.norm or rules.clips == "norm":
-            norm = torch.stack([grad.norm() for grad in grads]).norm()
-        if rules.clips == "value":
+    ) -> tuple[Sequence[torch.Tensor], torch.Tensor]:
+        norm = torch.stack([grad.norm() for grad in grads]).norm()
+        if self._rules.clips == "value":
             grads = [grad.clamp(-bound, bound) for grad in grads]
-        elif rules.clips == "norm" and norm is not None:
+        elif self._rules.clips == "norm":
             scale = (bound / (norm + 1e-6)).clamp_max(1.0)
             grads = [grad * scale for grad in grads]
         return grads, norm
 
     def _still(
-        self, before: torch.Tensor | None, losses: Losses, norm: torch.Tensor | None
-    ) -> torch.Tensor | None:
-        """Return whether this step is taken; ``None`` for always."""
-        values = (
-            [v for key, v in losses.items() if is_loss(key)] if self._rules.finite_losses else []
-        )
-        if norm is not None and self._rules.finite_norm:
-            values.append(norm)
-        for value in values:
+        self, before: torch.Tensor | None, losses: Losses, norm: torch.Tensor
+    ) -> torch.Tensor:
+        """Return whether this step is taken."""
+        guarded = losses.items() if self._rules.finite_losses else ()
+        for value in (*(value for key, value in guarded if is_loss(key)), norm):
             finite = value.isfinite().all()
             before = finite if before is None else before & finite
+        assert before is not None
         return before
 
 

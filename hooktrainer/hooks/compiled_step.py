@@ -73,7 +73,6 @@ class CompiledStep(TrainerHookBase):
         self._graphs: dict[Hashable, StepGraph | GradientGraph] = {}
         self._outcomes: deque[StepOutcome] = deque()
         self._guarded = False
-        self._called: dict[Hashable, int] = {}  # the batch of each graph's last call
         self._reported = ""
         self._print: Callable[[str], None] = tqdm.write
 
@@ -259,8 +258,7 @@ class CompiledStep(TrainerHookBase):
         clips = None
         if trainer.clip_norm is not None:
             clips = "norm" if trainer.clip_grad_norm else "value"
-        guards = self._guarded, hook.error_if_nonfinite
-        rules = StepRules(clips, hook.grad_norm, *guards, rule=self._rate)
+        rules = StepRules(clips, self._guarded, rule=self._rate)
         assert isinstance(hook.optimizer, FlatAdam)
         groups = len(hook.optimizer.flat_groups)
         key = (loss.variant, batch.shape, len(batches), len(rows), rules, groups)
@@ -268,12 +266,9 @@ class CompiledStep(TrainerHookBase):
         if graph is None:
             graph = self._graphs[key] = StepGraph(loss, hook.optimizer, rules, self._print)
         assert isinstance(graph, StepGraph)
-        # With several steps a graph, no hook runs between the graphs of a batch.
-        number, alone = trainer.progress.batches, self._mini_batches is not None
-        again, self._called[key] = alone and self._called.get(key) == number, number
         device = hook.optimizer.flat_groups[0].state.parameters.device
         is_finite = None if device.type == "cpu" else trainer.finite.on(device)
-        return graph(entries, trainer.clip_norm, again, rows, is_finite=is_finite)
+        return graph(entries, trainer.clip_norm, rows, is_finite)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_graphs": {}, "_called": {}}
+        return self.__dict__ | {"_graphs": {}}

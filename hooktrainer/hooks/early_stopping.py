@@ -31,7 +31,7 @@ class EarlyStopping(TrainerHookBase):
 
     at = "post_steps_log"
     priority = LATE  # after the hooks that log the metric
-    saved_attributes = ("best_score", "stop_reason", "_improved_at")
+    saved_attributes = ("best_score", "stop_reason", "_last_improvement_frame")  # as TorchRL's
 
     _: KW_ONLY
     monitor: str = "r_evaluation"
@@ -49,7 +49,7 @@ class EarlyStopping(TrainerHookBase):
                 raise ConfigError(f"EarlyStopping({name}={value!r}): pass 0 or more frames.")
         self.best_score: float | None = None
         self.stop_reason: str | None = None
-        self._improved_at = 0
+        self._last_improvement_frame: int | None = None
         self._warned = False
 
     def __call__(self, batch: TensorDictBase | None) -> None:
@@ -70,12 +70,10 @@ class EarlyStopping(TrainerHookBase):
         elif self.check_finite and not math.isfinite(score):
             self._stop(f"{self.monitor} is non-finite: {score}")
         elif self._improves(score):
-            self.best_score, self._improved_at = score, frames
-        elif frames - self._improved_at >= self.patience:
+            self.best_score, self._last_improvement_frame = score, frames
+        elif (since := frames - (self._last_improvement_frame or 0)) >= self.patience:
             best = "NaN" if self.best_score is None else f"{self.best_score:.6g}"
-            self._stop(
-                f"{self.monitor} did not improve on {best} for {frames - self._improved_at} frames"
-            )
+            self._stop(f"{self.monitor} did not improve on {best} for {since} frames")
 
     def _improves(self, score: float) -> bool:
         if self.best_score is None:

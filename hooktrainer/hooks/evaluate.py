@@ -219,7 +219,6 @@ class LogValidationReward(TrainerHookBase):
     at = "post_steps_log"
     default_name = "recorder"
     rank_zero_only = True
-    saved_attributes = ("_count", "environment")
     phase = "evaluate"
 
     _: KW_ONLY
@@ -292,6 +291,15 @@ class LogValidationReward(TrainerHookBase):
         if callable(dump):
             dump(suffix=self.suffix)
         return split_trajectories(rollout)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, in TorchRL's form."""
+        return {"_count": self._count, "recorder_state_dict": self.environment.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self._count = state_dict["_count"]
+        self.environment.load_state_dict(state_dict["recorder_state_dict"])
 
     def close(self) -> None:
         """Close the environment."""

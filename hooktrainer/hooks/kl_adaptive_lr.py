@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDictBase
 
 from ..base.checks import check_positive
-from ..errors import ConfigError, HookError
+from ..errors import HookError
 from ..loop.hook import DEFAULT, EARLY
 from ..loop.loop import Loop
 from .averaging import AveragingHook
@@ -59,12 +59,6 @@ class KLAdaptiveLR(AveragingHook):
 
     def __post_init__(self) -> None:
         check_positive("KLAdaptiveLR: desired_kl", self.desired_kl)
-        if not self.factor > 1:
-            raise ConfigError(f"KLAdaptiveLR(factor={self.factor!r}): pass a number above 1.")
-        if not 0 < self.low <= self.high:
-            raise ConfigError(
-                f"KLAdaptiveLR(low={self.low!r}, high={self.high!r}): pass rates, the lower first."
-            )
         self.computed: torch.Tensor | None = None
         self._metric = "train/lr"
 

@@ -126,9 +126,6 @@ class MiniBatches(TrainerHookBase):
         """Divide the mini-batches among the ranks."""
         self.batch_size = share_equally(self.batch_size, world_size, "MiniBatches: batch_size")
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_epoch": None, "rows": None, "_pieces": deque()}
-
 
 # -- `BatchSubSampler`: a random part of the batch.
 

@@ -11,7 +11,6 @@ import torch
 from tensordict import TensorDictBase
 from torch import nn
 
-from ..base.checks import needed_by_step
 from ..base.tensordicts import laid_out_as, total_loss
 from ..errors import ConfigError, HookError, NonFiniteError, StateMismatchError
 from ..loop.cadence import Every
@@ -43,16 +42,15 @@ class OptimizerHook(TrainerHookBase):
     Logs the gradient's total norm before clipping as ``train/grad_norm``, or
     ``train/grad_norm_<name>`` under another name.
 
+    A NaN or infinite norm raises before the step. On an accelerator this and all later steps are
+    skipped instead, and the error is raised at the end of the log window or before a save; see
+    `hooktrainer.loop.finite.FiniteChecks`. An optimizer that cannot skip a step (`FlatAdam` and
+    torch's with ``fused=True`` can) synchronizes at every step.
+
     Args:
         optimizer: The optimizer.
         loss_components: Keys of the losses to minimize; ``None`` for all that begin with
             ``"loss"``. Gradients of components reach only this optimizer's parameters.
-        error_if_nonfinite: Whether a NaN or infinite gradient norm raises before the step. On an
-            accelerator this and all later steps are skipped instead, and the error is raised at the
-            end of the log window or before a save; see `hooktrainer.loop.finite.FiniteChecks`. An
-            optimizer that cannot skip a step (`FlatAdam` and torch's with ``fused=True`` can)
-            synchronizes at every step.
-        grad_norm: Whether to compute the norm if clipping does not need it.
         every: When to take a step, such as every second one for TD3's actor; by default always. In
             between, its losses are not differentiated and may be missing.
 
@@ -72,8 +70,6 @@ class OptimizerHook(TrainerHookBase):
     optimizer: torch.optim.Optimizer
     loss_components: Sequence[str] | None = None
     _: KW_ONLY
-    error_if_nonfinite: bool = True
-    grad_norm: bool = True
     every: Every | None = None
 
     def __post_init__(self) -> None:
@@ -152,28 +148,23 @@ class OptimizerHook(TrainerHookBase):
 
     def _check_and_log(self, norm: torch.Tensor, losses: TensorDictBase) -> None:
         metrics = self._metrics
-        if self.scaler is not None:
+        if metrics is None or self._checks is None:
+            losses.set("grad_norm", norm)
+        elif self.scaler is not None:
             # The norm is logged unless it overflowed, since that step is skipped.
             norms = Samples(norm.reshape(1), norm.isfinite().reshape(1))
-            if metrics is not None:
-                scale = self.scaler.scale(torch.ones((), device=norm.device))
-                metrics.log({"train/loss_scale": scale})
-                if norms.values.numel():
-                    metrics.log({self._metric: norms})
+            scale = self.scaler.scale(torch.ones((), device=norm.device))
+            metrics.log({"train/loss_scale": scale})
+            if norms.values.numel():
+                metrics.log({self._metric: norms})
             return
-        if metrics is not None and self._checks is not None and not norm.is_cpu:
+        elif norm.is_cpu:
+            metrics.add(self._metric, norm.item())
+        else:
             metrics.log({self._metric: norm})
-            if self.error_if_nonfinite:
-                self._checks.see(self, [norm], self._nonfinite)
+            self._checks.see(self, [norm], self._nonfinite)
             return
-        if metrics is None:
-            losses.set(self._metric.removeprefix("train/"), norm)
-            if not self.error_if_nonfinite:
-                return  # without a synchronization
-        number = norm.item()
-        if metrics is not None:
-            metrics.add(self._metric, number)
-        if self.error_if_nonfinite and not math.isfinite(number):
+        if not math.isfinite(number := norm.item()):
             self.optimizer.zero_grad()
             raise self._nonfinite([number])
 
@@ -261,11 +252,6 @@ class OptimizerHook(TrainerHookBase):
             raise ConfigError(
                 f"{own!r} takes the optimizer steps: pass Trainer no optimizer=, nor a hook."
             )
-        if (needed := needed_by_step(self.optimizer)) is not None:
-            kind = type(self.optimizer).__name__
-            raise ConfigError(
-                f"{kind}.step needs a {needed}: take the step in a hook with computes_loss = True."
-            )
 
     def _differentiate(self, losses: TensorDictBase) -> None:
         """Compute the gradients; with components, only of the optimizer's parameters."""
@@ -293,8 +279,8 @@ class OptimizerHook(TrainerHookBase):
             retain_graph=self.retain_graph,
         )
 
-    def clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor | None:
-        """Clip the gradients; return their norm before, if computed."""
+    def clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor:
+        """Clip the gradients; return their norm before."""
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
         own: Any = getattr(self.optimizer, "clip_grad_norm_", None)  # FlatAdam has a faster one
@@ -303,9 +289,7 @@ class OptimizerHook(TrainerHookBase):
         parameters = parameters_of(self.optimizer)
         if clip_norm is not None and clip_grad_norm:
             return nn.utils.clip_grad_norm_(parameters, clip_norm)
-        norm = None
-        if self.grad_norm:
-            norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         if clip_norm is not None:
             nn.utils.clip_grad_value_(parameters, clip_norm)
         return norm
@@ -417,9 +401,6 @@ class NanGuard(TrainerHookBase):
     priority = EARLY  # before every optimizer
     trains = False
 
-    _changes = -1
-    _defers = False
-
     def __call__(
         self, losses: TensorDictBase, clip_grad_norm: bool, clip_norm: float | None, index: int
     ) -> None:
@@ -440,9 +421,8 @@ class NanGuard(TrainerHookBase):
             if not math.isfinite(value):
                 where = ""
                 if self.is_registered:
-                    trainer = self.trainer
-                    where = f" at optimizer step {trainer.optim_count}"
-                    where += f", after {trainer.collected_frames} frames"
+                    steps, frames = self.trainer.optim_count, self.trainer.collected_frames
+                    where = f" at optimizer step {steps}, after {frames} frames"
                 raise self._error(key, value, where)
         if deferred:
             keys = tuple(deferred)
@@ -459,13 +439,9 @@ class NanGuard(TrainerHookBase):
 
     def _may_defer(self) -> bool:
         """Whether every hook that takes steps skips them after a loss that is not finite."""
-        registry = self.trainer.registry
-        if self._changes != registry.changes:
-            self._changes = registry.changes
-            entries = registry.points["optimizer"].entries
-            trains = [e.owner for e in entries if getattr(e.owner, "trains", True)]
-            self._defers = all(getattr(owner, "leaves_out_steps", False) for owner in trains)
-        return self._defers
+        owners = [entry.owner for entry in self.trainer.registry.points["optimizer"].entries]
+        trains = [owner for owner in owners if getattr(owner, "trains", True)]
+        return all(getattr(owner, "leaves_out_steps", False) for owner in trains)
 
     def _error(self, key: str, value: float, where: str) -> NonFiniteError:
         return NonFiniteError(

@@ -53,8 +53,6 @@ class Profiler(TrainerHookBase):
     ) -> None:
         check_count("warmup", warmup)
         check_count("active", active)
-        check_count("wait", wait, least=0)
-        check_count("repeat", repeat, least=0)
         self.directory = Path(directory)
         self._skipped = wait + warmup
         self._length = wait + warmup + active

@@ -43,8 +43,7 @@ class RandomNetworkDistillation(AveragingHook):
             features.
         predictor: Makes as many features; by default a network of the same kind.
         lr: Learning rate of the predictor.
-        steps: Optimizer steps of the predictor per batch, each on an equal part of it.
-        proportion: Fraction of the observations that the predictor trains on, chosen at random.
+        steps: Optimizer steps of the predictor per batch, each on a random part of it.
         key: Key of the observations.
 
     Examples:
@@ -52,7 +51,7 @@ class RandomNetworkDistillation(AveragingHook):
     """
 
     at = (("batch_process", "__call__", EARLY), ("pre_steps_log", "log", DEFAULT))
-    saved_attributes = ("norm", "target", "predictor", "optimizer", "_moments", "_returns")
+    saved_attributes = ("norm", "target", "predictor", "optimizer", "_intrinsic", "_returns")
     phase = "rnd"
 
     features: int
@@ -63,7 +62,6 @@ class RandomNetworkDistillation(AveragingHook):
     predictor: Any = None
     lr: float = 1e-3
     steps: int = 4
-    proportion: float = 1.0
     key: NestedKey = ("next", "observation")
 
     def __post_init__(self) -> None:
@@ -71,28 +69,26 @@ class RandomNetworkDistillation(AveragingHook):
         check_count("RandomNetworkDistillation: steps", self.steps)
         self.coeff = check_rate("RandomNetworkDistillation: coeff", self.coeff)
         self.gamma = check_fraction("RandomNetworkDistillation: gamma", self.gamma)
-        self.proportion = check_fraction("RandomNetworkDistillation: proportion", self.proportion)
         self.norm = RunningNorm(self.features, clip=5.0)
         self.target = self.target or mlp(self.features, 32, (64, 64))
         self.predictor = self.predictor or mlp(self.features, 32, (64, 64))
         self.target.requires_grad_(False)
         self.optimizer = torch.optim.Adam(self.predictor.parameters(), lr=self.lr)
-        # Mean, mean square and count of the intrinsic return; its current value per environment.
-        self._moments = torch.zeros(3, dtype=torch.float64)
-        self._returns = torch.zeros(0, dtype=torch.float64)
+        self._intrinsic = RunningNorm(1)  # of the intrinsic return
+        self._returns = torch.zeros(0, dtype=torch.float64)  # its value in each environment
         self._logged: dict[str, torch.Tensor] = {}
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
         """Return ``batch``, ``[num_envs, time]``, with the sum of both rewards."""
-        device, reward = self._moments.device, batch.get(("next", "reward"))
+        device, reward = self.norm.mean.device, batch.get(("next", "reward"))
         seen, mask = batch.get(self.key).to(device, torch.float32), mask_of(batch)
         mask = None if mask is None else mask.to(device)
         data = seen.flatten(0, -2) if mask is None else seen[mask]
-        self._look_at(data)
+        self._update(self.norm, data)
         with torch.no_grad():
             surprise = self._error(self.norm(seen))
-        self._add_returns(surprise, mask)
-        intrinsic = (surprise / self._deviation()).view(reward.shape)
+        self._add_returns(surprise.double(), mask)
+        intrinsic = (surprise / (self._intrinsic.var.sqrt() + 1e-8)).view(reward.shape)
         counted = intrinsic.flatten() if mask is None else intrinsic[mask].flatten()
         self._logged = {"rnd/reward": counted.mean(), "rnd/loss": self._learn(data)}
         return batch.copy().set(("next", "reward"), reward + self.coeff * intrinsic.to(reward))
@@ -107,42 +103,29 @@ class RandomNetworkDistillation(AveragingHook):
             wanted = self.target(normalized)
         return (self.predictor(normalized) - wanted).square().mean(-1)
 
-    def _look_at(self, seen: torch.Tensor) -> None:
-        self.norm.update(seen)
+    def _update(self, norm: RunningNorm, values: torch.Tensor) -> None:
+        norm.update(values)
         if self.average_over_ranks is not None:
             # With equal shares, mean and second moment are the means of the ranks'.
-            norm = self.norm
             square = norm.var + norm.mean.square()
             self._average([norm.mean, square])
             norm.var.copy_(square - norm.mean.square())
             norm.refresh()
 
     def _add_returns(self, reward: torch.Tensor, mask: torch.Tensor | None) -> None:
-        """Update the moments with the discounted returns of rewards, ``[num_envs, time]``."""
-        reward = reward.double()
+        """Update the statistics of the discounted returns of rewards, ``[num_envs, time]``."""
         returns = self._returns
         if mask is not None or len(returns) != len(reward):
             returns = torch.zeros_like(reward[:, 0])
         seen, self._returns = running_returns(reward, returns, self.gamma)
         values = seen.T
         values = values.flatten() if mask is None else values[mask]
-        new = torch.stack([values.mean(), values.square().mean()])
-        self._average([new])
-        count = self._moments[2] + len(values)
-        share = len(values) / count
-        self._moments[:2] += (new - self._moments[:2]) * share
-        self._moments[2] = count
-
-    def _deviation(self) -> torch.Tensor:
-        mean, square, _ = self._moments.unbind()
-        return (square - mean.square()).clamp_min(1e-12).sqrt() + 1e-8
+        self._update(self._intrinsic, values.unsqueeze(-1))
 
     def _learn(self, seen: torch.Tensor) -> torch.Tensor:
         """Train the predictor; return its mean loss."""
-        number = max(1, round(len(seen) * self.proportion))
-        order = torch.randperm(len(seen), device=seen.device)[:number]
         total = seen.new_zeros(())
-        parts = order.chunk(self.steps)
+        parts = torch.randperm(len(seen), device=seen.device).chunk(self.steps)
         for part in parts:
             loss = self._error(self.norm(seen[part])).mean()
             self.optimizer.zero_grad()
@@ -162,7 +145,6 @@ class RandomNetworkDistillation(AveragingHook):
         super().register(trainer, name)
         weights: Iterable[Any] = getattr(trainer.loss_module, "parameters", list)()
         if (weight := next(iter(weights), None)) is not None:
-            for module in (self.norm, self.target, self.predictor):
+            for module in (self.norm, self._intrinsic, self.target, self.predictor):
                 module.to(weight.device)
-            self._moments = self._moments.to(weight.device)
             self._returns = self._returns.to(weight.device)

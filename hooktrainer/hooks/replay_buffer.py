@@ -146,9 +146,6 @@ class ReplayBufferTrainer(TrainerHookBase):
         if self.prioritized:
             trainer.register_op("post_loss", self.update_priority)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_samples": None}
-
 
 def _flatten(batch: TensorDictBase) -> TensorDictBase:
     """Flatten to valid steps; without padding, the end of each row is marked truncated."""

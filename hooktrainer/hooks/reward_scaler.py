@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from tensordict import NestedKey, TensorDictBase
 
+from ..base.checks import check_fraction
 from ..base.tensordicts import mask_of, valid
 from ..errors import ConfigError, HookError
 from ..loop.hook import DEFAULT, EARLY, LATE, TrainerHookBase
@@ -45,8 +46,7 @@ class RewardScaler(TrainerHookBase):
     replay: bool = False
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.gamma <= 1.0:
-            raise ConfigError(f"RewardScaler(gamma={self.gamma!r}): pass a number from 0 to 1.")
+        check_fraction("RewardScaler: gamma", self.gamma)
         if self.replay:  # after the samplers, which ignore the batch they receive
             scaling = ("process_optim_batch", "scale", LATE)
             self.at = (("batch_process", "observe", EARLY), scaling)  # type: ignore[assignment]
@@ -126,7 +126,7 @@ class RewardNormalizer(TrainerHookBase):
         ("process_optim_batch", "normalize_reward", LATE),
         ("pre_steps_log", "log_stats", DEFAULT),
     )
-    saved_attributes = ("decay", "_sum", "_sum_of_squares", "_count")
+    saved_attributes = ("_reward_stats",)
 
     def __init__(
         self,
@@ -143,34 +143,34 @@ class RewardNormalizer(TrainerHookBase):
         self.eps = torch.finfo(torch.get_default_dtype()).eps if eps is None else eps
         self.log_pbar = log_pbar
         self.reward_key = ("next", "reward") if reward_key is None else reward_key
-        self._sum: torch.Tensor | float = 0.0
-        self._sum_of_squares: torch.Tensor | float = 0.0
-        self._count = 0.0
+        self._reward_stats: dict[str, Any] = {"decay": decay}  # as TorchRL's
 
     @torch.no_grad()
     def update_reward_stats(self, batch: TensorDictBase) -> None:
         """Add the rewards of the valid steps of ``batch``."""
         reward = valid(batch, self.reward_key).double()
-        self._sum = self.decay * self._sum + reward.sum()
-        self._sum_of_squares = self.decay * self._sum_of_squares + reward.square().sum()
-        self._count = self.decay * self._count + reward.numel()
+        new = {"sum": reward.sum(), "ssq": reward.square().sum(), "count": reward.numel()}
+        past, decay = self._reward_stats, self.decay
+        sums = {name: decay * past.get(name, 0.0) + value for name, value in new.items()}
+        self._reward_stats = {"decay": decay, **sums}
 
     @property
     def mean(self) -> torch.Tensor:
         """Decayed mean of the rewards, a 0-d float64 tensor."""
-        if not self._count:
+        stats = self._reward_stats
+        if not stats.get("count"):
             raise HookError(
                 "RewardNormalizer saw no reward: register update_reward_stats at batch_process."
             )
-        return torch.as_tensor(self._sum / self._count)
+        return torch.as_tensor(stats["sum"] / stats["count"])
 
     @property
     def std(self) -> torch.Tensor:
         """Decayed standard deviation of the rewards, a 0-d float64 tensor of at least √eps."""
-        mean = self.mean
-        if self._count <= 1:
+        mean, count = self.mean, self._reward_stats["count"]
+        if count <= 1:
             return torch.full_like(mean, self.eps).sqrt()
-        variance = (self._sum_of_squares - self._count * mean.square()) / (self._count - 1)
+        variance = (self._reward_stats["ssq"] - count * mean.square()) / (count - 1)
         return variance.clamp_min(self.eps).sqrt()
 
     @torch.no_grad()
@@ -187,10 +187,6 @@ class RewardNormalizer(TrainerHookBase):
             "train/reward_std": self.std,
             "log_pbar": self.log_pbar,
         }
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the statistics; the decay stays the hook's."""
-        super().load_state_dict({**state_dict, "decay": self.decay})
 
 
 # -- Running discounted returns.

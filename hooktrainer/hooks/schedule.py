@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -13,7 +13,6 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 from tqdm.auto import tqdm
 
-from ..base.checks import needed_by_step
 from ..collect.collector import NoiseSchedule
 from ..errors import ConfigError
 from ..loop.hook import AFTER, DEFAULT, EARLY, TrainerHookBase
@@ -33,7 +32,6 @@ class Schedule(TrainerHookBase):
             A tensor is filled in place.
         attribute: Name of the value: ``"lr"``, ``"clip_epsilon"``, ``"eps"``, ….
         value: Maps the fraction, from 0 to 1, to the value.
-        group: Index of the parameter group; ``None`` for all.
 
     Raises:
         ConfigError: If there is no such value to set.
@@ -50,8 +48,6 @@ class Schedule(TrainerHookBase):
     owner: Any
     attribute: str
     value: Callable[[float], float]
-    _: KW_ONLY
-    group: int | None = None
 
     def __post_init__(self) -> None:
         self._last: float | None = None  # the value set last
@@ -61,7 +57,7 @@ class Schedule(TrainerHookBase):
 
     @classmethod
     def linear(
-        cls, owner: Any, attribute: str, start: float, end: float, **options: Any
+        cls, owner: Any, attribute: str, start: float, end: float, until: float = 1.0
     ) -> Schedule:
         """Make a schedule that is linear from ``start`` to ``end``.
 
@@ -70,23 +66,19 @@ class Schedule(TrainerHookBase):
             attribute: As for the class.
             start: Value at the beginning of the run.
             end: Value at ``until`` and after.
-            **options: ``until``, the fraction of the run at which ``end`` is reached, by default 1;
-                and ``group``, as for the class.
+            until: Fraction of the run at which ``end`` is reached.
 
         Raises:
             ConfigError: If ``until`` is not in ``(0, 1]``.
         """
-        until, shape = options.pop("until", 1.0), options.pop("shape", _line)
-        if not 0 < until <= 1:
-            raise ConfigError(f"Schedule(until={until!r}): pass a fraction of the run, above 0.")
-        return cls(owner, attribute, partial(shape, (start, end), until), **options)
+        return cls(owner, attribute, partial(_line, (start, end), _checked(until)))
 
     @classmethod
     def cosine(
-        cls, owner: Any, attribute: str, start: float, end: float, **options: Any
+        cls, owner: Any, attribute: str, start: float, end: float, until: float = 1.0
     ) -> Schedule:
         """Make a schedule that is half a cosine period; arguments as for `linear`."""
-        return cls.linear(owner, attribute, start, end, shape=_half_cosine, **options)
+        return cls(owner, attribute, partial(_half_cosine, (start, end), _checked(until)))
 
     def __call__(self) -> None:
         """Set the value for the next batch."""
@@ -123,9 +115,7 @@ class Schedule(TrainerHookBase):
         owner, name, places = self.owner, self.attribute, [self.owner]
         try:
             if isinstance(owner, torch.optim.Optimizer):
-                # Not cached, since loading a state replaces groups.
-                groups = owner.param_groups
-                places = groups if self.group is None else [groups[self.group]]
+                places = owner.param_groups  # not cached, since loading a state replaces them
             for place in places:
                 now = place[name] if isinstance(place, dict) else getattr(place, name)
                 new = float(now) if value is None else value
@@ -135,11 +125,9 @@ class Schedule(TrainerHookBase):
                     place[name] = new
                 else:
                     setattr(place, name, new)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            where = "" if self.group is None else f", group={self.group}"
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ConfigError(
-                f"Schedule({type(owner).__name__}, {name!r}{where}): no such number to set: "
-                f"{error!r}."
+                f"Schedule({type(owner).__name__}, {name!r}): no such number to set: {error!r}."
             ) from error
 
 
@@ -192,6 +180,12 @@ class ExplorationSchedule(TrainerHookBase):
             schedule.position = position
 
 
+def _checked(until: float) -> float:
+    if not 0 < until <= 1:
+        raise ConfigError(f"Schedule(until={until!r}): pass a fraction of the run, above 0.")
+    return until
+
+
 def _line(ends: tuple[float, float], until: float, fraction: float) -> float:
     (start, end), passed = ends, min(fraction / until, 1.0)
     return start * (1 - passed) + end * passed
@@ -218,26 +212,21 @@ class LRSchedulerHook(TrainerHookBase):
         interval: ``"batch"`` or ``"optim"``.
 
     Raises:
-        ConfigError: If the interval is unknown, or the scheduler's step takes a metric, such as
-            ``ReduceLROnPlateau``'s.
+        ConfigError: If the interval is unknown.
     """
 
-    saved_attributes = ("scheduler", "_last_optim_count")
+    saved_attributes = ("scheduler", "last_optim_count")
 
     def __init__(
         self, scheduler: LRScheduler, interval: Literal["batch", "optim"] = "batch"
     ) -> None:
         if interval not in ("batch", "optim"):
             raise ConfigError(f"LRSchedulerHook(interval={interval!r}): pass 'batch' or 'optim'.")
-        if (needed := needed_by_step(scheduler)) is not None:
-            raise ConfigError(
-                f"{type(scheduler).__name__}.step needs {needed}: call it in a hook of yours."
-            )
         self.scheduler = scheduler
         self.interval = interval
         step_at = "post_optim" if interval == "optim" else "post_steps"
         self.at = ((step_at, "__call__", DEFAULT), ("pre_steps_log", "log_lr", DEFAULT))
-        self._last_optim_count = 0
+        self.last_optim_count = 0
         self._name = "lr_scheduler"
         self._metric = "train/lr"
 
@@ -248,9 +237,9 @@ class LRSchedulerHook(TrainerHookBase):
         """
         if self.is_registered:
             optim_count = self.trainer.optim_count
-            if optim_count == self._last_optim_count:
+            if optim_count == self.last_optim_count:
                 return
-            self._last_optim_count = optim_count
+            self.last_optim_count = optim_count
         self.scheduler.step()
 
     def log_lr(self, batch: Any) -> dict[str, float]:

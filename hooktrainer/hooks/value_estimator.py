@@ -55,10 +55,8 @@ class ValueEstimatorHook(TrainerHookBase):
         self._epoch = 0
         self._renewed: TensorDictBase | None = None
 
-    def __call__(self, batch: TensorDictBase | None) -> TensorDictBase | None:
-        """Return ``batch`` with advantages and value targets; ``None`` for ``None``."""
-        if batch is None:
-            return None
+    def __call__(self, batch: TensorDictBase) -> TensorDictBase:
+        """Return ``batch`` with advantages and value targets."""
         self._epoch, self._renewed = 0, None
         return self.value_estimator(batch)
 
@@ -69,11 +67,9 @@ class ValueEstimatorHook(TrainerHookBase):
             self._renewed = self.value_estimator(batch)
         return batch if self._renewed is None else self._renewed
 
-    def log_estimates(self, batch: TensorDictBase | None) -> dict[str, torch.Tensor]:
+    def log_estimates(self, batch: TensorDictBase) -> dict[str, torch.Tensor]:
         """Metrics: range and mean of the estimates, and the mean reward."""
         metrics: dict[str, torch.Tensor] = {}
-        if batch is None:
-            return metrics
         keys = getattr(self.value_estimator, "tensor_keys", None)
         for name in ("advantage", "value_target", "reward"):
             key = getattr(keys, name, name)
@@ -93,6 +89,3 @@ class ValueEstimatorHook(TrainerHookBase):
         """Restore what `state_dict` returned; a state without an estimator changes nothing."""
         if state_dict:
             super().load_state_dict(state_dict)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_renewed": None}

@@ -112,7 +112,7 @@ class TrainerHookBase:
         tuples of them.
         """
         return {
-            name.lstrip("_"): value.state_dict() if _is_stateful(value) else value
+            name: value.state_dict() if _is_stateful(value) else value
             for name in self.saved_attributes
             for value in [getattr(self, name)]
         }
@@ -120,7 +120,7 @@ class TrainerHookBase:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         for name in self.saved_attributes:
-            own, value = getattr(self, name), state_dict[name.lstrip("_")]
+            own, value = getattr(self, name), state_dict[name]
             if _is_stateful(own):
                 own.load_state_dict(value)
             elif isinstance(own, torch.Tensor) and isinstance(value, torch.Tensor):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -87,20 +87,13 @@ class FlatAdam(torch.optim.Optimizer):
         return norm
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self) -> None:  # type: ignore[override]
         """Take one step.
-
-        Args:
-            closure: Recomputes the loss and returns it.
 
         Raises:
             ConfigError: If only some parameters of a group have a gradient, or one was moved to
                 other memory.
         """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
         found_inf = getattr(self, "found_inf", None)
         for group, flat in zip(self.param_groups, self.flat_groups, strict=True):
             grad, state = flat.gather(), flat.state
@@ -128,13 +121,9 @@ class FlatAdam(torch.optim.Optimizer):
             )
             if found_inf is not None:
                 state.steps.sub_(found_inf)
-        return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Delete the gradients, or set them to zero."""
-        if not set_to_none:
-            super().zero_grad(set_to_none)
-            return
+        """Delete the gradients, always."""
         # Without the locks and profiler ranges of torch's.
         for flat in self.flat_groups:
             for parameter in flat.views:

@@ -183,11 +183,6 @@ class ReplayBuffer:
         """Set the priorities of a sample from its entry ``priority_key``."""
         self.update_priority(data.get("index"), data.get(self.priority_key))
 
-    def empty(self) -> None:
-        """Remove all transitions; memory is kept."""
-        self.write_count = 0
-        self.sampler._empty()
-
     def state_dict(self) -> dict[str, Any]:
         """Return the state; its tensors are views of the buffer's, not copies."""
         return {
@@ -282,9 +277,6 @@ class RandomSampler:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-
-    def _empty(self) -> None:
-        """Forget all transitions."""
 
     def _device(self, storage: Any) -> torch.device | None:
         """Return the device to draw on: the generator's, else the transitions'."""

@@ -23,7 +23,7 @@ from ..store.backends import torch_save
 from ..store.tree import is_segment_tree, segment_leaves, segment_tree
 from .formats import Content, NotRead
 from .formats import read as read
-from .hook_bridge import build_value_estimator, has_value_estimator, to_ours, to_theirs
+from .hook_bridge import build_value_estimator, has_value_estimator
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
@@ -142,15 +142,12 @@ def _load_hook(trainer: Loop, hook: Any, state: Any) -> str | None:
         hook = trainer.registry.part(hook)
     before = copy.deepcopy(hook.state_dict())
     try:
-        if isinstance(hook, nn.Module):
-            hook.load_state_dict(dict(state))
-            return None
         buffer = getattr(hook, "replay_buffer", None)
         if isinstance(hook, ReplayBufferTrainer) and isinstance(buffer, ReplayBuffer):
             return _fill(buffer, state["replay_buffer"])
         if buffer is not None and "replay_buffer" in state:
             state = {"replay_buffer": _completed(buffer, state["replay_buffer"])}
-        hook.load_state_dict(to_ours(hook, state, trainer.progress))
+        hook.load_state_dict(dict(state))
     except Exception as error:
         hook.load_state_dict(before)
         return f"its state has another form ({type(error).__name__}: {one_line(error)})"
@@ -233,7 +230,7 @@ def export(state: Mapping[str, Any], file: Path) -> list[str]:
     )
     for name, part in parts.items():
         if name.startswith(_HOOK):
-            content[name.removeprefix(_HOOK)] = to_theirs(part, steps)
+            content[name.removeprefix(_HOOK)] = dict(part)
     for name, part in list(content.items()):
         if problem := _unknown_to_torchrl(part):
             left.append(f"{name}: {problem}")

@@ -15,15 +15,14 @@ from torch import nn
 
 from ..collect.adapt import waits_for_processes
 from ..errors import ConfigError, HookReturnError
-from ..loop.cadence import Progress
-from ..loop.hook import EARLY, LAST, LATE, TrainerHookBase
+from ..loop.hook import EARLY, LAST, LATE
 from ..loop.hook_points import HookPoint, HookPointName
 from ..loop.metrics import Metrics
 from ..loop.registry import Adapter, HookHandle
 from ..loop.stateful import StatefulModule
 
 if TYPE_CHECKING:
-    from ..loop.cadence import Every
+    from ..loop.cadence import Every, Progress
     from ..loop.control import Control
     from ..loop.loop import Loop
     from ..loop.registry import Registry
@@ -82,9 +81,6 @@ class _Stage(Adapter):
         self._epoch: tuple[int, int] | None = None
         self._batch: TensorDictBase | None = None
         self._losses: dict[str, list[torch.Tensor]] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_epoch": None, "_batch": None}
 
     def idle(self) -> None:
         """Do nothing: ``setup`` and ``shutdown`` are called at the ends of the run."""
@@ -402,59 +398,3 @@ class TorchRLNames:
     def register_hook(self, dest: str, op: Any, **kwargs: Any) -> HookHandle:
         """The same as `register_op`."""
         return self.register_op(dest, op, **kwargs)  # type: ignore[attr-defined]
-
-
-State = Mapping[str, Any]
-
-
-# The keys of our hooks' states, by which they are recognized, and those of TorchRL's.
-_EARLY_STOPPING = {
-    "best_score": "best_score",
-    "stop_reason": "stop_reason",
-    "improved_at": "_last_improvement_frame",
-}
-_VALIDATION = {"count": "_count", "environment": "recorder_state_dict"}
-_REWARDS = {"decay": "decay", "sum": "sum", "sum_of_squares": "ssq", "count": "count"}
-
-
-def to_ours(hook: Any, state: State, progress: Progress) -> dict[str, Any]:
-    """Convert the state of TorchRL's hook to that of ours of the same name."""
-    if not isinstance(hook, TrainerHookBase):
-        return dict(state)
-    if state.keys() == set(_EARLY_STOPPING.values()):
-        ours = {own: state[theirs] for own, theirs in _EARLY_STOPPING.items()}
-        return ours | {"improved_at": ours["improved_at"] or 0}
-    if state.keys() == set(_VALIDATION.values()):
-        return {own: state[theirs] for own, theirs in _VALIDATION.items()}
-    if "_reward_stats" in state:
-        stats = state["_reward_stats"]
-        sums = {own: stats.get(_REWARDS[own], 0.0) for own in ("sum", "sum_of_squares")}
-        sums = {own: torch.as_tensor(value).double() for own, value in sums.items()}
-        return {"decay": stats["decay"], "count": float(stats.get("count", 0.0)), **sums}
-    if state.keys() == {"counter", "last_update_count"}:
-        in_steps = getattr(hook, "interval_unit", "") == "optim_steps"
-        since = progress.optim_steps - state["last_update_count"]
-        return {"counter": since if in_steps else state["counter"]}
-    return dict(state)
-
-
-def to_theirs(state: State, optim_steps: int) -> dict[str, Any]:
-    """Convert the state of one of our hooks to that of TorchRL's of the same name."""
-    for names in (_EARLY_STOPPING, _VALIDATION):
-        if state.keys() == names.keys():
-            theirs = {names[own]: value for own, value in state.items()}
-            if theirs.get("best_score", 0) is None:
-                theirs["_last_improvement_frame"] = None
-            return theirs
-    if state.keys() == _REWARDS.keys():
-        seen = bool(state["count"])
-        stats = {
-            theirs: value.float() if isinstance(value := state[own], torch.Tensor) else value
-            for own, theirs in _REWARDS.items()
-            if seen or own == "decay"
-        }
-        called = {f"_{method}_has_been_called": seen for method in ("normalize", "update")}
-        return {"_reward_stats": stats, **called}
-    if state.keys() == {"counter"}:
-        return {"counter": state["counter"], "last_update_count": optim_steps}
-    return dict(state)

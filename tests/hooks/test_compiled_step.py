@@ -138,7 +138,7 @@ def called(monkeypatch):
 
         monkeypatch.setattr(kind, "__call__", counted)
 
-    spy(StepGraph, lambda batches, clip_norm, again, rows: len(rows or batches))
+    spy(StepGraph, lambda batches, clip_norm, rows, is_finite: len(rows or batches))
     spy(GradientGraph, lambda entries: 1)
     return calls
 

@@ -134,19 +134,18 @@ def test_values_that_can_be_scheduled(make, attribute):
 
 
 @pytest.mark.parametrize(
-    ("owner", "attribute", "options"),
+    ("owner", "attribute"),
     [
-        (torch.optim.SGD([torch.zeros(1)], lr=0.1), "learning_rate", {}),
-        (torch.optim.SGD([torch.zeros(1)], lr=0.1), "lr", {"group": 1}),
-        (torch.optim.Adam([torch.zeros(1)]), "betas", {}),
-        (SimpleNamespace(), "eps", {}),
-        (QNetwork(mlp(4, 2)), "in_keys", {}),
-        (1.0, "real", {}),  # cannot be set
+        (torch.optim.SGD([torch.zeros(1)], lr=0.1), "learning_rate"),
+        (torch.optim.Adam([torch.zeros(1)]), "betas"),
+        (SimpleNamespace(), "eps"),
+        (QNetwork(mlp(4, 2)), "in_keys"),
+        (1.0, "real"),  # cannot be set
     ],
 )
-def test_a_missing_value_is_refused(owner, attribute, options):
+def test_a_missing_value_is_refused(owner, attribute):
     with pytest.raises(ConfigError, match=rf"Schedule\({type(owner).__name__}, '{attribute}'"):
-        Schedule(owner, attribute, lambda fraction: 0.0, **options)
+        Schedule(owner, attribute, lambda fraction: 0.0)
 
 
 def example(trainer):

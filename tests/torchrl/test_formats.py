@@ -68,10 +68,10 @@ def test_with_our_hooks_every_state_is_taken_over(form, saved):
     assert hooks["reward_normalizer"].mean.item() == pytest.approx(stats["mean"].item())
     assert hooks["reward_normalizer"].std.item() == pytest.approx(stats["std"].item(), abs=1e-3)
     assert hooks["early_stopping"].best_score == there.hooks["early_stopping"].best_score
-    assert hooks["early_stopping"].state_dict()["improved_at"] == 20
+    assert hooks["early_stopping"].state_dict()["_last_improvement_frame"] == 20
     assert hooks["lr_scheduler"].scheduler.last_epoch == 5
     assert hooks["update_weights"].counter == 5
-    assert hooks["recorder"].state_dict()["count"] == 5
+    assert hooks["recorder"].state_dict()["_count"] == 5
     trainer.train()
     assert trainer.collected_frames == 140
 
