@@ -66,9 +66,6 @@ class Curriculum(AveragingHook):
                 f"Curriculum({self.attribute!r}): {list(ends)} for {len(self.values)} values: pass "
                 "one for each but the last, frames rising."
             )
-        self.values = list(self.values)
-        self.frames = None if self.frames is None else list(self.frames)
-        self.above = None if self.above is None else list(self.above)
         self.level = 0
         self._last: list[float] = []  # of the last episodes
         self._set_level: int | None = None

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from tensordict import NestedKey, TensorDictBase
+from tensordict import TensorDictBase
 
 from ..base.checks import check_rate
-from ..errors import ConfigError, HookError
+from ..errors import ConfigError
 from ..loop.hook import EARLY, TrainerHookBase
 from ..loop.loop import Loop
 from ..networks import MemoryTrunk
@@ -74,7 +74,7 @@ class Distillation(TrainerHookBase):
         """Return a copy of ``batch``, ``[*batch]``, with the teacher's entries.
 
         Raises:
-            HookError: If the batch lacks an input of the teacher.
+            KeyError: If the batch lacks an input of the teacher.
         """
         keys = ("action",) if self._loss is None else self._loss.teacher_keys
         taught = self._asked(batch) if self.loaded else self._computed(batch, keys)
@@ -84,7 +84,7 @@ class Distillation(TrainerHookBase):
         return batch
 
     def _computed(self, batch: TensorDictBase, keys: tuple[str, ...]) -> dict[str, torch.Tensor]:
-        inputs = [self._entry(batch, key) for key in self.teacher.in_keys]
+        inputs = [batch[key] for key in self.teacher.in_keys]
         parameters = self.teacher.evaluate(*inputs)
         distribution = getattr(self.teacher, "distribution", None)
         if distribution is None:
@@ -94,9 +94,9 @@ class Distillation(TrainerHookBase):
 
     def _asked(self, batch: TensorDictBase) -> dict[str, torch.Tensor]:
         seen = {
-            key: self._entry(batch, key).flatten(0, batch.ndim - 1).cpu().numpy()
-            for key in batch.keys()  # noqa: SIM118 - a TensorDict iterates over its rows
-            if isinstance(batch.get(key), torch.Tensor)
+            key: value.flatten(0, batch.ndim - 1).cpu().numpy()
+            for key, value in batch.items()
+            if isinstance(value, torch.Tensor)
         }
         action = self.teacher(seen.get("observation", seen))
         like = batch.get("action")
@@ -104,15 +104,6 @@ class Distillation(TrainerHookBase):
         action = np.asarray(action) if start is None else np.asarray(action) - np.asarray(start)
         taught = torch.from_numpy(action).to(like).view(like.shape)
         return {"action": taught}
-
-    def _entry(self, batch: TensorDictBase, key: NestedKey) -> torch.Tensor:
-        value = batch.get(key, None)
-        if value is None:
-            present = sorted(map(str, batch.keys()))
-            raise HookError(
-                f"Distillation: the teacher reads {key!r}, which is not among {present}."
-            )
-        return value
 
     def register(self, trainer: Loop, name: str = "distillation") -> None:
         """Register at ``batch_process``, and extend the loss unless it is an `ImitationLoss`."""

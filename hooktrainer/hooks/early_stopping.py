@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from tensordict import TensorDictBase
 
+from ..base.checks import check_count
 from ..errors import ConfigError
 from ..loop.hook import LATE, TrainerHookBase
 
@@ -44,9 +45,8 @@ class EarlyStopping(TrainerHookBase):
     def __post_init__(self) -> None:
         if self.mode not in ("min", "max"):
             raise ConfigError(f"EarlyStopping(mode={self.mode!r}): pass 'min' or 'max'.")
-        for name, value in (("patience", self.patience), ("wait_for", self.wait_for)):
-            if value < 0:
-                raise ConfigError(f"EarlyStopping({name}={value!r}): pass 0 or more frames.")
+        check_count("patience", self.patience, least=0)
+        check_count("wait_for", self.wait_for, least=0)
         self.best_score: float | None = None
         self.stop_reason: str | None = None
         self._last_improvement_frame: int | None = None

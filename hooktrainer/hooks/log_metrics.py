@@ -84,23 +84,12 @@ class LogEpisodes(TrainerHookBase):
         if lengths is not None:
             metrics[f"{group}/length"] = Samples(lengths, done)
         for key in self.info_keys:
-            entry = batch.get(("next", key), None)
-            if entry is None:
-                raise HookError(
-                    f"LogEpisodes found no ('next', {key!r}): name it in the collector's info_keys."
-                )
-            metrics[f"{group}/{key}"] = Samples(entry.float(), done)
+            metrics[f"{group}/{key}"] = Samples(batch["next", key].float(), done)
         for name, members in (self.agents or {}).items():
-            returns = batch.get(("next", name, "episode_reward"), None)
-            if returns is None or returns.shape[-2] != len(members):
-                raise HookError(
-                    f"LogEpisodes(agents=...) found no ('next', {name!r}, 'episode_reward') of "
-                    f"{len(members)} agents: collect with AgentsCollector."
-                )
-            ended = returns.squeeze(-1)  # [*batch, agents]
-            metrics[f"{self.group}/{name}/return"] = Samples(ended.mean(-1), done.squeeze(-1))
+            ended = batch["next", name, "episode_reward"].squeeze(-1)  # [*batch, agents]
+            metrics[f"{group}/{name}/return"] = Samples(ended.mean(-1), done.squeeze(-1))
             for member, own in zip(members, ended.unbind(-1), strict=True):
-                metrics[f"{self.group}/{name}/{member}/return"] = Samples(own, done.squeeze(-1))
+                metrics[f"{group}/{name}/{member}/return"] = Samples(own, done.squeeze(-1))
         return metrics
 
 

@@ -64,9 +64,8 @@ class ModelRollouts(TrainerHookBase):
     terminates: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
 
     def __post_init__(self) -> None:
-        for name, count in (("fit_steps", self.fit_steps), ("num_rollouts", self.num_rollouts)):
-            check_count(name, count)
-        check_count("horizon", self.horizon)
+        for name in ("fit_steps", "num_rollouts", "horizon"):
+            check_count(name, getattr(self, name))
         self.optimizer = torch.optim.AdamW(self.dynamics.parameters(), lr=self.lr, fused=True)
 
     def observe(self, batch: TensorDictBase) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
@@ -10,7 +9,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..base.checks import check_count
@@ -56,7 +54,6 @@ class PolicySnapshot(TrainerHookBase):
         seed: Seed of these episodes.
         env_kwargs: Keyword arguments of the environment, with an id.
         frame_skip: How often the collector repeats each action.
-        categorical_actions: Whether the policy's discrete actions are indices.
         groups: Groups of agents, as for `AgentsCollector`.
         report: Whether to print a summary of the snapshots at the end.
 
@@ -82,7 +79,6 @@ class PolicySnapshot(TrainerHookBase):
     seed: int = SEED
     env_kwargs: Mapping[str, Any] | None = None
     frame_skip: int = 1
-    categorical_actions: bool = True
     groups: Mapping[str, Sequence[str]] | None = None
     report: bool = True
 
@@ -106,7 +102,6 @@ class PolicySnapshot(TrainerHookBase):
         self._evaluator: Evaluator | None = None
         self._cadence: SpreadCadence | None = None
         self._newest = -1  # frames of the newest snapshot
-        self._started = 0.0  # start, had training never been interrupted
         self._ended_well = False
 
     @classmethod
@@ -147,8 +142,6 @@ class PolicySnapshot(TrainerHookBase):
     def snapshot(self) -> None:
         """Take a snapshot of the current policy."""
         progress = self.trainer.progress
-        # The trainer updates its seconds only at the end of a batch.
-        progress = dataclasses.replace(progress, seconds=perf_counter() - self._started)
         self._newest = progress.frames
         with undisturbed():
             if self.policy_fn is not None:
@@ -165,7 +158,6 @@ class PolicySnapshot(TrainerHookBase):
         """Take the first snapshot; a resumed run already has it."""
         with undisturbed():
             self._open(trainer)
-        self._started = perf_counter() - trainer.progress.seconds
         if self._newest < 0:
             self.snapshot()
 
@@ -183,7 +175,6 @@ class PolicySnapshot(TrainerHookBase):
             self.env,
             self.env_kwargs,
             frame_skip=self.frame_skip,
-            categorical_actions=self.categorical_actions,
             groups=self.groups,
             run_id=self.run_dir.run_id,
         )

@@ -125,7 +125,11 @@ class SymmetryAugmentation(TrainerHookBase):
         if isinstance(loss, Loss):
             self._know(loss)
         if self.mirror_coeff:
-            self._check_actor(loss)
+            if self._actor is None:
+                raise ConfigError(
+                    f"SymmetryAugmentation: {type(loss).__name__} has no policy of continuous "
+                    "actions: leave mirror_coeff out."
+                )
             loss.add_term(Term(self._keys or [], self._mirror_loss))
 
     def _know(self, loss: Any) -> None:
@@ -139,14 +143,3 @@ class SymmetryAugmentation(TrainerHookBase):
             self._keys = list(dict.fromkeys([*read, *following, self._action]))
         if self.augment and hasattr(loss.tensor_keys, "collected"):
             loss.set_keys(collected=_COLLECTED)
-
-    def _check_actor(self, loss: Any) -> None:
-        try:
-            device = next(self._actor.parameters()).device
-            distribution = self._actor.distribution
-            distribution.mode(torch.zeros(1, distribution.parameter_features, device=device))
-        except (AttributeError, NotImplementedError):
-            raise ConfigError(
-                f"SymmetryAugmentation: {type(loss).__name__} has no policy of continuous actions: "
-                "leave mirror_coeff out."
-            ) from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ConfigError
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
 
@@ -24,12 +23,6 @@ class TargetNetUpdaterHook(TrainerHookBase):
 
     target_params_updater: Any
     every: Every | None = None
-
-    def __post_init__(self) -> None:
-        if not callable(getattr(self.target_params_updater, "step", None)):
-            raise ConfigError(
-                f"TargetNetUpdaterHook({self.target_params_updater!r:.80}): it has no step()."
-            )
 
     def __call__(self) -> None:
         """Update the target parameters."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from tensordict import TensorDictBase, unravel_key
 
 from ..base.tensordicts import valid
-from ..errors import ConfigError
 from ..loop.hook import DEFAULT, EARLY, TrainerHookBase
 from ..loop.stateful import has_state
 
@@ -28,9 +26,6 @@ class ValueEstimatorHook(TrainerHookBase):
             returns it.
         every_epoch: Whether to estimate again in every epoch with the current value network.
             Sub-batches must then come from `MiniBatches` or `BatchSubSampler`, not a replay buffer.
-
-    Raises:
-        ConfigError: If the estimator is not callable.
     """
 
     at = (
@@ -44,10 +39,6 @@ class ValueEstimatorHook(TrainerHookBase):
     every_epoch: bool = False
 
     def __post_init__(self) -> None:
-        if not callable(self.value_estimator):
-            raise ConfigError(
-                f"ValueEstimatorHook({self.value_estimator!r:.80}): pass an estimator, such as GAE."
-            )
         self.saved_attributes = ("value_estimator",) if has_state(self.value_estimator) else ()
         if self.every_epoch:
             renewing = ("process_optim_batch", "renew", EARLY)
@@ -84,8 +75,3 @@ class ValueEstimatorHook(TrainerHookBase):
                 metrics[f"{metric}_min"], metrics[f"{metric}_max"] = values.aminmax()
                 metrics[f"{metric}_mean"] = values.mean()
         return metrics
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned; a state without an estimator changes nothing."""
-        if state_dict:
-            super().load_state_dict(state_dict)

@@ -86,19 +86,9 @@ class PrioritizedSampler(RandomSampler):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned.
-
-        Raises:
-            ConfigError: If the state exceeds the capacity.
-        """
-        weights = state_dict["weights"]
-        if len(weights) > self.max_size:
-            raise ConfigError(
-                f"the state holds {len(weights)} priorities, but max_capacity is {self.max_size}: "
-                "build the sampler with the capacity it was saved with."
-            )
+        """Restore what `state_dict` returned."""
         self._empty()
-        self._restore(weights, state_dict["max_priority"])
+        self._restore(state_dict["weights"], state_dict["max_priority"])
         self.alpha, self.beta = state_dict["alpha"], state_dict["beta"]
 
     def _empty(self) -> None:

@@ -14,7 +14,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import nn
 
 from ..collect.adapt import waits_for_processes
-from ..errors import ConfigError, HookReturnError
+from ..errors import ConfigError
 from ..loop.hook import EARLY, LAST, LATE
 from ..loop.hook_points import HookPoint, HookPointName
 from ..loop.metrics import Metrics
@@ -140,11 +140,6 @@ class _Stage(Adapter):
         """Call the op; log what it returns if that is what its stage is for."""
         out = self.func(*args)
         if out is not None and self._stage.kind == "log":
-            if not isinstance(out, dict):
-                raise HookReturnError(
-                    f"returned {out!r:.80} of type {type(out).__name__}; {self._stage!s} takes "
-                    f"{self._stage.returns}."
-                )
             self._trainer.log(out)
         return out
 

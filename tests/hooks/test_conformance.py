@@ -152,7 +152,6 @@ UNUSED = object()
         ("RewardScaler", (1.5,), {}),
         ("SaveOnBest", (), {"mode": "highest"}),
         ("SelectKeys", ("action",), {}),
-        ("TargetNetUpdaterHook", (torch.nn.Linear(1, 1),), {}),
         ("SymmetryAugmentation", (dict,), {"augment": False}),
         ("SymmetryAugmentation", ([],), {}),
         ("SymmetryAugmentation", (dict,), {"mirror_coeff": -1}),
@@ -163,7 +162,6 @@ UNUSED = object()
         ("UpdateWeights", (UNUSED,), {"interval_unit": "frames"}),
         ("UpdateWeights", (), {"sender": UNUSED, "weight_update_map": {"a": "b"}}),
         ("UpdateWeights", (), {"sender": UNUSED, "policy_weights_getter": dict}),
-        ("ValueEstimatorHook", (None,), {}),
     ],
 )
 def test_impossible_arguments_are_refused(name, arguments, options):

@@ -124,4 +124,4 @@ def test_on_an_accelerator_it_logs_the_same_without_synchronizing(logger):
     hook = LogEpisodes()
     with NoWaiting():
         hook(batches[1].apply(lambda x: x.as_subclass(OnDevice)))
-    assert hook.state_dict() == {"episodes": 2}
+    assert hook.state_dict() == {"_episodes": 2}

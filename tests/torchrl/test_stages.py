@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hooktrainer import ConfigError, Every, HookError
+from hooktrainer import ConfigError, Every
 from hooktrainer.testing import ScriptedLoss, tiny_trainer
 from hooktrainer.torchrl.hook_bridge import STAGES
 
@@ -131,10 +131,3 @@ def test_a_handle_removes_the_op_of_a_stage(stage):
 def test_a_cadence_is_refused():
     with pytest.raises(ConfigError, match="pre_epoch is a stage of torchrl's"):
         tiny_trainer().register_op("pre_epoch", lambda td: td, every=Every(batches=2))
-
-
-def test_a_log_stage_that_returns_no_dict_is_refused():
-    trainer = tiny_trainer()
-    trainer.register_op("post_epoch_log", lambda td: 3.0)
-    with pytest.raises(HookError, match="post_epoch_log takes a dict of metrics"):
-        trainer.train()
