@@ -301,12 +301,16 @@ class OptimizerHook(TrainerHookBase):
             for parameter in group["params"] if group.get("fused") else ():
                 if parameter.grad is not None:  # fused kernels scramble other strides
                     parameter.grad = laid_out_as(parameter, parameter.grad)
-        can_leave_out = getattr(optimizer, "_step_supports_amp_scaling", False)
-        if self._checks is not None and not can_leave_out:
+        reasons: list[torch.Tensor | None] = []  # 1 on the parameters' device to skip the step
+        if getattr(optimizer, "_step_supports_amp_scaling", False):
+            reasons = [] if self._checks is None else [self._checks.found_inf]
+            if self.scaler is not None:  # what scaler.step alone would use
+                reasons += self.scaler._found_inf_per_device(optimizer).values()
+        elif self._checks is not None:
             self._checks.settle()
-        found_inf = self._found_inf() if can_leave_out else None
-        if found_inf is not None:
-            optimizer.found_inf = found_inf
+        found = [reason for reason in reasons if reason is not None]
+        if found:
+            optimizer.found_inf = found[0] if len(found) == 1 else torch.stack(found).amax()
             try:
                 optimizer.step()
             finally:
@@ -318,15 +322,6 @@ class OptimizerHook(TrainerHookBase):
         if self.scaler is not None:
             self.scaler.update()
         optimizer.zero_grad()
-
-    def _found_inf(self) -> torch.Tensor | None:
-        """Return 1 on the parameters' device to skip the step; ``None`` without checks."""
-        found = [] if self._checks is None else [self._checks.found_inf]
-        if self.scaler is not None:
-            # What scaler.step alone would use.
-            found += self.scaler._found_inf_per_device(self.optimizer).values()
-        reasons = [one for one in found if one is not None]
-        return torch.stack(reasons).amax() if len(reasons) > 1 else next(iter(reasons), None)
 
     def _shared_with(self, other: OptimizerHook) -> str:
         if self.loss_components is None or other.loss_components is None:

@@ -24,17 +24,12 @@ def available_hooks() -> dict[str, Any]:
     """
     found: dict[str, Any] = {name: getattr(hooks, name) for name in vars(hooks)["__all__"]}
     for entry in entry_points(group=GROUP):
-        if entry.name in found:
-            warnings.warn(
-                f"entry point {entry.name!r} of {GROUP!r} ({entry.value}) has the name of another "
-                "hook and is left out; rename it.",
-                stacklevel=2,
-            )
-            continue
         try:
+            if entry.name in found:
+                raise ValueError("another hook has this name")
             found[entry.name] = entry.load()
         except Exception as error:  # a broken plugin must not break the others
             warnings.warn(
-                f"hook {entry.name!r} ({entry.value}) cannot be imported: {error!r}", stacklevel=2
+                f"hook {entry.name!r} ({entry.value}) is left out: {error!r}", stacklevel=2
             )
     return found

@@ -234,7 +234,6 @@ class SpreadCadence:
         self.n = n
         self.final = Spread(n)
         self._total = total_frames
-        self._look_at = 0.0
 
     def spacing(self, frames: int) -> float:
         """Return the frames between two policies at this point of the run."""
@@ -243,12 +242,8 @@ class SpreadCadence:
 
     def due(self, frames: int, newest: int) -> bool:
         """Whether a multiple of the spacing lies between the newest policy and ``frames``."""
-        if frames < self._look_at:
-            return False
         spacing = self.spacing(frames)
-        crossed = frames // spacing > newest // spacing
-        self._look_at = 0 if crossed else (frames // spacing + 1) * spacing
-        return crossed
+        return frames // spacing > newest // spacing
 
     def keep(self, frames: int) -> Retention:
         """Return the retention during the run."""

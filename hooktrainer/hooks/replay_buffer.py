@@ -219,14 +219,7 @@ class SequenceReplay(ReplayBufferTrainer):
 
         Args:
             batch: ``[num_envs, time]``, the continuation of the previous batch.
-
-        Raises:
-            ConfigError: If it has another number of dimensions.
         """
-        if batch.ndim != 2:
-            raise ConfigError(
-                f"SequenceReplay: the batch is {list(batch.shape)}; it has to be [num_envs, time]."
-            )
         steps = batch.select(*self.replay_buffer.keys)
         device = self.replay_buffer.device
         if any(value.device != device for value in steps.values(True, True)):

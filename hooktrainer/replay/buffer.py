@@ -159,6 +159,10 @@ class ReplayBuffer:
         batch_size = batch_size or self.batch_size
         if batch_size is None:
             raise ConfigError("ReplayBuffer.sample: pass batch_size here or to the constructor.")
+        if not len(self):
+            raise RuntimeError(
+                f"cannot draw {batch_size} transitions from an empty buffer: collect some first."
+            )
         index, info = self.sampler.sample(self, batch_size)
         index = index.to(self.device)
         entries: dict[NestedKey, Any] = {"index": index}
@@ -267,7 +271,6 @@ class RandomSampler:
         Raises:
             RuntimeError: If fewer transitions are stored than a batch needs.
         """
-        check_not_empty(storage, batch_size)
         size, device = (batch_size,), self._device(storage)
         return torch.randint(len(storage), size, generator=self._rng, device=device), {}
 
@@ -303,7 +306,6 @@ class SamplerWithoutReplacement(RandomSampler):
         self._empty()
 
     def sample(self, storage: Any, batch_size: int) -> tuple[Tensor, dict[str, Tensor]]:
-        check_not_empty(storage, batch_size)
         if not len(self._left):
             number, device = len(storage), self._device(storage)
             if self.shuffle:
@@ -332,11 +334,3 @@ class SamplerWithoutReplacement(RandomSampler):
     def _empty(self) -> None:
         self._left = torch.empty(0, dtype=torch.int64)
         self.ran_out = False
-
-
-def check_not_empty(storage: Any, batch_size: int) -> None:
-    """Raise a `RuntimeError` if the storage is empty."""
-    if not len(storage):
-        raise RuntimeError(
-            f"cannot draw {batch_size} transitions from an empty buffer: collect some first."
-        )

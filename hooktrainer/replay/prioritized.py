@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError
-from .buffer import RandomSampler, check_not_empty
+from .buffer import RandomSampler
 
 
 class PrioritizedSampler(RandomSampler):
@@ -39,12 +39,7 @@ class PrioritizedSampler(RandomSampler):
         self._empty()
 
     def sample(self, storage: Any, batch_size: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Draw indices and ``"priority_weight"``, float32, ``[batch_size]`` each.
-
-        Raises:
-            RuntimeError: If nothing has been stored.
-        """
-        check_not_empty(storage, batch_size)
+        """Draw indices and ``"priority_weight"``, float32, ``[batch_size]`` each."""
         uniform = torch.rand(batch_size, dtype=torch.float64, generator=self._rng).numpy()
         drawn = self._tree.search(uniform * self._tree.total)
         # (N P(i)) ** -beta over its maximum: N and the sum cancel out.
@@ -213,7 +208,6 @@ class DevicePrioritizedSampler(PrioritizedSampler):
         super().__init__(max_capacity, alpha, beta, eps)
 
     def sample(self, storage: Any, batch_size: int) -> tuple[Tensor, dict[str, Tensor]]:
-        check_not_empty(storage, batch_size)
         sums = self._values.cumsum(0, dtype=torch.float64)
         uniform = torch.rand(
             batch_size, dtype=torch.float64, device=self.device, generator=self._rng

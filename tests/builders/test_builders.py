@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import warnings
 from types import SimpleNamespace
@@ -13,7 +12,6 @@ import torch
 from builder_configs import config, value_net
 from marks import slow_except
 from torchrl.envs import EnvBase, GymEnv, ParallelEnv
-from torchrl.trainers import helpers
 
 from hooktrainer import ConfigError, VectorCollector, builders
 from hooktrainer.networks import EpsilonGreedy, QNetwork, mlp
@@ -21,16 +19,6 @@ from hooktrainer.objectives import DQNLoss, HardUpdate, SoftUpdate
 from hooktrainer.replay import PrioritizedSampler, SamplerWithoutReplacement
 
 # -- frame skip ------------------------------------------------------------------------------------
-
-
-def test_frame_counts_are_divided_as_torchrl_does_but_in_a_copy():
-    cfg = config(frame_skip=4, total_frames=1_000, init_env_steps=10, max_frames_per_traj=-1)
-    before = copy.deepcopy(cfg)
-    ours = builders.correct_for_frame_skip(cfg)
-    theirs = helpers.correct_for_frame_skip(copy.deepcopy(cfg))
-    assert cfg == before
-    for name in ("total_frames", "frames_per_batch", "init_env_steps", "max_frames_per_traj"):
-        assert getattr(ours, name) == getattr(theirs, name)
 
 
 # -- environments ----------------------------------------------------------------------------------
@@ -117,18 +105,6 @@ def test_several_collectors(build):
 
 
 # -- losses and buffers ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("hard", [True, False])
-def test_the_loss_and_its_targets_are_torchrls(hard):
-    cfg = config(hard_update=hard, value_network_update_interval=50, loss_function="l2")
-    torch.manual_seed(0)
-    ours, our_updater = builders.make_dqn_loss(value_net(), cfg)
-    torch.manual_seed(0)
-    theirs, their_updater = helpers.make_dqn_loss(value_net(), cfg)
-    assert type(our_updater) is type(their_updater)
-    batch = QBatch(16)
-    torch.testing.assert_close(ours(batch.clone())["loss"], theirs(batch.clone())["loss"])
 
 
 def QBatch(number: int):  # noqa: N802

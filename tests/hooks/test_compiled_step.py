@@ -374,15 +374,6 @@ def test_a_loss_that_cannot_be_compiled_warns_and_runs_eagerly(caplog, monkeypat
     assert_same(compiled, train(step=None, loss=Branches()))
 
 
-def test_a_resumed_run_is_the_run_that_was_never_interrupted():
-    whole = train(step=CompiledStep())
-    half = train(step=CompiledStep(), total_frames=ROWS)
-    state = half.state_dict()
-    loss = ppo()
-    train(step=CompiledStep(), loss=loss, state=state)
-    assert all(map(torch.equal, loss.parameters(), whole.loss_module.parameters()))
-
-
 def step_nothing(losses, clip_grad_norm, clip_norm, index):
     return losses
 

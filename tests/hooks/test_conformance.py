@@ -45,12 +45,6 @@ def prepare(name: str) -> tuple[TrainerHookBase, Trainer]:
     return make(trainer) if make else HOOKS[name](), trainer
 
 
-def test_every_hook_is_offered_by_the_package():
-    for name in hooktrainer.hooks.__all__:
-        assert getattr(hooktrainer, name) is getattr(hooktrainer.hooks, name)
-        assert name in hooktrainer.__all__
-
-
 def test_every_hook_file_is_listed():
     room = Path(hooktrainer.hooks.__file__)
     listed_files = {module for module, _ in names_listed(room).values()} | {

@@ -47,10 +47,6 @@ def test_a_window_is_the_mean_over_its_episodes_not_over_its_batches(logger):
     assert list(trainer.metrics.pbar_names) == ["g/return"]
 
 
-def test_lengths_are_optional():
-    assert "train/length" not in LogEpisodes()(batch([1], [3]))
-
-
 def test_without_returns_it_says_where_they_come_from():
     td = batch([1], [1])
     del td["next", "episode_reward"]
@@ -78,12 +74,6 @@ def test_several_agents_have_returns_by_group_and_by_agent():
 
 
 RETURNS = ("return", "pair/return", "pair/a/return", "pair/b/return")
-
-
-@pytest.mark.parametrize("agents", [{"pair": ["a"]}, {"trio": ["a", "b", "c"]}])
-def test_a_group_that_is_not_in_the_batch_is_named(agents):
-    with pytest.raises(HookError, match=f"no \\('next', '{next(iter(agents))}', 'episode_reward'"):
-        LogEpisodes(agents=agents)(of_two_agents())
 
 
 class Episodes(FakeCollector):

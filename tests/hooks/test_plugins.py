@@ -35,12 +35,10 @@ def test_a_packages_hook_is_found(package):
     assert issubclass(found["histogram"], hooktrainer.TrainerHookBase)
 
 
-@pytest.mark.parametrize(
-    "entry", ["bad = broken_hooks:X", "bad = my_hooks:Missing", "bad = no_such_module:X"]
-)
+@pytest.mark.parametrize("entry", ["bad = broken_hooks:X", "bad = no_such_module:X"])
 def test_a_broken_one_is_warned_of_and_the_others_stay(package, entry):
     package(entry, "histogram = my_hooks:Histogram")
-    with pytest.warns(UserWarning, match="'bad'.* cannot be imported"):
+    with pytest.warns(UserWarning, match="'bad'.* is left out"):
         found = available_hooks()
     assert "bad" not in found
     assert "histogram" in found

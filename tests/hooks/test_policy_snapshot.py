@@ -25,7 +25,7 @@ from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies import Evaluation
 from hooktrainer.policies.policy_files import read_content, read_facts
 from hooktrainer.policies.recorder import change_facts
-from hooktrainer.store import Best, EveryFrames, Last
+from hooktrainer.store import Best, Last
 
 
 class Reinforce(nn.Module):
@@ -135,13 +135,6 @@ def test_training_is_the_same_bit_for_bit_with_and_without(tmp_path):
     states = [trainer.loss_module.state_dict() for trainer in (plain, watched)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert [saved.evaluation.episodes for saved in list_policies(tmp_path)] == [2] * 5
-
-
-def test_retention_policies_of_checkpoints_thin_them_out(tmp_path):
-    trainer = make_trainer()
-    snapshot(trainer, tmp_path, every=Every(frames=20), keep=EveryFrames(100) | Last(2))
-    trainer.train()
-    assert frames_of(tmp_path) == [0, 100, 180, 200]
 
 
 def test_the_best_and_those_without_evaluation_are_kept(tmp_path):

@@ -11,7 +11,6 @@ from torch import nn
 from hooktrainer import ConfigError
 from hooktrainer.networks import mlp
 from hooktrainer.optim import FlatAdam
-from hooktrainer.optim.flat_adam import AdamState, adam_step, hyperparameters
 
 
 def pair(**options):
@@ -131,19 +130,3 @@ def test_parameters_that_moved_are_refused():
     layer(torch.ones(1, 2)).sum().backward()
     with pytest.raises(ConfigError, match="moved to other memory"):
         optimizer.step()
-
-
-@pytest.mark.parametrize("decoupled", [False, True])
-def test_adam_step_equals_the_optimizer(decoupled):
-    torch.manual_seed(0)
-    weight = nn.Parameter(torch.randn(7))
-    options = {"lr": 0.1, "weight_decay": 0.2, "decoupled_weight_decay": decoupled}
-    optimizer = FlatAdam([weight], **options)
-    zeros = torch.zeros(7)
-    state = AdamState(weight.detach().clone(), zeros, zeros, torch.zeros(()))
-    hyper = torch.tensor(hyperparameters(optimizer.param_groups[0]), dtype=torch.float64)
-    for _ in range(5):
-        weight.grad = torch.randn(7)
-        state = adam_step(state, weight.grad.clone(), hyper, decoupled)
-        optimizer.step()
-    torch.testing.assert_close(state.parameters, weight.detach())

@@ -77,7 +77,7 @@ def test_impossible_uses_are_refused(kind):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             kind(4, **{"alpha": 1.0, "beta": 1.0} | wrong)
     with pytest.raises(RuntimeError, match="empty buffer"):
-        kind(4, alpha=1.0, beta=1.0).sample(range(0), 2)
+        ReplayBuffer(4, sampler=kind(4, alpha=1.0, beta=1.0)).sample(2)
 
 
 def test_the_device_sampler_does_not_synchronize():

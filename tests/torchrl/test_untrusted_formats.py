@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import zipfile
 
@@ -215,17 +214,6 @@ def test_a_snapshot_of_two_objects_at_one_place_is_refused(snapshot):
 
     edit(snapshot / ".snapshot_metadata", again)
     refuse(snapshot, "two objects are at one place")
-
-
-def test_a_cut_archive_is_refused(saved, tmp_path):
-    data = saved["archive"][0].read_bytes()
-    (tmp_path / "cut").write_bytes(data[:20] + data[400:])
-    refuse(tmp_path / "cut", "cut")
-
-
-def test_a_pipe_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    refuse(tmp_path / "pipe", "is not a regular file")
 
 
 @pytest.mark.parametrize(

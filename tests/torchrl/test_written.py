@@ -77,12 +77,6 @@ def test_torchrls_collector_counts_in_frames(num_envs, extend_buffer):
     assert frames == [40, 20, 80, 20, 120, 20]
 
 
-def test_a_buffer_too_small_for_a_batch_is_refused():
-    trainer = tiny_trainer(collector=Writing(make_buffer(8)))
-    with pytest.raises(ConfigError, match="wrote 10 entries into a replay buffer of 8 with"):
-        trainer.train()
-
-
 def test_a_writer_that_keeps_no_order_is_refused():
     writer = TensorDictMaxValueWriter(rank_key="number")
     trainer = tiny_trainer(collector=Writing(make_buffer(writer=writer)))
