@@ -31,7 +31,7 @@ def sync_sync_collector(
     """Build TorchRL collectors that wait for each other.
 
     Args:
-        env_fns: Builds an environment, or several such functions, one for each.
+        env_fns: Builds an environment, or a list of such functions, one for each.
         env_kwargs: Keyword arguments of those functions, the same for all or one for each.
         num_env_per_collector: Environments of one collector. May be left out if ``env_fns`` is a
             list and ``num_collectors`` is given.
@@ -39,15 +39,13 @@ def sync_sync_collector(
         **kwargs: For TorchRL's collector: ``policy``, ``frames_per_batch``, ``total_frames``, ….
 
     Returns:
-        A ``torchrl.collectors.Collector`` in this process, or a ``MultiSyncCollector`` of several.
+        A ``torchrl.collectors.Collector`` of one environment in this process, or a
+        ``MultiSyncCollector`` of several collectors.
     """
-    groups = _grouped(env_fns, env_kwargs, num_env_per_collector, num_collectors)
-    from torchrl.collectors import Collector, MultiSyncCollector
+    from torchrl.trainers import helpers
 
-    if len(groups) == 1:
-        kwargs.setdefault("auto_register_policy_transforms", False)  # the builders add them all
-        return Collector(groups[0], **kwargs)
-    return MultiSyncCollector(groups, **kwargs)
+    numbers = num_env_per_collector, num_collectors
+    return helpers.sync_sync_collector(env_fns, env_kwargs, *numbers, **kwargs)
 
 
 def sync_async_collector(
@@ -61,10 +59,10 @@ def sync_async_collector(
 
     Arguments are those of `sync_sync_collector`.
     """
-    groups = _grouped(env_fns, env_kwargs, num_env_per_collector, num_collectors)
-    from torchrl.collectors import MultiAsyncCollector
+    from torchrl.trainers import helpers
 
-    return MultiAsyncCollector(groups, **kwargs)
+    numbers = num_env_per_collector, num_collectors
+    return helpers.sync_async_collector(env_fns, env_kwargs, *numbers, **kwargs)
 
 
 def make_collector_onpolicy(
@@ -192,6 +190,8 @@ def _torchrl_collector(
     if not isinstance(device, str) and len(device) == 1:
         (device,) = device
     kind = sync_async_collector if cfg.async_collection else sync_sync_collector
+    if number == 1:
+        options["auto_register_policy_transforms"] = False  # the builders add them all
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "split_trajs=True")  # which multi-step rewards need
         collector = kind(
@@ -206,36 +206,6 @@ def _torchrl_collector(
         )
     collector.set_seed(cfg.seed)
     return collector
-
-
-def _grouped(
-    env_fns: EnvFns,
-    env_kwargs: EnvKwargs,
-    num_env_per_collector: int | None,
-    num_collectors: int | None,
-) -> list[Callable[[], Any]]:
-    """For each collector, a function that builds its environments as one."""
-    if callable(env_fns):
-        if num_env_per_collector is None or num_collectors is None:
-            raise ConfigError(
-                "one env_fns for all environments: pass num_env_per_collector and num_collectors."
-            )
-        env_fns = [env_fns] * (num_env_per_collector * num_collectors)
-    number = len(env_fns)
-    size = num_env_per_collector or -(-number // (num_collectors or number))
-    if env_kwargs is None or isinstance(env_kwargs, Mapping):
-        env_kwargs = [env_kwargs or {}] * number
-    starts = range(0, number, size)
-    return [partial(_build, env_fns[i : i + size], env_kwargs[i : i + size]) for i in starts]
-
-
-def _build(env_fns: Sequence[Callable[..., Any]], kwargs: Sequence[Mapping[str, Any]]) -> Any:
-    """Build the environments of one collector: one unchanged, several in processes."""
-    if len(env_fns) == 1:
-        return env_fns[0] if _is_built(env_fns[0]) else env_fns[0](**kwargs[0])
-    from torchrl.envs import ParallelEnv
-
-    return ParallelEnv(len(env_fns), list(env_fns), create_env_kwargs=list(kwargs))
 
 
 def _build_limited(

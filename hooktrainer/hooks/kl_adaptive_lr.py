@@ -71,19 +71,15 @@ class KLAdaptiveLR(AveragingHook):
             HookError: If the losses have no divergence.
         """
         lr = self.optimizer.param_groups[0]["lr"]
-        if self.computed is not None:
-            rate, self.computed = self.computed, None
-            self._set(rate.to(lr) if torch.is_tensor(lr) else rate.item())
-            return
-        kl = self._kl(losses)
-        if self.average_over_ranks is not None:
-            kl = kl.detach().clone()
-            self._average([kl])
-        if torch.is_tensor(lr):
-            self._set(self.rate({self.key: kl}, lr, self.numbers))
-        else:
-            before = torch.tensor(lr, dtype=torch.float64)
-            self._set(self.rate({self.key: kl}, before, self.numbers).item())
+        rate, self.computed = self.computed, None
+        if rate is None:
+            kl = self._kl(losses)
+            if self.average_over_ranks is not None:
+                kl = kl.detach().clone()
+                self._average([kl])
+            before = lr if torch.is_tensor(lr) else torch.tensor(lr, dtype=torch.float64)
+            rate = self.rate({self.key: kl}, before, self.numbers)
+        self._set(rate.to(lr) if torch.is_tensor(lr) else rate.item())
 
     @property
     def numbers(self) -> Sequence[float]:

@@ -412,7 +412,7 @@ class NanGuard(TrainerHookBase):
                 deferred[key] = loss
                 continue
             # Reading costs a tenth of torch.isfinite for the scalars that losses are.
-            value = loss.item() if loss.ndim == 0 else _as_scalar(loss).item()
+            value = loss.item() if loss.ndim == 0 else loss.sum().item()
             if not math.isfinite(value):
                 where = ""
                 if self.is_registered:
@@ -429,7 +429,7 @@ class NanGuard(TrainerHookBase):
                     if not math.isfinite(value)
                 )
 
-            scalars = [_as_scalar(loss) for loss in deferred.values()]
+            scalars = [loss.sum() for loss in deferred.values()]
             self.trainer.finite.see((self, keys), scalars, error)
 
     def _may_defer(self) -> bool:
@@ -443,10 +443,3 @@ class NanGuard(TrainerHookBase):
             f"{key} is {value}{where}; the parameters are as they were before this step. Look at "
             "the inputs of the loss, lower the learning rate, or pass clip_norm."
         )
-
-
-def _as_scalar(loss: torch.Tensor) -> torch.Tensor:
-    """Return a scalar that is finite if the loss is."""
-    if loss.ndim == 0:
-        return loss
-    return torch.where(loss.isfinite().all(), 0.0, float("nan")).to(loss.dtype)

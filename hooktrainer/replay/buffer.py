@@ -291,36 +291,18 @@ class SamplerWithoutReplacement(RandomSampler):
 
     The last batch of a pass may be smaller. When a pass ends, `ran_out` is true until the next
     draw, which begins another one.
-
-    Args:
-        drop_last: Whether to leave out the last batch of a pass if it is not full.
-        shuffle: Whether to shuffle; otherwise the order is that of the storage.
     """
 
-    _left: Tensor
-    ran_out: bool
-
-    def __init__(self, drop_last: bool = False, shuffle: bool = True) -> None:
-        self.drop_last = drop_last
-        self.shuffle = shuffle
-        self._empty()
+    def __init__(self) -> None:
+        self._left = torch.empty(0, dtype=torch.int64)
+        self.ran_out = False
 
     def sample(self, storage: Any, batch_size: int) -> tuple[Tensor, dict[str, Tensor]]:
         if not len(self._left):
-            number, device = len(storage), self._device(storage)
-            if self.shuffle:
-                self._left = torch.randperm(number, generator=self._rng, device=device)
-            else:
-                self._left = torch.arange(number, device=device)
-        if self.drop_last and len(self._left) < batch_size:
-            raise RuntimeError(
-                f"{len(storage)} transitions do not fill a batch of {batch_size}: collect more "
-                "first, or use drop_last=False."
-            )
+            device = self._device(storage)
+            self._left = torch.randperm(len(storage), generator=self._rng, device=device)
         index, self._left = self._left[:batch_size], self._left[batch_size:]
-        self.ran_out = len(self._left) < (batch_size if self.drop_last else 1)
-        if self.ran_out:
-            self._left = self._left[:0]
+        self.ran_out = not len(self._left)
         return index, {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -330,7 +312,3 @@ class SamplerWithoutReplacement(RandomSampler):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         self._left, self.ran_out = state_dict["left"].clone(), state_dict["ran_out"]
-
-    def _empty(self) -> None:
-        self._left = torch.empty(0, dtype=torch.int64)
-        self.ran_out = False

@@ -15,6 +15,7 @@ from torch import nn
 
 from ..collect.adapt import waits_for_processes
 from ..errors import ConfigError
+from ..hooks.target_net_updater import TargetNetUpdaterHook
 from ..loop.hook import EARLY, LAST, LATE
 from ..loop.hook_points import HookPoint, HookPointName
 from ..loop.metrics import Metrics
@@ -215,7 +216,7 @@ class TorchRLBridge:
     def part(self, thing: Any) -> Any:
         """Return the object that holds the state of a hook, the loss module or the collector."""
         if _is(thing, "TargetNetUpdaterHook"):
-            return _UpdaterCount(thing)
+            return TargetNetUpdaterHook(thing.target_params_updater)
         if thing is self._trainer.source and waits_for_processes(thing):
             return _CollectorProcesses(thing, self._trainer.control)
         if has_value_estimator(thing):
@@ -240,21 +241,6 @@ class _Stepper(Adapter):
     """Calls a TorchRL stepper at ``optimizer``."""
 
     computes_loss = True
-
-
-class _UpdaterCount:
-    """The state of TorchRL's `TargetNetUpdaterHook`: its updater's step count."""
-
-    def __init__(self, hook: Any) -> None:
-        self._updater = hook.target_params_updater
-
-    def state_dict(self) -> dict[str, Any]:
-        counter = getattr(self._updater, "counter", None)
-        return {} if counter is None else {"counter": counter}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        if "counter" in state_dict:
-            self._updater.counter = state_dict["counter"]
 
 
 def _is(thing: Any, name: str) -> bool:

@@ -17,23 +17,6 @@ def flat(batches):
     return list(itertools.chain(*batches))
 
 
-def test_without_shuffling_the_order_is_that_of_the_storage():
-    assert take(SamplerWithoutReplacement(shuffle=False), 4, 4) == [
-        [0, 1, 2, 3],
-        [4, 5, 6, 7],
-        [8, 9],
-        [0, 1, 2, 3],
-    ]
-
-
-def test_dropping_the_last_batch_ends_the_pass_before_it():
-    sampler = SamplerWithoutReplacement(drop_last=True, shuffle=False)
-    assert take(sampler, 4, 2) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert sampler.ran_out
-    assert take(sampler, 4, 1) == [[0, 1, 2, 3]]
-    assert not sampler.ran_out
-
-
 def test_a_pass_is_drawn_with_the_generator_of_the_buffer():
     passes = []
     for _ in range(2):
