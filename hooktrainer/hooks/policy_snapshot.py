@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
@@ -141,7 +142,7 @@ class PolicySnapshot(TrainerHookBase):
 
     def snapshot(self) -> None:
         """Take a snapshot of the current policy."""
-        progress = self.trainer.progress
+        progress = copy.copy(self.trainer.progress)  # which goes on while it is written
         self._newest = progress.frames
         with undisturbed():
             if self.policy_fn is not None:

@@ -189,7 +189,7 @@ class Registry:
                     "when": repr(entry.every) if entry.every else "always",
                     "priority": entry.priority,
                     "module": name,
-                    "saves": [str(key) for key in state],
+                    "saves": [str(key).lstrip("_") for key in state],
                 }
             )
         return rows

@@ -15,7 +15,6 @@ from torch import nn
 
 from ..collect.adapt import waits_for_processes
 from ..errors import ConfigError
-from ..hooks.target_net_updater import TargetNetUpdaterHook
 from ..loop.hook import EARLY, LAST, LATE
 from ..loop.hook_points import HookPoint, HookPointName
 from ..loop.metrics import Metrics
@@ -216,6 +215,8 @@ class TorchRLBridge:
     def part(self, thing: Any) -> Any:
         """Return the object that holds the state of a hook, the loss module or the collector."""
         if _is(thing, "TargetNetUpdaterHook"):
+            from ..hooks.target_net_updater import TargetNetUpdaterHook
+
             return TargetNetUpdaterHook(thing.target_params_updater)
         if thing is self._trainer.source and waits_for_processes(thing):
             return _CollectorProcesses(thing, self._trainer.control)
