@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import traceback
 from pathlib import Path
 from typing import Any
@@ -106,11 +105,10 @@ def as_failure(error: BaseException, frames: int = 0) -> BaseException:
         exit_.__cause__ = error
         return exit_
     if isinstance(error, (StopIteration, GeneratorExit)):
-        why = "only a generator that is closed should. Raise another exception."
-        if isinstance(error, StopIteration):
-            why = "an iterator ran out in the middle of the run. Begin it again, or give next() "
-            why += "a default."
-        failed = RuntimeError(f"{type(error).__name__} was raised {place_of(error)}: {why}")
+        failed = RuntimeError(
+            f"{type(error).__name__} was raised {place_of(error)}, in the middle of the run: begin "
+            "an iterator that ran out again, or give next() a default."
+        )
         failed.__cause__ = error
         return failed
     return error
@@ -118,16 +116,12 @@ def as_failure(error: BaseException, frames: int = 0) -> BaseException:
 
 def place_of(error: BaseException) -> str:
     """Return where an exception was raised, outside hooktrainer if possible."""
-    frames = list(traceback.walk_tb(error.__traceback__))
+    frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return "outside any function"
-    # Packages, such as W&B's, put functions of their own in its place, one around another.
-    leave = getattr(sys.exit, "__code__", None)
-    codes = [frame.f_code for frame, _ in frames[1:]]
-    last = codes.index(leave) + 1 if leave in codes else len(frames)
-    theirs = [one for one in frames[:last] if not one[0].f_code.co_filename.startswith(_HERE)]
-    frame, line = (theirs or frames[:last])[-1]
-    return f"in {frame.f_code.co_name}, {Path(frame.f_code.co_filename).name}:{line}"
+    theirs = [frame for frame in frames if not frame.filename.startswith(_HERE)]
+    last = (theirs or frames)[-1]
+    return f"in {last.name}, {Path(last.filename).name}:{last.lineno}"
 
 
 def add_note(error: BaseException, note: str) -> None:

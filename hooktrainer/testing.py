@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from .errors import HookError
 from .loop.hook import TrainerHookBase
 from .loop.hook_points import HOOK_POINTS
 from .loop.stateful import has_state
+from .store.diff import compare_trees
 from .store.tree import flatten, unflatten
 from .trainer import Trainer
 
@@ -217,14 +218,13 @@ def check_hook(hook: TrainerHookBase, make: Callable[[], Trainer] = tiny_trainer
         )
     trainer.train()
 
-    saved = flatten({kind: hook.state_dict()})
+    skeleton, tensors = flatten({kind: hook.state_dict()})
     for other in (fresh, _pickled(hook)):
-        other.load_state_dict(unflatten(*saved)[kind])
-        skeleton, tensors = flatten({kind: other.state_dict()})
-        if skeleton != saved[0] or not _same(saved[1], tensors):
+        other.load_state_dict(unflatten(skeleton, tensors)[kind])
+        for difference in compare_trees(hook.state_dict(), other.state_dict()):
             raise HookError(
-                f"{kind}.load_state_dict does not restore what state_dict returned:\n"
-                f"saved    {hook.state_dict()}\nrestored {other.state_dict()}"
+                f"{kind}.load_state_dict does not restore what state_dict returned: saved and "
+                f"restored differ in {difference}."
             )
     hook.close()
 
@@ -240,10 +240,3 @@ def _pickled(hook: Any) -> Any:
             f"{type(hook).__name__} does not pickle, so a trainer with it cannot be sent to "
             f"another process: {error}. Leave out what cannot be sent in __getstate__."
         ) from error
-
-
-def _same(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(
-        tensor.dtype == other[name].dtype and tensor.equal(other[name])
-        for name, tensor in one.items()
-    )

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import partial
-from itertools import count
 from operator import attrgetter, getitem
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -310,16 +309,15 @@ class _Traced:
         from torch.fx.experimental.proxy_tensor import make_fx
 
         given, self._form = _taken_apart(args)
-        template = _template(args, count())
         # Many are the same tensors at every call; weakly, since others are those of a batch.
         self._kinds = [(weakref.ref(tensor), kind_of(tensor)) for tensor in given]
 
         def flat(*tensors: torch.Tensor) -> list[torch.Tensor]:
             inputs = {id(x): y for x, y in zip(reached, tensors[len(given) :], strict=True)}
             with _Exchanged(inputs), _NoLists():
-                result = function(*_filled(template, tensors))
-            self._result = _template(result, count())
-            return [inputs.get(id(x), x) for x in _taken_apart(result)[0]]
+                result = function(*_filled(self._form, tensors))
+            outputs, self._result = _taken_apart(result)
+            return [inputs.get(id(x), x) for x in outputs]
 
         make: Any = make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)
         python, numpy = random.getstate(), np.random.get_state(legacy=False)
@@ -343,11 +341,15 @@ class _Traced:
             inputs = [*given, *(reached[place] for place in self.fixed)]
             self._compiled = with_inductor(module, inputs)
 
-    def takes(self, given: Sequence[torch.Tensor], form: list[Any]) -> bool:
+    def takes(self, given: Sequence[torch.Tensor], form: Any) -> bool:
         """Return whether the arguments are like those traced, but for numbers in tensors."""
-        return form == self._form and all(
-            seen() is tensor or kind == kind_of(tensor)
-            for tensor, (seen, kind) in zip(given, self._kinds, strict=True)
+        return (
+            len(given) == len(self._kinds)
+            and form == self._form
+            and all(
+                seen() is tensor or kind == kind_of(tensor)
+                for tensor, (seen, kind) in zip(given, self._kinds, strict=True)
+            )
         )
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> Any:
@@ -404,38 +406,20 @@ class _Place(int):
     """Index of a tensor in a list."""
 
 
-def _taken_apart(tree: Any) -> tuple[list[torch.Tensor], list[Any]]:
-    """Return the tensors in containers, and the rest: lengths, keys, plain values."""
+def _taken_apart(tree: Any) -> tuple[list[torch.Tensor], Any]:
+    """Return the tensors in containers, and these with places instead, for `_filled`."""
     tensors: list[torch.Tensor] = []
-    form: list[Any] = []
-    _take_apart(tree, tensors, form)
-    return tensors, form
+    return tensors, _template(tree, tensors)
 
 
-def _take_apart(tree: Any, tensors: list[torch.Tensor], form: list[Any]) -> None:
+def _template(tree: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(tree, torch.Tensor):
         tensors.append(tree)
-        form.append(_Place)
-    elif isinstance(tree, dict):
-        form.append([*tree])
-        for value in tree.values():
-            _take_apart(value, tensors, form)
-    elif isinstance(tree, (list, tuple)):
-        form.append(len(tree))
-        for value in tree:
-            _take_apart(value, tensors, form)
-    else:
-        form.append(tree)
-
-
-def _template(tree: Any, places: Iterator[int]) -> Any:
-    """Return the containers with places instead of tensors; `_filled` puts tensors there."""
-    if isinstance(tree, torch.Tensor):
-        return _Place(next(places))
+        return _Place(len(tensors) - 1)
     if isinstance(tree, dict):
-        return {key: _template(value, places) for key, value in tree.items()}
+        return {key: _template(value, tensors) for key, value in tree.items()}
     if isinstance(tree, (list, tuple)):
-        return _like(tree, [_template(value, places) for value in tree])
+        return _like(tree, [_template(value, tensors) for value in tree])
     return tree
 
 

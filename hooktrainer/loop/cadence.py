@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
 
 from ..base.checks import check_positive
-from ..errors import ConfigError, StateMismatchError
+from ..errors import ConfigError
 
 Unit = Literal["frames", "batches", "optim_steps", "seconds"]
 
@@ -83,10 +83,6 @@ class Every:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the phase; if the interval differs, count on from the last multiple crossed."""
-        if state_dict["unit"] != self.unit:
-            raise StateMismatchError(
-                f"{self!r} cannot take up the phase of a cadence over {state_dict['unit']}."
-            )
         following = state_dict["next"]
         if state_dict["interval"] != self.interval and following > 0:
             crossed = following - state_dict["interval"]

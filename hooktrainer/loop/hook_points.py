@@ -63,7 +63,13 @@ class HookPoint(str):
     per_step: bool
 
     def __new__(
-        cls, name: str, kind: Kind, receives: tuple[str, ...], use: str, *, per_step: bool = False
+        cls,
+        name: str,
+        kind: Kind = "action",  # pickle passes the name alone
+        receives: tuple[str, ...] = (),
+        use: str = "",
+        *,
+        per_step: bool = False,
     ) -> HookPoint:
         """Create one row of the table."""
         point = super().__new__(cls, name)
@@ -72,10 +78,6 @@ class HookPoint(str):
         if name == "process_optim_batch":
             point.returns += "; StopIteration ends the epoch"
         return point
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle as a lookup in the table, which holds the only instance of each point."""
-        return (_point_named, (str(self),))
 
 
 _RETURNS: dict[Kind, str] = {
@@ -102,7 +104,3 @@ HOOK_POINTS: tuple[HookPoint, ...] = (
     HookPoint("post_steps_log", "log", _BATCH, "evaluation"),
 )
 """The ten hook points, in loop order."""
-
-
-def _point_named(name: str) -> HookPoint:
-    return next(point for point in HOOK_POINTS if point == name)

@@ -74,11 +74,7 @@ class GracefulSignals:
 
     def _install(self, number: int, handler: Any) -> None:
         before = signal.getsignal(number)
-        if (
-            has_default(number)
-            or isinstance(before, _EndBeforeTraining)
-            or self._only_cleans_up(before)
-        ):
+        if has_default(number) or before is _end_before_training or self._only_cleans_up(before):
             self._previous[number] = signal.signal(number, handler)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
@@ -134,10 +130,8 @@ def ending_cleanly() -> Iterator[None]:
     `Trainer.train` installs its own handlers. After a signal ended a run, the process is killed
     when its time is over.
     """
-    end = _EndBeforeTraining()
-    previous = {
-        number: signal.signal(number, end) for number in ENDING_SIGNALS if has_default(number)
-    }
+    default = [number for number in ENDING_SIGNALS if has_default(number)]
+    previous = {number: signal.signal(number, _end_before_training) for number in default}
     try:
         yield
     except SignalExit as error:
@@ -146,12 +140,6 @@ def ending_cleanly() -> Iterator[None]:
         timer.daemon = True
         timer.start()
         raise
-    except Exception:
-        if end.number is None:
-            raise
-        # It was the signal all the same: an extension that was being imported made another
-        # exception of it.
-        raise SignalExit(end.number) from None
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
@@ -166,17 +154,12 @@ def exit_now(code: int) -> None:
     os._exit(code)
 
 
-class _EndBeforeTraining:
-    """The handler of `ending_cleanly`; stores the number of the signal."""
-
-    number: int | None = None
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.number = number
-        _say(f"\n{signal.Signals(number).name}: ended; no batch was under way.")
-        if is_importing(frame):  # where an exception gets lost
-            exit_now(128 + number)
-        raise SignalExit(number)
+def _end_before_training(number: int, frame: FrameType | None) -> None:
+    """The handler of `ending_cleanly`."""
+    _say(f"\n{signal.Signals(number).name}: ended; no batch was under way.")
+    if is_importing(frame):  # where an exception gets lost
+        exit_now(128 + number)
+    raise SignalExit(number)
 
 
 def _flush(flush: Callable[[], None]) -> None:

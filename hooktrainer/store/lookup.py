@@ -10,7 +10,7 @@ from typing import Final, Literal, cast
 
 from ..base.words import listed, nearest, which
 from ..errors import CheckpointError, ConfigError
-from .provenance import RUN_FILE, recorded_id
+from .provenance import RUN_FILE, id_in
 from .retention import Best
 from .run_dir import RunDir
 from .stored import MANIFEST, NAME, Checkpoint
@@ -57,7 +57,7 @@ def list_checkpoints(
                 damaged[path] = str(error)
     checkpoints.sort(key=lambda checkpoint: checkpoint.manifest.sequence)
     if run_id is None and directory.name == SUBDIRECTORY:
-        run_id = recorded_id(directory.parent)
+        run_id = id_in(RunDir(directory.parent).read_if_possible())
     if run_id is None and checkpoints:
         run_id = checkpoints[-1].manifest.run_id
     listing = Listing([], damaged, [], run_id)

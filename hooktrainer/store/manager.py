@@ -164,13 +164,10 @@ class CheckpointManager:
         specs = {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
         state = encode_state(skeleton, specs)
         if self._background:
-            copies = self._copy(tensors, specs)
-            self._job = self._pool.submit(self._commit, manifest, state, copies)
-            return
-        try:
-            self._commit(manifest, state, tensors)
-        except Exception as error:
-            self._failed(error)
+            tensors = self._copy(tensors, specs)
+        self._job = self._pool.submit(self._commit, manifest, state, tensors)
+        if not self._background:
+            self.wait()
 
     def check(self) -> None:
         """Raise (or log) what a write in the background failed with; call it at every boundary.
@@ -187,13 +184,11 @@ class CheckpointManager:
         """Wait until the state given to the last `save` is on the disk; then as `check`."""
         error = None if self._job is None else self._job.exception()
         self._job = None  # not before: if the wait is interrupted, the write still goes on
-        if isinstance(error, Exception):
-            self._failed(error)
-        elif error is not None:
-            raise error
-
-    def _failed(self, error: Exception) -> None:
+        if error is None:
+            return
         message = f"A checkpoint could not be written ({error}). Earlier ones are as they were"
+        if not isinstance(error, Exception):
+            raise error
         if self._on_failure == "stop":
             raise WriteFailedError(f"{message}.") from error
         _log.error("%s. Training goes on.", message)

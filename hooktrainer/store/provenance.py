@@ -22,7 +22,6 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import Any, Final
 
-from ..base.untrusted import parse_json, read_file
 from ..base.version import __version__
 
 _PACKAGES: Final = ("torch", "tensordict", "torchrl", "gymnasium", "numpy", "hooktrainer")
@@ -160,15 +159,6 @@ def parent_in(state: Mapping[str, Any]) -> dict[str, Any] | None:
         case {"run_id": str(run_id), "path": str(path), "frames": int(frames)}:
             if _ID.fullmatch(run_id):
                 return {"run_id": run_id, "path": path, "frames": frames}
-    return None
-
-
-def recorded_id(run: Path) -> str | None:
-    """The id that the `run.json` of a directory holds; ``None`` if there is none to be read."""
-    with suppress(OSError, ValueError):
-        state = parse_json(read_file(run / RUN_FILE, run))
-        if isinstance(state, dict):
-            return id_in(state)
     return None
 
 

@@ -121,7 +121,7 @@ class RunDir:
         """
         if self._run_id is not None:
             return self._run_id
-        if state := self._read_if_possible():
+        if state := self.read_if_possible():
             return id_in(state)
         if not self.checkpoints.is_dir():
             return None
@@ -132,7 +132,7 @@ class RunDir:
     @property
     def forked_from(self) -> dict[str, Any] | None:
         """Where it branched off: ``run_id``, ``path`` and ``frames``; ``None`` if it did not."""
-        return parent_in(self._read_if_possible())
+        return parent_in(self.read_if_possible())
 
     def begin(
         self,
@@ -157,7 +157,7 @@ class RunDir:
             with suppress(OSError):
                 leftover.unlink()
         process = this_process()
-        known = self._read_if_possible()
+        known = self.read_if_possible()
         if known:
             again = {"time": _now(), "command": process.pop("command")}
             fields: dict[str, Any] = {"resumed": [*known.get("resumed", []), again]}
@@ -264,18 +264,18 @@ class RunDir:
         places = (self.run_file, self.config_file, self.metrics, self.logs, self.checkpoints)
         return [place for place in places if place.exists()]
 
-    def _read_if_possible(self) -> dict[str, Any]:
-        """`run.json`, or nothing if the power failed while it was written."""
+    def read_if_possible(self) -> dict[str, Any]:
+        """Read `run.json`; empty if it cannot be, as after the power failed."""
         try:
             return self.read()
-        except ConfigError:
+        except (ConfigError, OSError):
             return {}
 
     def _check_free(self) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise TakenError(f"{self.path} is a file; a run needs a directory")
         if self.holds_run and not self._came_to_nothing():
-            state = self._read_if_possible()
+            state = self.read_if_possible()
             what = f"{state['status']} at {state.get('frames', 0)} frames" if state else "unknown"
             raise TakenError(
                 f"{self.path} already holds a run (status: {what}). Continue it with --resume "
@@ -284,7 +284,7 @@ class RunDir:
 
     def _came_to_nothing(self) -> bool:
         """Whether a run died here before its first batch, as by an option that cannot work."""
-        state = self._read_if_possible()
+        state = self.read_if_possible()
         if state.get("frames") or any(self.checkpoints.glob("step*")):
             return False
         if not state:  # it was made beforehand, perhaps as a link to another disk
@@ -297,7 +297,7 @@ class RunDir:
         if not self.holds_run:
             there = "holds no run" if self.path.is_dir() else "does not exist"
             raise NotFoundError(f"cannot resume: {self.path} {there}")
-        if self._read_if_possible() and self.run_id is None:
+        if self.read_if_possible() and self.run_id is None:
             raise ConfigError(f"cannot resume: {self.run_file} holds no id of a run.")
         if self.metrics.is_symlink():
             raise ConfigError(

@@ -196,7 +196,7 @@ class Checkpoint:
         memory is taken for its tensors.
 
         Raises:
-            DamagedCheckpointError: If anything differs; names all files that do.
+            DamagedCheckpointError: If anything differs; names the first file that does.
             CheckpointError: If what it holds is not known to this version, or cannot be read here.
         """
         from .tree import blank, unflatten
@@ -238,30 +238,21 @@ class Checkpoint:
         from .backends import get_backend
 
         with self._reading():
-            found = list(self._damages())
-            there = (f.relative_to(self.path) for f in fs.files_under(self.path / TENSORS))
-            for name in (STATE, *(path.as_posix() for path in there)):
-                if name not in self.manifest.files:
-                    found.append(f"{MANIFEST} does not list {name}")
-            if found:
-                raise DamagedCheckpointError(f"{self.path} is damaged: {'; '.join(found)}")
-            yield *self.describe(), get_backend(self.manifest.backend)
-
-    def _damages(self) -> Iterator[str]:
-        """Yield what is wrong with each file, after reading all of them."""
-        for name, record in self.manifest.files.items():
-            if name.endswith(".chunk") and Path(name).stem != record.xxh3_128:
-                # The next save would link to what the name says.
-                yield f"{name} does not have the hash that it is named by"
-            try:
+            for name, record in self.manifest.files.items():
                 with _damage_in(name), open_file(self.path / name, self.path) as file:
                     size = os.fstat(file.fileno()).st_size
                     if size != record.size:
-                        yield f"{name} has {size} bytes instead of {record.size}"
-                    elif fs.hash_file(file) != record.xxh3_128:
-                        yield f"{name} does not match its hash"
-            except DamagedCheckpointError as error:
-                yield str(error)
+                        raise DamagedCheckpointError(f"{name} has {size} bytes, not {record.size}")
+                    if fs.hash_file(file) != record.xxh3_128:
+                        raise DamagedCheckpointError(f"{name} does not match its hash")
+                    # The next save would link to what the name says.
+                    if name.endswith(".chunk") and Path(name).stem != record.xxh3_128:
+                        raise DamagedCheckpointError(f"{name} is named by another hash")
+            there = (f.relative_to(self.path) for f in fs.files_under(self.path / TENSORS))
+            for name in (STATE, *(path.as_posix() for path in there)):
+                if name not in self.manifest.files:
+                    raise MalformedError(f"{MANIFEST} does not list {name}")
+            yield *self.describe(), get_backend(self.manifest.backend)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -269,6 +260,8 @@ class Checkpoint:
         try:
             with lock.locked(self.path / MANIFEST):
                 yield
+        except DamagedCheckpointError as error:
+            raise DamagedCheckpointError(f"{self.path} is damaged: {error}") from None
         except CheckpointError:
             raise
         except (MalformedError, FileNotFoundError, LookupError, AttributeError) as error:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hooktrainer import ConfigError, Every, StateMismatchError
+from hooktrainer import ConfigError, Every
 from hooktrainer.loop.cadence import Progress
 from hooktrainer.testing import FakeCollector, tiny_trainer
 
@@ -66,11 +66,6 @@ def test_another_interval_counts_on_from_the_last_multiple_crossed(interval, due
     other.load_state_dict(every.state_dict())
     assert not other.due(Progress(frames=due_next - 1))
     assert other.due(Progress(frames=due_next))
-
-
-def test_the_phase_of_another_unit_is_refused():
-    with pytest.raises(StateMismatchError, match=r"Every\(seconds=60\).*over frames"):
-        Every(seconds=60).load_state_dict(Every(frames=100).state_dict())
 
 
 @pytest.mark.parametrize(("num_envs", "time"), [(1, 20), (2, 10), (20, 1)])

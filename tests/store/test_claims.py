@@ -137,7 +137,7 @@ def test_native_chunk_that_is_not_what_it_is_named_by(tmp_path):
     (chunk,) = (checkpoint / "tensors").glob("*.chunk")
     chunk.write_bytes(bytes(1200))
     forge(checkpoint)
-    assert_refused(checkpoint, "does not have the hash that it is named by")
+    assert_refused(checkpoint, "is named by another hash")
 
 
 def test_native_equal_chunks_for_which_there_is_no_memory(tmp_path, monkeypatch):
