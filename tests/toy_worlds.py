@@ -28,41 +28,6 @@ class Ladder(FunctionalWorld):
         return rung, rung.squeeze(-1), torch.zeros_like(action, dtype=torch.bool)
 
 
-class Secret(FunctionalWorld):
-    """A coin is thrown; for 4 steps it is the reward, and only the value is told, if anybody.
-
-    Args:
-        num_envs: How many environments.
-        tells: Whether what the value sees is the coin; else it is always 0.
-        **rest: As for `FunctionalWorld`.
-    """
-
-    name = "secret"
-    observation_space = spaces.Dict(
-        {"policy": spaces.Box(0.0, 4.0, (1,)), "critic": spaces.Box(-4.0, 4.0, (2,))}
-    )
-    action_space = spaces.Discrete(2)
-    max_episode_steps = 4
-    num_uniforms = 1
-
-    def __init__(self, num_envs, device="cpu", *, tells=True, **rest):
-        self._tells = tells
-        super().__init__(num_envs, device, **rest)
-
-    def initial(self, uniform):
-        coin = torch.where(uniform < 0.5, -1.0, 1.0)
-        return {"coin": coin, "step": torch.zeros_like(coin)}
-
-    def transition(self, state, action):
-        reward = state["coin"].squeeze(-1)
-        following = {"coin": state["coin"], "step": state["step"] + 1}
-        return following, reward, following["step"].squeeze(-1) >= 4
-
-    def observe(self, state):
-        coin = state["coin"] * float(self._tells)
-        return {"policy": state["step"], "critic": torch.cat([coin, state["step"]], -1)}
-
-
 class Decay(FunctionalWorld):
     """From s to s/2 + 1, which is the reward; broken off after 3 steps, and begun anew at 0.
 

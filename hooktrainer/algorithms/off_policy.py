@@ -96,18 +96,13 @@ class OffPolicy(FromReplay, WithMemory):
         """Return the sizes of the replay buffer and of a sample, in transitions or sequences."""
         if self.memory is None:
             return self.buffer_size, self.batch_size
-        length, problem = self.sequence_length, None
-        if self.batch_size % length:
-            problem = f"batch_size={self.batch_size} is no multiple of sequence_length={length}"
-        elif self.buffer_size < length:
-            problem = (
-                f"buffer_size={self.buffer_size} has no room for one sequence of {length} steps"
+        length = self.sequence_length
+        if self.batch_size % length or not self.burn_in < length <= self.buffer_size:
+            raise ConfigError(
+                f"{self.name()}: sequence_length={length} has to divide batch_size="
+                f"{self.batch_size}, be above burn_in={self.burn_in}, and not above buffer_size="
+                f"{self.buffer_size}."
             )
-        elif self.burn_in >= length:
-            problem = f"burn_in={self.burn_in} leaves nothing to learn from of "
-            problem += f"sequence_length={length}: make it smaller"
-        if problem is not None:
-            raise ConfigError(f"{self.name()}: {problem}.")
         return self.buffer_size // length, self.batch_size // length
 
     def _loss_options(self) -> dict[str, Any]:

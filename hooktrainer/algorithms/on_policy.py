@@ -142,15 +142,14 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
         kind = self.action_distribution
         check_distribution(task.name, task.env_name, task.action_space, kind, self.sde)
         shares, gain = self.share_network, math.sqrt(2.0)
+        problem = None
         if task.is_asymmetric and shares:
+            problem = f"{task.env_name} has observations {CRITIC!r}, which the value alone sees"
+        elif self.memory is not None and shares is False and not task.is_asymmetric:
+            problem = "policy and value have one memory"
+        if problem is not None:
             raise ConfigError(
-                f"{self.name()}: share_network=True, but the observations of {task.env_name} have "
-                f"{CRITIC!r}, which the value alone sees: leave one of the two out."
-            )
-        if self.memory is not None and shares is False and not task.is_asymmetric:
-            raise ConfigError(
-                f"{self.name()}: share_network=False, but policy and value have one memory: leave "
-                "one of the two out."
+                f"{self.name()}: share_network={shares}, but {problem}: leave one of the two out."
             )
         made = self._networks_of(task)
         if isinstance(made.shared, MemoryTrunk):
@@ -190,12 +189,11 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
         if self.memory is None:
             return MiniBatches(self.mini_batch_size, keys)
         length = self.sequence_length or self.steps_per_batch
-        for name in ("steps_per_batch", "mini_batch_size"):
-            if (whole := getattr(self, name)) % length:
-                raise ConfigError(
-                    f"{self.name()}: {name}={whole} is no multiple of a sequence's {length} steps: "
-                    "give a sequence_length that divides steps_per_batch and mini_batch_size."
-                )
+        if self.steps_per_batch % length or self.mini_batch_size % length:
+            raise ConfigError(
+                f"{self.name()}: sequence_length={length} has to divide steps_per_batch="
+                f"{self.steps_per_batch} and mini_batch_size={self.mini_batch_size}."
+            )
         return MiniBatches(self.mini_batch_size // length, keys, sequences=length)
 
     def build(self, task: Task) -> Trainer:

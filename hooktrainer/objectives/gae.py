@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDictBase, unravel_key
+from tensordict import TensorDictBase, unravel_key
 from torch import Tensor, nn
 
 from ..base.checks import check_fraction
@@ -89,7 +89,7 @@ class GAE(KeyedModule):
         gamma: Discount factor.
         lmbda: The lambda of GAE.
         value_network: A TensorDict module that writes ``"state_value"``, row by row: with a memory,
-            from the hidden states of each step. ``None`` if the batch has the values.
+            from the hidden states of each step.
         average_gae: Whether advantages get mean 0 and standard deviation 1 over the batch.
 
     Attributes:
@@ -108,7 +108,7 @@ class GAE(KeyedModule):
         *,
         gamma: float,
         lmbda: float,
-        value_network: nn.Module | None,
+        value_network: nn.Module,
         average_gae: bool = False,
     ) -> None:
         super().__init__(
@@ -127,16 +127,10 @@ class GAE(KeyedModule):
         self.compiled: Callable[..., Any] | None = None
 
     @property
-    def _states(self) -> list[NestedKey]:
-        """The entries of both steps that it reads: the network's inputs, or the values."""
-        network = self.value_network
-        return [self.tensor_keys.value] if network is None else list(network.in_keys)
-
-    @property
     def in_keys(self) -> list[object]:
-        keys = self.tensor_keys
-        following = [*self._states, keys.reward, keys.done, keys.terminated]
-        return [*self._states, *(unravel_key(("next", key)) for key in following)]
+        keys, states = self.tensor_keys, self.value_network.in_keys
+        following = [*states, keys.reward, keys.done, keys.terminated]
+        return [*states, *(unravel_key(("next", key)) for key in following)]
 
     @property
     def out_keys(self) -> list[object]:
@@ -156,22 +150,15 @@ class GAE(KeyedModule):
         keys, following, shape = self.tensor_keys, tensordict.get("next"), tensordict.shape
         reward, done = (require(following, key, self) for key in (keys.reward, keys.done))
         ends = (reward, done, following.get(keys.terminated, done))
-        now, then = (
-            [require(part, key, self) for key in self._states] for part in (tensordict, following)
+        now, then = (  # as [batch, time, *features]
+            [entry.reshape(-1, shape[-1], *entry.shape[len(shape) :]) for entry in entries]
+            for entries in (
+                [require(part, key, self) for key in self.value_network.in_keys]
+                for part in (tensordict, following)
+            )
         )
-        if self.value_network is None:
-            [value], [next_value] = now, then
-            advantage, target = self._estimates(value, next_value, ends, len(shape) - 1)
-        else:
-            # As [batch, time, *features].
-            now, then = (
-                [entry.reshape(-1, shape[-1], *entry.shape[len(shape) :]) for entry in entries]
-                for entries in (now, then)
-            )
-            compute = self.compiled or self.compute
-            value, next_value, advantage, target = compute(
-                now, then, self._new(now, then), ends, shape
-            )
+        compute = self.compiled or self.compute
+        value, next_value, advantage, target = compute(now, then, self._new(now, then), ends, shape)
         tensordict.set(keys.value, value)
         following.set(keys.value, next_value)
         tensordict.set(keys.advantage, advantage)
@@ -207,22 +194,17 @@ class GAE(KeyedModule):
         next_value[rows] = values[math.prod(shape) :]
         whole = (*shape, *values.shape[1:])
         value, next_value = value.view(whole), next_value.view(whole)
-        return value, next_value, *self._estimates(value, next_value, ends, len(shape) - 1)
-
-    def _estimates(
-        self, value: Tensor, next_value: Tensor, ends: Sequence[Tensor], time_dim: int
-    ) -> tuple[Tensor, Tensor]:
         each = [  # what is of all agents together, for each of them
             entry.reshape(*entry.shape[:-1], *[1] * (value.ndim - entry.ndim), -1).expand_as(value)
             for entry in ends
         ]
         advantage, value_target = generalized_advantage_estimate(
-            self.gamma, self.lmbda, value, next_value, *each, time_dim=time_dim
+            self.gamma, self.lmbda, value, next_value, *each, time_dim=len(shape) - 1
         )
         if self.average_gae:
             std, mean = torch.std_mean(advantage)
             advantage = (advantage - mean) / std.clamp_min(1e-4)
-        return advantage, value_target
+        return value, next_value, advantage, value_target
 
     def _new(self, now: Sequence[Tensor], then: Sequence[Tensor]) -> slice | Tensor:
         """Return the rows where the next observation is not, bit for bit, that of the next row."""

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..base.checks import check_fraction
 from ..errors import ConfigError
 from ..networks.layers import copy_network
 
@@ -79,21 +80,14 @@ class SoftUpdate(TargetUpdater):
     Args:
         loss_module: The loss with the targets.
         tau: The fraction, ``target = tau * network + (1 - tau) * target``.
-        eps: Instead, ``1 - tau``.
 
     Raises:
-        ConfigError: If not exactly one of ``tau`` and ``eps`` is given, or it is not in ``[0, 1]``.
+        ConfigError: If ``tau`` is not in ``[0, 1]``.
     """
 
-    def __init__(
-        self, loss_module: nn.Module, *, tau: float | None = None, eps: float | None = None
-    ) -> None:
+    def __init__(self, loss_module: nn.Module, *, tau: float) -> None:
         super().__init__(loss_module)
-        if (tau is None) == (eps is None):
-            raise ConfigError(f"SoftUpdate(tau={tau}, eps={eps}): give exactly one of the two.")
-        self.tau = float(tau) if tau is not None else 1.0 - float(eps or 0.0)
-        if not 0.0 <= self.tau <= 1.0:
-            raise ConfigError(f"SoftUpdate(tau={tau}, eps={eps}): must be between 0 and 1.")
+        self.tau = check_fraction("tau", tau)
 
     def step(self) -> None:
         """Move the targets; call it after every optimizer step."""

@@ -82,14 +82,6 @@ def test_mappos_critic_sees_all_ippos_its_own():
     assert not isinstance(critic.network, CentralNetwork)
 
 
-def test_groups_can_be_given():
-    groups = {"a": ["right"], "b": ["left"]}
-    run = MAPPO(env=Match, groups=groups, total_frames=320, **SMALL | ON_POLICY)
-    trainer = run.train()
-    assert set(trainer.loss_module.by_group) == {"a", "b"}
-    assert "loss_objective_b" in trainer.loss_module.out_keys
-
-
 @pytest.mark.parametrize(
     ("make", "problem"),
     [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,26 +82,6 @@ def test_it_trains(name, logger):
         assert trainer.metrics.reported["data/return"] == -400.0
 
 
-@pytest.mark.parametrize("name", ["a2c", "sac", *AGENTS[:1]])
-def test_its_hooks_can_be_listed_removed_and_extended(name):
-    calls = []
-
-    class Mine(TrainerHookBase):
-        at = "post_steps"
-
-        def __call__(self) -> None:
-            calls.append(1)
-
-    trainer = make(name, hooks=[Mine()])
-    assert "evaluate" in trainer.describe()
-    assert "mine" in trainer.describe()
-    trainer.remove_hook("evaluate")
-    assert "evaluate" not in trainer.describe()
-    trainer.train()
-    assert calls
-    assert "eval/return" not in trainer.metrics.reported
-
-
 # Of runs of other lengths, the learning rates differ: see below.
 FIXED = {name: {"anneal_lr": False} for name in ANNEALING}
 SAVED = {"log_interval": 1, "save_interval": 50, "logger": "csv"}
@@ -173,12 +152,6 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray):
         return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
     return one.equal(other) if isinstance(one, torch.Tensor) else one == other
-
-
-@pytest.mark.parametrize("name", slow_except(ANNEALING, "a2c", "mappo"))
-def test_an_annealed_run_of_the_same_length_is_the_run_that_was_not_interrupted(name, tmp_path):
-    assert_resumed_is_whole(partial(make, name, **FEW), tmp_path, 400, 250)
-    assert rates(tmp_path / "run") == rates(tmp_path / "whole")
 
 
 def rates(run_dir) -> dict[int, float]:

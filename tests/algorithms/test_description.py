@@ -20,7 +20,6 @@ from hooktrainer.base.plain import to_yaml
 from hooktrainer.cli import main
 from hooktrainer.collect.agents import make_world
 from hooktrainer.collect.make_group import find_spec, is_several
-from hooktrainer.errors import ConfigError
 from hooktrainer.log import read_csv
 
 ROOT = Path(__file__).parents[2]
@@ -94,12 +93,6 @@ def test_tuned_settings_are_said(capsys: pytest.CaptureFixture[str]) -> None:
     )
     PPO(env=CARTPOLE, **given, tuned=False).train()
     assert "tuned" not in capsys.readouterr().out
-
-
-def test_what_needs_a_directory_is_refused_without_one() -> None:
-    for name, value in {"trace": 2, "fork": "x", "snapshots": 3, "logger": "csv"}.items():
-        with pytest.raises(ConfigError, match=rf"{name}=.* needs a run_dir"):
-            PPO(env=CARTPOLE, total_frames=8, **{name: value}).trainer()
 
 
 @pytest.mark.learning

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from toy_worlds import Secret
 
 from hooktrainer import algorithms, load_policy
 from hooktrainer.base.space_parts import groups_of
 from hooktrainer.errors import ConfigError
-from hooktrainer.log import read_csv
 
 BOX = spaces.Box(-1.0, 1.0, (2,))
 SMALL = {"total_frames": 128, "progress_bar": False, "eval_episodes": 1, "num_envs": 4}
@@ -91,29 +89,6 @@ def test_networks_of_ones_own_go_to_who_sees_their_part():
     shapes = [tuple(p.shape) for p in trainer.loss_module.critic_network.parameters()]
     assert (7, 3) in shapes
     assert (5, 2) not in shapes
-
-
-@pytest.mark.parametrize(("tells", "explained"), [(True, True), (False, False)])
-def test_a_value_that_sees_the_secret_predicts_what_the_policy_cannot(tells, explained, tmp_path):
-    """The reward is a coin that is shown to the value alone; see `Secret`."""
-    algorithms.get("ppo")(
-        env=Secret,
-        env_kwargs={"tells": tells},
-        num_envs=64,
-        steps_per_batch=8,
-        total_frames=64 * 8 * 15,
-        lr=1e-2,
-        anneal_lr=False,
-        mini_batch_size=128,
-        eval_episodes=0,
-        progress_bar=False,
-        run_dir=tmp_path / "run",
-        logger="csv",
-        log_interval=1,
-    ).train()
-    last = read_csv(tmp_path / "run")["train/explained_variance"][-1][1]
-    assert (last > 0.8) is explained
-    assert explained or last < 0.3
 
 
 def test_a_saved_policy_acts_without_what_the_critic_sees(tmp_path):

@@ -38,16 +38,6 @@ def test_nested_sequentials_missing_biases_and_double_precision():
     torch.testing.assert_close(infer(x), network(x))
 
 
-def test_sees_an_optimizer_step_at_once():
-    network = mlp(4, 2)
-    infer, x = Inference(network), torch.randn(3, 4)
-    infer(x)
-    with torch.enable_grad():
-        network(x).sum().backward()
-    torch.optim.Adam(network.parameters(), lr=0.1, fused=True).step()
-    torch.testing.assert_close(infer(x), network(x))
-
-
 @pytest.mark.parametrize("how", ["load", "assign", "data", "replace"])
 def test_sees_parameters_however_they_are_exchanged(how):
     network, other = mlp(4, 2), mlp(4, 2)
@@ -99,8 +89,3 @@ def test_a_forward_hook_is_not_bypassed():
     network[0].register_forward_hook(lambda module, args, output: output * 0)
     x = torch.randn(3, 4)
     assert torch.equal(Inference(network)(x), network(x))
-
-
-def test_a_wrong_dtype_raises_as_the_network_does():
-    with pytest.raises(RuntimeError, match="dtype"):
-        Inference(mlp(4, 2))(torch.zeros(3, 4, dtype=torch.float64))

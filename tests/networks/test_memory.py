@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tensordict import TensorDict
 from torch import nn
 
 from hooktrainer import ConfigError
 from hooktrainer.networks import (
-    CategoricalPolicy,
     Memory,
     MemoryTrunk,
-    ValueNetwork,
     memory_for,
     mlp,
 )
@@ -109,30 +106,6 @@ def test_one_of_your_own_says_what_a_step_does():
     assert out.tolist() == [[[0, 1], [1, 2], [4, 5], [5, 6]]]
     assert count.flatten().tolist() == [1, 2, 1, 2]
     assert count.dtype is torch.int64
-
-
-def test_policy_and_value_on_one_trunk_agree_with_it():
-    trunk = make_trunk("gru")
-    policy = CategoricalPolicy(mlp(8, 2), trunk.in_keys, trunk=trunk)
-    value = ValueNetwork(mlp(8, 1), trunk.in_keys, trunk=trunk)
-    q = ValueNetwork(mlp(8 + 1, 1), [*trunk.in_keys, "action"], trunk=trunk)
-    x, is_init, states = make_sequence(trunk)
-    inputs = [x, is_init, *[state.unsqueeze(1) for state in states]]
-    features = trunk(*inputs)
-    torch.testing.assert_close(value.evaluate(*inputs), value.network(features))
-    torch.testing.assert_close(value.infer(*inputs), value.network(features))
-    action = torch.randn(BATCH, TIME, 1)
-    expected = q.network(torch.cat([features, action], -1))
-    torch.testing.assert_close(q.evaluate(*inputs, action), expected)
-    torch.testing.assert_close(q.evaluate(action, features=features), expected)
-    torch.testing.assert_close(policy.evaluate(*inputs), policy.network(features))
-
-    now = TensorDict({"observation": x[:, 0], "is_init": is_init[:, 0]}, [BATCH])
-    now["memory", "h"] = states[0]
-    policy(now)
-    _, after = trunk.remember(x[:, 0], is_init[:, 0], *states)
-    torch.testing.assert_close(now["next", "memory", "h"], after["memory", "h"])
-    assert policy.out_keys == ["action", "action_log_prob", ("next", "memory", "h")]
 
 
 def test_what_cannot_be_is_one_line():

@@ -82,14 +82,6 @@ def test_tanh_rsample_is_that_of_torchrl_and_stays_in_the_box():
     assert (action <= policy.box.high).all()
 
 
-def test_several_inputs_are_joined():
-    policy = CategoricalPolicy(mlp(5, 2), in_keys=["position", ("goal", "position")])
-    inputs = torch.randn(3, 4), torch.randn(3, 1)
-    torch.testing.assert_close(policy.evaluate(*inputs), policy.network(torch.cat(inputs, -1)))
-    batch = TensorDict(position=inputs[0], goal={"position": inputs[1]}, batch_size=[3])
-    assert policy(batch)["action"].shape == (3,)
-
-
 @pytest.mark.parametrize("out_keys", [["action", "value"], ["action_log_prob"]])
 def test_impossible_out_keys_are_refused(out_keys):
     with pytest.raises(ConfigError, match="out_keys"):

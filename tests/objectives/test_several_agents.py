@@ -43,10 +43,11 @@ def estimated(done_key, done):
     """The advantages of one environment, three steps and two agents, whose values are 1 and 2."""
     values = torch.tensor([[1.0, 2], [1, 2], [1, 2]]).view(1, 3, 2, 1)
     rewards = torch.tensor([[1.0, 2], [3, 4], [5, 6]]).view(1, 3, 2, 1)
-    following = {"agents": {"reward": rewards, "state_value": values}}
-    batch = TensorDict({"agents": {"state_value": values}, "next": following}, [1, 3])
+    following = {"agents": {"reward": rewards, "known": values}}
+    batch = TensorDict({"agents": {"known": values}, "next": following}, [1, 3])
     batch.set(("next", done_key) if done_key == "done" else ("next", *done_key), done)
-    gae = GAE(gamma=0.5, lmbda=0.5, value_network=None)
+    network = ValueNetwork(nn.Identity(), [("agents", "known")], [("agents", "state_value")])
+    gae = GAE(gamma=0.5, lmbda=0.5, value_network=network)
     gae.set_keys(
         **keys_of("agents", "reward", "advantage", "value_target"),
         value=("agents", "state_value"),

@@ -22,10 +22,9 @@ def gap(loss):
     return (weights[0] - weights[1]).detach().mean().item()
 
 
-@pytest.mark.parametrize("argument", [{"tau": 0.25}, {"eps": 0.75}])
-def test_soft_update_closes_a_fraction_of_the_gap_each_step(argument):
+def test_soft_update_closes_a_fraction_of_the_gap_each_step():
     loss = make_loss()
-    updater = SoftUpdate(loss, **argument)
+    updater = SoftUpdate(loss, tau=0.25)
     updater.step()
     assert gap(loss) == pytest.approx(0.75, abs=1e-6)
     updater.step()
@@ -55,7 +54,6 @@ def test_buffers_of_the_network_follow_as_well():
     assert target.num_batches_tracked == 4
 
 
-@pytest.mark.parametrize("arguments", [{}, {"tau": 0.1, "eps": 0.9}, {"tau": 1.5}, {"eps": 2.0}])
-def test_impossible_arguments_are_refused(arguments):
-    with pytest.raises(ConfigError, match="SoftUpdate"):
-        SoftUpdate(make_loss(), **arguments)
+def test_an_impossible_fraction_is_refused():
+    with pytest.raises(ConfigError, match=r"tau=1\.5"):
+        SoftUpdate(make_loss(), tau=1.5)

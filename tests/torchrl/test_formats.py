@@ -238,7 +238,7 @@ def test_into_our_own_parts(saved):
     )
     buffer = ReplayBuffer(200, batch_size=8, keys=loss.in_keys)
     hooktrainer.ReplayBufferTrainer(buffer).register(trainer)
-    hooktrainer.TargetNetUpdaterHook(SoftUpdate(loss, eps=0.9)).register(trainer, "other_name")
+    hooktrainer.TargetNetUpdaterHook(SoftUpdate(loss, tau=0.1)).register(trainer, "other_name")
     with pytest.warns(UserWarning, match="the collector begins new ones"):
         trainer.load_from_file(path)
     theirs = there.loss.state_dict()
