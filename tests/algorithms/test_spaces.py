@@ -10,7 +10,6 @@ import pytest
 from any_env import AnyEnv
 from gymnasium import spaces
 from marks import slow_except
-from test_algorithms import assert_resumed_is_whole
 from torch import nn
 
 from hooktrainer import algorithms
@@ -172,19 +171,6 @@ def test_policy_and_value_share_a_trunk_where_there_are_images_or_where_asked():
     ):
         actor, critic = networks(observation, **kwargs)
         assert actor.trunk is critic.trunk is None
-
-
-@pytest.mark.parametrize("name", ["ppo", "dqn", "sac"])
-def test_a_run_on_a_nested_observation_resumes_bit_for_bit(name, tmp_path):
-    action = spaces.Discrete(3) if name == "dqn" else BOX
-    env = partial(AnyEnv, OBSERVATIONS["nested"], action)
-    options = {"normalize_observations": True, "eval_episodes": 0, "save_interval": 64}
-    assert_resumed_is_whole(
-        lambda **where: run(name, env, where.pop("total_frames"), **options, **where).trainer(),
-        tmp_path,
-        128,
-        96,
-    )
 
 
 @pytest.mark.parametrize(

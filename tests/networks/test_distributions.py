@@ -83,16 +83,6 @@ def test_the_edges_of_bounded_distributions():
     assert beta.log_prob_and_entropy(parameters, torch.ones(1, 1))[0].isfinite().all()
 
 
-@ALL
-def test_what_is_drawn_is_an_action_of_the_space(space):
-    _, _, out = make(space)
-    for action in out["action"].flatten(0, 1).numpy():
-        if isinstance(space, spaces.Box):
-            assert action.shape == space.shape
-        else:
-            assert space.contains(action.astype(space.dtype) if space.shape else int(action))
-
-
 @pytest.mark.parametrize("continuous", ["squashed", "beta"])
 @pytest.mark.parametrize("space", [BOUNDED, spaces.Box(-3.0, 1.0, (2, 2))], ids=["rows", "matrix"])
 def test_bounded_distributions_stay_in_the_box_and_know_their_density(continuous, space):

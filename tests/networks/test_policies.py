@@ -69,32 +69,7 @@ def test_categorical_frequencies_follow_the_softmax():
     torch.testing.assert_close(frequencies, probs, atol=0.01, rtol=0)
 
 
-def test_tanh_rsample_is_that_of_torchrl_and_stays_in_the_box():
-    policy, observation = make("tanh"), 5 * torch.randn(200, 4)
-    torch.manual_seed(0)
-    action, log_prob = policy.rsample(observation)
-    torch.manual_seed(0)
-    dist = policy.get_dist(TensorDict(observation=observation, batch_size=[200]))
-    expected, expected_log_prob = dist.rsample_and_log_prob()
-    torch.testing.assert_close(action, expected)
-    torch.testing.assert_close(log_prob, expected_log_prob, atol=1e-4, rtol=1e-4)
-    assert (action >= policy.box.low).all()
-    assert (action <= policy.box.high).all()
-
-
 @pytest.mark.parametrize("out_keys", [["action", "value"], ["action_log_prob"]])
 def test_impossible_out_keys_are_refused(out_keys):
     with pytest.raises(ConfigError, match="out_keys"):
         CategoricalPolicy(mlp(4, 2), out_keys=out_keys)
-
-
-def test_a_mask_is_the_last_input():
-    policy = CategoricalPolicy(mlp(4, 3), action_mask_key="action_mask")
-    mask = torch.tensor([True, False, True]).expand(500, 3)
-    observation = torch.randn(500, 4)
-    assert policy.in_keys == ["observation", "action_mask"]
-    action = policy.act(observation, mask)["action"]
-    assert set(action.tolist()) == {0, 2}
-    log_prob, _ = policy.log_prob_and_entropy([observation, mask], action)
-    two = policy.network(observation)[:, [0, 2]].log_softmax(-1)
-    torch.testing.assert_close(log_prob, two.gather(1, (action // 2)[:, None])[:, 0])

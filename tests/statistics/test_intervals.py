@@ -181,13 +181,6 @@ def test_each_point_has_its_estimate_and_its_interval():
     assert low[2] == high[2] == 7.0
 
 
-def test_whole_seeds_are_resampled():
-    """Curves that are parallel have a band as wide everywhere."""
-    curves = np.arange(8.0)[:, None] + np.linspace(0, 100, 5)
-    _, low, high = curve_interval(curves)
-    np.testing.assert_allclose(high - low, high[0] - low[0])
-
-
 def test_the_prediction_interval_is_students():
     found = prediction_interval([1.0, 2.0, 3.0, 4.0, 5.0])
     reach = 2.7764451 * np.sqrt(2.5) * np.sqrt(1 + 1 / 5)  # t of 4 degrees, deviation, one more
