@@ -13,6 +13,7 @@ from tensordict.nn import InteractionType, set_interaction_type
 from toy_envs import Counter
 
 from hooktrainer import ConfigError, OverlappedCollector, StateMismatchError
+from hooktrainer.collect.overlap import server
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.store.tree import flatten, unflatten
 from hooktrainer.testing import tiny_trainer
@@ -217,6 +218,36 @@ def test_each_learner_has_its_own_share_and_random_numbers():
     assert local.frames == 8
     for collector in (whole, *shares, together, local):
         collector.shutdown()
+
+
+# -- on the way ----------------------------------------------------------------------------------
+
+
+def test_large_batches_arrive_whole_and_each_tensor_is_its_own():
+    options = {"frames_per_batch": 2**14}
+    collector = overlapped(Stamp(), 1, "process", **options)
+    batch, alone = collector.collect(), plain(Stamp(), **options).collect()
+    following, version = batch["next"], batch["next", "reward"]._version
+    assert (batch.exclude("collector", "noise") == alone.exclude("noise")).all()
+    following["observation"].zero_()
+    assert torch.equal(following["reward"], alone["next", "reward"])
+    assert following["reward"]._version == version  # or autograd would think that it had changed
+    collector.shutdown()
+
+
+def test_a_module_whose_parameters_are_views_of_a_large_tensor():
+    flat = torch.rand(100_000)
+    module = torch.nn.Linear(2, 3)
+    module.weight.data, module.bias.data = flat[:6].view(3, 2), flat[6:9]
+    module.bias.requires_grad_(False)
+    message = server.dump((module, lambda x: module(x) + 1))
+    assert len(message) < 10_000
+    copy, function = server.load(message)
+    assert (copy.weight.requires_grad, copy.bias.requires_grad) == (True, False)
+    assert torch.equal(copy(x := torch.rand(4, 2)), module(x))
+    copy.weight.data.zero_()
+    assert torch.equal(function(x), copy(x) + 1)  # one module, not two
+    assert float(flat[:6].abs().sum()) > 0
 
 
 # -- a thread ------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -34,22 +36,16 @@ def test_the_layout_is_torchrls():
         ("done",): (2, 6, 1),
     }
     assert {key: tuple(batch[key].shape) for key in shapes} == shapes
-    of_torchrl = _torchrls_entries()
-    assert of_torchrl - {("agents", "info"), ("next", "agents", "info")} <= {
-        key if isinstance(key, tuple) else (key,) for key in batch.keys(True, True)
-    }
-
-
-def _torchrls_entries():
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torchrl.envs.libs.vmas import VmasEnv
 
         rollout = VmasEnv("balance", num_envs=2).rollout(2)
-    keys = {key if isinstance(key, tuple) else (key,) for key in rollout.keys(True, True)}
-    return {key for key in keys if "info" not in key}
+    ours, theirs = (
+        {key if isinstance(key, tuple) else (key,) for key in one.keys(True, True)}
+        for one in (batch, rollout)
+    )
+    assert {key for key in theirs if "info" not in key} <= ours
 
 
 def test_returns_lengths_and_final_observations_by_hand():

@@ -122,24 +122,6 @@ def test_what_is_recorded_lies_in_the_order_of_trajectories(tmp_path):
         again.train()
 
 
-def test_recording_goes_on_after_a_resume(tmp_path):
-    def record(name, batches=5):
-        collector = VectorCollector("Pendulum-v1", num_envs=2, frames_per_batch=100)
-        trainer = tiny_trainer(collector=collector, total_frames=100 * batches, seed=0)
-        RecordDataset(tmp_path / name).register(trainer)
-        return trainer
-
-    record("whole").train()
-    first = record("parts", 2)
-    first.train()
-    second = record("parts")
-    second.load_state_dict(first.state_dict())
-    second.train()
-    whole, parts = load_dataset(tmp_path / "whole"), load_dataset(tmp_path / "parts")
-    assert (whole.transitions == parts.transitions).all()
-    assert whole.returns == parts.returns
-
-
 def test_the_recording_hook_keeps_the_contract(tmp_path):
     def make():
         collector = VectorCollector("Pendulum-v1", num_envs=2, frames_per_batch=10)

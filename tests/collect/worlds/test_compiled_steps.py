@@ -90,12 +90,6 @@ def test_weights_that_were_trained_are_those_that_act():
     assert source.collect()["action"].eq(1).all()
 
 
-def test_steps_are_one_graph(monkeypatch):
-    monkeypatch.setattr(compiling, "BACKEND", "eager")
-    own = batches(collector(Wind, True, 8), 2)
-    assert_equal(own, batches(collector(Wind, False, 8), 2), exactly=False)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("inductor")
 def test_inductors_steps_equal_eager_ones():

@@ -83,20 +83,6 @@ def test_any_share_of_the_environments_plays_the_same_episodes():
     assert torch.equal(alone["observation"][:, :100], whole["observation"][2:3])
 
 
-def test_entries_of_the_world_are_there_beside_those_of_info_keys():
-    class Tells(Ladder):
-        def step(self, actions: torch.Tensor) -> Any:
-            outcome = super().step(actions)
-            rung = outcome.reward
-            return outcome._replace(entries={"twice": 2 * rung}, log={"half": rung / 2})
-
-    collector = WorldCollector(Tells(2), frames_per_batch=8, info_keys=["half"])
-    for _ in range(2):
-        after = collector.collect()["next"]
-        assert after["twice"].flatten().tolist() == [2, 4, 6, 8] * 2
-        assert after["half"].flatten().tolist() == [0.5, 1, 1.5, 2] * 2
-
-
 def test_continuous_actions_are_clipped_for_the_world_alone():
     def far(observation: torch.Tensor) -> torch.Tensor:
         return torch.full((2, 1), 5.0)
