@@ -132,13 +132,14 @@ class ParallelWorld(AgentsWorld):
             "replay", [(self._seeds(env, e), steps) for env, (e, steps) in enumerate(episodes)]
         )
         for key, seen in found.items():
-            for env, (one, saved) in enumerate(zip(seen, state["seen"][key], strict=True)):
-                if not np.array_equal(one.cpu(), saved.cpu(), equal_nan=True):
-                    raise StateMismatchError(
-                        f"{self.name}: an episode that was played again from its seed took another "
-                        f"course, as {key} of environment {self._first_env + env} shows: it "
-                        "depends on more than reset(seed=) and the actions. Start a new run."
-                    )
+            pairs = zip(seen.cpu(), state["seen"][key].cpu(), strict=True)
+            same = [np.array_equal(one, saved, equal_nan=True) for one, saved in pairs]
+            if not all(same):
+                raise StateMismatchError(
+                    f"{self.name}: an episode that was played again from its seed took another "
+                    f"course, as {key} of environment {self._first_env + same.index(False)} shows: "
+                    "it depends on more than reset(seed=) and the actions. Start a new run."
+                )
         return True
 
     def close(self) -> None:

@@ -266,16 +266,14 @@ def _make(
 
 def _space(space: Any) -> spaces.Space[Any]:
     """Convert a space of ``gym``, as VMAS has them, to Gymnasium."""
-    match type(space).__name__:
-        case "Box":
-            return spaces.Box(space.low, space.high, dtype=np.float32)
-        case "Discrete":
-            return spaces.Discrete(int(space.n))
-        case "MultiDiscrete":
-            return spaces.MultiDiscrete(space.nvec)
-        case "Dict":
-            return spaces.Dict({key: _space(one) for key, one in space.spaces.items()})
-    raise ConfigError(f"the space {space} of VMAS has no tensor form.")
+    kind = type(space).__name__
+    if kind == "Box":
+        return spaces.Box(space.low, space.high, dtype=np.float32)
+    if kind == "Dict":
+        return spaces.Dict({key: _space(one) for key, one in space.spaces.items()})
+    if kind == "MultiDiscrete":
+        return spaces.MultiDiscrete(space.nvec)
+    return spaces.Discrete(int(space.n))
 
 
 ByAgent = dict[str, Any]
@@ -445,9 +443,7 @@ class ObjectState:
 
     def _reference(self, value: Any) -> dict[str, int | None]:
         if _is_object(value) and id(value) not in self._index:
-            raise StateMismatchError(
-                f"it makes a new {type(value).__name__} in the course of an episode"
-            )
+            raise StateMismatchError(f"it makes a new {type(value).__name__} during an episode")
         return {"object": self._index.get(id(value))}
 
     def _decode(self, code: Any, there: Any) -> Any:

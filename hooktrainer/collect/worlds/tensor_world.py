@@ -38,12 +38,27 @@ class Outcome(NamedTuple):
     entries: Mapping[NestedKey, torch.Tensor] | None = None
 
 
-class AnyWorld(Protocol):
-    """A batch of environments whose steps are tensors on one device.
+@runtime_checkable
+class TensorWorld(Protocol):
+    """A batch of environments with one agent, as tensors on one device.
 
+    This is what a simulator has to provide to be used by `hooktrainer.collect.WorldCollector`.
     Environments that end start their next episode within the same step.
 
+    **Steps must not wait for the device**: no ``.item()``, no ``.any()`` in a condition, no
+    ``nonzero``, no indexing by a boolean mask. Use ``torch.where``.
+
+    The next `step` may write to the tensors that `reset` and `step` returned: copy those to be
+    kept. `step` must not change its actions. They are in the form of the action space: int64
+    ``[num_envs]`` for a ``Discrete``, float32 ``[num_envs, *shape]`` for a ``Box``, clipped only if
+    the collector clips.
+
     Attributes:
+        observation_space: The observation space of one environment. A plain space has the entry
+            ``"observation"``. A ``spaces.Dict`` has an entry for each key: value networks read only
+            ``"critic"`` if there is one, policies ``"policy"`` if there is one, else all but
+            ``"critic"``.
+        action_space: The action space of one environment.
         name: Name for messages.
         num_envs: Number of environments.
         device: Device of its tensors.
@@ -55,6 +70,8 @@ class AnyWorld(Protocol):
         lost: Why running episodes cannot be saved; ``None`` if they can.
     """
 
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
     name: str
     num_envs: int
     device: torch.device
@@ -87,32 +104,3 @@ class AnyWorld(Protocol):
 
     def close(self) -> None:
         """Close all environments. Safe to call again."""
-
-
-@runtime_checkable
-class TensorWorld(AnyWorld, Protocol):
-    """A batch of environments with one agent, as tensors on one device.
-
-    This is what a simulator has to provide to be used by `hooktrainer.collect.WorldCollector`.
-    Environments that end start their next episode within the same step.
-
-    **Steps must not wait for the device**: no ``.item()``, no ``.any()`` in a condition, no
-    ``nonzero``, no indexing by a boolean mask. Use ``torch.where``.
-
-    The next `step` may write to the tensors that `reset` and `step` returned: copy those to be
-    kept. `step` must not change its actions. They are in the form of the action space: int64
-    ``[num_envs]`` for a ``Discrete``, float32 ``[num_envs, *shape]`` for a ``Box``, clipped only if
-    the collector clips.
-
-    Attributes are those of `AnyWorld` and:
-
-    Attributes:
-        observation_space: The observation space of one environment. A plain space has the entry
-            ``"observation"``. A ``spaces.Dict`` has an entry for each key: value networks read only
-            ``"critic"`` if there is one, policies ``"policy"`` if there is one, else all but
-            ``"critic"``.
-        action_space: The action space of one environment.
-    """
-
-    observation_space: spaces.Space[Any]
-    action_space: spaces.Space[Any]

@@ -410,16 +410,13 @@ class WorldRollout(AnyRollout):
         """The compiled steps of environment and policy."""
         world: Any = self._world
         sample: Any = getattr(policy, "sample", None)
-        problem = ""
-        if not isinstance(world, FunctionalWorld):
-            problem = f"{world.name} is a {type(world).__name__}, not a FunctionalWorld"
-        elif not (isinstance(self._actor, FunctionActor) and callable(sample)) or self._moves:
-            problem = (
-                f"{type(policy).__name__} carries something from step to step, has no sample(), or "
-                "computes on another device than the environment"
+        fits = isinstance(self._actor, FunctionActor) and callable(sample) and not self._moves
+        if not fits or not isinstance(world, FunctionalWorld):
+            raise ConfigError(
+                f"compile: {world.name} has to be a FunctionalWorld, and the policy, a "
+                f"{type(policy).__name__}, to have sample(), to carry nothing from step to step "
+                "and to compute on the same device: compile the optimizer step alone, or nothing."
             )
-        if problem:
-            raise ConfigError(f"compile: {problem}: compile the optimizer step alone, or nothing.")
         places = [self._buffers.keys.index(unravel_key(key)) for key in policy.in_keys]
         return WorldSteps(world, sample, places, self._actions.to_world, self._buffers)
 

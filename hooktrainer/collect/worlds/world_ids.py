@@ -15,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from ...errors import ConfigError
 from .adapters.foreign_world import find, name_of
-from .tensor_world import AnyWorld, TensorWorld
+from .tensor_world import TensorWorld
 
 PREFIX: Final = "torch/"
 """The prefix of the ids; the rest is the id of Gymnasium's own environment."""
@@ -224,7 +224,7 @@ def adapt_world(
         adapters = {"torchrl": TorchRLWorld, "rsl_rl": RslRlWorld, "gym": GymWorld}
         return adapters[kind](env, **options)
     if kind is None:
-        members = (*AnyWorld.__annotations__, *TensorWorld.__annotations__, *_CALLS)
+        members = (*TensorWorld.__annotations__, *_CALLS)
         raise ConfigError(
             f"{type(env).__name__} is no tensor world: a TensorWorld would have "
             f"{', '.join(_missing(env, members))} too. Else give a batched EnvBase of TorchRL, a "

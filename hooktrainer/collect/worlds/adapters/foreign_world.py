@@ -21,9 +21,7 @@ class EntriesOf:
     """Finds the leaves of a nested observation by their keys."""
 
     def __init__(self, space: spaces.Space[Any]) -> None:
-        self._paths: list[tuple[NestedKey, tuple[str | int, ...]]] = [
-            (unravel_key(leaf.key), leaf.path) for leaf in leaves_of(space)
-        ]
+        self._paths = [(unravel_key(leaf.key), leaf.path) for leaf in leaves_of(space)]
 
     def __call__(self, observed: Any) -> dict[NestedKey, Any]:
         """The leaves of an observation."""

@@ -54,9 +54,8 @@ class TorchRLWorld(ForeignWorld):
         self._action_shape = tuple(action_spec.shape)
         self._dtype = action_spec.dtype
         self._choices = action_spec.space.n if _is_one_hot(action_spec) else None
-        self._flags = [key if key in env.done_keys else None for key in ("terminated", "truncated")]
-        if self._flags[0] is None:
-            self._flags[0] = "done"
+        self._flags = ["terminated" if "terminated" in env.done_keys else "done"]
+        self._flags += ["truncated"] if "truncated" in env.done_keys else []
         self._keys, self._logs, observed = _observed(env, name, num_envs)
         self._td: TensorDictBase | None = None
         super().__init__(
@@ -83,17 +82,12 @@ class TorchRLWorld(ForeignWorld):
         td = self._td.set(self._action_key, actions.reshape(self._action_shape))
         td, self._td = self._env.step_and_maybe_reset(td)
         after = td["next"]
-        terminated, truncated = (
-            torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
-            if key is None
-            else after[key].reshape(self.num_envs)
-            for key in self._flags
-        )
+        ends = [after[key].reshape(self.num_envs) for key in self._flags]
         return Outcome(
             self._seen(self._td),
             after[self._reward_key].reshape(self.num_envs),
-            terminated,
-            truncated,
+            ends[0],
+            ends[1] if len(ends) > 1 else torch.zeros_like(ends[0]),
             self._seen(after),
             {name: after[key].reshape(self.num_envs) for name, key in self._logs.items()},
         )

@@ -128,25 +128,20 @@ def test_transitions_are_those_of_the_environment_where_episodes_end():
     env.close()
 
 
-def test_several_agents_are_refused():
-    pytest.importorskip("vmas")
-    several = VmasEnv("waterfall", num_envs=3, n_agents=2, max_steps=5)
-    with pytest.raises(ConfigError, match=r"VmasEnv has the batch size \[3\].*mappo or ippo"):
-        adapt_world(several)
-
-
 def test_the_contract_of_collectors_is_kept():
     check_collector(lambda: WorldCollector(Climb(), frames_per_batch=12, total_frames=60))
 
 
-def test_a_vector_environment_of_gymnasium_s_is_not_taken_through_torchrl():
-    """TorchRL's observation at an end is all zeros, and a step of reward 0 follows it."""
-    base = Climb()
-    env = TransformedEnv(base, VecGymEnvTransform())
-    with pytest.raises(ConfigError, match="give Gymnasium's itself, or SerialEnv or ParallelEnv"):
-        adapt_world(env)
-
-
-def test_one_without_a_batch_is_refused():
-    with pytest.raises(ConfigError, match=r"GymEnv has the batch size \[\]"):
-        adapt_world(GymEnv("CartPole-v1"))
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        # Its observation at an end is all zeros, and a step of reward 0 follows it.
+        (lambda: TransformedEnv(Climb(), VecGymEnvTransform()), "give Gymnasium's itself, or Ser"),
+        (lambda: GymEnv("CartPole-v1"), r"GymEnv has the batch size \[\]"),
+        (lambda: VmasEnv("waterfall", num_envs=3), r"VmasEnv has .* \[3\].*mappo or ippo"),
+    ],
+    ids=["a vector environment", "one without a batch", "several agents"],
+)
+def test_what_is_not_taken_through_torchrl_is_refused(make, problem):
+    with pytest.raises(ConfigError, match=problem):
+        adapt_world(make())
