@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
@@ -22,6 +21,3 @@ class AveragingHook(TrainerHookBase):
     def _average(self, tensors: Sequence[torch.Tensor]) -> None:
         if self.average_over_ranks is not None:
             self.average_over_ranks(tensors)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"average_over_ranks": None}

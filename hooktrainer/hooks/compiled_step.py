@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Any
 
 import torch
 from tensordict import TensorDictBase
@@ -107,6 +106,7 @@ class CompiledStep(TrainerHookBase):
 
     def close(self) -> None:
         """Restore eager computation everywhere."""
+        self._graphs.clear()
         if self._loss is not None:
             self.trainer.compiled_loss = self._call = self._loss = None
         for hook in self._hooks:
@@ -269,6 +269,3 @@ class CompiledStep(TrainerHookBase):
         device = hook.optimizer.flat_groups[0].state.parameters.device
         is_finite = None if device.type == "cpu" else trainer.finite.on(device)
         return graph(entries, trainer.clip_norm, rows, is_finite)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_graphs": {}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import os
@@ -142,7 +141,7 @@ class PolicySnapshot(TrainerHookBase):
 
     def snapshot(self) -> None:
         """Take a snapshot of the current policy."""
-        progress = copy.copy(self.trainer.progress)  # which goes on while it is written
+        progress = self.trainer.progress
         self._newest = progress.frames
         with undisturbed():
             if self.policy_fn is not None:

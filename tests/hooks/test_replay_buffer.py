@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import pytest
 import torch
 from tensordict import TensorDict
 from torchrl.data import (
     LazyTensorStorage,
-    TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
 )
 from torchrl.data.replay_buffers.samplers import SamplerWithoutReplacement
@@ -60,31 +58,6 @@ def test_iterating_ends_the_inner_loop_and_begins_again():
     epochs = [seen[i : i + len(seen) // 3] for i in range(0, len(seen), len(seen) // 3)]
     assert epochs[0] == epochs[1] == epochs[2]
     assert 2 <= len(epochs[0]) <= 3  # 10 steps in samples of 4
-
-
-def test_priorities_are_updated():
-    try:
-        replay = TensorDictPrioritizedReplayBuffer(
-            alpha=1.0,
-            beta=1.0,
-            storage=LazyTensorStorage(20),
-            batch_size=8,
-            priority_key="td_error",
-        )
-    except RuntimeError as error:
-        pytest.skip(f"this torchrl was built without its C++ extension: {error}")
-    hook = ReplayBufferTrainer(replay, flatten_tensordicts=True)
-    trainer = tiny_trainer(total_frames=10, optim_steps_per_batch=20)
-
-    def priorities(sub_batch):
-        odd = (sub_batch["observation"][:, 0] > 0).float()
-        return sub_batch.set("td_error", odd * 100 + 1e-3)
-
-    trainer.register_op("post_loss", priorities)
-    hook.register(trainer)
-    trainer.train()
-    drawn = torch.cat([hook.sample(None)["observation"][:, 0] for _ in range(20)])
-    assert (drawn > 0).float().mean() > 0.9
 
 
 def test_a_buffer_created_lazily_is_restored():

@@ -8,7 +8,6 @@ import pytest
 import torch
 import torchrl.trainers as theirs
 from saved_there import same
-from tensordict import TensorDict
 from torch import nn
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.envs import GymEnv, StepCounter, TransformedEnv
@@ -270,14 +269,3 @@ def test_a_subclass_of_torchrls_base_class(logger):
     assert hook.seen == [3, 6, 9]
     assert logger.column("third") == {50: 6.0}
     assert trainer.state_dict()["components"]["hook/third"] == {"n": 10}
-
-
-def test_mask_batch():
-    batch = TensorDict(
-        {"x": torch.arange(4), "collector": {"mask": torch.tensor([1, 0, 1, 1]).bool()}}, [4]
-    )
-    seen, trainer = [], tiny_trainer(collector=[batch])
-    trainer.register_op("batch_process", theirs.mask_batch)
-    trainer.register_op("post_steps_log", lambda td: seen.append(td["x"].tolist()))
-    trainer.train()
-    assert seen == [[0, 2, 3]]
