@@ -8,7 +8,7 @@ from ..objectives import CQLLoss
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
-from .offline import Offline
+from .offline import PENDULUM, Offline
 from .task import Task
 
 
@@ -26,14 +26,7 @@ class CQL(Offline):
     """actions sampled from each of three distributions to estimate that penalty"""
 
     tuned_for: ClassVar[Settings] = {
-        "Pendulum-v1": {
-            "num_cells": (64, 64),
-            "tau": 0.01,
-            "num_random": 4,
-            "eval_interval": 256_000,
-            "eval_episodes": 20,
-            "save_interval": 512_000,
-        },
+        "Pendulum-v1": PENDULUM | {"num_cells": (64, 64), "num_random": 4},
     }
 
     def build(self, task: Task) -> Trainer:

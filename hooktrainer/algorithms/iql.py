@@ -11,7 +11,7 @@ from ..objectives import IQLLoss
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
-from .offline import Offline
+from .offline import PENDULUM, Offline
 from .task import Task
 
 
@@ -29,13 +29,7 @@ class IQL(Offline):
     """inverse temperature of the actor's weights, exp(temperature * advantage)"""
 
     tuned_for: ClassVar[Settings] = {
-        "Pendulum-v1": {
-            "num_cells": (128, 128),
-            "tau": 0.01,
-            "eval_interval": 256_000,
-            "eval_episodes": 20,
-            "save_interval": 512_000,
-        },
+        "Pendulum-v1": PENDULUM | {"num_cells": (128, 128)},
     }
 
     def build(self, task: Task) -> Trainer:

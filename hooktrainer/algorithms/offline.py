@@ -18,6 +18,9 @@ from .check_spaces import Actions, Observations
 from .config import Word
 from .task import Task
 
+PENDULUM = {"tau": 0.01, "eval_interval": 256_000, "eval_episodes": 20, "save_interval": 512_000}
+"""Settings tuned for Pendulum."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Offline(Algorithm):
@@ -50,7 +53,13 @@ class Offline(Algorithm):
 
     def _trainer(self, task: Task, loss_module: IQLLoss | CQLLoss) -> Trainer:
         dataset = self.dataset if isinstance(self.dataset, Dataset) else load_dataset(self.dataset)
-        _check_sizes(task, dataset)
+        for key, space in (("observation", task.observation_space), ("action", task.action_space)):
+            found, expected = list(dataset.transitions[key].shape[1:]), list(space.shape or ())
+            if found != expected:
+                raise ConfigError(
+                    f"{task.name}: the data set ({dataset.env or 'of an unnamed environment'}) "
+                    f"has {key}s of shape {found}, the environment {task.env_name} of {expected}."
+                )
         loss_module.to(task.device)
         updater = TargetNetUpdaterHook(SoftUpdate(loss_module, tau=self.tau))
         trainer = task.trainer(
@@ -63,13 +72,3 @@ class Offline(Algorithm):
         every = Every(frames=self.eval_interval, at_start=True)
         trainer.register_op("post_steps_log", dataset.log, every=every)
         return task.finish(trainer, loss_module.actor_network)
-
-
-def _check_sizes(task: Task, dataset: Dataset) -> None:
-    for key, space in (("observation", task.observation_space), ("action", task.action_space)):
-        found, expected = list(dataset.transitions[key].shape[1:]), list(space.shape or ())
-        if found != expected:
-            raise ConfigError(
-                f"{task.name}: the data set ({dataset.env or 'of an unnamed environment'}) "
-                f"has {key}s of shape {found}, the environment {task.env_name} of {expected}."
-            )

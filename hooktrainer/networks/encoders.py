@@ -173,11 +173,8 @@ class ImageEncoder(_Convolutional):
     def _planes(self, x: Tensor) -> Tensor:
         # Channels last in memory: a step of convolutions takes two thirds of the time on a CPU.
         x = self._as_chw(x).contiguous(memory_format=torch.channels_last)
-        if not x.is_floating_point():
-            x = x.to(torch.get_default_dtype()).mul_(self._scale)
-        elif self._scale != 1.0:
-            x = x * self._scale
-        return x
+        x = x.to(torch.get_default_dtype())
+        return x if self._scale == 1.0 else x * self._scale
 
     def _as_chw(self, images: Tensor) -> Tensor:
         if self.layout == "HWC":

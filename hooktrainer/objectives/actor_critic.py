@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import ConfigError
 from ..networks.layers import fresh_copy
 from .common import Entries, KeyOf, next_key, this_key
 from .sequences import ReplayLoss
@@ -23,17 +22,32 @@ class ActorCriticLoss(ReplayLoss):
 
     Args:
         actor_network: The policy.
-        critic: The Q-functions, or the only one; see `ensemble`.
+        critic: The Q-functions; or one, which is copied with new weights.
+        num_qvalue_nets: Number of Q-functions made from one.
         **options: Further arguments of `ReplayLoss`.
     """
 
     actor_network: Any
+    qvalue_network: Any
+    target_qvalue_network: Any
     _critic = "qvalue_network"  # its name
+    _has_several = True
     _delays_actor = False
 
-    def __init__(self, actor_network: nn.Module, critic: nn.Module, **options: Any) -> None:
+    def __init__(
+        self,
+        actor_network: nn.Module,
+        critic: Any,
+        *,
+        num_qvalue_nets: int = 2,
+        **options: Any,
+    ) -> None:
         super().__init__(state_action_value="state_action_value", **options)
         self.actor_network = actor_network
+        if self._has_several:
+            if isinstance(critic, nn.Module):
+                critic = [critic, *(fresh_copy(critic) for _ in range(num_qvalue_nets - 1))]
+            critic = nn.ModuleList(critic)
         setattr(self, self._critic, critic)
         if self._delays_actor:
             self.target_actor_network, target = target_copies(actor_network, critic)
@@ -74,19 +88,6 @@ class ActorCriticLoss(ReplayLoss):
 
 def _listed(networks: Any) -> Any:
     return networks if isinstance(networks, nn.ModuleList) else [networks]
-
-
-def ensemble(network: nn.Module | Sequence[nn.Module], number: int) -> nn.ModuleList:
-    """Make Q-functions: the given ones, or one and newly initialized copies of it.
-
-    Raises:
-        ConfigError: If there are none.
-    """
-    if isinstance(network, nn.Module):
-        network = [network, *(fresh_copy(network) for _ in range(number - 1))]
-    if not network or number < 1:
-        raise ConfigError("there has to be at least one Q-function.")
-    return nn.ModuleList(network)
 
 
 class DeterministicLoss(ActorCriticLoss):
@@ -149,6 +150,7 @@ class DDPGLoss(DeterministicLoss):
     """
 
     _critic = "value_network"
+    _has_several = False
 
     def __init__(
         self,

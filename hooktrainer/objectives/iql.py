@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .actor_critic import ActorCriticLoss, ensemble
+from .actor_critic import ActorCriticLoss
 from .common import Entries, KeyOf, as_tensordict, next_key, this_key
 
 _MOST_WEIGHT = 100.0  # bound of exp(temperature * advantage), from the paper's code
@@ -30,16 +30,13 @@ class IQLLoss(ActorCriticLoss):
         actor_network: The policy, a `DiagonalGaussianPolicy` or any module with its
             ``log_prob_and_entropy`` or TorchRL's ``get_dist``.
         qvalue_network: Modules that write ``"state_action_value"``; or one, which is copied with
-            new weights.
+            new weights, ``num_qvalue_nets=2`` in all.
         value_network: A module that writes ``"state_value"``.
-        num_qvalue_nets: Number of Q-functions made from one module.
         temperature: The paper's inverse temperature, per unit of return; 0 for equal weights.
         expectile: The expectile of a state's value, in (0, 1): 0.5 is the mean, near 1 the maximum.
     """
 
     out_keys = ("loss_actor", "loss_qvalue", "loss_value")
-    qvalue_network: Any
-    target_qvalue_network: Any
     value_network: Any
 
     def __init__(
@@ -48,13 +45,11 @@ class IQLLoss(ActorCriticLoss):
         qvalue_network: nn.Module | Sequence[nn.Module],
         value_network: nn.Module,
         *,
-        num_qvalue_nets: int = 2,
         temperature: float = 1.0,
         expectile: float = 0.5,
         **options: Any,
     ) -> None:
-        critics = ensemble(qvalue_network, num_qvalue_nets)
-        super().__init__(actor_network, critics, value="state_value", **options)
+        super().__init__(actor_network, qvalue_network, value="state_value", **options)
         if not 0 < expectile < 1 or temperature < 0:
             raise ConfigError(
                 f"IQLLoss: {expectile=} must be between 0 and 1, {temperature=} not negative."

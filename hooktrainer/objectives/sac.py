@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import ConfigError
-from .actor_critic import ActorCriticLoss, ensemble
+from .actor_critic import ActorCriticLoss
 from .common import Entries, KeyOf, next_key, this_key
 
 
@@ -24,8 +23,7 @@ class SACLoss(ActorCriticLoss):
     Args:
         actor_network: The policy, a `TanhGaussianPolicy` or any module with its ``rsample``.
         qvalue_network: Modules that write ``"state_action_value"``; or one, which is copied with
-            new weights.
-        num_qvalue_nets: Number of Q-functions made from one module.
+            new weights, ``num_qvalue_nets=2`` in all.
         alpha_init: Initial temperature, the weight of the entropy.
         fixed_alpha: Whether the temperature is constant; then ``loss_alpha`` trains nothing.
         target_entropy: Target of the temperature; ``"auto"`` for minus the number of action
@@ -33,8 +31,6 @@ class SACLoss(ActorCriticLoss):
     """
 
     out_keys: Sequence[str] = ("loss_actor", "loss_qvalue", "loss_alpha")
-    qvalue_network: Any
-    target_qvalue_network: Any
     log_alpha: Any
 
     def __init__(
@@ -42,26 +38,19 @@ class SACLoss(ActorCriticLoss):
         actor_network: nn.Module,
         qvalue_network: nn.Module | Sequence[nn.Module],
         *,
-        num_qvalue_nets: int = 2,
         alpha_init: float = 1.0,
         fixed_alpha: bool = False,
         target_entropy: float | str = "auto",
         **options: Any,
     ) -> None:
-        super().__init__(actor_network, ensemble(qvalue_network, num_qvalue_nets), **options)
+        super().__init__(actor_network, qvalue_network, **options)
         log_alpha = torch.tensor(math.log(alpha_init))
         if fixed_alpha:
             self.register_buffer("log_alpha", log_alpha)
         else:
             self.log_alpha = nn.Parameter(log_alpha)
         if target_entropy == "auto":
-            features: int | None = getattr(actor_network, "action_features", None)
-            if features is None:
-                raise ConfigError(
-                    f"{type(actor_network).__name__} has no action_features: pass target_entropy=, "
-                    "usually minus their number."
-                )
-            target_entropy = -features
+            target_entropy = -self.actor_network.action_features
         self.target_entropy = float(target_entropy)
 
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:

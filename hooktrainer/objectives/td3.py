@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .actor_critic import DeterministicLoss, ensemble
+from .actor_critic import DeterministicLoss
 from .common import Entries
 
 
@@ -28,7 +28,6 @@ class TD3Loss(DeterministicLoss):
         actor_network: The policy, a `DeterministicPolicy` or any module with its ``evaluate`` and
             ``box``.
         qvalue_network: As for `SACLoss`.
-        num_qvalue_nets: Number of Q-functions made from one module.
         policy_delay: The actor is trained at every n-th call.
         policy_noise: Deviation of the noise on the target's action, in halves of the box.
         noise_clip: Bound of that noise, in halves of the box.
@@ -41,13 +40,12 @@ class TD3Loss(DeterministicLoss):
         actor_network: nn.Module,
         qvalue_network: nn.Module | Sequence[nn.Module],
         *,
-        num_qvalue_nets: int = 2,
         policy_delay: int = 2,
         policy_noise: float = 0.2,
         noise_clip: float = 0.5,
         **options: Any,
     ) -> None:
-        super().__init__(actor_network, ensemble(qvalue_network, num_qvalue_nets), **options)
+        super().__init__(actor_network, qvalue_network, **options)
         if policy_delay < 1 or policy_noise < 0 or noise_clip < 0:
             raise ConfigError(
                 f"TD3Loss: {policy_delay=} must be positive, {policy_noise=} and {noise_clip=} not "
