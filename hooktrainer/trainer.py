@@ -173,7 +173,12 @@ class Trainer(TorchRLNames, Loop):
         self.save_trainer_file = None if save_trainer_file is None else Path(save_trainer_file)
         self.checkpoints = checkpoints
         self.cadences = {"log": Every(frames=log_interval, at_start=True)}
-        for number, every in enumerate(_save_cadences(save_trainer_interval), start=1):
+        if not isinstance(save_trainer_interval, (Every, list, tuple)):
+            check_count("save_trainer_interval", save_trainer_interval)
+            save_trainer_interval = Every(frames=save_trainer_interval)  # type: ignore[arg-type]
+        if isinstance(save_trainer_interval, Every):
+            save_trainer_interval = [save_trainer_interval]
+        for number, every in enumerate(save_trainer_interval, start=1):
             self.cadences[f"save_{number}" if number > 1 else "save"] = every.copy()
 
         if seed is not None:
@@ -229,12 +234,3 @@ class Trainer(TorchRLNames, Loop):
         else:
             self.load_state_dict(decode(content, file), strict=strict, copy=False)
         return self
-
-
-def _save_cadences(interval: Any) -> Sequence[Every]:
-    if isinstance(interval, Every):
-        return [interval]
-    if isinstance(interval, (list, tuple)):
-        return interval
-    check_count("save_trainer_interval", interval)
-    return [Every(frames=interval)]

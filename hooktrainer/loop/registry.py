@@ -64,7 +64,12 @@ class Registry:
         kwargs: dict[str, Any] | None = None,
     ) -> HookHandle:
         """Register ``op`` at hook point ``dest``; see `Trainer.register_op`."""
-        point, kwargs = find_point(dest, self._bridge.stages), kwargs or {}
+        known, kwargs = (*HOOK_POINTS, *self._bridge.stages.values()), kwargs or {}
+        if (point := next((point for point in known if point == dest), None)) is None:
+            raise UnknownHookPointError(
+                f"{dest!r} is not a hook point.{did_you_mean(str(dest), HOOK_POINTS, most=1)} "
+                f"The ten are: {', '.join(HOOK_POINTS)}."
+            )
         if not callable(op):
             raise HookSignatureError(
                 f"cannot register {op!r:.80} at {point!r}: it is not callable."
@@ -219,21 +224,6 @@ class Registry:
 def _unused(name: str, taken: Any) -> str:
     names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
     return next(each for each in names if each not in taken)
-
-
-def find_point(dest: str, stages: Mapping[str, HookPoint]) -> HookPoint:
-    """Return the hook point, or the stage of another trainer, named ``dest``.
-
-    Raises:
-        UnknownHookPointError: If there is none; names the nearest.
-    """
-    for point in (*HOOK_POINTS, *stages.values()):
-        if point == dest:
-            return point
-    hint = did_you_mean(str(dest), HOOK_POINTS, most=1)
-    raise UnknownHookPointError(
-        f"{dest!r} is not a hook point.{hint} The ten are: {', '.join(HOOK_POINTS)}."
-    )
 
 
 def check_signature(point: HookPoint, op: Callable[..., Any], kwargs: dict[str, Any]) -> None:

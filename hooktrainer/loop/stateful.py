@@ -33,8 +33,11 @@ class Stateful(Protocol):
 
 def has_state(thing: Any) -> bool:
     """Return whether ``thing`` has both methods, neither abstract."""
-    methods = [getattr(thing, name, None) for name in ("state_dict", "load_state_dict")]
-    return all(callable(m) and not getattr(m, "__isabstractmethod__", False) for m in methods)
+    for name in ("state_dict", "load_state_dict"):
+        method = getattr(thing, name, None)
+        if not callable(method) or getattr(method, "__isabstractmethod__", False):
+            return False
+    return True
 
 
 def mismatches(thing: Any, saved: Any) -> list[str]:

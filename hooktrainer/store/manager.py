@@ -34,7 +34,7 @@ from .stored import (
     sweep,
     write_checkpoint,
 )
-from .tree import TensorSpec, flatten
+from .tree import flatten
 
 _log = logging.getLogger(__name__)
 
@@ -161,10 +161,9 @@ class CheckpointManager:
         self._sequence += 1
         manifest.encode()  # refuses a configuration that cannot be saved, here and now
         skeleton, tensors = flatten(tree)
-        specs = {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
-        state = encode_state(skeleton, specs)
+        state = encode_state(skeleton, tensors)
         if self._background:
-            tensors = self._copy(tensors, specs)
+            tensors = self._copy(tensors)
         self._job = self._pool.submit(self._commit, manifest, state, tensors)
         if not self._background:
             self.wait()
@@ -211,14 +210,13 @@ class CheckpointManager:
         except OSError as error:  # the state is safe; older ones are deleted another time
             _log.warning("%s could not be tidied up: %s", self.directory, error)
 
-    def _copy(
-        self, tensors: Mapping[str, torch.Tensor], specs: Mapping[str, TensorSpec]
-    ) -> dict[str, torch.Tensor]:
+    def _copy(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Copy tensors to the CPU, to memory that is used again while names and shapes stay."""
         copies = self._copies
-        if list(specs.items()) != [(name, TensorSpec.of(copy)) for name, copy in copies.items()]:
+        specs = [(name, x.dtype, x.shape) for name, x in tensors.items()]
+        if specs != [(name, copy.dtype, copy.shape) for name, copy in copies.items()]:
             copies.clear()  # before allocating: two copies at once would double the memory
-            copies |= {name: torch.empty(s.shape, dtype=s.dtype) for name, s in specs.items()}
+            copies |= {name: torch.empty(shape, dtype=dtype) for name, dtype, shape in specs}
         if copies:
             torch._foreach_copy_(list(copies.values()), list(tensors.values()))
         return copies
@@ -404,9 +402,8 @@ class CheckpointManager:
         try:
             self.wait()
         finally:
-            if self._job is None:  # else the wait was interrupted, and the write still goes on
-                self._pool.shutdown(wait=False)
-                self._lock.release()
+            self._pool.shutdown()  # an interrupted wait is made up for
+            self._lock.release()
 
     def __enter__(self) -> CheckpointManager:
         return self

@@ -21,7 +21,7 @@ from ..errors import CheckpointError
 from .backends import compact, get_backend, torch_save
 from .provenance import new_run_id
 from .stored import Checkpoint, Manifest, delete, encode_state, to_json, write_checkpoint
-from .tree import TensorSpec, byte_view, flatten, unflatten
+from .tree import byte_view, flatten, unflatten
 
 FORMAT = "hooktrainer-state-2"
 
@@ -56,8 +56,7 @@ def save_file(path: str | Path, tree: Any, backend: str = "torch") -> None:
         fs.make_directories(beside)
         place = beside / f"state-{secrets.token_hex(4)}"
         manifest = Manifest(0, 0, 0, time.time(), backend, new_run_id())  # of no run
-        specs = {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
-        state = encode_state(skeleton, specs)
+        state = encode_state(skeleton, tensors)
         write_checkpoint(place, manifest, state, tensors, get_backend(backend))
         content["directory"] = f"{beside.name}/{place.name}"
     with fs.replace_file(path) as file:

@@ -30,7 +30,7 @@ from ..base.untrusted import (
 )
 from ..errors import CheckpointError, DamagedCheckpointError
 from . import lock
-from .retention import AnySaved, Best, Last, Retention
+from .retention import AnySaved, Best, Retention
 
 if TYPE_CHECKING:
     import torch
@@ -289,10 +289,12 @@ def _damage_in(name: str) -> Iterator[None]:
         ) from None
 
 
-def encode_state(skeleton: Json, specs: Mapping[str, TensorSpec]) -> bytes:
+def encode_state(skeleton: Json, tensors: Mapping[str, torch.Tensor]) -> bytes:
     """Return the content of ``state.json``: the JSON of a state, and the specs of its tensors."""
-    state = {"skeleton": skeleton, "tensors": {name: str(spec) for name, spec in specs.items()}}
-    return to_json(state).encode()
+    from .tree import TensorSpec
+
+    specs = {name: str(TensorSpec.of(tensor)) for name, tensor in tensors.items()}
+    return to_json({"skeleton": skeleton, "tensors": specs}).encode()
 
 
 def to_json(node: Json) -> str:
@@ -443,7 +445,7 @@ def delete(path: Path) -> bool:
 
 def surplus(saved: Sequence[AnySaved], keep: Retention, best: Best | None) -> list[AnySaved]:
     """Return what is not to be kept, the oldest first; the latest and the best stay anyway."""
-    kept = keep.keep(saved) | Last(1).keep(saved)
-    if best:
-        kept |= {one.path for one in best.ranked(saved)[:1]}
+    kept = keep.keep(saved)
+    for one in (*saved[-1:], *(best.ranked(saved)[:1] if best else ())):
+        kept.add(one.path)
     return [one for one in saved if one.path not in kept]

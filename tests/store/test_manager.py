@@ -8,7 +8,6 @@ import pathlib
 import shutil
 import signal
 import threading
-from concurrent.futures import Future
 from types import SimpleNamespace
 
 import numpy as np
@@ -222,32 +221,6 @@ def test_check_does_not_wait(tmp_path, monkeypatch):
         gate.set()
         manager.wait()
         assert len(manager.checkpoints()) == 1
-
-
-def test_an_interrupted_wait_does_not_forget_the_write_under_way(tmp_path, monkeypatch):
-    gate = threading.Event()
-    original = NativeBackend.write
-
-    def slow(self, *args):
-        gate.wait(10)
-        return original(self, *args)
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(NativeBackend, "write", slow)
-    manager = CheckpointManager(tmp_path, backend="native")
-    manager.save(state(1), frames=1)
-    with monkeypatch.context() as patch:
-        patch.setattr(Future, "exception", interrupt)
-        for wait in (manager.wait, manager.close):
-            with pytest.raises(KeyboardInterrupt):
-                wait()
-    with pytest.raises(CheckpointError, match="in use by another run"):
-        CheckpointManager(tmp_path)
-    gate.set()
-    manager.close()
-    assert frames_of(tmp_path) == [1]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
