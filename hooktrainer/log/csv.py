@@ -43,19 +43,14 @@ class CSVSink(Sink):
     name = "csv"
 
     def __init__(self, path: Path) -> None:
-        super().__init__()
         self.path = path
-        self._rows: list[str] = []
-        self._quoted: dict[str, str] = {}
+        self._pending = io.StringIO()
         self._started = False
 
     def write_scalars(self, values: Mapping[str, float], step: int) -> None:
         """Append one row per value."""
-        quoted = self._quoted
-        for name, value in values.items():
-            if name not in quoted:
-                quoted[name] = _quote(name)
-            self._rows.append(f"{step},{quoted[name]},{value!r}\n")
+        rows = ((step, name, repr(value)) for name, value in values.items())
+        csv.writer(self._pending, lineterminator="\n").writerows(rows)
 
     def write_hparams(self, config: Mapping[str, Any]) -> None:
         """Write `hparams.yaml`."""
@@ -82,7 +77,7 @@ class CSVSink(Sink):
 
     def flush(self) -> None:
         """Write the buffered rows."""
-        if not self._rows:
+        if not (rows := self._pending.getvalue()):
             return
         with open_log(self.path) as file:
             if not self._started and file.tell() > len(HEADER):
@@ -90,9 +85,8 @@ class CSVSink(Sink):
                     f"{self.path} holds the log of an earlier run: name another place."
                 )
             self._started = True
-            header = [] if file.tell() else [HEADER]
-            rows, self._rows = self._rows, []
-            file.write("".join([*header, *rows]).encode())
+            self._pending = io.StringIO()
+            file.write(f"{'' if file.tell() else HEADER}{rows}".encode())
 
     def state_dict(self) -> dict[str, Any]:
         """Return the length of the file."""
@@ -105,7 +99,7 @@ class CSVSink(Sink):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Truncate the file to the saved length; of another file keep the whole rows, and warn."""
-        self._rows.clear()
+        self._pending = io.StringIO()
         self._started = True
         data = b""
         if self.path.exists():
@@ -195,9 +189,3 @@ def _rows(path: Path) -> list[str]:
     if rows and not rows[-1].endswith("\n"):
         rows.pop()
     return rows
-
-
-def _quote(name: str) -> str:
-    cell = io.StringIO()
-    csv.writer(cell, lineterminator="").writerow([name])
-    return cell.getvalue()

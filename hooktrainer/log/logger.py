@@ -312,7 +312,6 @@ class LoggerSink(Sink):
     """
 
     def __init__(self, logger: Any) -> None:
-        super().__init__()
         self.logger = logger
         self.name = type(logger).__name__
         self._thread = threading.get_ident()

@@ -52,7 +52,6 @@ class Sender(Sink):
     keeps_note = True
 
     def __init__(self, directory: Path, options: Mapping[str, Any], run: str) -> None:
-        super().__init__()
         self.directory = directory.absolute()
         self.hint = f"To send the rest: hooktrainer sync {shell_word(self.directory)}"
         known = read_note(self.directory, self.name)

@@ -69,16 +69,14 @@ class Sink(ABC):
     closing: float = 0.0
     is_awaited: bool = True
     hint: str = ""
-
-    def __init__(self) -> None:
-        self._refused: set[str] = set()
+    _refused: frozenset[str] = frozenset()
 
     def write(self, kind: str, *args: Any) -> None:
         """Write one record; a kind that the sink does not support is reported once."""
         if method := getattr(self, f"write_{kind}", None):
             method(*args)
         elif kind not in self._refused:
-            self._refused.add(kind)
+            self._refused |= {kind}
             log.warning(
                 "Logger %r cannot hold what log_%s gives it: left out of it.", self.name, kind
             )
@@ -154,7 +152,6 @@ class BackgroundSink(Sink):
         patience: float = 5.0,
         limit: float = 15.0,
     ) -> None:
-        super().__init__()
         self.sink, self.name = sink, sink.name
         self.failure: BaseException | None = None
         self.deadline = math.inf

@@ -44,7 +44,6 @@ class TensorBoardSink(Sink):
     )
 
     def __init__(self, directory: Path, run_name: str = "run") -> None:
-        super().__init__()
         self.directory = directory
         self.run_name = run_name
         self._path: Path | None = None

@@ -322,7 +322,8 @@ class Run:
         """Record what ``trainer`` does, and restore the run that is resumed."""
         try:
             self._record(trainer)
-            is_resumed = self._restore(trainer)
+            is_shared = self._ranks.world_size > 1
+            is_resumed = (is_shared or self._state is not None) and self._restore(trainer)
             if isinstance(trainer.control, RankControl):
                 trainer.control.agree("the start of the run")
             if self._parent is not None:

@@ -24,9 +24,7 @@ class RecordingSink(Sink):
     name = "recording"
 
     def __init__(self) -> None:
-        super().__init__()
         self.values: list[float] = []
-        self.threads: set[str] = set()
         self.closed: list[str] = []
         self.flushes = 0
         self.gate = threading.Event()
@@ -37,7 +35,6 @@ class RecordingSink(Sink):
         self.gate.wait()
         if self.error is not None:
             raise self.error
-        self.threads.add(threading.current_thread().name)
         self.values.extend(values.values())
 
     def write_image(self, *record: Any) -> None:
@@ -59,16 +56,6 @@ class RecordingSink(Sink):
 @pytest.fixture
 def sink() -> RecordingSink:
     return RecordingSink()
-
-
-def test_everything_arrives_in_order_on_one_other_thread(sink):
-    logger = Logger({"r": BackgroundSink(sink)})
-    for step in range(1000):
-        logger.log_scalar("x", step, step)
-    logger.flush()
-    assert sink.values == list(range(1000))
-    assert sink.threads == {"hooktrainer-recording"}
-    logger.close()
 
 
 def test_records_are_written_without_a_flush(sink):
@@ -159,21 +146,6 @@ def test_a_sink_that_recovers_is_written_to_again(sink):
     assert sink.values == sorted(sink.values)
 
 
-def test_a_slow_sink_is_closed_after_its_last_record(sink):
-    class Slow(RecordingSink):
-        def write_scalars(self, values: Mapping[str, float], step: int) -> None:
-            time.sleep(0.05)
-            super().write_scalars(values, step)
-
-    slow = Slow()
-    logger = Logger({"r": BackgroundSink(slow, patience=0.5, limit=60)})
-    for step in range(20):
-        logger.log_scalar("x", step, step)
-    logger.close()
-    assert slow.values == list(range(20))
-    assert slow.closed == ["finished"]
-
-
 def test_a_deadline_limits_every_wait(sink):
     logger = hanging(sink, patience=600, limit=600)
     logger.set_deadline(time.monotonic() + 0.05)
@@ -245,16 +217,6 @@ def test_closing_ends_the_thread_and_a_later_write_starts_another(sink):
         assert threading.active_count() == before
     assert sink.values == [1.0, 2.0]
     assert sink.closed == ["stopped", "stopped"]
-
-
-def test_an_unclosed_logger_is_written_at_exit(tmp_path):
-    program = (
-        "import sys; from hooktrainer import get_logger\n"
-        "logger = get_logger('csv', sys.argv[1], 'run')\n"
-        "logger.log_scalar('x', 1.0, 5)\n"
-    )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, cwd=Path.cwd())
-    assert read_csv(tmp_path / "run") == {"x": [(5, 1.0)]}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

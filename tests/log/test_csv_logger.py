@@ -40,13 +40,6 @@ def test_odd_names_survive(tmp_path, name):
     assert read_csv(tmp_path / "metrics.csv") == {name: [(0, 1.0)]}
 
 
-def test_nothing_is_opened_before_the_first_write(tmp_path):
-    logger = logger_at(tmp_path / "run")
-    logger.flush()
-    logger.close()
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize(
     ("rows", "kept"),
     [

@@ -200,11 +200,6 @@ def test_a_sink_only_the_checkpoint_knows_is_named(tmp_path, caplog):
     assert "Plain" in caplog.text
 
 
-def test_the_status_is_one_of_those_there_are():
-    with pytest.raises(ValueError, match=r"finished, .*, interrupted, failed, not 'done'"):
-        Logger({}).close("done")
-
-
 @pytest.mark.parametrize(
     ("error", "status"),
     [(None, "finished"), (OSError, "failed"), (KeyboardInterrupt, "interrupted")],
@@ -250,14 +245,6 @@ def test_pictures_are_copied_when_they_are_logged():
 def test_a_film_of_the_wrong_form_is_refused_by_name(shape, dtype, message):
     with pytest.raises(ValueError, match=f"video 'v' has {message}"):
         Logger({}).log_video("v", torch.zeros(shape, dtype=dtype), 0)
-
-
-def test_films_are_put_side_by_side():
-    video = torch.stack([torch.full((2, 3, 4, 5), k, dtype=torch.uint8) for k in (1, 2)])
-    frames = media.as_video("v", video)
-    assert frames.shape == (2, 4, 10, 3)
-    assert (frames[:, :, :5] == 1).all()
-    assert (frames[:, :, 5:] == 2).all()
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -26,15 +26,6 @@ def points(path: Path, tag: str) -> list[tuple[int, float]]:
     return [(event.step, event.value) for event in accumulate(path).Scalars(tag)]
 
 
-def test_scalars_arrive(tmp_path):
-    with logger_at(tmp_path) as logger:
-        logger.log_scalars({"a": 0.5, "b": 2}, 100)
-        logger.log_scalar("a", 0.25, 200)
-    assert points(tmp_path, "a") == [(100, 0.5), (200, 0.25)]
-    assert points(tmp_path, "b") == [(100, 2.0)]
-    assert read_scalars(tmp_path) == {"a": [(100, 0.5), (200, 0.25)], "b": [(100, 2.0)]}
-
-
 def test_a_film_is_an_animated_gif(tmp_path):
     video = torch.zeros(1, 6, 3, 16, 24, dtype=torch.uint8)
     for frame in range(6):

@@ -17,19 +17,6 @@ def test_no_logger(tmp_path, nothing):
     assert get_logger(nothing, tmp_path, "exp") is None
 
 
-def test_several_at_once_agree(tmp_path):
-    logger = get_logger(("csv", "tensorboard"), str(tmp_path), "exp")
-    for step in range(5):
-        logger.log_scalars({"a": step / 4, "b": 2.0 * step}, step * 10)
-    logger.close()
-    expected = {
-        "a": [(step * 10, step / 4) for step in range(5)],
-        "b": [(step * 10, 2.0 * step) for step in range(5)],
-    }
-    assert read_csv(tmp_path / "exp" / "metrics.csv") == expected
-    assert read_scalars(tmp_path / "exp" / "tensorboard") == expected
-
-
 def test_an_unknown_name_lists_the_near_ones(tmp_path):
     message = r"'tensorbord'. Did you mean tensorboard\? .*csv, tensorboard, mlflow, wandb"
     with pytest.raises(ValueError, match=message):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrainer import Trainer, get_logger
+from hooktrainer import get_logger
 from hooktrainer.log import read_csv, read_scalars
 from hooktrainer.store import CheckpointManager
 from hooktrainer.store.lookup import find_runs
@@ -145,29 +145,6 @@ def test_a_state_of_logs_that_are_not_here_is_reported_and_mixes_nothing(tmp_pat
     assert read_csv(tmp_path / "a" / "first") == {"a": [(1, 1.0)]}
     assert read_csv(second.log_dir)["b"][-1] == (2, 2.0)
     assert "a" not in read_csv(second.log_dir)
-
-
-def test_a_trainer_that_loads_its_state_logs_on_and_one_that_does_not_is_a_new_run(tmp_path):
-    def train(total_frames: int, load: bool) -> Trainer:
-        trainer = tiny_trainer(
-            total_frames=total_frames,
-            log_interval=10,
-            logger=get_logger("csv", tmp_path, "first"),
-            save_trainer_file=tmp_path / "trainer.pt",
-        )
-        if load:
-            trainer.load_from_file(tmp_path / "trainer.pt")
-        trainer.train()
-        return trainer
-
-    train(50, load=False)
-    train(100, load=True)
-    steps = [step for step, _ in read_csv(tmp_path / "first")["loss/loss"]]
-    assert steps == list(range(10, 101, 10))
-    train(50, load=False)
-    steps = [step for step, _ in read_csv(tmp_path / "first_2")["loss/loss"]]
-    assert steps == list(range(10, 51, 10))
-    assert RunDir(tmp_path / "first").read()["status"] == "finished"
 
 
 @pytest.mark.parametrize("first", ["manager", "logger"])

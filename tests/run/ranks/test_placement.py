@@ -11,13 +11,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hooktrainer import VectorCollector
 from hooktrainer.errors import ConfigError
 from hooktrainer.run.config import RunConfig
 from hooktrainer.run.placement import Machine, places_of
 from hooktrainer.run.ranks import Ranks
 from hooktrainer.run.run import Layout
-from hooktrainer.testing import tiny_trainer
 
 MACHINE = Machine(cores=(0, 1, 2, 3), gpus=2)
 
@@ -158,14 +156,3 @@ def test_what_a_pinned_learner_starts_is_not_pinned_as_well(tmp_path):
     script.write_text(CROWDED)
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
     assert ended.stdout.split() == ["True", "True"], ended.stderr
-
-
-def test_other_processes_are_waited_for_as_long_as_asked():
-    collector = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=4)
-    trainer = tiny_trainer(collector=collector)
-    Layout(options(workers=2, timeout=70.0), Ranks()).apply(trainer)
-    children = trainer.collector._group._pool
-    assert [child.timeout for child in children] == [70.0, 70.0]
-    Layout(options(overlap=1, timeout=7.0), Ranks()).apply(trainer)
-    assert trainer.collector._timeout == 7.0
-    trainer.shutdown()

@@ -33,14 +33,6 @@ def test_a_request_waits_until_the_ranks_meet():
     assert (control.take("log"), control.take("log")) == (True, False)
 
 
-def test_a_signal_here_stops_all_ranks():
-    control = RankControl(Control(), TwoRanks())
-    control.receive(15, 30.0)
-    assert (control.signal, control.stop_reason) == (None, None)
-    control.agree("the end of a batch")
-    assert (control.signal, control.stop_reason) == (15, "SIGTERM")
-
-
 @pytest.mark.parametrize(("signal", "status"), [(15, "interrupted"), (0, "pruned")])
 def test_what_another_rank_asks_for_is_done_here(signal, status):
     ranks = TwoRanks()

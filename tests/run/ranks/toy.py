@@ -60,7 +60,7 @@ class Args(RunConfig):
 
 
 class Trouble(TrainerHookBase):
-    """Does something to one rank at one batch: raise, kill, or ask for something."""
+    """Does something to one rank at one batch: raise, or send a signal."""
 
     def __init__(self, what: str, rank: int, batch: int) -> None:
         self.what, self.rank, self.batch = what, rank, batch
@@ -71,10 +71,6 @@ class Trouble(TrainerHookBase):
             return
         if self.what == "raise":
             raise RuntimeError("trouble on purpose")
-        if self.what == "stop":
-            self.trainer.request_stop("enough")
-        if self.what == "save":
-            self.trainer.request_save()
         if self.what.startswith("SIG"):
             os.kill(os.getpid(), getattr(signal, self.what))
 
