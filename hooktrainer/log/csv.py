@@ -48,26 +48,21 @@ class CSVSink(Sink):
         self._started = False
 
     def write_scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Append one row per value."""
         rows = ((step, name, repr(value)) for name, value in values.items())
         csv.writer(self._pending, lineterminator="\n").writerows(rows)
 
     def write_hparams(self, config: Mapping[str, Any]) -> None:
-        """Write `hparams.yaml`."""
         self._write_file("hparams.yaml", to_yaml(config).encode())
 
     def write_text(self, name: str, text: str, step: int) -> None:
-        """Write `texts/<name>_<step>.txt`."""
         self._write_file(f"texts/{media.file_name(name, step, '.txt')}", text.encode())
 
     def write_image(self, name: str, pixels: NDArray[np.uint8], step: int) -> None:
-        """Write `images/<name>_<step>.png`."""
         self._write_file(f"images/{media.file_name(name, step, '.png')}", media.png(pixels))
 
     def write_video(
         self, name: str, frames: NDArray[np.uint8], step: int, fps: float | None
     ) -> None:
-        """Write `videos/<name>_<step>.gif`."""
         self._write_file(f"videos/{media.file_name(name, step, '.gif')}", media.gif(frames, fps))
 
     def _write_file(self, name: str, content: bytes) -> None:
@@ -76,7 +71,6 @@ class CSVSink(Sink):
         write_atomically(path, content, durable=False)
 
     def flush(self) -> None:
-        """Write the buffered rows."""
         if not (rows := self._pending.getvalue()):
             return
         with open_log(self.path) as file:
@@ -89,7 +83,6 @@ class CSVSink(Sink):
             file.write(f"{'' if file.tell() else HEADER}{rows}".encode())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the length of the file."""
         self.flush()
         if not self._started or not self.path.exists():
             return {"bytes": 0}
@@ -120,7 +113,6 @@ class CSVSink(Sink):
             write_atomically(self.path, kept)
 
     def how_to_view(self) -> str:
-        """Return the path of the file."""
         return shell_word(self.path)
 
     def __repr__(self) -> str:

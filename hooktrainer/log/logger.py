@@ -317,7 +317,6 @@ class LoggerSink(Sink):
         self._thread = threading.get_ident()
 
     def write(self, kind: str, *args: Any) -> None:
-        """Call the method for this kind of record."""
         names = ("log_text", "log_str") if kind == "text" else (f"log_{kind}",)
         method = self._method(*names)
         if kind == "scalars" or method is None:
@@ -344,27 +343,22 @@ class LoggerSink(Sink):
             self.logger.log_scalar(name, value, step=step)
 
     def flush(self) -> None:
-        """Call `flush`."""
         if method := self._method("flush"):
             method()
 
     def close(self, status: str = "finished") -> None:
-        """Call `close`, else `flush`."""
         if method := self._method("close", "flush"):
             method()
 
     def state_dict(self) -> dict[str, Any]:
-        """Call `state_dict`."""
         method = self._method("state_dict")
         return dict(method()) if method else {}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Call `load_state_dict`."""
         if state_dict.keys() - {"late"} and (method := self._method("load_state_dict")):
             method(state_dict)
 
     def how_to_view(self) -> str:
-        """Return the logger's `log_dir`."""
         place = getattr(self.logger, "log_dir", "") or ""
         return shell_word(place) if place else ""
 

@@ -134,7 +134,6 @@ class MLflowSink(Sender):
         self._log_batches(_MAX_PARAMS, tags=tags)
 
     def send_values(self, rows: list[tuple[int, str, float]]) -> None:
-        """Send steps, names and values."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -142,12 +141,10 @@ class MLflowSink(Sender):
         self._log_batches(_MAX_METRICS, metrics=metrics)
 
     def send_file(self, path: Path, name: str, step: int) -> None:
-        """Send a file as an artifact."""
         folder = path.parent.relative_to(self.directory.resolve()).as_posix()
         self._client.log_artifact(self._run_id, str(path), folder)
 
     def finish(self, status: str) -> None:
-        """Set the run's status."""
         with contextlib.redirect_stdout(io.StringIO()):  # it prints where to look
             self._client.set_terminated(self._run_id, _STATUS.get(status, "KILLED"))
 

@@ -192,11 +192,9 @@ class BackgroundSink(Sink):
         return {"late": self._logged} if state is None else state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue at a saved position."""
         self._call("load_state_dict", state_dict, waits=True)
 
     def how_to_view(self) -> str:
-        """Return a command or path that shows what was logged."""
         return self.sink.how_to_view()
 
     def _call(
@@ -302,15 +300,13 @@ def check_kinds(kinds: Sequence[str]) -> None:
     """Check logger names before anything is created or imported.
 
     Raises:
-        ConfigError: If a name is unknown or repeated.
+        ConfigError: If a name is unknown.
         MissingPackageError: If the package of `mlflow` or `wandb` is not installed.
     """
-    for number, kind in enumerate(kinds):
+    for kind in kinds:
         if kind not in _SINKS:
             hint = did_you_mean(kind, _SINKS)
             raise ConfigError(f"unknown logger {kind!r}.{hint} There are: {', '.join(_SINKS)}.")
-        if kind in kinds[:number]:
-            raise ConfigError(f"logger {kind!r} is given twice")
         package = sink_class(kind).needs
         if package is not None and importlib.util.find_spec(package) is None:
             raise MissingPackageError(

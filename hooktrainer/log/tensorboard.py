@@ -53,14 +53,12 @@ class TensorBoardSink(Sink):
         self._end: dict[str, Any] = {"file": "", "bytes": 0}  # of what was saved last
 
     def write_scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Write the values of one step as one event."""
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         make = Summary.Value
         self._add([make(tag=name, simple_value=value) for name, value in values.items()], step)
 
     def write_hparams(self, config: Mapping[str, Any]) -> None:
-        """Write the configuration as text and for the HParams page."""
         from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
         known = {
@@ -72,24 +70,20 @@ class TensorBoardSink(Sink):
         self._add(hparams_pb(known, trial_id=self.run_name).value, step)
 
     def write_text(self, name: str, text: str, step: int) -> None:
-        """Write a text; TensorBoard renders Markdown."""
         from torch.utils.tensorboard import summary
 
         make: Any = summary.text
         self._add(make(name, text).value, step)
 
     def write_image(self, name: str, pixels: NDArray[np.uint8], step: int) -> None:
-        """Write an image as PNG."""
         self._add_picture(name, media.png(pixels), pixels.shape, step)
 
     def write_video(
         self, name: str, frames: NDArray[np.uint8], step: int, fps: float | None
     ) -> None:
-        """Write a video as animated GIF."""
         self._add_picture(name, media.gif(frames, fps), frames.shape[1:], step)
 
     def write_histogram(self, name: str, values: NDArray[np.float64], step: int, bins: int) -> None:
-        """Write a histogram."""
         from torch.utils.tensorboard import summary
 
         make: Any = summary.histogram
@@ -115,7 +109,6 @@ class TensorBoardSink(Sink):
             file.write(data)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the last step, the last file and its length."""
         self.flush()
         if self._path is not None:
             with open_log(self._path) as file:
@@ -139,7 +132,6 @@ class TensorBoardSink(Sink):
                         file.truncate(min(size, file.tell()))
 
     def how_to_view(self) -> str:
-        """Return the command that starts TensorBoard."""
         return f"tensorboard --logdir {shell_word(self.directory)}"
 
     def _add(self, values: Any, step: int) -> None:

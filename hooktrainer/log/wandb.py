@@ -87,16 +87,13 @@ class WandbSink(Sender):
         return dict(self.note["sent"])
 
     def send_config(self, config: Mapping[str, Any]) -> None:
-        """Set the run's configuration."""
         self._client.config.update(config, allow_val_change=True)
 
     def send_values(self, rows: list[tuple[int, str, float]]) -> None:
-        """Send the values of each step as one row."""
         for step, some in itertools.groupby(rows, key=lambda row: row[0]):
             self._client.log({"step": step, **{name: value for _, name, value in some}})
 
     def send_file(self, path: Path, name: str, step: int) -> None:
-        """Send a text, image or animated GIF."""
         import wandb
 
         value: Any
@@ -113,6 +110,5 @@ class WandbSink(Sender):
         self._client.finish(exit_code=_EXIT_CODE.get(status, 0))
 
     def how_to_view(self) -> str:
-        """Return the run's address, or the command that uploads an offline run."""
         url = getattr(self._client, "url", None)
         return url or f"wandb sync {shell_word(self.directory / 'wandb')}/*run-*"

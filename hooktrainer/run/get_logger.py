@@ -61,7 +61,7 @@ def get_logger(
         The logger, or `None` if none is asked for.
 
     Raises:
-        ConfigError: An unknown or repeated `logger_type`.
+        ConfigError: An unknown `logger_type`.
         MissingPackageError: The package behind `mlflow` or `wandb` is not installed.
     """
     kinds = [logger_type] if isinstance(logger_type, str) else list(logger_type or ())
@@ -138,7 +138,7 @@ class RunLogger(Logger):
         waiting, self._waiting = self._waiting, None  # it comes after what is loaded
         run_id = state_dict.get("run_id")
         run = self._begin(run_id)
-        if run_id == run.run_id or (self._record is None and None in (run_id, run.run_id)):
+        if run_id == run.run_id:
             super().load_state_dict(state_dict)
         else:
             self._counts = dict(state_dict["counts"])

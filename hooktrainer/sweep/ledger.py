@@ -25,7 +25,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from ..base.fs import open_to_lock, write_atomically
-from ..base.untrusted import MalformedError, one_line, parse_json, read_file, refusing
+from ..base.untrusted import MalformedError, parse_json, read_file, refusing
 from ..base.untrusted.text import check_fields
 from ..base.words import listed, printable
 from ..errors import CheckpointError, ConfigError, TakenError
@@ -267,15 +267,13 @@ class Ledger:
 
     def _refuse(self, known: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         names = sorted(n for n in {*known, *now} if known.get(n) != now.get(n))
-        said = [
-            f"{printable(n)}: {one_line(repr(known.get(n)), 80)} before, "
-            f"{one_line(repr(now.get(n)), 80)} now"
-            for n in names
-        ]
+        said = [f"{n}: {known.get(n)!r:.80} before, {now.get(n)!r:.80} now" for n in names]
         raise ConfigError(
-            f"the sweep in {printable(self._place)} was begun with other settings "
-            f"({listed(said)}). Its trials could not be compared: give the old values, or begin "
-            "another sweep with another --run-dir."
+            printable(
+                f"the sweep in {self._place} was begun with other settings ({listed(said)}). Its "
+                "trials could not be compared: give the old values, or begin another sweep with "
+                "another --run-dir."
+            )
         )
 
 

@@ -21,8 +21,6 @@ def test_an_unknown_name_lists_the_near_ones(tmp_path):
     message = r"'tensorbord'. Did you mean tensorboard\? .*csv, tensorboard, mlflow, wandb"
     with pytest.raises(ValueError, match=message):
         get_logger("tensorbord", tmp_path, "exp")
-    with pytest.raises(ValueError, match="'csv' is given twice"):
-        get_logger(["csv", "csv"], tmp_path, "exp")
 
 
 @pytest.mark.parametrize("kind", ["mlflow", "wandb"])

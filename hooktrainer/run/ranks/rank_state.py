@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,14 +144,7 @@ class GatheredCheckpoints:
         if ranks.rank:
             self.directory = directory.parent / "ranks" / str(ranks.rank) / directory.name
 
-    def save(
-        self,
-        tree: dict[str, Any],
-        *,
-        frames: int,
-        optim_steps: int = 0,
-        metrics: Mapping[str, float] | None = None,
-    ) -> None:
+    def save(self, tree: dict[str, Any], **about: Any) -> None:
         """Save the state of all ranks; see `CheckpointManager.save`."""
         # Tensors are whole, so that they do not depend on the number of ranks.
         parts = tree_map(whole, tree["components"], is_leaf=is_tensor_collection)
@@ -165,12 +157,8 @@ class GatheredCheckpoints:
             share = on_cpu(share | {"components": own})
         shares = self._ranks.gather("a checkpoint", share)
         if self._manager is not None:
-            self._manager.save(
-                {**tree, "components": parts, "ranks": shares[1:]},
-                frames=frames,
-                optim_steps=optim_steps,
-                metrics=metrics,
-            )
+            tree = {**tree, "components": parts, "ranks": shares[1:]}
+            self._manager.save(tree, **about)
 
     def __getattr__(self, name: str) -> Any:
         """What the manager has, on rank 0; on the others a method that does nothing."""

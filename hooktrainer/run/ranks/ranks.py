@@ -263,11 +263,9 @@ class RankControl(Control):
         super().end(error)
 
     def request(self, what: Request) -> None:
-        """Ask all ranks for it."""
         self._own.request(what)
 
     def receive(self, number: int, grace: float) -> None:
-        """Stop all ranks because a signal arrived at this one."""
         self._own.receive(number, grace)
 
     @property

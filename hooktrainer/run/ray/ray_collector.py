@@ -295,7 +295,6 @@ class RayEvaluate(Evaluate):
         return metrics
 
     def evaluate(self) -> dict[str, Any]:
-        """Play the episodes with the policy as it is, wait, and return the metrics."""
         if self._worker.busy:
             self._worker.result()
         self._send()
@@ -309,12 +308,10 @@ class RayEvaluate(Evaluate):
             super().on_train_end(trainer)
 
     def register(self, trainer: Loop, name: str = "evaluate") -> None:
-        """Register at ``post_steps_log``."""
         super().register(trainer, name)
         trainer.register_op("post_steps_log", self.look, priority=AFTER)
 
     def close(self) -> None:
-        """End the process; safe to call again."""
         self._worker.kill()
 
 
