@@ -92,8 +92,7 @@ def weights() -> dict[str, Any]:
     from hooktrainer.run.ray import Cluster, RayCollector
     from hooktrainer.run.ray.pool import load_weights, weights_of
 
-    cluster = Cluster(2)
-    cluster.retain()
+    cluster = Cluster(2)  # which the collectors find, and do not end
     found: dict[str, Any] = {"publish, ms": {}, "take up, ms": {}}
     for number in PARAMETERS:
         network = torch.nn.Linear(number // 100, 100, bias=False)
@@ -109,18 +108,18 @@ def weights() -> dict[str, Any]:
         found["take up, ms"][number] = median_seconds(take_up) * 1e3
     for workers in (1, 2):
         collector = VectorCollector("CartPole-v1", policy(), num_envs=2, frames_per_batch=2)
-        remote = RayCollector(collector, Place(count=workers), cluster)
+        remote = RayCollector(collector, Place(count=workers), Cluster(2))
         found[f"a batch of 2 frames, {workers} processes, ms"] = (
             median_seconds(remote.collect, 20) * 1e3
         )
         remote.shutdown()
     collector = VectorCollector("CartPole-v1", policy(), num_envs=64, frames_per_batch=64 * 256)
-    remote = RayCollector(collector, Place(count=2), cluster)
+    remote = RayCollector(collector, Place(count=2), Cluster(2))
     found["a frame of a batch of 16384, 2 processes, us"] = (
         median_seconds(remote.collect) / 16384 * 1e6
     )
     remote.shutdown()
-    cluster.release()
+    cluster.close()
     return found
 
 
@@ -138,11 +137,11 @@ def exchange(rank: int, port: int, results: Any) -> None:
             ranks.average([gradient])
 
         found["gradients, ms"][number] = median_seconds(average, calls) * 1e3
-    found["meeting, ms"] = median_seconds(lambda: ranks.meet("the end of a batch"), 50) * 1e3
+    found["meeting, ms"] = median_seconds(lambda: ranks.meet("the end of a batch", None), 50) * 1e3
     window = {f"metric/{i}": float(i) for i in range(30)}
     place = "the end of a log window"
     found["log window of 30 metrics, ms"] = (
-        median_seconds(lambda: ranks.all_gather(place, window), 10) * 1e3
+        median_seconds(lambda: ranks.meet(place, window), 10) * 1e3
     )
     share = rng_state()
     found["random state to a checkpoint, ms"] = (

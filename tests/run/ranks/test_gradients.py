@@ -94,21 +94,6 @@ def test_gradients_that_nobody_told_of_are_sent_at_the_end(kind, monkeypatch):
         torch.testing.assert_close(parameter.grad, mean)
 
 
-def test_only_some_of_the_gradients(monkeypatch):
-    calls, layers, optimizer, average = made(monkeypatch, "adam")
-    x = torch.randn(3, 6)
-    for part in (layers[2:], layers[1:3]):
-        calls.clear()
-        optimizer.zero_grad()
-        means = expected(part, x)
-        part(x).square().sum().backward()
-        average(optimizer)
-        assert sum(size for what, size in calls if what == "sent") == 72
-        for parameter, mean in zip(part.parameters(), means, strict=True):
-            assert torch.equal(parameter.grad, mean)
-        assert layers[0].weight.grad is None
-
-
 def test_a_step_that_was_not_taken_leaves_nothing_behind(monkeypatch):
     _, layers, optimizer, average = made(monkeypatch, "adam")
     x = torch.randn(3, 6)
