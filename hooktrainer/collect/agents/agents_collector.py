@@ -30,23 +30,11 @@ class AgentsCollector(WorldCollector):
     """Collects batches ``[num_envs, time]`` from multi-agent environments.
 
     Each group of agents is a TensorDict ``[num_envs, time, agents]`` within the batch, as in
-    TorchRL. For a group called ``"agents"`` a batch holds:
-
-    - ``("agents", "observation")`` ``[num_envs, time, agents, ...]``, one entry for each part of a
-      dict observation; ``("agents", "action_mask")`` if there are masks; ``("agents", "mask")``
-      ``[num_envs, time, agents]`` if agents may leave before the episode ends: which agents still
-      act. The values of the others are padding.
-    - ``("agents", "action")`` and everything else that the policy writes.
-    - ``("next", "agents", ...)``: the next observation (the true final one at an episode's end);
-      ``"reward"`` and ``"episode_reward"`` (float32), ``"done"``, ``"terminated"`` and
-      ``"truncated"`` (bool), ``[num_envs, time, agents, 1]``.
-    - ``("next", "done")``, ``"terminated"``, ``"truncated"`` ``[..., 1]`` of the whole environment;
-      ``("next", "reward")`` and ``("next", "episode_reward")``: the **mean over all agents** of all
-      groups, where an agent that has left counts 0; ``("next", "step_count")``.
-    - the ``info_keys``: ``("next", "agents", key)`` ``[num_envs, time, agents, 1]``, and
-      ``("next", key)`` ``[..., 1]``, the mean over the agents that report it.
-    - ``"state"`` and ``("next", "state")`` ``[num_envs, time, ...]`` if the environment has a
-      global state.
+    TorchRL: what agents observe, do and get has keys such as ``("agents", "action")`` and
+    ``("next", "agents", "reward")``. Keys without a group are of the whole environment:
+    ``("next", "done")``, ``"state"``, and as ``("next", "reward")`` the **mean over all agents** of
+    all groups, where an agent that has left counts 0. If agents may leave before the episode ends,
+    ``("agents", "mask")`` is true of those that still act; the values of the others are padding.
 
     All counts are in transitions of an environment, however many agents act in it.
 

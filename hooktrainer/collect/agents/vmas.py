@@ -59,20 +59,20 @@ class VmasWorld(AgentsWorld):
         self.episodes = [-1] * num_envs
         self.device = torch.device(device)
         self.name = f"vmas/{scenario}" if isinstance(scenario, str) else scenario.__qualname__
-        self._env = _make(scenario, self.name, num_envs, self.device, kwargs or {})
+        self.env = _make(scenario, self.name, num_envs, self.device, kwargs or {})
         agents = {
             agent.name: (_space(observed), _space(taken))
             for agent, observed, taken in zip(
-                self._env.agents,
-                self._env.observation_space,
-                self._env.action_space,
+                self.env.agents,
+                self.env.observation_space,
+                self.env.action_space,
                 strict=True,
             )
         }
         self.groups = group_agents(agents, groups)
         self._info_keys = check_agents_info_keys(info_keys, self.groups)
-        self._agents = {agent.name: agent for agent in self._env.agents}
-        self._state = ObjectState(self._env)
+        self._agents = {agent.name: agent for agent in self.env.agents}
+        self._state = ObjectState(self.env)
         self._rng: dict[str, Any] = {}
         self._row_by_row = False
         self.seed(0)
@@ -94,12 +94,12 @@ class VmasWorld(AgentsWorld):
             elif self._row_by_row or not self._reset_rows(envs):
                 self._row_by_row = True
                 for env in envs.nonzero().flatten().tolist():
-                    self._env.scenario.env_reset_world_at(env)
-                    self._env.steps[env] = 0
+                    self.env.scenario.env_reset_world_at(env)
+                    self.env.steps[env] = 0
             return self._observe()
 
     def advance(self, actions: Mapping[str, torch.Tensor]) -> Advance:
-        env, scenario = self._env, self._env.scenario
+        env, scenario = self.env, self.env.scenario
         with self._random_numbers():
             for group in self.groups:
                 taken = actions[group.name].to(self.device)
@@ -135,24 +135,19 @@ class VmasWorld(AgentsWorld):
         self._state.write(copied(state["objects"], lambda x: x.to(self.device, copy=True)))
         return True
 
-    @property
-    def fps(self) -> float:
-        """Steps per simulated second."""
-        return 1.0 / float(self._env.world.dt)
-
     def render(self, mode: str) -> Any:
         """Draw the first environment."""
         with self._random_numbers():
-            return self._env.render(mode=mode)
+            return self.env.render(mode=mode)
 
     def close(self) -> None:
-        if getattr(self._env, "viewer", None) is not None:
-            self._env.viewer.close()
-            self._env.viewer = None
+        if self.env.viewer is not None:
+            self.env.viewer.close()
+            self.env.viewer = None
 
     def _reset_all(self) -> None:
-        self._env.scenario.env_reset_world_at(None)
-        self._env.steps = torch.zeros(self.num_envs, device=self.device)
+        self.env.scenario.env_reset_world_at(None)
+        self.env.steps = torch.zeros(self.num_envs, device=self.device)
 
     def _reset_rows(self, envs: torch.Tensor) -> bool:
         """Reset all, then restore the other rows; returns whether that was possible."""
@@ -164,7 +159,7 @@ class VmasWorld(AgentsWorld):
         return False
 
     def _observe(self) -> Entries:
-        seen = {agent.name: self._env.scenario.observation(agent) for agent in self._env.agents}
+        seen = {agent.name: self.env.scenario.observation(agent) for agent in self.env.agents}
         entries: Entries = {}
         for group in self.groups:
             for key, leaf in zip(group.keys, group.leaves, strict=True):
@@ -176,7 +171,7 @@ class VmasWorld(AgentsWorld):
         """The requested info keys by group, float32 ``[num_envs, agents]``."""
         if not self._info_keys:
             return {}
-        infos = {agent.name: self._env.scenario.info(agent) for agent in self._env.agents}
+        infos = {agent.name: self.env.scenario.info(agent) for agent in self.env.agents}
         every = {k: v for info in infos.values() for k, v in info.items()}
         for key in self._info_keys:
             if key not in every:
@@ -288,7 +283,7 @@ class VmasParallel:
         self.metadata = {
             "name": self._world.name,
             "render_modes": ["human", "rgb_array"],
-            "render_fps": self._world.fps,
+            "render_fps": 1.0 / float(self._world.env.world.dt),
         }
         self._places = {
             agent: (group, place)

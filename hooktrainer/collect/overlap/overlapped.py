@@ -36,10 +36,10 @@ class OverlappedCollector(RemoteCollector):
     when the weights were taken. At most ``depth`` batches are ready or in progress, so the ratio of
     updates to data equals that of a run without overlap.
 
-    A process has its own random numbers, seeded from the run's. The weights of each batch do not
-    depend on time, so runs can be repeated and resumed bit for bit: the state waits for the batches
-    in progress and includes them. A thread shares the learner's generators, in no fixed order: such
-    a run resumes, but not exactly, unless the policy draws no random numbers.
+    A process has its own random numbers, seeded from the run's, so runs can be repeated and resumed
+    bit for bit: the state waits for the batches in progress and includes them. A thread shares the
+    learner's generators, in no fixed order: such a run resumes, but not exactly, unless the policy
+    draws no random numbers.
 
     Args:
         collector: A `Collector`, or anything that `adapt` accepts, such as a TorchRL collector,

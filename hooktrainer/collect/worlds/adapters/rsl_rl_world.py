@@ -85,7 +85,9 @@ class RslRlWorld(ForeignWorld):
             reset()
         if self._lengths_are_due:
             self._lengths_are_due = False
-            self._draw_lengths()
+            lengths = env.episode_length_buf
+            uniform = torch.rand(lengths.shape, generator=self._generator).to(lengths.device)
+            env.episode_length_buf = (uniform * env.max_episode_length).to(lengths.dtype)
         return self._leaves(self._observed(env.get_observations()))
 
     def step(self, actions: torch.Tensor) -> Outcome:
@@ -131,12 +133,6 @@ class RslRlWorld(ForeignWorld):
     def _leaves(self, groups: Mapping[str, Any]) -> Observations:
         sets = self._sets(groups)
         return self._entries(sets[POLICY] if self._is_plain else sets)
-
-    def _draw_lengths(self) -> None:
-        """Set random lengths of the first episodes."""
-        lengths = self._env.episode_length_buf
-        uniform = torch.rand(lengths.shape, generator=self._generator).to(lengths.device)
-        self._env.episode_length_buf = (uniform * self._env.max_episode_length).to(lengths.dtype)
 
 
 def _resolved(
