@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import pickle
 import signal
@@ -27,7 +28,7 @@ from ..base.cores import available_cores
 from ..base.endings import ENDED
 from ..base.frames_bar import forget_bars, frames_bar, show_frames, without_monitor
 from ..base.words import plural, printable
-from ..base.worker import Channel, ChildError, Start, Worker, frozen_heap, native_threads
+from ..base.worker import Channel, ChildError, Start, Worker, native_threads
 from ..errors import USER_ERRORS, ConfigError
 from ..graphs.compiling import keep_for_forks
 from ..log.sink import DEFAULT_LOGGERS, import_sinks
@@ -175,7 +176,10 @@ def train_runs(
                 return Worker(f"seed {run.seed}", _train, run, keep, prepare, start=start)
 
         stack.enter_context(bar)
-        stack.enter_context(frozen_heap())
+        # Else the first collection in a forked process copies the memory that it shares.
+        gc.collect()
+        gc.freeze()
+        stack.callback(gc.unfreeze)
         return _Children(runs, begin, meet).train(at_once, partial(show_frames, bar))
 
 

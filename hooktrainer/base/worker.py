@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import pickle
@@ -13,8 +12,8 @@ import threading
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import reduction, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -306,20 +305,6 @@ def native_threads() -> int:
         return len(os.listdir("/proc/self/task"))
     except OSError:
         return 0
-
-
-@contextmanager
-def frozen_heap() -> Iterator[None]:
-    """In the block, exclude existing objects from garbage collection.
-
-    Otherwise the first collection in a forked worker copies the memory shared with this process.
-    """
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _how_it_ended(code: int | None) -> str:

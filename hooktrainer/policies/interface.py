@@ -56,10 +56,6 @@ class Observation:
             raise ValueError(f"{self.key} has the type {self.dtype!r:.40}")
         check_start(self.start, self.shape)
 
-    def example(self, agents: tuple[int, ...]) -> Tensor:
-        """Return an empty tensor ``[1, *agents, *shape]`` on the device ``meta``."""
-        return torch.empty((1, *agents, *self.shape), dtype=self.torch_dtype, device="meta")
-
     @property
     def torch_dtype(self) -> torch.dtype:
         """The type it is converted to, in PyTorch."""
@@ -189,8 +185,13 @@ class Interface:
         return ", ".join(f"{one.name} ({len(one.agents)}): {one.action}" for one in self.groups)
 
     def examples(self) -> list[Tensor]:
-        """Empty examples of the inputs."""
-        return [one.example(self._agent_dimension(one)) for one in self.inputs]
+        """Empty examples of the inputs, on the device ``meta``."""
+        return [
+            torch.empty(
+                (1, *self._agent_dimension(one), *one.shape), dtype=one.torch_dtype, device="meta"
+            )
+            for one in self.inputs
+        ]
 
     def check(self, outputs: Sequence[Tensor]) -> list[Tensor]:
         """Check a program's outputs for one observation; return those after the actions."""

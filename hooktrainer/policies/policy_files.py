@@ -9,12 +9,13 @@ Both must be regular files; sizes are checked before memory is taken.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..base.untrusted import MalformedError, read_file
+from ..base.untrusted import read_file
 from ..base.words import printable
 from ..errors import CheckpointError, DamagedCheckpointError
 from ..store.stored import unseal
@@ -47,15 +48,9 @@ class PolicyContent:
 
 def read_facts(path: Path) -> dict[str, Any]:
     """Return the content of a ``policy.json``."""
-    try:
+    with _refusing(path, FACTS):
         facts = unseal(SEAL, read_file(path / FACTS, path, MOST_FACTS))
         schema = facts["schema"]
-    except FileNotFoundError:
-        raise DamagedCheckpointError(f"{path} is damaged: {FACTS} is missing.") from None
-    except MalformedError as error:
-        raise DamagedCheckpointError(f"{path} is damaged: {error}.") from None
-    except (DamagedCheckpointError, OSError, KeyError) as error:
-        raise DamagedCheckpointError(f"{path} is damaged: {FACTS}: {error}.") from None
     if schema != SCHEMA:
         raise CheckpointError(
             f"{path} has schema {schema!r:.20}, and this version of hooktrainer reads {SCHEMA}: "
@@ -79,19 +74,23 @@ def read_content(path: Path, facts: Mapping[str, Any]) -> PolicyContent:
     """Return the content of a ``policy.safetensors`` after comparing its hash."""
     import xxhash
 
-    try:
+    with _refusing(path, POLICY):
         size, digest = file_record(facts)
         data = read_file(path / POLICY, path, size)
         if len(data) != size or xxhash.xxh3_128_hexdigest(data) != digest:
-            raise DamagedCheckpointError(f"{path} is damaged: {POLICY} does not match its hash.")
+            raise ValueError("it does not match its hash")
         return decode(data)
+
+
+@contextmanager
+def _refusing(path: Path, file: str) -> Iterator[None]:
+    try:
+        yield
     except FileNotFoundError:
-        raise DamagedCheckpointError(f"{path} is damaged: {POLICY} is missing.") from None
-    except CheckpointError:
-        raise
-    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise DamagedCheckpointError(f"{path} is damaged: {file} is missing.") from None
+    except Exception as error:  # a hole in a structure shows in any way Python has
         reason = printable(error)[:200]
-        raise DamagedCheckpointError(f"{path} is damaged: {POLICY}: {reason}") from None
+        raise DamagedCheckpointError(f"{path} is damaged: {file}: {reason}") from None
 
 
 def encode(content: PolicyContent) -> bytes:

@@ -247,15 +247,8 @@ class Evaluation:
 
     def encode(self) -> dict[str, Any]:
         """Return plain data, with mean and deviation for readers of the file."""
-        return {
-            "seed": self.seed,
-            "episodes": self.episodes,
-            "mean": self.mean,
-            "std": self.std,
-            "returns": list(self.returns),
-            "lengths": list(self.lengths),
-            "seconds": self.seconds,
-        }
+        told = {"episodes": self.episodes, "mean": self.mean, "std": self.std}
+        return {**dataclasses.asdict(self), **told}
 
     def __post_init__(self) -> None:
         if not self.returns or len(self.returns) != len(self.lengths):

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
-
 import pytest
 
 from hooktrainer.algorithms import PPO
-from hooktrainer.base.checks import (
-    EVALUATION_SEED,
-)
 from hooktrainer.errors import ConfigError
-from hooktrainer.hooks import Evaluate
-from hooktrainer.policies import saved as evaluation
-
-
-def test_evaluations_have_the_seed_that_is_kept_for_them():
-    assert inspect.signature(Evaluate).parameters["seed"].default == EVALUATION_SEED
-    assert evaluation.SEED == EVALUATION_SEED
 
 
 def test_a_run_is_not_trained_from_a_seed_of_evaluations():

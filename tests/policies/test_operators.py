@@ -331,15 +331,3 @@ def test_steps_use_inputs_weights_and_earlier_steps():
     assert made(X)[0].tolist() == [[-1.0], [7.0]]
     with pytest.raises(CheckpointError, match="two values are called x"):
         program(["x", "aten.neg.default", ["%x"], {}])
-
-
-def test_types_devices_and_lists_of_values():
-    to = {"device": {"device": "cuda:0"}, "dtype": {"dtype": "float64"}}
-    made = program(
-        ["n", "aten.full.default", [[{"batch": 1}, 1], 5], F32],
-        ["y", "aten.cat.default", [["%x", "%n"], 1], {}],
-        ["z", "aten._to_copy.default", ["%y"], to],
-    )
-    out = made(X)[0]
-    assert out.tolist() == [[1.0, -2.0, 5.0], [3.0, 4.0, 5.0]]
-    assert (out.dtype, out.device.type) == (torch.float64, "cpu")

@@ -354,16 +354,6 @@ def test_a_loaded_policy_draws_from_the_distribution_of_the_one_in_training(kind
     assert not np.array_equal(drawn[:2000], drawn[2000:])
 
 
-def test_the_same_seed_draws_the_same_actions(reload):
-    policy, observation = CategoricalPolicy(mlp(4, 3, (8,))), np.zeros((50, 4), "float32")
-    loaded = reload(policy, Toy, deterministic=False, seed=5)
-    first = loaded(observation)
-    second = loaded(observation)
-    loaded.seed(5)
-    assert np.array_equal(loaded(observation), first)
-    assert not np.array_equal(first, second)
-
-
 def test_a_hidden_state_and_a_draw_go_together(reload):
     policy = TensorDictSequential(
         GRUModule(input_size=4, hidden_size=6, in_key="observation", out_key="features"),

@@ -15,7 +15,7 @@ from tensordict.nn import InteractionType
 from tensordict.nn.probabilistic import set_interaction_type
 from torch import nn
 
-from hooktrainer import AgentsCollector, ConfigError, find_policy, load_policy, play_episodes
+from hooktrainer import AgentsCollector, ConfigError, load_policy, play_episodes
 from hooktrainer.collect.agents import make_world
 from hooktrainer.networks import (
     AgentMLP,
@@ -328,14 +328,3 @@ def test_an_interface_that_cannot_be_is_damage(change, problem, save):
     change_facts(path, interface=interface)
     with pytest.raises(CheckpointError, match=problem):
         load_policy(path)
-
-
-def test_they_are_listed_and_shown(save, capsys):
-    from hooktrainer.cli import main
-
-    path = save(pets(), Leaving)
-    assert find_policy(path).environment.name == "Leaving"
-    assert main(["policies", "show", str(path)]) == 0
-    shown = capsys.readouterr().out
-    assert "cat.observation: float32[2]" in shown
-    assert "cat (2): int64[]" in shown

@@ -122,7 +122,7 @@ _INSTRUCTIONS = (
     *("LONG_BINGET", "GLOBAL", "STACK_GLOBAL", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "TUPLE"),
     *("TUPLE1", "TUPLE2", "TUPLE3", "APPEND", "APPENDS", "NONE", "NEWTRUE", "NEWFALSE", "BININT"),
     *("BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE"),
-    *("BINBYTES", "SHORT_BINBYTES", "BINPERSID"),
+    *("BINBYTES", "SHORT_BINBYTES", "BINPERSID", "SETITEM", "SETITEMS"),
 )
 
 
@@ -146,7 +146,6 @@ class _Unpickler(pickle._Unpickler):
     """
 
     stack: list[Any]
-    pop_mark: Callable[[], list[Any]]
 
     def __init__(self, file: IO[bytes], storage: Callable[..., Any], limit: int) -> None:
         super().__init__(file)
@@ -190,25 +189,12 @@ class _Unpickler(pickle._Unpickler):
             raise MalformedError(_OTHER)
         set_attributes(self.stack[-1], state)
 
-    def load_setitems(self) -> None:
-        items = self.pop_mark()
-        if not isinstance(self.stack[-1], dict):
-            raise MalformedError(_OTHER)
-        self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
-
-    def load_setitem(self) -> None:
-        value, key = self.stack.pop(), self.stack.pop()
-        if not isinstance(self.stack[-1], dict):
-            raise MalformedError(_OTHER)
-        self.stack[-1][key] = value
-
     dispatch: ClassVar[Any] = _Instructions(
         {
             getattr(pickle, name)[0]: pickle._Unpickler.dispatch[getattr(pickle, name)[0]]
             for name in _INSTRUCTIONS
         }
         | {pickle.REDUCE[0]: load_reduce, pickle.BUILD[0]: load_build}
-        | {pickle.SETITEMS[0]: load_setitems, pickle.SETITEM[0]: load_setitem}
     )
 
 
@@ -250,12 +236,6 @@ def _tensor(
     if count:
         tensor.set_(memory, offset, shape, stride)
     return tensor.requires_grad_(requires_grad is True)
-
-
-def _tensor_v2(
-    storage: Storage, offset: int, shape: Any, stride: Any, grad: bool, hooks: Any, meta: Any = None
-) -> torch.Tensor:
-    return _tensor(storage, offset, shape, stride, grad, hooks, None, meta)
 
 
 def _parameter(data: torch.Tensor, requires_grad: bool, hooks: Any) -> torch.nn.Parameter:
@@ -311,7 +291,7 @@ def _no_storage(*_: object) -> Any:
 
 # None of these takes more memory than its arguments have, or calls them.
 _BUILDERS: dict[str, Callable[..., Any]] = {
-    "torch._utils._rebuild_tensor_v2": _tensor_v2,
+    "torch._utils._rebuild_tensor_v2": lambda *args: _tensor(*args[:6], None, *args[6:]),
     "torch._utils._rebuild_tensor_v3": _tensor,
     "torch._utils._rebuild_parameter": _parameter,
     "torch.storage._load_from_bytes": _storage_in_bytes,
