@@ -1,7 +1,7 @@
 """`ChildProgram`: a Python program that runs next to this process and ends with it.
 
 ``python -m hooktrainer.base.child_program DIRECTORY [-m] TARGET ARGUMENTS`` runs ``python [-m]
-TARGET ARGUMENTS`` in a directory as a child program; see `ChildProgram.of_command`.
+TARGET ARGUMENTS`` in a directory, and ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ PACKAGE_ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 class ChildProgram:
-    """``python -m MODULE ARGUMENTS``, which ends when this process does, for any reason.
+    """A Python command, run as if started alone, that ends when this process does, for any reason.
 
-    The program must call `end_with_parent`, which follows its standard input. It has its own
-    session, so that no signal to this process's group reaches it, and imports this package from the
-    same place. To run a function in another process, use `hooktrainer.base.worker.Worker`.
+    It has its own session, so that no signal to this process's group reaches it, and imports this
+    package from the same place. To run a function in another process, use
+    `hooktrainer.base.worker.Worker`.
 
     Args:
-        module: The module to run.
-        arguments: Its command line.
-        environ: Additional environment variables.
-        stdout: As for `subprocess.Popen`; discarded by default.
+        command: The arguments of ``python``: a script, or ``-m`` and a module, and its arguments.
+        directory: Working directory; by default this process's.
+        stdout: As for `subprocess.Popen`; inherited by default.
         stderr: As for `subprocess.Popen`; inherited by default.
+        environ: Additional environment variables.
 
     Attributes:
         pid: Number of the process.
@@ -41,45 +41,23 @@ class ChildProgram:
 
     def __init__(
         self,
-        module: str,
-        *arguments: str,
-        environ: Mapping[str, str] | None = None,
-        stdout: int | IO[Any] | None = subprocess.DEVNULL,
+        command: Sequence[str],
+        directory: Path | None = None,
+        stdout: int | IO[Any] | None = None,
         stderr: int | IO[Any] | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
-        path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH")]))
-        paths = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}  # not from the current directory
+        environ = {**os.environ, **(environ or {}), "PYTHONSAFEPATH": "1"}
+        path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
-            env={**os.environ, **paths, **(environ or {})},
+            [sys.executable, "-m", __name__, str(directory or Path.cwd()), *command],
+            env={**environ, "PYTHONPATH": path},
             stdin=subprocess.PIPE,
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,
         )
         self.pid = self._process.pid
-
-    @classmethod
-    def of_command(
-        cls,
-        command: Sequence[str],
-        directory: Path | None = None,
-        stdout: int | IO[Any] | None = None,
-        stderr: int | IO[Any] | None = None,
-        environ: Mapping[str, str] | None = None,
-    ) -> ChildProgram:
-        """Start a Python command as a child program, as if it had been started alone.
-
-        Args:
-            command: The arguments of ``python``: a script, or ``-m`` and a module, and its
-                arguments.
-            directory: Working directory; by default this process's.
-            stdout: As for `subprocess.Popen`; inherited by default.
-            stderr: As for `subprocess.Popen`; inherited by default.
-            environ: Additional environment variables.
-        """
-        place = str(directory or Path.cwd())
-        return cls(__name__, place, *command, environ=environ, stdout=stdout, stderr=stderr)
 
     @property
     def code(self) -> int | None:
@@ -111,22 +89,17 @@ class ChildProgram:
         self._process.stdin.close()
 
 
-def end_with_parent(code: int = 1) -> None:
-    """Exit when the parent process ends; called by a `ChildProgram`."""
-    threading.Thread(target=_follow_parent, args=(code, os.getppid()), daemon=True).start()
-
-
-def _follow_parent(code: int, parent: int) -> None:
+def _follow_parent(parent: int) -> None:
     # A child that the parent has forked keeps its end of standard input open.
     while os.getppid() == parent:
         # Not sys.stdin, which an interpreter that ends would wait for.
         if select.select([0], [], [], 1.0)[0] and not os.read(0, 1024):
             break
-    os._exit(code)
+    os._exit(1)
 
 
 def _main() -> None:
-    end_with_parent()
+    threading.Thread(target=_follow_parent, args=(os.getppid(),), daemon=True).start()
     directory, *command = sys.argv[1:]
     os.chdir(directory)
     os.environ.pop("PYTHONSAFEPATH", None)  # which this process was given, not the command

@@ -247,7 +247,7 @@ def _train(groups: Sequence[Candidate], number: int, *, workers: int, trust: boo
     quiet = ["--no-progress-bar"] if workers > 1 else []
     graces = [run.options.get("grace", GRACE) for one in groups for run in one.runs]
     starts = [
-        partial(ChildProgram.of_command, [*words[1:], *quiet], directory, stdout=_STDERR)
+        partial(ChildProgram, [*words[1:], *quiet], directory, stdout=_STDERR)
         for words, directory in whole
     ]
     run_programs(starts, workers, max(graces))

@@ -172,7 +172,7 @@ def running(
     if RunDir(run).holds_run:
         words = [*without(words, ("--fork",)), "--resume", "latest"]
     with log.open("ab") as printed:
-        script = ChildProgram.of_command(words, directory, printed, printed, **options)
+        script = ChildProgram(words, directory, printed, printed, **options)
     try:
         yield script
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.checks import check_count
-from ..base.child_program import PACKAGE_ROOT, ChildProgram
+from ..base.child_program import ChildProgram
 from ..base.words import plural, printable, shell_word
 from ..collect import AgentsCollector
 from ..errors import ConfigError
@@ -277,19 +278,18 @@ class Evaluator:
         if self._program is not None and self._program.code is None:
             return
         self._close()
-        paths = [*(path or os.getcwd() for path in sys.path), str(PACKAGE_ROOT)]
+        paths = [path or os.getcwd() for path in sys.path]
         self._log.unlink(missing_ok=True)  # it may be a link
         with self._log.open("xb") as log:
             self._program = ChildProgram(
-                "hooktrainer.policies.evaluate_run",
-                str(self._run),
-                *self._options,
+                ["-m", "hooktrainer.policies.evaluate_run", str(self._run), *self._options],
+                stdout=subprocess.DEVNULL,
+                stderr=log,
                 environ={
                     "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
                     "OMP_NUM_THREADS": "1",
                     "CUDA_VISIBLE_DEVICES": "",
                 },
-                stderr=log,
             )
         os.setpriority(os.PRIO_PROCESS, self._program.pid, 19)
 

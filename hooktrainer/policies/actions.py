@@ -128,8 +128,7 @@ def _tree(parts: list[tuple[Path, Any]]) -> Any:
     return made
 
 
-_KINDS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}
-DTYPES = frozenset({"bool", *(f"{kind}{n}" for kind, bits in _KINDS.items() for n in bits)})
+DTYPES = frozenset(np.dtype(code).name for code in "?bhilBHILefd")
 """The types of observations and actions."""
 _MOST_DIMS = 16
 

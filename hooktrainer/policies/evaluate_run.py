@@ -2,7 +2,7 @@
 
 python -m hooktrainer.policies.evaluate_run RUN SEED EPISODES ENVIRONMENT
 
-The environment, as JSON, is the one that is trusted. The process ends with its parent.
+The environment, as JSON, is the one that is trusted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pathlib import Path
 
 import torch
 
-from ..base.child_program import end_with_parent
 from ..base.untrusted import one_line
 from .environment import Environment
 from .play import evaluate_policy
@@ -52,7 +51,6 @@ def evaluate_run(
 
 def main(run: str, seed: str, episodes: str, environment: str) -> int:
     """Evaluate; the exit code is 1 if a policy could not be played."""
-    end_with_parent(130)
     torch.set_num_threads(1)
     own = Environment.decode(json.loads(environment))
     code = 0

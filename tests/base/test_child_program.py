@@ -19,8 +19,6 @@ pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks in /pr
 MODULE = """
 import os, sys, time
 import hooktrainer
-from hooktrainer.base.child_program import end_with_parent
-end_with_parent(7)
 print(hooktrainer.__file__, os.environ["COLOUR"], *sys.argv[1:], flush=True)
 time.sleep(100)
 """
@@ -28,7 +26,7 @@ time.sleep(100)
 PARENT = """
 import os, signal, sys, time
 from hooktrainer.base.child_program import ChildProgram
-program = ChildProgram("worker_module", environ={"COLOUR": "red"})
+program = ChildProgram(["-m", "worker_module"], environ={"COLOUR": "red"})
 print(program.pid, flush=True)
 if os.fork() == 0:  # keeps the other end of the program's input
     os.close(1)
@@ -64,9 +62,9 @@ def test_a_child_program_ends_with_its_input_or_is_killed(stopped, tmp_path, mon
     shadow.mkdir(parents=True)
     (shadow / "__init__.py").write_text("raise RuntimeError('not this one')")
     monkeypatch.chdir(shadow.parent)
-    printed, environ = tmp_path / "printed", {"COLOUR": "red"}
+    printed, command = tmp_path / "printed", ["-m", "worker_module", "one", "two"]
     with printed.open("wb") as out:
-        program = ChildProgram("worker_module", "one", "two", environ=environ, stdout=out)
+        program = ChildProgram(command, stdout=out, environ={"COLOUR": "red"})
     wait_until(lambda: printed.read_text().endswith("\n"))
     file = PACKAGE_ROOT / "hooktrainer" / "__init__.py"
     assert printed.read_text().split() == [str(file), "red", "one", "two"]
@@ -76,7 +74,7 @@ def test_a_child_program_ends_with_its_input_or_is_killed(stopped, tmp_path, mon
         os.kill(program.pid, signal.SIGSTOP)
         wait_until(lambda: state(program.pid) == "T")  # a signal takes its time
     program.close(0.01 if stopped else 60.0)
-    assert program.code == (-signal.SIGKILL if stopped else 7)
+    assert program.code == (-signal.SIGKILL if stopped else 1)
 
 
 def test_a_child_program_ends_when_its_parent_is_killed(tmp_path, monkeypatch):

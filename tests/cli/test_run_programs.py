@@ -35,7 +35,7 @@ def starts(tmp_path):
 
     def make(*codes, command=("-m", "program")):
         return [
-            lambda number=number, code=code: ChildProgram.of_command(
+            lambda number=number, code=code: ChildProgram(
                 [*command, f"{number}.txt", str(code)], tmp_path
             )
             for number, code in enumerate(codes)

@@ -254,12 +254,6 @@ def _bytearray(data: bytes | str = b"", codec: str = "latin-1") -> bytearray:
     return bytearray(data if type(data) is bytes else _bytes(data, codec))  # type: ignore[arg-type]
 
 
-def _counter(counts: dict[Any, int]) -> Counter[Any]:
-    if type(counts) is not dict or not all(type(n) is int for n in counts.values()):
-        raise MalformedError("it holds a Counter of what is not numbers")
-    return Counter(counts)
-
-
 def _size(sizes: tuple[int, ...]) -> torch.Size:
     check_shape(sizes)
     return torch.Size(sizes)
@@ -298,7 +292,7 @@ _BUILDERS: dict[str, Callable[..., Any]] = {
     "torch.Size": _size,
     "torch.device": torch.device,
     "collections.OrderedDict": lambda: OrderedDict(),  # its items follow
-    "collections.Counter": _counter,
+    "collections.Counter": Counter,
     "_codecs.encode": _bytes,
     "builtins.bytes": _bytes,
     "builtins.bytearray": _bytearray,
