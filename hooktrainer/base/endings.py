@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
@@ -15,7 +11,7 @@ ENDED: Final = ("finished", "solved", "pruned", "stopped")
 ENDINGS: Final = (*ENDED, "interrupted", "failed")
 """Every final status."""
 
-# -- The signals that end a program, and what SIGINT does while modules are imported.
+# -- The signals that end a program.
 
 ENDING_SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -26,28 +22,8 @@ GRACE: Final = 30.0
 
 
 def has_default(number: int) -> bool:
-    """Return whether a signal has Python's handler, or that of `interruptible`."""
-    return signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler, _interrupt)
-
-
-@contextmanager
-def interruptible(*, is_all: bool = False) -> Iterator[None]:
-    """In the block, SIGINT raises `KeyboardInterrupt`, but during an import ends the process.
-
-    An exception that a handler raises within an import may be lost or converted. Outside the main
-    thread, or if SIGINT is ignored or handled, this does nothing.
-    """
-    is_ours = (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )
-    if is_ours:
-        signal.signal(signal.SIGINT, _interrupt)
-    try:
-        yield
-    finally:
-        if is_ours:
-            signal.signal(signal.SIGINT, signal.SIG_DFL if is_all else signal.default_int_handler)
+    """Return whether a signal has Python's handler."""
+    return signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)
 
 
 def is_importing(frame: FrameType | None) -> bool:
@@ -57,10 +33,3 @@ def is_importing(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    if is_importing(frame):
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-    raise KeyboardInterrupt

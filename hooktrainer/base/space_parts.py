@@ -80,18 +80,13 @@ def leaves_of(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
     outside of a dict ``("observation", "0")`` and so on.
     """
     leaves = tuple(_leaf(path, part) for path, part in parts_of(space))
-    if not leaves:
+    empty = [leaf for leaf in leaves if 0 in leaf.shape]
+    if empty or not leaves:
+        what = f"{'.'.join(map(str, empty[0].path))} in {space}" if empty else space
         raise ConfigError(
-            f"The observations of the environment are {space}, which is empty: there is nothing to "
-            "see. Let it return a number at least, such as Box(0, 1, (1,))."
+            f"The observation space {what} is empty: leave it out, for instance with "
+            "gymnasium.wrappers.FilterObservation, or give it a number at least."
         )
-    for leaf in leaves:
-        if 0 in leaf.shape:
-            raise ConfigError(
-                f"The observation space {'.'.join(map(str, leaf.path)) or 'of the environment'} is "
-                f"{leaf.space}, which is empty: leave it out, for instance with "
-                "gymnasium.wrappers.FilterObservation, or give it a number at least."
-            )
     return leaves
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import reduction, resource_tracker
 from multiprocessing.connection import Connection
+from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
 from multiprocessing.process import BaseProcess
 from time import monotonic
 from typing import Any, Final, Literal
@@ -40,13 +41,6 @@ class ChildError(RuntimeError):
 
 class ClosedError(EOFError):
     """The parent has closed the connection; the worker then ends silently."""
-
-
-class RemoteError(Exception):
-    """The traceback of an error in a worker, as the cause of the error raised here."""
-
-    def __str__(self) -> str:
-        return f"\n\n{self.args[0]}"
 
 
 class _End:
@@ -230,7 +224,7 @@ class Worker(_End):
         if message[:1] == _ERROR:
             error, text = pickle.loads(message[1:])
             add_note(error, f"raised in {self.name} (process {self.pid})")
-            raise error from RemoteError(text)
+            raise error from RemoteTraceback(text)
         return message[1:]
 
     def receive_object(self) -> Any:

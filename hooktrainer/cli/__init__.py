@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..base.endings import interruptible
-
 __all__ = ["main"]
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the `hooktrainer` command and return its exit code; ``args`` default to the process's."""
-    with interruptible(is_all=args is None):
-        from .commands import run
+    from .commands import run
 
-        return run(args)
+    return run(args)

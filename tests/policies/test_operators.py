@@ -174,6 +174,11 @@ def test_only_a_program_that_samples_draws_random_numbers():
     assert not torch.equal(drawing(X)[0], drawing(X)[0])
 
 
+def convolution(weight, stride, groups):
+    args = ["%a", weight, None, [stride] * 2, [0, 0], [1, 1], False, [0, 0], groups]
+    return ["y", "aten.convolution.default", args, {}]
+
+
 GROWING = {
     "full": [["y", "aten.full.default", [[1 << 29], 1.0], F32]],
     "overflowing": [["y", "aten.full.default", [[1 << 32, 1 << 32], 1.0], F32]],
@@ -189,12 +194,7 @@ GROWING = {
     "columns": [
         ["a", "aten.full.default", [[1, 1, 1000, 1000], 0], {}],
         ["w", "aten.full.default", [[1, 1, 500, 500], 0], {}],
-        [
-            "y",
-            "aten.convolution.default",
-            ["%a", "%w", None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1],
-            {},
-        ],
+        convolution("%w", 1, 1),
     ],
     "a mask": [
         ["a", "aten.full.default", [[1 << 14, 1 << 14], 0], {}],
@@ -276,21 +276,11 @@ UNSAFE = {
     "an item of a tensor": [["y", "getitem", ["%x", 0], {}]],
     "a convolution without groups": [
         ["a", "aten.full.default", [[1, 1, 4, 4], 0], {}],
-        [
-            "y",
-            "aten.convolution.default",
-            ["%a", "%a", None, [1, 1], [0, 0], [1, 1], False, [0, 0], 0],
-            {},
-        ],
+        convolution("%a", 1, 0),
     ],
     "a stride of zero": [
         ["a", "aten.full.default", [[1, 1, 4, 4], 0], {}],
-        [
-            "y",
-            "aten.convolution.default",
-            ["%a", "%a", None, [0, 0], [0, 0], [1, 1], False, [0, 0], 1],
-            {},
-        ],
+        convolution("%a", 0, 1),
     ],
     "many dimensions": [["y", "aten.view.default", ["%x", [{"batch": 1}, 2, *[1] * 20]], {}]],
     "as many as a mask has": [

@@ -291,21 +291,6 @@ def test_saving_leaves_policy_and_random_numbers_alone(save):
     assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
 
 
-class Named(nn.Module):
-    """Has a parameter that is named as a step of its program is."""
-
-    def __init__(self):
-        super().__init__()
-        self.mean = nn.Parameter(torch.ones(4))
-
-    def forward(self, observation):
-        return (observation - self.mean).mean(-1, keepdim=True).expand(-1, 2)
-
-
-def test_a_parameter_may_have_the_name_of_an_operator(reload):
-    assert reload(Named(), box_env)(np.ones(4, "float32")).tolist() == [0.0, 0.0]
-
-
 def drawn_from(distribution: type) -> nn.Module:
     network = TensorDictModule(mlp(4, 3, (8,)), ["observation"], ["logits"])
     return ProbabilisticActor(network, in_keys=["logits"], distribution_class=distribution)

@@ -285,7 +285,7 @@ def _no_storage(*_: object) -> Any:
 
 # None of these takes more memory than its arguments have, or calls them.
 _BUILDERS: dict[str, Callable[..., Any]] = {
-    "torch._utils._rebuild_tensor_v2": lambda *args: _tensor(*args[:6], None, *args[6:]),
+    "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_tensor_v3": _tensor,
     "torch._utils._rebuild_parameter": _parameter,
     "torch.storage._load_from_bytes": _storage_in_bytes,

@@ -187,4 +187,4 @@ def _decoded(hint: Any, value: Any) -> Any:
             return value
     elif isinstance(value, hint):
         return value
-    raise ValueError(f"{shown(value)} is no {getattr(hint, '__name__', hint)}")
+    raise ValueError(f"a {type(value).__name__} is no {getattr(hint, '__name__', hint)}")
