@@ -12,6 +12,7 @@ from tensordict import NestedKey, TensorDict, unravel_key
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..base.space_parts import MASK
+from ..base.untrusted import one_line
 from ..errors import ConfigError
 from ..networks.policy import ArraySteps
 from ..networks.policy import Policy as NetworkPolicy
@@ -65,9 +66,6 @@ class Actor:
     def state_dict(self) -> dict[str, Any]:
         """What is carried from one rollout to the next."""
         return {}
-
-    def check(self, state_dict: dict[str, Any]) -> None:
-        """Raise a `StateMismatchError` if the state comes from another policy."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
@@ -144,11 +142,9 @@ class FunctionActor(Actor):
 
     @property
     def is_laid_out(self) -> bool:
-        """Whether the policy has been called, so that its outputs are known."""
         return bool(self._outputs)
 
     def act(self, t: int, envs: slice | None = None) -> Any:
-        """See `Actor.act`."""
         if t == 0 and self._may_be_fast and self._outputs:
             self._begin_fast()
         if self.is_fast and self._steps is not None:
@@ -230,22 +226,15 @@ class FunctionActor(Actor):
         result = self._function(*inputs, **options)
         outputs = result if isinstance(result, Mapping) else {"action": result}
         if not self._outputs:
-            self._check(outputs)
+            for key in self._format.keys:
+                if not hasattr(outputs.get(key), "shape"):
+                    raise ConfigError(
+                        f"The policy returned {one_line(dict(outputs), 200)}: let it return "
+                        f"actions as a tensor or an array, or a dict of these with {key!r}."
+                    )
+            self._format.check(self._format.find(outputs), self._num_envs)
+            self._outputs.allocate(outputs)
         return outputs
-
-    def _check(self, outputs: Outputs) -> None:
-        for key in self._format.keys:
-            if key not in outputs:
-                raise ConfigError(
-                    f"The policy returned {list(outputs)}; one key has to be {key!r}."
-                )
-            if not hasattr(outputs[key], "shape"):
-                raise ConfigError(
-                    f"The policy returned {type(outputs[key]).__name__}; return actions as a "
-                    "tensor or an array, or a dict of these."
-                )
-        self._format.check(self._format.find(outputs), self._num_envs)
-        self._outputs.allocate(outputs)
 
 
 def as_array(value: Any) -> Array:
@@ -315,7 +304,6 @@ class RandomActor(Actor):
         return self._format.find(outputs)
 
     def begin(self, envs: SomeEnvs) -> None:
-        """Tell the policy."""
         if self._policy is not None:
             self._policy.begin(envs)
 
@@ -330,9 +318,7 @@ class RandomActor(Actor):
         return tensors
 
     def state_dict(self) -> dict[str, Any]:
-        """The sampler's."""
         return self._sampler.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the sampler's."""
         self._sampler.load_state_dict(state_dict)

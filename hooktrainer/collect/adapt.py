@@ -101,7 +101,6 @@ class AdaptedCollector(Collector):
     # -- collecting ------------------------------------------------------------------------------
 
     def register(self, trainer: Any) -> None:
-        """Register what it registers."""
         self._call("register", trainer)
 
     def start(self) -> None:
@@ -176,7 +175,6 @@ class AdaptedCollector(Collector):
         return dict(self.wrapped.state_dict()) if self._has_state else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore its state."""
         if self._has_state:
             self.wrapped.load_state_dict(state_dict)
 

@@ -60,17 +60,6 @@ class Row:
     truncated: Array
     info: tuple[Array, ...] = ()
 
-    def part(self, envs: slice) -> Row:
-        """The same row of some of the environments."""
-        return Row(
-            self.index,
-            tuple(array[envs] for array in self.observation),
-            self.reward[envs],
-            self.terminated[envs],
-            self.truncated[envs],
-            tuple(array[envs] for array in self.info),
-        )
-
 
 class StepBuffers:
     """What the environments write in a rollout.
@@ -115,18 +104,22 @@ class StepBuffers:
         self.reward, self.terminated, self.truncated = arrays[number : number + 3]
         self.episode_reward, self.step_count, *info = arrays[number + 3 :]
         self.info = tuple(info)
-        self.rows = [
+        self.rows = self.rows_of(slice(None))
+        self.inputs = [torch.from_numpy(array).unbind(0) for array in self.observation]
+
+    def rows_of(self, envs: slice) -> list[Row]:
+        """The rows of some environments."""
+        return [
             Row(
                 t,
-                tuple(array[t + 1] for array in self.observation),
-                self.reward[t],
-                self.terminated[t],
-                self.truncated[t],
-                tuple(array[t] for array in info),
+                tuple(array[t + 1, envs] for array in self.observation),
+                self.reward[t, envs],
+                self.terminated[t, envs],
+                self.truncated[t, envs],
+                tuple(array[t, envs] for array in self.info),
             )
-            for t in range(horizon)
+            for t in range(len(self.reward))
         ]
-        self.inputs = [torch.from_numpy(array).unbind(0) for array in self.observation]
 
     def carry(self) -> None:
         """Make the last row of the observations the first one of the next rollout."""

@@ -21,7 +21,6 @@ from .collector import Collector
 from .overlap.server import dump, load
 
 _FLAGS = ("done", "terminated", "truncated")
-_END_WITHIN = 50  # batches within which a collector has to end for that to be looked at
 
 
 Make = Callable[[], Any]
@@ -47,9 +46,9 @@ def _require(holds: bool, problem: str) -> None:
 def check_collector(make: Callable[[], Any], batches: int = 4) -> None:
     """Check that a collector keeps the contract of `hooktrainer.collect.Collector`.
 
-    It looks at the layout of batches, the observations in which episodes end, the end of the
-    iteration, what is copied to another process, seeding, shares, closing, and, if the collector
-    says that it resumes exactly, whether it does.
+    It looks at the layout of batches, the observations in which episodes end, what is copied to
+    another process, seeding, shares, closing, and, if the collector says that it resumes exactly,
+    whether it does.
 
     Args:
         make: Makes a fresh collector, or whatever `adapt` takes, alike each time; it is called a
@@ -61,7 +60,7 @@ def check_collector(make: Callable[[], Any], batches: int = 4) -> None:
     """
     before = rng_state()
     try:
-        for look in (_layout, _episodes, _end, _seeding, _copy, _resume, _shares, _closing):
+        for look in (_layout, _episodes, _seeding, _copy, _resume, _shares, _closing):
             look(make, batches)
     finally:
         set_rng_state(before)
@@ -133,18 +132,6 @@ def _episodes(make: Make, batches: int) -> None:
                 "the true final one"
             )
             _require(not bool(same[ends].all()), final)
-
-
-def _end(make: Make, _: int) -> None:
-    with _fresh(make) as collector:
-        total, size = collector.total_frames, collector.frames_per_batch
-        if total < 0 or size is None or total > _END_WITHIN * size:
-            return
-        frames = 0
-        for batch in collector:
-            frames += batch.numel()
-            _require(frames < total + size, f"total_frames is {total}, but it goes on")
-        _require(frames >= total, f"total_frames is {total}, but it ends after {frames}")
 
 
 def _seeding(make: Make, _: int) -> None:

@@ -262,15 +262,14 @@ def no_shard(name: str, number: int) -> ConfigError:
 
 def lost_at_resume(kind: type, resumes: Resumes) -> str | None:
     """What a resumed run lacks because of a collector of some type; ``None`` for nothing."""
-    problems: dict[str, str] = {
-        "partly": "does not save its running episodes. A resumed run begins new ones",
-        "anew": "has no state_dict and load_state_dict. A resumed run iterates over it anew",
-    }
-    if resumes not in problems:
+    if resumes == "exactly":
         return None
+    problem = "has no state_dict and load_state_dict. A resumed run iterates over it anew"
+    if resumes == "partly":
+        problem = "does not save its running episodes. A resumed run begins new ones"
     return (
-        f"The collector, a {kind.__module__}.{kind.__qualname__}, {problems[resumes]}, and is not "
-        "bit for bit the run that was never interrupted. VectorCollector restores all of it."
+        f"The collector, a {kind.__module__}.{kind.__qualname__}, {problem}, and is not bit for "
+        "bit the run that was never interrupted. VectorCollector restores all of it."
     )
 
 

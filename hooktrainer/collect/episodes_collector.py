@@ -47,6 +47,7 @@ class EpisodesCollector(Collector):
     _envs: Any  # an `EnvGroup`, a `TensorWorld` or an `AgentsWorld`
     _live: tuple[str, ...] = ("_rollout",)  # attributes that are made again in a copy
     _restore_episodes = True
+    unsaved = None  # a warning named what cannot be restored when the collector was made
 
     def __init__(
         self,
@@ -147,10 +148,6 @@ class EpisodesCollector(Collector):
         return "partly" if self._envs.lost else "exactly"
 
     @property
-    def unsaved(self) -> None:
-        """Nothing: a warning named what cannot be restored when the collector was made."""
-
-    @property
     def episodes(self) -> list[int]:
         """For each environment the index of its running episode; -1 before the first."""
         return list(self._envs.episodes)
@@ -180,7 +177,6 @@ class EpisodesCollector(Collector):
         return seed if static_seed else seed + 1
 
     def reset(self) -> None:
-        """Abandon the running episodes: the next batch begins with new ones."""
         if self._rollout is not None:
             self._rollout.abandon()
 

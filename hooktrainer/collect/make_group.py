@@ -92,12 +92,16 @@ def source_of(env: Envs, num_envs: int | None) -> tuple[Source, int]:
 def make_one(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> gym.Env[Any, Any]:
     """Make one environment of an id, a specification, a factory or a list of factories."""
     source: Any = find_spec(env) if isinstance(env, str) else env
-    with explain_env_errors(source, env_kwargs):
-        if isinstance(source, EnvSpec):
-            made = gym.make(source, **(env_kwargs or {}))
-        else:
-            made = (source if callable(source) else _made_of(source)[0])()
-    check_made(made, "env builds")
+    make: Any = source if callable(source) else None
+    if isinstance(source, EnvSpec):
+        make = partial(gym.make, source, **(env_kwargs or {}))
+    return _built(make or _made_of(source)[0], "env builds", source, env_kwargs)
+
+
+def _built(make: EnvFactory, who: str, source: Any = None, kwargs: Any = None) -> Any:
+    with explain_env_errors(source, kwargs):
+        made = make()
+    check_made(made, who)
     return made
 
 
@@ -164,15 +168,7 @@ def _scalar(factories: Sequence[EnvFactory], options: GroupOptions) -> EnvGroup:
     envs: list[gym.Env[Any, Any]] = []
     try:
         for i, factory in enumerate(factories):
-            if not callable(factory):
-                raise ConfigError(
-                    f"env[{i}] is {factory!r}: give functions that build an environment, for "
-                    "instance lambda: gymnasium.make('CartPole-v1')."
-                )
-            with explain_env_errors():
-                made = factory()
-            check_made(made, f"Factory {i} built")
-            envs.append(made)
+            envs.append(_built(factory, f"Factory {i} built"))
         return ScalarGroup(envs, options)
     except BaseException:
         for made in envs:

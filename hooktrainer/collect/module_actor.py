@@ -9,7 +9,7 @@ import torch
 from tensordict import NestedKey, TensorDict, unravel_key
 from tensordict.nn import TensorDictModuleBase
 
-from ..errors import ConfigError, StateMismatchError
+from ..errors import ConfigError
 from .action_format import ActionFormat
 from .actors import Actor, SomeEnvs
 from .buffers import ObservationRows, OutputBuffers
@@ -72,7 +72,6 @@ class ModuleActor(Actor):
 
     @property
     def is_laid_out(self) -> bool:
-        """Whether the policy has been called, so that its outputs are known."""
         return bool(self._outputs)
 
     def act(self, t: int, envs: slice | None = None) -> Any:
@@ -124,16 +123,7 @@ class ModuleActor(Actor):
             "kept": [[list(key), self._data.get(key).cpu().clone()] for key in self._private()],
         }
 
-    def check(self, state_dict: dict[str, Any]) -> None:
-        """Raise a `StateMismatchError` if the hidden states are not this policy's."""
-        saved = _shapes({tuple(key): value for key, value in state_dict.get("hidden", [])})
-        if saved != _shapes(self._hidden):
-            raise StateMismatchError(
-                f"The saved policy has the hidden states {saved}, this one {_shapes(self._hidden)}."
-            )
-
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
         for key, value in state_dict["hidden"]:
             self._hidden[tuple(key)].copy_(value)
         self._is_init.copy_(state_dict["is_init"])
@@ -212,7 +202,3 @@ def _first_values(
         key: values.get(key).to(device).expand(num_envs, *values.get(key).shape).clone()
         for key in hidden
     }
-
-
-def _shapes(tensors: dict[Key, torch.Tensor]) -> dict[NestedKey, list[int]]:
-    return {unravel_key(key): list(tensor.shape) for key, tensor in tensors.items()}

@@ -142,7 +142,6 @@ class AnyRollout(ABC):
 
     def check(self, state_dict: dict[str, Any]) -> None:
         """Raise a `StateMismatchError` if the state comes from other environments or policies."""
-        self._actor.check(state_dict["policy"])
         if (saved := state_dict["running"]) is not None:
             shapes = [list(observation.shape[1:]) for observation in saved["observations"]]
             own = [list(leaf.shape) for leaf in self._buffers.leaves]
@@ -215,12 +214,10 @@ class Rollout(AnyRollout):
 
     def _collect(self, timing: Timing, actor: Any) -> TensorDict:
         first_episodes = list(self._group.episodes)
-        if self._masks is not None:
-            self._check_masks(self._masks[:1])
         self._finals.clear()
         self._add_up(self._step(timing, actor))
         if self._masks is not None:
-            self._check_masks(self._masks[1:-1])
+            self._check_masks(self._masks[:-1])
         with timing.phase("collect/transfer"):
             batch = self._batch(actor.tensors(), first_episodes)
             if self._played:

@@ -40,11 +40,9 @@ class ScalarGroup(EnvGroup):
         self._infos: list[dict[str, Any]] = [{} for _ in envs]  # of the last step
 
     def first_mask(self) -> Any:
-        """See `EnvGroup.first_mask`."""
         return begun(self._envs[0], self.seeds(0, 0), self._reset_options)[1].get(MASK)
 
     def reset(self, row: Row) -> None:
-        """Begin the next episode of every environment."""
         for i in range(self.num_envs):
             try:
                 self._layout.write(row.observation, i, *self._begin(i, self.episodes[i] + 1))
@@ -53,7 +51,6 @@ class ScalarGroup(EnvGroup):
                 raise
 
     def step(self, actions: Array, row: Row) -> list[Finished]:
-        """Step every environment and begin the next episode of those that finished."""
         finished: list[Finished] = []
         layout, steps, rows = self._layout, self._steps, row.observation
         rewards, terminations, truncations = row.reward, row.terminated, row.truncated
@@ -108,7 +105,6 @@ class ScalarGroup(EnvGroup):
         actions: Sequence[Array | None],
         row: Row,
     ) -> list[int]:
-        """See `EnvGroup.restore`."""
         lost = []
         for i, (env, restore) in enumerate(zip(self._envs, self.restores, strict=True)):
             if restore.method == "none":
@@ -129,7 +125,6 @@ class ScalarGroup(EnvGroup):
         return lost
 
     def set_attribute(self, name: str, value: Any) -> None:
-        """See `EnvGroup.set_attribute`."""
         for env in self._envs:
             self._check_attribute(env.has_wrapper_attr(name), name)
             env.set_wrapper_attr(name, value)

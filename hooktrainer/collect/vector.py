@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gymnasium as gym
 import torch
 from gymnasium.envs.registration import EnvSpec
 from tensordict.nn import InteractionType
 
 from ..base.checks import check_count, share_equally
-from ..errors import ConfigError
 from .action_format import action_format_of
 from .actors import Policy
 from .episodes_collector import EpisodesCollector, Workers, check_workers
@@ -170,7 +168,7 @@ class VectorCollector(EpisodesCollector):
             check_info_keys(self._info_keys, (leaf.key[0] for leaf in self._leaves))
             can_make_more = callable(env) or isinstance(env, (str, EnvSpec, Sequence))
             if probe and self._info_keys and can_make_more:
-                self._try_infos(_env=env[:1] if isinstance(env, (list, tuple)) else env)
+                self._try_infos(_env=self._env_of(1))
         except BaseException:
             self._envs.close()
             raise
@@ -214,18 +212,18 @@ class VectorCollector(EpisodesCollector):
     def check_shares(self, number: int) -> None:
         """Refuse environments that cannot be shared equally, or were made already."""
         share = share_equally(self.num_envs, number, "num_envs")
-        if isinstance(self._env, gym.vector.VectorEnv):
-            raise ConfigError(
-                "A vector environment that was made already cannot be shared by several processes: "
-                "give VectorCollector an environment id or a factory."
-            )
-        self._check_workers(share, self._workers.number, self._workers.stages)
+        envs_to_share(
+            self._env_of(share), share, max(self._workers.number, 1), self._workers.stages
+        )
 
     def _check_workers(self, num_envs: int, workers: int, stages: int) -> None:
         check_workers(workers, stages)
         if workers:
-            env = self._env[:num_envs] if isinstance(self._env, (list, tuple)) else self._env
-            envs_to_share(env, num_envs, workers, stages)
+            envs_to_share(self._env_of(num_envs), num_envs, workers, stages)
+
+    def _env_of(self, num_envs: int) -> Envs:
+        """What the first environments are made of."""
+        return self._env[:num_envs] if isinstance(self._env, (list, tuple)) else self._env
 
     def _take_share(self, rank: int) -> None:
         if isinstance(self._env, (list, tuple)):

@@ -109,12 +109,10 @@ class VectorGroup(EnvGroup):
         self._device: torch.device | None = None  # of its tensors
 
     def first_mask(self) -> Any:
-        """See `EnvGroup.first_mask`."""
         masks = self._begin([0] * self.num_envs)[1].get(MASK)
         return None if masks is None else masks[0]
 
     def reset(self, row: Row) -> None:
-        """Begin the next episode of every sub-environment."""
         self.episodes = [episode + 1 for episode in self.episodes]
         self._ended = ~self._everyone
         observation, info = self._begin(self.episodes)
@@ -167,7 +165,6 @@ class VectorGroup(EnvGroup):
         actions: Sequence[Array | None],
         row: Row,
     ) -> list[int]:
-        """See `EnvGroup.restore`."""
         self.episodes = list(episodes)
         if self.restores[0].method == "none":
             self.reset(row)
@@ -230,13 +227,7 @@ class VectorGroup(EnvGroup):
     def _final(self, i: int, observation: Any, info: dict[str, Any]) -> list[Array]:
         if not self._resets_itself:
             return self._layout.copies(observation, info, i)
-        try:
-            final = info["final_obs"]
-        except KeyError:
-            raise KeyError(
-                f"{self._env} is in mode SAME_STEP but gives no info['final_obs'], the true final "
-                "observation of the episodes that ended."
-            ) from None
+        final = info["final_obs"]  # the true final observations of the episodes that ended
         final_info = info.get("final_info", {})
         if isinstance(final, np.ndarray) and final.dtype == object:
             one = {key: value[i] for key, value in final_info.items()}

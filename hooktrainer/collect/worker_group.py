@@ -24,6 +24,7 @@ from .episodes_collector import Workers
 from .group import EnvGroup, EpisodeSeeds, Finished, GroupOptions, Restore, check_alike
 from .make_group import Envs, Source, VectorizationMode, make_group, source_of
 from .spaces import Array, ObservationLayout
+from .vector_group import is_envpool
 
 
 class WorkerGroup(EnvGroup):
@@ -67,13 +68,11 @@ class WorkerGroup(EnvGroup):
             raise
 
     def first_mask(self) -> Any:
-        """See `EnvGroup.first_mask`."""
         self._pool.settle()
         self._pool[0].send(call("first_mask"))
         return self._pool[0].receive_object()
 
     def bind(self, layout: ObservationLayout, action_format: ActionFormat) -> None:
-        """Say how to write observations and how to read actions; called before any step."""
         super().bind(layout, action_format)
         self._ask_all("each", lambda w: ("bind", layout, action_format))
 
@@ -91,27 +90,23 @@ class WorkerGroup(EnvGroup):
         return buffers
 
     def reset(self, row: Row) -> None:
-        """Begin the next episode of every environment."""
         self._pool.settle()
         seed = self.seeds.seed
         self._ask_all("reset", lambda w: (seed, [self.episodes[s] for s in self._shares[w]]))
         self.episodes = [episode + 1 for episode in self.episodes]
 
     def step(self, actions: Array, row: Row) -> list[Finished]:
-        """Step every environment and begin the next episode of those that finished."""
         for stage, envs in enumerate(self.stages):
             self.send(stage, actions[envs], row)
         return [end for stage in range(len(self.stages)) for end in self.receive(stage)]
 
     def send(self, stage: int, actions: Array, row: Row) -> None:
-        """See `EnvGroup.send`."""
         start = self.stages[stage].start
         for w, own in enumerate(self._shares):
             part = actions[own[stage].start - start : own[stage].stop - start]
             self._pool[w].send(pickle.dumps(("step", (stage, row.index, part))))
 
     def receive(self, stage: int) -> list[Finished]:
-        """See `EnvGroup.receive`."""
         finished: list[Finished] = []
         for w, own in enumerate(self._shares):
             start = own[stage].start
@@ -121,7 +116,6 @@ class WorkerGroup(EnvGroup):
         return finished
 
     def snapshots(self) -> list[Any]:
-        """See `EnvGroup.snapshots`."""
         answers = self._ask_all("each", lambda w: ("snapshots",))
         return [state for by_stage in zip(*answers, strict=True) for s in by_stage for state in s]
 
@@ -132,7 +126,6 @@ class WorkerGroup(EnvGroup):
         actions: Sequence[Array | None],
         row: Row,
     ) -> list[int]:
-        """See `EnvGroup.restore`."""
         self._pool.settle()
         seed = self.seeds.seed
 
@@ -149,7 +142,6 @@ class WorkerGroup(EnvGroup):
         return sorted(lost)
 
     def set_attribute(self, name: str, value: Any) -> None:
-        """See `EnvGroup.set_attribute`."""
         self._pool.settle()
         self._ask_all("each", lambda w: ("set_attribute", name, value))
 
@@ -163,12 +155,12 @@ class WorkerGroup(EnvGroup):
 
 def envs_to_share(env: Envs, num_envs: int | None, workers: int, stages: int) -> tuple[Source, int]:
     """What the environments are made of, and how many there are."""
-    source, count = source_of(env, num_envs)
-    if isinstance(source, gym.vector.VectorEnv):
+    if isinstance(env, gym.vector.VectorEnv) or is_envpool(env):
         raise ConfigError(
-            "A vector environment that was made already cannot step in processes of the collector: "
-            "give an environment id, a factory or a list of factories, or leave out workers."
+            "A vector environment that was made already cannot be shared by several processes: "
+            "give an environment id or a factory, or leave out workers."
         )
+    source, count = source_of(env, num_envs)
     if count < workers * stages:
         raise ConfigError(
             f"num_envs={count} with workers={workers} and stages={stages}: each process needs "
@@ -280,7 +272,6 @@ class EnvWorker:
         ]
 
     def first_mask(self) -> Any:
-        """See `EnvGroup.first_mask`."""
         return self._groups[0].first_mask()
 
     def each(self, name: str, *args: Any) -> list[Any]:
@@ -291,7 +282,7 @@ class EnvWorker:
         """Take the memory of a rollout."""
         buffers = StepBuffers(*made, allocate=partial(shared_arrays, file))
         os.close(file)
-        self._rows = [[row.part(share) for row in buffers.rows] for share in self._shares]
+        self._rows = [buffers.rows_of(share) for share in self._shares]
 
     def reset(self, seed: int, episodes: Sequence[Sequence[int]]) -> None:
         """Begin the next episode of every environment, after those given."""

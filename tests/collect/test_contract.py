@@ -186,23 +186,6 @@ class Disordered(Walks):
         return batch.set("observation", batch["observation"].flip(1))
 
 
-class Endless(Walks):
-    def __init__(self):
-        super().__init__(total_frames=48)
-
-    def __iter__(self):
-        while True:
-            yield self.collect()
-
-
-class Short(Walks):
-    def __init__(self):
-        super().__init__(total_frames=48)
-
-    def __iter__(self):
-        yield self.collect()
-
-
 class Unseeded(Walks):
     def set_seed(self, seed, static_seed=False):
         super().set_seed(torch.seed() % 2**31)
@@ -251,8 +234,6 @@ class Unclosed(Walks):
         (Undone, "done is not terminated or truncated"),
         (NotFinal, "is the first of the next episode, not the true final one"),
         (Disordered, "is not the 'observation' that the following transition begins with"),
-        (Endless, "total_frames is 48, but it goes on"),
-        (Short, "total_frames is 48, but it ends after 24"),
         (Unseeded, r"set_seed\(7\) does not give the same batches twice"),
         (Forgetful, "resumes 'exactly', but goes on with other batches"),
         (Disturbed, r"state_dict\(\) changes what follows"),

@@ -32,7 +32,6 @@ def test_keyword_arguments_are_the_environments() -> None:
     ("env", "kwargs", "message"),
     [
         ("CartPole-v7", {"num_envs": 1}, r"no environment 'CartPole-v7'\. Did you mean CartPole-v"),
-        ("cartpole", {"num_envs": 1}, "Did you mean CartPole-v"),
         ("zzzzzzzz", {"num_envs": 1}, r"no environment 'zzzzzzzz'\. Import"),
         ("CartPole-v1", {}, "num_envs=None: say how many environments of CartPole-v1"),
         ("CartPole-v1", {"num_envs": 0}, "num_envs=0"),
@@ -49,7 +48,6 @@ def test_keyword_arguments_are_the_environments() -> None:
         ([], {}, "empty list"),
         ([Counter], {"num_envs": 2}, "num_envs=2, but env holds 1"),
         ([Counter], {"env_kwargs": {"length": 3}}, "env_kwargs=.* goes with an environment id"),
-        ([Counter()], {}, r"env\[0\] is .*Counter.*: give functions"),
         ([lambda: 3], {}, "Factory 0 built a int"),
         (3, {"num_envs": 1}, "env=3 is a int, not a gymnasium.Env"),
         (

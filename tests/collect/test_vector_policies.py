@@ -249,8 +249,8 @@ def module(function: Any, in_keys: list[Any], out_keys: list[Any]) -> TensorDict
         (lambda o: torch.zeros(2, 2).long(), r"shape \[2, 2\]; .* needs \[2\]. If .* one-hot"),
         (lambda o: torch.zeros(3).long(), r"shape \[3\]; Discrete\(2\) with 2 env"),
         (lambda o: torch.zeros(2), "is float32; .* needs indices"),
-        (lambda o: "left", "returned str"),
-        (lambda o: {"act": torch.zeros(2)}, "returned \\['act'\\]"),
+        (lambda o: "left", "returned {.action.: "),
+        (lambda o: {"act": torch.zeros(2)}, "returned {.act.: "),
         (
             lambda o: {"action": torch.zeros(2).long(), "value": torch.zeros(1, 2)},
             r"output 'value' has shape \[1, 2\]",

@@ -193,17 +193,6 @@ def test_an_environment_that_seeds_itself(env: Any) -> None:
     assert resumed.frames == 20
 
 
-def test_a_missing_final_observation_is_named() -> None:
-    class Env(SameStepCounter):
-        def step(self, actions: Any) -> Any:
-            return (*super().step(actions)[:4], {})
-
-    with pytest.warns(UserWarning, match="cannot restore"):
-        collector = VectorCollector(Env(1, length=2), frames_per_batch=4)
-    with pytest.raises(KeyError, match="final_obs"):
-        collector.collect()
-
-
 def test_frame_skip_does_not_go_with_a_ready_environment() -> None:
     env = wrapped([Counter], AutoresetMode.DISABLED)
     with pytest.raises(ConfigError, match="frame_skip=2 does not go with"):

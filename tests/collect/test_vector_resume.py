@@ -147,15 +147,13 @@ def test_random_frames_go_on() -> None:
     assert torch.get_rng_state().equal(random_state)
 
 
-def test_hidden_states_go_on_and_those_of_another_policy_are_refused() -> None:
-    def build(size: int) -> VectorCollector:
-        return VectorCollector([Counter] * 2, recurrent(size=size), frames_per_batch=14)
+def test_hidden_states_go_on() -> None:
+    def build() -> VectorCollector:
+        return VectorCollector([Counter] * 2, recurrent(size=3), frames_per_batch=14)
 
-    collector = build(3)
+    collector = build()
     collector.collect()
-    with pytest.raises(StateMismatchError, match=r"\[2, 1, 3\]}, this one .*\[2, 1, 4\]}"):
-        build(4).load_state_dict(collector.state_dict())
-    resumed = build(3)
+    resumed = build()
     resumed.policy.load_state_dict(collector.policy.state_dict())
     resumed.load_state_dict(collector.state_dict())
     assert (resumed.collect() == collector.collect()).all()

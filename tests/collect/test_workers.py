@@ -233,22 +233,6 @@ def test_an_error_in_a_worker_is_raised_with_its_traceback_and_the_next_batch_be
         assert batch["next", "step_count"][:, 0].flatten().tolist() == [1, 1, 1, 1]
 
 
-class Disconnected(Counter):
-    """Its simulator has closed the connection."""
-
-    def step(self, action: Any) -> Any:
-        raise EOFError("the simulator is gone")
-
-
-def test_the_end_of_an_environments_own_connection_is_an_error_like_any_other() -> None:
-    arguments: Arguments = {"num_envs": 2, "frames_per_batch": 4, "workers": 1}
-    with (
-        collector(env=Disconnected, restore_episodes=False, **arguments) as built,
-        pytest.raises(EOFError, match="the simulator is gone"),
-    ):
-        built.collect()
-
-
 class Stuck(Counter):
     """Never comes back from a step."""
 
