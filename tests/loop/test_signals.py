@@ -129,7 +129,7 @@ def test_a_hanging_logger_delays_neither_the_checkpoint_nor_the_exit(tmp_path, c
         trainer.train()
     assert ended.value.code == 143
     assert watching.saved == [30]
-    assert "'Hanging' does not answer" in caplog.text
+    assert "'Hanging' does not keep up" in caplog.text
     assert cut_off == []
 
 
