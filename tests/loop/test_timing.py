@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import io
-import os
-import threading
 from collections import defaultdict
 
 import pytest
@@ -200,27 +198,6 @@ def test_times_are_microseconds_since_the_first_span():
         ("env", "collect", 1.5, 0.5),
         ("optimizer", "optimize", 250_000.0, 250_000.0),
     ]
-
-
-def test_each_thread_has_a_row_with_its_name():
-    trace = Trace()
-    trace.add("optimize", 0.0, 1.0)
-    other = threading.Thread(target=trace.add, args=("collect", 0.0, 1.0), name="collecting")
-    other.start()
-    other.join()
-    pid = os.getpid()
-    assert rows(trace) == {
-        (pid, 1): {
-            "process_name": "hooktrainer",
-            "thread_name": threading.current_thread().name,
-            "spans": ["optimize"],
-        },
-        (pid, 2): {
-            "process_name": "hooktrainer",
-            "thread_name": "collecting",
-            "spans": ["collect"],
-        },
-    }
 
 
 def test_spans_of_another_process_have_a_row_of_their_own():

@@ -34,11 +34,6 @@ def test_a_process_that_is_gone_is_dead_at_once(run, ended_pid):
     assert is_alive(run.checkpoints, state) is False
 
 
-def test_this_process_is_alive(run):
-    assert is_alive(run.checkpoints, run.read())
-    assert is_alive(run.checkpoints, {**run.read(), "updated": LONG_AGO})
-
-
 def test_a_number_that_another_process_has_now_is_told_by_the_lock(run):
     state = {**ME, "updated": LONG_AGO}
     run.checkpoints.mkdir()

@@ -19,7 +19,6 @@ from tensordict import TensorDict
 from hooktrainer.base import fs
 from hooktrainer.errors import (
     CheckpointError,
-    ConfigError,
     DamagedCheckpointError,
     WriteFailedError,
 )
@@ -193,18 +192,6 @@ def test_a_failed_write_stops_training_with_the_disks_own_reason(
         assert same(manager.load()[1], state(3))
 
 
-def test_training_goes_on_if_so_configured(tmp_path, monkeypatch, caplog):
-    with CheckpointManager(tmp_path, on_failure="continue") as manager:
-        monkeypatch.setattr(fs.os, "write", disk_full)
-        manager.save(state(1), frames=1)
-        manager.wait()
-        monkeypatch.undo()
-        assert "No space left on device" in caplog.text
-        assert "Training goes on" in caplog.text
-        manager.save(state(2), frames=2)
-        assert same(manager.load()[1], state(2))
-
-
 def test_check_does_not_wait(tmp_path, monkeypatch):
     gate = threading.Event()
     original = NativeBackend.write
@@ -234,14 +221,6 @@ def test_what_does_not_fit_is_refused_before_the_disk_is_full(backend, tmp_path,
         with pytest.raises(WriteFailedError, match="No space left on device"):
             manager.rollback("1", discard=True), manager.save(state(2), frames=3)
     assert names(tmp_path) == ["step_000000000001"]
-
-
-def test_constructor_arguments_are_checked(tmp_path):
-    with pytest.raises(ConfigError, match="on_failure='ignore'"):
-        CheckpointManager(tmp_path, on_failure="ignore")
-    with pytest.raises(CheckpointError, match="'zip'"):
-        CheckpointManager(tmp_path, backend="zip")
-    assert names(tmp_path) == []
 
 
 # --- damage ------------------------------------------------------------------------------------

@@ -75,11 +75,6 @@ def test_run_json_is_valid_json_whatever_the_metrics(tmp_path):
     assert float(metrics["b"]) == float("-inf")
 
 
-def test_an_unknown_status_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"running, finished, .*, interrupted, failed, not"):
-        RunDir(tmp_path).update(status="done")
-
-
 def test_what_a_killed_process_left_half_written_is_deleted_when_the_run_goes_on(tmp_path):
     run = RunDir.create(tmp_path)
     for name in (".tmp-run.json-0a1b2c3d", ".tmp-exception.pt-0a1b2c3d"):
