@@ -55,14 +55,12 @@ class Distillation(TrainerHookBase):
             raise ConfigError(
                 f"Distillation({name}): pass a policy of hooktrainer.networks, or of load_policy."
             )
-        if self.loaded and teacher.interface.action is None:
-            raise ConfigError(
-                "Distillation: a saved teacher has one action and one agent; pass the policy."
-            )
         remembers = isinstance(getattr(teacher, "trunk", None), MemoryTrunk)
-        if remembers or (self.loaded and teacher.recurrent):
+        if self.loaded:
+            remembers = teacher.recurrent or teacher.interface.action is None
+        if remembers:
             raise ConfigError(
-                f"Distillation({name}): the teacher has a memory, which a batch does not hold."
+                f"Distillation({name}): a teacher has no memory; a saved one, one agent and action."
             )
         self.teacher = teacher
         self.coeff = check_rate("Distillation: coeff", coeff)

@@ -102,7 +102,6 @@ UNUSED = object()
     ("name", "arguments", "options"),
     [
         ("BatchSubSampler", (0,), {}),
-        ("BatchSubSampler", (1.5,), {}),
         ("ClearCudaCache", (0,), {}),
         ("Curriculum", ("g", [1, 2]), {}),
         ("Curriculum", ("g", [1, 2]), {"frames": [1], "above": [1.0]}),
@@ -111,37 +110,19 @@ UNUSED = object()
         ("Curriculum", ("g", [1, 2, 3]), {"frames": [20, 10]}),
         ("EarlyStopping", (), {"mode": "maximum"}),
         ("EarlyStopping", (), {"patience": -1}),
-        ("EarlyStopping", (), {"wait_for": -1}),
         ("Evaluate", ("CartPole-v1", None), {"every": None, "episodes": 0}),
         ("KLAdaptiveLR", (UNUSED,), {"desired_kl": 0}),
         ("LRSchedulerHook", (None, "epoch"), {}),
         ("LogScalar", (), {"reduction": "median"}),
-        *(
-            ("LogValidationReward", (), {"policy_exploration": None} | options)
-            for options in (
-                {"record_interval": 1, "record_frames": 1},
-                {"record_interval": 0, "record_frames": 1, "environment": UNUSED},
-                {"record_interval": 1, "record_frames": -1, "environment": UNUSED},
-            )
-        ),
         ("MiniBatches", (0,), {}),
         ("MiniBatches", (3,), {"sequences": 0}),
         ("OptimizerHook", (UNUSED, []), {}),
         ("OptimizerHook", (UNUSED, "loss_actor"), {}),
-        *(
-            ("PolicySnapshot", (None, "CartPole-v1", "runs/a"), option)
-            for option in (
-                {},
-                {"snapshots": 1},
-                *({"snapshots": 3, n: -1} for n in ("seed", "episodes")),
-            )
-        ),
+        ("PolicySnapshot", (None, "CartPole-v1", "runs/a"), {}),
+        ("PolicySnapshot", (None, "CartPole-v1", "runs/a"), {"snapshots": 1}),
         ("PolicySnapshot", (None,), {"snapshots": 3}),
         *(("Profiler", ("x",), {name: -1}) for name in ("active", "warmup")),
-        *(
-            ("RandomNetworkDistillation", (3,), option)
-            for option in ({"steps": 0}, {"coeff": -1.0}, {"gamma": 2.0})
-        ),
+        ("RandomNetworkDistillation", (3,), {"coeff": -1.0}),
         *(("RewardNormalizer", (decay,), {}) for decay in (0.0, 1.5, NAN)),
         ("RewardScaler", (1.5,), {}),
         ("SaveOnBest", (), {"mode": "highest"}),
