@@ -91,7 +91,7 @@ KINDS = {
     "workers": lambda: VectorCollector("Pendulum-v1", num_envs=2, frames_per_batch=40, workers=2),
     "world": lambda: WorldCollector("torch/Pendulum-v1", num_envs=2, frames_per_batch=40),
 }
-NAMES = {"scalar": "g", "slots": "gravity", "workers": "g", "world": "_g"}
+NAMES = {"scalar": "g", "slots": "gravity", "workers": "g", "world": "g"}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -29,13 +27,14 @@ class _Classic(FunctionalWorld):
     """A Gymnasium environment as tensors, with its spaces and some of its arguments."""
 
     original: ClassVar[type[gym.Env[Any, Any]]]
-    defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    takes: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, num_envs: int, device: torch.device | str = "cpu", **rest: Any) -> None:
         original = self.original()
         self.observation_space: spaces.Space[Any] = original.observation_space
         self.action_space: spaces.Space[Any] = original.action_space
-        self._given = {name: rest.pop(name, value) for name, value in self.defaults.items()}
+        for name in self.takes:
+            setattr(self, name, rest.pop(name, getattr(self, name)))
         super().__init__(num_envs, device, **rest)
 
 
@@ -111,7 +110,8 @@ class CartPoleWorld(_Classic):
     max_episode_steps = 500
     num_uniforms = 4
     original = CartPoleEnv
-    defaults = MappingProxyType({"sutton_barto_reward": False})
+    takes = ("sutton_barto_reward",)
+    sutton_barto_reward = False
 
     def initial(self, uniform: torch.Tensor) -> torch.Tensor:
         """Near rest, ``[num_envs, 4]``."""
@@ -132,7 +132,7 @@ class CartPoleWorld(_Classic):
         x_acc = push - (_POLE_MASS * _LENGTH / _MASS) * theta_acc * cos
         following = state + _TAU * torch.stack([x_dot, x_acc, theta_dot, theta_acc], -1)
         fallen = (following[..., 0].abs() > _FAR) | (following[..., 2].abs() > _TILTED)
-        if self._given["sutton_barto_reward"]:
+        if self.sutton_barto_reward:
             return following, -fallen.to(state.dtype), fallen
         return following, torch.ones_like(x), fallen
 
@@ -148,7 +148,8 @@ class _Car(_Classic):
     """The common part of both cars."""
 
     num_uniforms = 1
-    defaults = MappingProxyType({"goal_velocity": 0.0})
+    takes = ("goal_velocity",)
+    goal_velocity = 0.0
 
     def initial(self, uniform: torch.Tensor) -> torch.Tensor:
         """Near the bottom, at rest, ``[num_envs, 2]``."""
@@ -168,7 +169,7 @@ class MountainCarWorld(_Car):
         """Push left, not at all, or right."""
         following = _drive(state, (action - 1) * 0.001)
         position, speed = following.unbind(-1)
-        arrived = (position >= 0.5) & (speed >= self._given["goal_velocity"])
+        arrived = (position >= 0.5) & (speed >= self.goal_velocity)
         return following, -torch.ones_like(position), arrived
 
 
@@ -186,7 +187,7 @@ class MountainCarContinuousWorld(_Car):
         asked = action.squeeze(-1)
         following = _drive(state, asked.clamp(-1.0, 1.0) * 0.0015)
         position, speed = following.unbind(-1)
-        arrived = (position >= 0.45) & (speed >= self._given["goal_velocity"])
+        arrived = (position >= 0.45) & (speed >= self.goal_velocity)
         return following, 100.0 * arrived - 0.1 * asked.square(), arrived
 
 
@@ -215,7 +216,8 @@ class PendulumWorld(_Classic):
     max_episode_steps = 200
     num_uniforms = 2
     original = PendulumEnv
-    defaults = MappingProxyType({"g": 10.0})
+    takes = ("g",)
+    g = 10.0
 
     def initial(self, uniform: torch.Tensor) -> torch.Tensor:
         """Any angle, and a speed of at most 1, ``[num_envs, 2]``."""
@@ -230,9 +232,9 @@ class PendulumWorld(_Classic):
         torque = action.squeeze(-1).clamp(-_MAX_TORQUE, _MAX_TORQUE)
         off = torch.remainder(angle + math.pi, 2 * math.pi) - math.pi
         cost = off.square() + 0.1 * speed.square() + 0.001 * torque.square()
-        speed = (
-            speed + (1.5 * self._given["g"] * angle.sin() + 3.0 * torque) * _PENDULUM_DT
-        ).clamp(-_PENDULUM_MAX_SPEED, _PENDULUM_MAX_SPEED)
+        speed = (speed + (1.5 * self.g * angle.sin() + 3.0 * torque) * _PENDULUM_DT).clamp(
+            -_PENDULUM_MAX_SPEED, _PENDULUM_MAX_SPEED
+        )
         angle = angle + speed * _PENDULUM_DT
         return torch.stack([angle, speed], -1), -cost, torch.zeros_like(angle, dtype=torch.bool)
 
