@@ -146,22 +146,19 @@ class FunctionActor(Actor):
 
     def act(self, t: int, envs: slice | None = None) -> Any:
         if t == 0 and self._may_be_fast and self._outputs:
-            self._begin_fast()
+            # Take the fast way through this rollout, if there is one with the present parameters.
+            policy: Any = getattr(self._function, "__self__", None)
+            is_sample = isinstance(policy, NetworkPolicy) and self._function == policy.sample
+            if self._steps is None and is_sample:
+                seen = [inputs[0] for inputs, _ in self._arguments]
+                self._steps = policy.array_steps(seen, self._outputs.rows(slice(None)))
+            self._may_be_fast = self._steps is not None
+            self.is_fast = self._steps is not None and self._steps.begin()
         if self.is_fast and self._steps is not None:
             return self._steps(t)
         outputs = self._call(self._arguments[t]) if envs is None else self._call_stage(t, envs)
         self._outputs.write(t, outputs, envs)
         return self._format.find(outputs)
-
-    def _begin_fast(self) -> None:
-        """Take the fast way through this rollout, if there is one with the present parameters."""
-        if self._steps is None:
-            policy = getattr(self._function, "__self__", None)
-            if isinstance(policy, NetworkPolicy) and self._function == policy.sample:
-                seen = [inputs[0] for inputs, _ in self._arguments]
-                self._steps = policy.array_steps(seen, self._outputs.rows(slice(None)))
-        self._may_be_fast = self._steps is not None
-        self.is_fast = self._steps is not None and self._steps.begin()
 
     def rows(self, span: slice) -> dict[NestedKey, torch.Tensor]:
         """Where what the function returns in some steps is recorded, by whoever calls it."""

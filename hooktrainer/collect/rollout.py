@@ -18,7 +18,7 @@ from ..errors import ConfigError, StateMismatchError
 from ..loop.timing import Timing
 from .action_format import ActionFormat, RandomActions, Sampler
 from .actors import Actor, FunctionActor, Policy, RandomActor, as_array, learn_outputs
-from .buffers import ObservationRows, as_batch, env_first_array, place_outputs
+from .buffers import as_batch, env_first_array, place_outputs
 from .group import EnvGroup, random_action_seed
 from .module_actor import ModuleActor, unknown_keys
 from .spaces import Array, ObservationLayout
@@ -51,9 +51,24 @@ class AnyRollout(ABC):
         """Make what acts on the observations of ``rows``: the policy, if any, or a sampler."""
         self._policy_device = device
         sizes = (action_format, num_envs, self._horizon)
-        actor = None
+        actor: Actor | None = None
         if policy is not None:
-            actor = actor_of(policy, rows, *sizes, device, self._in_full, self._stages)
+            rest = (rows, *sizes, device)
+            act, complete = getattr(policy, "act", None), getattr(policy, "complete", None)
+            if callable(complete):
+                act = getattr(policy, "sample", act)
+            keys = [unravel_key(key) for key in getattr(policy, "in_keys", ())]
+            given = [unravel_key(leaf.key) for leaf in rows.leaves]
+            missing = [key for key in keys if key not in given]
+            if callable(act) and not missing:
+                stages = self._stages
+                actor = FunctionActor(act, *rest, keys or None, complete, self._in_full, stages)
+            elif isinstance(policy, TensorDictModuleBase):
+                actor = ModuleActor(policy, *rest)
+            elif callable(policy) and not missing:
+                actor = FunctionActor(policy, *rest, stages=self._stages)
+            else:
+                raise unknown_keys(missing, given)
         self._random = RandomActor(sampler, *sizes, actor)
         self._actor: Actor = actor or self._random
 
@@ -397,30 +412,3 @@ class GappedRollout(Rollout):
             array[-1] = array[steps]  # where the next rollout goes on
         places = np.argwhere(self._began[:steps]).tolist()
         super()._add_up(steps, [(i, t) for t, i in places])
-
-
-def actor_of(
-    policy: Policy,
-    buffers: ObservationRows,
-    action_format: ActionFormat,
-    num_envs: int,
-    horizon: int,
-    device: torch.device,
-    in_full: bool = False,
-    stages: Sequence[slice] = (),
-) -> Actor:
-    """What asks a policy for actions, one step of a rollout at a time."""
-    rest = (buffers, action_format, num_envs, horizon, device)
-    act, complete = getattr(policy, "act", None), getattr(policy, "complete", None)
-    if callable(complete):
-        act = getattr(policy, "sample", act)
-    keys = [unravel_key(key) for key in getattr(policy, "in_keys", ())]
-    given = [unravel_key(leaf.key) for leaf in buffers.leaves]
-    missing = [key for key in keys if key not in given]
-    if callable(act) and not missing:
-        return FunctionActor(act, *rest, keys or None, complete, in_full, stages)
-    if isinstance(policy, TensorDictModuleBase):
-        return ModuleActor(policy, *rest)
-    if callable(policy) and not missing:
-        return FunctionActor(policy, *rest, stages=stages)
-    raise unknown_keys(missing, given)

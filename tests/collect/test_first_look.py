@@ -100,10 +100,6 @@ def test_what_cannot_be_meant_is_refused(space, value, match):
     refused(lambda: Says(space, value), match)
 
 
-def test_in_other_processes_too():
-    refused(lambda: Says(spaces.Discrete(3), 7), "is 7, int64, which is outside of it", workers=2)
-
-
 def test_of_vector_environments_too():
     class Wrong(VectorCounter):
         def _observe(self):

@@ -35,6 +35,7 @@ def test_keyword_arguments_are_the_environments() -> None:
         ("zzzzzzzz", {"num_envs": 1}, r"no environment 'zzzzzzzz'\. Import"),
         ("CartPole-v1", {}, "num_envs=None: say how many environments of CartPole-v1"),
         ("CartPole-v1", {"num_envs": 0}, "num_envs=0"),
+        ("CartPole-v1", {"num_envs": 1, "seed": -1}, "seed=-1 is negative"),
         ("CartPole-v1", {"num_envs": 3}, r"frames_per_batch=4 .* num_envs=3"),
         ("CartPole-v1", {"num_envs": 1, "frames_per_batch": 0}, "frames_per_batch=0"),
         ("CartPole-v1", {"num_envs": 1, "total_frames": 0}, "total_frames=0"),

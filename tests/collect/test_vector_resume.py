@@ -95,17 +95,6 @@ def test_a_state_is_not_changed_by_what_follows(make: Any) -> None:
         assert (resumed.collect() == expected).all()
 
 
-def test_a_state_taken_after_reset() -> None:
-    def build() -> VectorCollector:
-        return VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=20, traj_ids=True)
-
-    collector, resumed = build(), build()
-    collector.collect()
-    collector.reset()
-    resumed.load_state_dict(collector.state_dict())
-    assert (resumed.collect() == collector.collect()).all()
-
-
 def test_a_batch_that_fails_abandons_the_running_episodes() -> None:
     def build() -> VectorCollector:
         return VectorCollector([Opaque] * 2, policy, frames_per_batch=8, traj_ids=True)

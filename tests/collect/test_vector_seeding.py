@@ -32,11 +32,6 @@ def test_a_seed_depends_on_run_environment_and_episode_alone() -> None:
     assert EpisodeSeeds(4)(0, 0) != table[0, 0]
 
 
-def test_a_negative_seed_is_refused() -> None:
-    with pytest.raises(ValueError, match="seed=-1 is negative"):
-        VectorCollector("CartPole-v1", num_envs=1, frames_per_batch=1, seed=-1)
-
-
 @pytest.mark.parametrize("mode", [None, "sync"])
 def test_data_do_not_depend_on_the_other_environments(mode: Any) -> None:
     def collect(num_envs: int) -> Any:
