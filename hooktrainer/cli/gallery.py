@@ -187,7 +187,5 @@ def render(
     content = encode(film, file.suffix or file.name, quality=quality)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, content)
-    height, width, _ = film.frames[0].shape
-    length = output.duration(len(film.frames) / film.fps)
-    output.note(f"wrote {file} ({length}, {width} by {height}, {output.size(len(content))})")
+    output.note(f"wrote {file} ({output.size(len(content))})")
     return 0

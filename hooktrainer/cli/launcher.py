@@ -55,8 +55,7 @@ def take_launch(words: Sequence[str]) -> Launch | None:
     if (launcher := options.pop(OPTION)) != "slurm":
         raise ConfigError(f"{OPTION} {launcher or ''}: the only launcher is slurm.")
     dry_run = "--dry-run" in options
-    if options.pop("--dry-run", None) is not None:
-        raise ConfigError("--dry-run takes no value.")
+    options.pop("--dry-run", None)
     try:
         jobs = whole_number(options.pop("--jobs", "1") or "")
     except ValueError as error:

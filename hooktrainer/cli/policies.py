@@ -127,11 +127,7 @@ def evaluate(
     from ..policies.evaluate_run import evaluate_run
 
     check_count("--episodes", episodes)
-    if not any(read_policies(run)):
-        output.note(f"{run} has no saved policy: train with --snapshots N.")
-        if json:
-            output.print_json([])
-        return 0
+    read_policies(run)  # refuses what is no run
     output.step_aside()
     failed = 0
     played: list[SavedPolicy] = []
@@ -143,7 +139,7 @@ def evaluate(
             failed += 1
             output.note(f"{saved.path.name} could not be played: {error}")
     if not played and not failed:
-        output.note("nothing to play: none is left that was not played already.")
+        output.note(f"nothing to play: {run} has no saved policy that was not played already.")
     if json:
         output.print_json(_entries(played))
     return 1 if failed else 0

@@ -80,7 +80,8 @@ def separate_arguments(words: list[str]) -> list[str]:
     if words[:1] != ["sweep"] or "--" in words:
         return words
     flags = {"--help", "-h", "--json"}
-    with_value = {"--" + name.replace("_", "-") for name in _own_options()} - flags
+    names = {*inspect.signature(sweep).parameters, *(one.name for one in fields(SweepOptions))}
+    with_value = {"--" + name.replace("_", "-") for name in names - {"words", "options"}} - flags
     own, others = list[str](), list[str]()
     rest = iter(words[1:])
     for word in rest:
@@ -91,11 +92,6 @@ def separate_arguments(words: list[str]) -> list[str]:
         else:
             (own if option in flags else others).append(word)
     return ["sweep", *own, *(["--", *others] if others else [])]
-
-
-def _own_options() -> list[str]:
-    names = inspect.signature(sweep).parameters.keys() - {"words", "options"}
-    return [*names, *(one.name for one in fields(SweepOptions))]
 
 
 def _algorithm(words: tuple[str, ...]) -> tuple[Algorithm, set[str]]:

@@ -66,8 +66,6 @@ def verify_resume(
         ignore: leave out matching paths, such as 'components/hook/mine/*'; may be repeated
         json: print JSON: what was compared, and every difference
     """
-    if kills < 0:
-        raise ConfigError(f"--kills {kills}: it must not be negative.")
     program = find_trainable(script).command
     refuse_run_options(args)
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed

@@ -174,8 +174,6 @@ def _phases(times: Mapping[str, float]) -> Table | None:
 
 def _newest(place: Path) -> RunDir:
     """Return the run in a directory, or the one begun last below it."""
-    if RunDir(place).run_file.exists():
-        return RunDir(place)
     if not place.is_dir():
         raise FileNotFoundError(no_run(place))
     if not (found := find_runs(place)):

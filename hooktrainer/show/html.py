@@ -63,11 +63,15 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 def document(title: str, body: Iterable[str], style: str = "") -> str:
     """Make a page of pieces of HTML, with ``style`` after the common one."""
+    light, dark = (
+        "".join(f"--c{i}:{color};" for i, color in enumerate(colors)) for colors in (LIGHT, _DARK)
+    )
+    common = _STYLE % (light, dark, "".join(f".c{i}{{--c:var(--c{i})}}" for i in range(COLORS)))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_style()}{style}</style></head>"
+        f"<title>{escape(title)}</title><style>{common}{style}</style></head>"
         f"<body>{''.join(body)}</body></html>\n"
     )
 
@@ -122,10 +126,3 @@ def spread_text(mean: float, deviation: float | None) -> str:
 def folded(summary: str, body: str) -> str:
     """Make a section that is shown on demand."""
     return f"<details><summary>{escape(summary)}</summary>{body}</details>"
-
-
-def _style() -> str:
-    light, dark = (
-        "".join(f"--c{i}:{color};" for i, color in enumerate(colors)) for colors in (LIGHT, _DARK)
-    )
-    return _STYLE % (light, dark, "".join(f".c{i}{{--c:var(--c{i})}}" for i in range(COLORS)))

@@ -148,8 +148,6 @@ ALGORITHM = "from hooktrainer.cli import main; main(['train', 'ppo'])"
     ("program", "module", "code", "said"),
     [
         (COMMAND, "tyro", -signal.SIGINT, ""),
-        (COMMAND, "hooktrainer.store.run_dir", -signal.SIGINT, ""),
-        (ALGORITHM, "hooktrainer.loop.signals", -signal.SIGINT, ""),
         (
             ALGORITHM,
             "hooktrainer.algorithms",

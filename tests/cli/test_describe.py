@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from hooktrainer import RunDir, RunRecorder, Trainer
+from hooktrainer import RunDir, RunRecorder
 from hooktrainer.loop.hook_points import HOOK_POINTS
 from hooktrainer.testing import tiny_trainer
 
@@ -58,12 +57,3 @@ def test_a_script_is_described_without_training(call, script):
     assert "hello --lr 1" in done.err
     assert "not reached" not in done.err
     assert [path.name for path in script.parent.iterdir()] == ["train.py"]  # nothing is left
-
-
-def test_the_trainer_trains_again_afterwards(call, script):
-    call("describe", script)
-    trainer = tiny_trainer()
-    assert isinstance(trainer, Trainer)
-    trainer.train()
-    assert trainer.collected_frames == 50
-    assert sys.argv[0] != str(script)

@@ -39,7 +39,7 @@ def place(make_run, tmp_path, monkeypatch):
         )),
         *((words, "holds no run") for words in (
             ["ckpt", "list", "empty"], ["ckpt", "verify", "empty"], ["watch", "empty"],
-            ["describe", "empty"], ["gallery", "empty"], ["play", "empty"],
+            ["describe", "empty"], ["play", "empty"],
             ["render", "empty", *FILM],
         )),
         (["runs", "nope"], "there is no directory nope"),
@@ -81,7 +81,6 @@ def place(make_run, tmp_path, monkeypatch):
         (["verify-resume", "nope.py"], "there is no script nope.py."),
         (["verify-resume", "sacc"], "Did you mean sac"),
         (["verify-resume", "sac", "--", "--resume", "latest"], "leave out --resume"),
-        (["verify-resume", PRETEND, "--kills", -1], "--kills -1"),
         (["verify-resume", PRETEND, "--", "--run-dir=x"], "leave out --run-dir"),
         (["train", "nope/walk.py"], "there is no script nope/walk.py."),
         (["train", "ppo2"], "Did you mean ppo"),

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-import urllib.request
-from pathlib import Path
 
 import pytest
 
 from hooktrainer import RunDir, get_logger
 from hooktrainer.cli.logs import logs_of
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -31,21 +24,15 @@ def test_a_run_or_a_directory_of_runs_is_served(run):
     assert logs_of(run.path.parent) == run.path.parent
 
 
-@pytest.mark.slow
-def test_it_prints_its_address_and_serves_until_it_is_told_to_end(run):
-    server = subprocess.Popen(
-        [sys.executable, "-m", "hooktrainer", "tensorboard", str(run.path), "--port", "0"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert server.stderr is not None
-    with server, server.stderr:
-        try:
-            said = next(line for line in server.stderr if "at http://localhost:" in line)
-            url = said.split(" at ")[1].split()[0]
-            with urllib.request.urlopen(f"{url}data/environment", timeout=30) as answer:
-                assert str(run.logs) in answer.read().decode()
-        finally:
-            server.send_signal(signal.SIGINT)
-        assert server.wait(30) == 0
+def test_tensorboards_program_takes_the_place_of_this_process(call, run, monkeypatch):
+    started = []
+
+    def execute(_, command):
+        started.append(command)
+        raise SystemExit(0)
+
+    monkeypatch.setattr(os, "execv", execute)
+    assert call("tensorboard", run.path, "--port", 0).code == 0
+    assert started[0][-4:] == [
+        "tensorboard.main", f"--logdir={run.logs}", "--host=localhost", "--port=0",
+    ]  # fmt: skip

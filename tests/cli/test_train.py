@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -98,18 +97,6 @@ def test_an_algorithm_trains_into_a_run_directory_of_its_own(tmp_path, monkeypat
     main(["train", "ppo", *longer, "--seed", "3", "--resume", "latest"])
     assert [other.path for other in find_runs("runs", "ppo")] == [run.path]
     assert run.read()["frames"] == 300
-
-
-def test_the_command_becomes_the_recipe(place):
-    (place / "recipes" / "walk.py").write_text("import sys; print(sys.argv[1:]); sys.exit(7)")
-    done = subprocess.run(
-        [sys.executable, "-m", "hooktrainer", "train", "walk", "--help"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (7, "['--help']\n")
 
 
 @pytest.mark.parametrize("name", ["theirs/evil.py", "evil", "[ppo]", "..", "'a\\x1bb'"])

@@ -62,21 +62,6 @@ def test_seeds_are_added_until_one_group_is_better(call, begun):
     assert "at 5 seeds each: level 100 is better" in done.err
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("warm_python")
-def test_a_spent_budget_is_reported(call, begun):
-    place = begun(10, 10.5)
-    done, found = asked(call, place, 9, "--workers", 4)
-    assert done.code == 0, done.err
-    assert (found["decision"]["best"], found["decision"]["seeds"]) == (None, 9)
-    assert seeds_in(place / "10") == seeds_in(place / "10.5") == list(range(9))
-    assert "at 5 seeds each: not decided" in done.err
-    assert "the next look is at 9" in done.err
-    (one,) = found["tasks"][0]["comparisons"]
-    assert "would separate" in one["verdict"] or "not told apart" in one["verdict"]
-    assert "not decided with 9 seeds each" in call("report", place, "--until-decided", 9).out
-
-
 @pytest.mark.usefixtures("warm_python")
 def test_existing_seeds_count_in_the_order_of_their_numbers(call, tmp_path):
     """The last are far apart: who took the best ones, or all, would decide at once."""

@@ -21,7 +21,7 @@ from ...base.words import duration, listed, plural
 from ...errors import CheckpointError, NotFoundError
 from ...log.media import gif
 from ...loop.timing import time_rows
-from ...policies.saved import EPISODES, SEED, policy_directory
+from ...policies.saved import EPISODES, SEED
 from ...store.run_dir import RunDir
 from ..chart import Marker, chart, figure
 from ..html import document, number_text, table
@@ -80,8 +80,6 @@ def make_gallery(
     place = RunDir(run)
     if not place.path.is_dir():
         raise NotFoundError(f"there is no run {place.path}.")
-    if not place.holds_run and not policy_directory(run).is_dir():
-        raise NotFoundError(f"{place.path} holds no run: no run.json, no policies.")
     exhibits = make_exhibits(
         run,
         seed=seed,

@@ -6,7 +6,6 @@ from finished_runs import write_run
 
 from hooktrainer.show.report import group_runs, summarize
 from hooktrainer.show.report.grouping import differing
-from hooktrainer.store.run_dir import RunDir
 
 
 def test_runs_that_differ_only_by_seed_and_place_are_a_group(tmp_path):
@@ -34,11 +33,6 @@ def test_only_options_that_differ_within_an_experiment_are_told(tmp_path):
     runs = [summarize(run) for run in made]
     assert differing(runs) == ["lr"]
     assert [group.label for group in group_runs(runs)] == ["a lr 0.1", "a lr 0.2", "b"]
-
-
-def test_a_run_that_ended_before_it_wrote_its_options_differs_in_none(tmp_path):
-    begun = RunDir.create(tmp_path / "begun", experiment="toy")
-    assert differing([summarize(begun), summarize(write_run(tmp_path / "a"))]) == []
 
 
 def labels(tmp_path, *options, **fields):

@@ -58,16 +58,6 @@ def test_the_report_page_is_self_contained_and_complete():
     assert page.count('class="band') >= 2
 
 
-def test_a_group_without_intervals_has_no_bands():
-    study = Study("eval/return", [task(bad=BAD[:3])], [])
-    page = report_page(study, analyze(study), "last")
-    polygons = re.findall(r'<polygon class="band[^>]*points="([^"]*)"', page)
-    for polygon in polygons:
-        points = polygon.split()
-        half = len(points) // 2
-        assert points[:half] == points[half:][::-1]
-
-
 def test_the_page_says_that_less_is_better():
     study = Study("eval/error", [task(a=GOOD, b=BAD)], [], minimize=True)
     page = report_page(study, analyze(study), "last")

@@ -30,24 +30,25 @@ def test_it_is_the_last_evaluation_at_its_frames(was):
     assert list(was.metrics) == ["eval/return", "loss/a"]  # and nothing that measures time
 
 
-def test_a_run_that_took_longer_is_the_same(was, again):
-    assert was.first_difference(again(seconds=2.0)) is None
-
-
-def test_the_last_bit_of_an_evaluation_is_compared(was, again):
-    found = again((*CURVE[:1], (400, math.nextafter(20.5, 21)), CURVE[2]))
-    assert was.first_difference(found) == (
-        "eval/return differs; eval/return at frame 400 is 20.500000000000004, was 20.5"
-    )
-
-
-def test_a_metric_beside_evaluations_is_compared(was, again):
-    assert was.first_difference(again(loss_300=7.0)) == "loss/a differs"
-
-
-def test_what_follows_a_shorter_run_is_named(was, again):
-    parts = was.first_difference(again(CURVE[:2]))
-    assert parts == ("eval/return, loss/a differ; eval/return at frame 600 is not there, was 30.25")
+@pytest.mark.parametrize(
+    ("curve", "changes", "difference"),
+    [
+        (CURVE, {"seconds": 2.0}, None),  # it took longer
+        (CURVE, {"loss_300": 7.0}, "loss/a differs"),
+        (
+            (*CURVE[:1], (400, math.nextafter(20.5, 21)), CURVE[2]),
+            {},
+            "eval/return differs; eval/return at frame 400 is 20.500000000000004, was 20.5",
+        ),
+        (
+            CURVE[:2],
+            {},
+            "eval/return, loss/a differ; eval/return at frame 600 is not there, was 30.25",
+        ),
+    ],
+)
+def test_the_first_difference_is_named(was, again, curve, changes, difference):
+    assert was.first_difference(again(curve, **changes)) == difference
 
 
 def test_parameters_are_compared(was, again):
