@@ -52,17 +52,19 @@ def take_launch(words: Sequence[str]) -> Launch | None:
             options[option] = value if equals else None
         else:
             options[option] = rest.pop(0)
-    if (launcher := options.pop(OPTION)) != "slurm":
-        raise ConfigError(f"{OPTION} {launcher or ''}: the only launcher is slurm.")
-    dry_run = "--dry-run" in options
-    options.pop("--dry-run", None)
+    if options[OPTION] != "slurm":
+        raise ConfigError(f"{OPTION} {options[OPTION] or ''}: the only launcher is slurm.")
     try:
-        jobs = whole_number(options.pop("--jobs", "1") or "")
+        jobs = whole_number(options.get("--jobs", "1") or "")
     except ValueError as error:
         raise ConfigError(f"--jobs: {error}.") from None
     check_count("--jobs", jobs)
-    sbatch = {n.removeprefix(_PREFIX).replace("_", "-"): value for n, value in options.items()}
-    return Launch([*others, *words[end:]], jobs, dry_run, sbatch)
+    sbatch = {
+        name.removeprefix(_PREFIX).replace("_", "-"): value
+        for name, value in options.items()
+        if name.startswith(_PREFIX)
+    }
+    return Launch([*others, *words[end:]], jobs, "--dry-run" in options, sbatch)
 
 
 def launch(given: Launch) -> int:

@@ -171,12 +171,6 @@ def refuse_directory(file: Path, example: str) -> None:
         raise ConfigError(f"{file} is a directory: name a file, such as {file / example}.")
 
 
-def confirm(question: str) -> bool:
-    """Ask at the terminal; anything but y or yes is no."""
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
 def write_page(file: Path, page: str) -> None:
     """Write a page and print where it is."""
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -183,10 +183,12 @@ def _carry_out(
             return 0
         if not yes and not sys.stdin.isatty():
             raise ConfigError("this is not a terminal: add --yes, or --dry-run to only look.")
-        question = f"{len(gone)} of {len(saved)} will be {fate}. Continue?"
-        if not yes and not output.confirm(question):
-            output.note("nothing was changed")
-            return 1
+        if not yes:
+            question = f"{len(gone)} of {len(saved)} will be {fate}. Continue? [y/N] "
+            print(question, end="", file=sys.stderr, flush=True)
+            if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+                output.note("nothing was changed")
+                return 1
         left = change(manager)
     for path in left:
         output.note(f"could not be deleted, or is being read: {path}")

@@ -31,12 +31,6 @@ def key(number: int, label: str) -> str:
     return f'<span class="key {line_class(number)}">{escape(label)}</span>'
 
 
-def legend(labels: Sequence[str]) -> str:
-    """Return the legend, or nothing for a single group."""
-    keys = "".join(key(number, label) for number, label in enumerate(labels))
-    return f'<div class="legend">{keys}</div>' if len(labels) > 1 else ""
-
-
 @dataclass(frozen=True)
 class Marker:
     """A point in a chart with a tooltip, which links to what it represents."""
@@ -59,12 +53,13 @@ def figure(
 
     The page's style shows the size that fits the screen; ``wide`` is the larger one.
     """
-    labels = [label for label, _ in groups]
+    keys = "".join(key(number, label) for number, (label, _) in enumerate(groups))
+    legend = f'<div class="legend">{keys}</div>' if len(groups) > 1 else ""
     drawn = "".join(
         f'<div class="{name}">{chart(groups, bands, marks, width=width, height=height)}</div>'
         for name, (width, height) in (("wide", wide), ("narrow", _NARROW))
     )
-    return f"<figure>{legend(labels)}{drawn}<figcaption>{caption}</figcaption></figure>"
+    return f"<figure>{legend}{drawn}<figcaption>{caption}</figcaption></figure>"
 
 
 class _Axes:

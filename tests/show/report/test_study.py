@@ -91,12 +91,6 @@ def test_places_can_be_the_groups(tmp_path):
     assert found.left_out == []
 
 
-def test_runs_without_a_seed_count_each(tmp_path):
-    runs = [write_run(tmp_path / name, seed=None) for name in ("a", "b")]
-    (task,) = study(*runs).tasks
-    assert list(task.groups["toy"]) == [str(run.path) for run in runs]
-
-
 def test_the_threshold_is_the_one_that_all_runs_stop_at(tmp_path):
     runs = [
         write_run(tmp_path / f"{n}", seed=n, options={"stop_at": 475.0, "env": "A"}) for n in (0, 1)
