@@ -117,8 +117,7 @@ def report(
         output.note(f"left out: {which}: {why}")
     if not study.tasks:
         check_metrics([metric], runs)
-        where = ", ".join(map(str, places))
-        raise ConfigError(f"there is nothing to report on below {where}: no run counts.")
+        raise ConfigError(f"there is nothing to report on below {listed(places)}: no run counts.")
     sections = analyze(
         study,
         score=score,

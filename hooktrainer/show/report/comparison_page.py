@@ -10,7 +10,7 @@ import numpy as np
 
 from ...base.words import listed, plural
 from ...store.run_dir import RunDir
-from ..chart import MOST_SHADED, figure, key
+from ..chart import figure, key
 from ..curves import Band, Curve, band, read_curves
 from ..html import Html, document, folded, spread_text, table
 from .grouping import Group
@@ -22,12 +22,11 @@ def comparison_page(groups: Sequence[Group], metrics: Sequence[str]) -> str:
     runs = [run for group in groups for run in group.runs]
     curves = {run.path: read_curves(RunDir(run.path), metrics) for run in runs}
     figures = [_figure(groups, metric, curves) for metric in metrics]
-    shaded = "; shaded is one standard deviation; thin lines are single runs"
     body = [
         f"<h1>{escape(_title(groups))}</h1>",
         f"<p>{plural(len(runs), 'run')} in {plural(len(groups), 'group')}. Lines are means over "
         "the runs of a group, as far as all of them went"
-        f"{shaded * (len(groups) <= MOST_SHADED)}.</p>",
+        "; shaded is one standard deviation, thin lines are runs, of few groups.</p>",
         *filter(None, figures),
         "<h2>Groups</h2>",
         _groups_table(groups, metrics[0]),

@@ -73,8 +73,7 @@ def _band(curves: Sequence[Curve], frames: float) -> Band:
 
 def _groups(section: Section) -> str:
     heads, rows = estimates_table(section)
-    keys = [[Html(key(number, row[-1]))] for number, row in enumerate(rows)]
-    rows = [[*row[:-1], *last] for row, last in zip(rows, keys, strict=True)]
+    rows = [[*row[:-1], Html(key(number, row[-1]))] for number, row in enumerate(rows)]
     return table(heads, rows, numbers=heads[:-1])
 
 
