@@ -25,8 +25,8 @@ def comparison_page(groups: Sequence[Group], metrics: Sequence[str]) -> str:
     body = [
         f"<h1>{escape(_title(groups))}</h1>",
         f"<p>{plural(len(runs), 'run')} in {plural(len(groups), 'group')}. Lines are means over "
-        "the runs of a group, as far as all of them went"
-        "; shaded is one standard deviation, thin lines are runs, of few groups.</p>",
+        "the runs of a group, as far as all of them went. Where groups are few, one standard "
+        "deviation is shaded, and thin lines are runs.</p>",
         *filter(None, figures),
         "<h2>Groups</h2>",
         _groups_table(groups, metrics[0]),
