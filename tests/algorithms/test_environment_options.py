@@ -50,7 +50,7 @@ def test_what_info_says_is_logged_in_training_and_evaluation(kind: Any, succeeds
 
 def test_an_info_key_that_never_comes_leaves_nothing_behind(tmp_path: Any) -> None:
     run = small(env="CartPole-v1", info_keys=("success",), run_dir=str(tmp_path / "run"))
-    with pytest.raises(ConfigError, match=r"no 'success' in the info.*which is empty"):
+    with pytest.raises(ConfigError, match="no 'success' in the info"):
         run.train()
     assert not (tmp_path / "run").exists()
 
