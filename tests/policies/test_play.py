@@ -16,7 +16,6 @@ from gymnasium import spaces
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.envs.registration import EnvSpec
 from policy_envs import Toy
-from torch import nn
 
 from hooktrainer import ConfigError, load_policy, play_episodes
 from hooktrainer.networks import CategoricalPolicy, mlp
@@ -74,29 +73,6 @@ def test_actions_are_repeated_as_in_training_and_the_callers_environment_stays_o
     (episode,) = play_episodes(reload(policy(), frame_skip=2), episodes=1, env=env)
     assert episode.length == -(-env.taken // 2)
     assert env.closed == 0
-
-
-def test_a_recurrent_policy_forgets_between_episodes(reload):
-    from tensordict.nn import TensorDictModule
-    from torchrl.data import Unbounded
-    from torchrl.envs import TensorDictPrimer
-
-    class Counts(nn.Module):
-        def forward(self, observation, count):
-            return count.long().squeeze(-1) % 3, count + 1
-
-    module = TensorDictModule(Counts(), ["observation", "count"], ["action", ("next", "count")])
-    module.make_tensordict_primer = lambda: TensorDictPrimer(
-        {"count": Unbounded((1,))}, default_value=0.0
-    )
-    loaded = reload(module)
-    assert [int(loaded(np.zeros(4))) for _ in range(4)] == [0, 1, 2, 0]
-    loaded.reset()
-    assert [int(loaded(np.zeros(4))) for _ in range(2)] == [0, 1]
-    assert loaded(np.zeros((2, 4))).tolist() == [0, 0]
-    assert loaded(np.zeros((2, 4))).tolist() == [1, 1]
-    loaded.reset([1])
-    assert loaded(np.zeros((2, 4))).tolist() == [2, 0]
 
 
 def test_an_evaluation_is_recorded_and_repeated(save):

@@ -223,11 +223,3 @@ def test_names_are_shown_and_not_obeyed(save, capsys):
         assert all(c.isprintable() or c == "\n" for c in text)
         assert r"\x1b" in text
     assert len(err.splitlines()) == 1
-
-
-def test_an_environment_that_cannot_be_made_is_one_line(save):
-    path = save(policy(2), "CartPole-v1")
-    change_facts(path, env=EMPTY | {"id": "CartPole-v1", "kwargs": {"nonsense": 1}})
-    with pytest.raises(ConfigError, match="CartPole-v1 could not be made: TypeError") as caught:
-        load_policy(path).make_env()
-    assert "\n" not in str(caught.value)
