@@ -122,11 +122,13 @@ class VectorGroup(EnvGroup):
     def step(self, actions: Array, row: Row) -> list[Finished]:
         """Step all sub-environments and begin the next episode of those that finished."""
         try:
-            observation, *signals, info = self._outcome(actions)
-            for array, values in zip(
-                (row.reward, row.terminated, row.truncated), signals, strict=True
-            ):
-                array[...] = np.reshape(values, self.num_envs)
+            observation, reward, terminated, truncated, info = self._outcome(actions)
+            if row.index == 0:  # one number for all of them would be written to each
+                for values in (reward, terminated, truncated):
+                    np.reshape(values, self.num_envs)
+            row.reward[...] = reward
+            row.terminated[...] = terminated
+            row.truncated[...] = truncated
         except Exception as error:
             add_note(
                 error, f"raised while stepping {self._env}, at step {row.index + 1} of a batch"
