@@ -314,13 +314,13 @@ class Evaluator:
         if left and report:
             what = plural(left, "policy", "policies")
             print(f"playing {what} of {printable(self._run)}; Ctrl-C leaves the rest", flush=True)
-        while left:
+        fruitless = 0  # once may be a program that began before the last policy was saved
+        while left and fruitless < 2:
             self.look()
             assert self._program is not None
             failed = self._program.wait() != 0
             before, left = left, self._unplayed()
-            if failed and left >= before:
-                break
+            fruitless = 0 if left < before else fruitless + 1 + failed
         if not report:
             return
         policies = list_policies(self._run)

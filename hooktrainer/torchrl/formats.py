@@ -33,7 +33,7 @@ from ..base.untrusted import (
     refusing,
     shown,
 )
-from ..base.untrusted.array_file import check_shape
+from ..base.untrusted.array_file import check_shape, plain_dtype
 from ..base.untrusted.read_torch import DTYPES, read_pickle, read_torch
 from ..errors import CheckpointError
 from ..store import unflatten
@@ -285,6 +285,14 @@ def _skeleton(node: Mapping[str, Any], tensors: dict[str, Any]) -> Any:
         tensor, name = tensors[node["key"]], f"{node['key']}/bytes"
         tensors[name] = tensor.reshape(-1).view(torch.uint8)
         return {"$ndarray": [{"$tensor": [name]}, node["dtype"], list(tensor.shape)]}
+    if kind == "numpy_scalar":
+        dtype, value = plain_dtype(node["dtype"]), node["value"]
+        if dtype.kind not in "biufU" or not isinstance(value, (bool, int, float, str)):
+            raise MalformedError(f"{shown(value)} is no number of the dtype {dtype}")
+        scalar = dtype.type(value)
+        return {"$numpy": [scalar.tobytes().hex(), scalar.dtype.str]}
+    if kind == "complex":
+        return {tag: [[node["real"], node["imag"]]]}
     if kind in ("dict", "ordered_dict"):
         pairs = [[_skeleton(part, tensors) for part in pair] for pair in node["items"]]
         if kind == "dict":

@@ -7,7 +7,7 @@ import io
 import json
 import random
 import tempfile
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -35,7 +35,7 @@ from hooktrainer.errors import CheckpointError, ConfigError
 from hooktrainer.replay import ReplayBuffer
 from hooktrainer.store import Checkpoint, CheckpointManager, load_file, save_file
 from hooktrainer.store.rng import rng_state
-from hooktrainer.store.single_file import FORMAT, _checksum, read_plain
+from hooktrainer.store.single_file import FORMAT, _checksum
 from hooktrainer.store.stored import FileRecord, Manifest, seal
 
 MANIFEST, STATE = "manifest.json", "state.json"
@@ -167,81 +167,61 @@ def _single() -> Files:
         return read(Path(place))
 
 
-def _spoil_single(files: Files, rng: random.Random) -> None:
-    if rng.random() < 0.4:
-        content = torch.load(io.BytesIO(files["state.pt"]), weights_only=True)  # type: ignore[arg-type]
-        files["state.pt"] = _spoil_skeleton(content, rng)
-    else:
-        files["state.pt"] = spoil_torch_file(files["state.pt"], rng)
+def _resave(parts: tuple[str | None, ...], whole: float) -> Callable[[Files, random.Random], None]:
+    """Change the tree, the named parts of it, or the tensors, and save them rightly.
+
+    Args:
+        parts: Which parts of the tree; ``None`` for all of it.
+        whole: How many files hold what was rightly saved; the rest are spoilt themselves.
+    """
+
+    def spoil(files: Files, rng: random.Random) -> None:
+        data = files["state.pt"]
+        assert isinstance(data, bytes)
+        if rng.random() >= whole:
+            files["state.pt"] = spoil_torch_file(data, rng)
+            return
+        content = torch.load(io.BytesIO(data), weights_only=True)
+        text, tensors = content["skeleton"], dict(content["tensors"])
+        for _ in range(rng.choice((1, 1, 2))):
+            part = rng.choice(parts)
+            if rng.random() >= 0.6:
+                name = rng.choice(sorted(tensors))
+                tensors[name] = _other_tensor(tensors[name], rng)
+            elif part is None:
+                text = mutate_json(text.encode("utf-8", "replace"), rng).decode("utf-8", "replace")
+                break
+            else:
+                tree = json.loads(text)
+                text = json.dumps({**tree, part: mutate_tree(tree[part], rng)})
+        plain = {name: tensor.detach() for name, tensor in tensors.items()}
+        checksum = _checksum(text, plain) if rng.random() < 0.97 else "0" * 32
+        result = io.BytesIO()
+        saved = {"format": FORMAT, "skeleton": text, "tensors": tensors, "checksum": checksum}
+        torch.save(saved, result)
+        files["state.pt"] = result.getvalue()
+
+    return spoil
 
 
-def _spoil_skeleton(content: dict[str, Any], rng: random.Random) -> bytes:
-    """The same tensors under another tree, with the checksum that they have then."""
-    text, tensors = content["skeleton"], content["tensors"]
-    for _ in range(rng.choice((1, 2))):
-        if rng.random() < 0.7:
-            text = mutate_json(text.encode(), rng).decode("utf-8", "replace")
-            break
-        name = rng.choice(sorted(tensors))
-        tensors[name] = rng.choice(
-            (
-                torch.zeros(0),
-                tensors[name].reshape(-1)[:1],
-                torch.ones(3, 3, dtype=torch.complex64),
-                torch.zeros(2, dtype=torch.uint8),
-                torch.nn.Parameter(torch.ones(2)),
-            )
+def _other_tensor(tensor: torch.Tensor, rng: random.Random) -> torch.Tensor:
+    flat = tensor.reshape(-1)
+    return rng.choice(
+        (
+            torch.zeros(0),
+            torch.tensor(1.0),
+            flat[:1].clone(),
+            flat[: len(flat) // 2].clone(),
+            flat.repeat(3),
+            tensor.unsqueeze(0).clone(),
+            torch.full_like(tensor, -1) if tensor.dtype != torch.bool else ~tensor,
+            torch.full(tensor.shape, 2**62),
+            torch.randint(0, 256, tensor.shape, generator=torch.Generator().manual_seed(1)),
+            tensor.to(torch.complex64),
+            tensor.to(torch.uint8),
+            torch.nn.Parameter(torch.ones(2)),
         )
-    plain = {name: tensor.detach() for name, tensor in tensors.items()}
-    checksum = _checksum(text, plain) if rng.random() < 0.95 else "0" * 32
-    result = io.BytesIO()
-    torch.save(
-        {"format": FORMAT, "skeleton": text, "tensors": tensors, "checksum": checksum}, result
     )
-    return result.getvalue()
-
-
-def _torchrl() -> Files:
-    network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1))
-    optimizer = torch.optim.Adam(network.parameters())
-    network(torch.rand(2, 3)).sum().backward()
-    optimizer.step()
-    content = {
-        "collector": OrderedDict(frames=10, iter=1),
-        "loss_module": OrderedDict(
-            (f"{name}_params.{key}", value.detach())
-            for name in ("actor_network", "critic_network")
-            for key, value in network.state_dict().items()
-        ),
-        "state": OrderedDict(
-            collected_frames=10, _last_log={"loss": 1.0}, _last_save=0, _optim_count=3
-        ),
-        "optimizer": optimizer.state_dict(),
-        "scheduler": {"milestones": Counter([1, 2]), "last_epoch": 1, "base_lrs": [1e-3]},
-        "buffer": {
-            "replay_buffer": {
-                "_storage": {"_storage": OrderedDict(obs=torch.rand(8, 3)), "_len": 8},
-                "_writer": {"_cursor": 0},
-            }
-        },
-    }
-    result = io.BytesIO()
-    torch.save(content, result)
-    return {"trainer.pt": result.getvalue()}
-
-
-def _spoil_torchrl(files: Files, rng: random.Random) -> None:
-    files["trainer.pt"] = spoil_torch_file(files["trainer.pt"], rng)
-
-
-def _without_counters(tree: Any) -> Any:
-    """A tree as checkpoints can hold it, for its fingerprint."""
-    if isinstance(tree, dict):
-        made = {key: _without_counters(value) for key, value in tree.items()}
-        return [type(tree).__name__, vars(tree) if type(tree) is OrderedDict else None, made]
-    if isinstance(tree, list | tuple):
-        return [type(tree).__name__, *map(_without_counters, tree)]
-    return tree
 
 
 # -- A state that a trainer takes up, and goes on with.
@@ -287,52 +267,6 @@ def _state() -> Files:
     with tempfile.TemporaryDirectory() as place:
         save_file(Path(place) / "state.pt", trainer.state_dict())
         return read(Path(place))
-
-
-def _spoil_state(files: Files, rng: random.Random) -> None:
-    """Another tree, rightly saved."""
-    data = files["state.pt"]
-    assert isinstance(data, bytes)
-    content = torch.load(io.BytesIO(data), weights_only=True)
-    skeleton, tensors = json.loads(content["skeleton"]), dict(content["tensors"])
-    for _ in range(rng.choice((1, 1, 2))):
-        if rng.random() < 0.6:
-            part = rng.choice(("components", "components", "components", "rng", None))
-            if part is None:
-                skeleton = mutate_tree(skeleton, rng)
-            elif isinstance(skeleton, dict) and part in skeleton:
-                skeleton[part] = mutate_tree(skeleton[part], rng)
-        else:
-            name = rng.choice(sorted(tensors))
-            tensors[name] = _other_tensor(tensors[name], rng)
-    try:
-        text = json.dumps(skeleton)
-    except RecursionError:
-        return
-    result = io.BytesIO()
-    checksum = _checksum(text, tensors)
-    whole = {"format": FORMAT, "skeleton": text, "tensors": tensors, "checksum": checksum}
-    torch.save(whole, result)
-    files["state.pt"] = result.getvalue()
-
-
-def _other_tensor(tensor: torch.Tensor, rng: random.Random) -> torch.Tensor:
-    flat = tensor.reshape(-1)
-    return rng.choice(
-        (
-            torch.zeros(0),
-            torch.tensor(1.0),
-            flat[:1].clone(),
-            flat[: len(flat) // 2].clone(),
-            flat.repeat(3),
-            tensor.unsqueeze(0).clone(),
-            torch.full_like(tensor, -1) if tensor.dtype != torch.bool else ~tensor,
-            torch.full(tensor.shape, 2**62),
-            torch.randint(0, 256, tensor.shape, generator=torch.Generator().manual_seed(1)),
-            tensor.to(torch.complex64),
-            tensor.to(torch.uint8),
-        )
-    )
 
 
 def _open_state(place: Path) -> Any:
@@ -407,16 +341,12 @@ def targets() -> list[Target]:
         for backend in ("torch", "torchsnapshot", "native")
     ]
     one = (*errors, FileNotFoundError)
+    parts = ("components", "components", "components", "rng", None)
     return [
         *made,
-        Target("state of a trainer", _state, _spoil_state, _open_state, lines=True),
-        Target("single file", _single, _spoil_single, lambda p: load_file(p / "state.pt"), one),
+        Target("state of a trainer", _state, _resave(parts, 1.0), _open_state, lines=True),
         Target(
-            "file of TorchRL",
-            _torchrl,
-            _spoil_torchrl,
-            lambda p: _without_counters(read_plain(p / "trainer.pt")),
-            one,
+            "single file", _single, _resave((None,), 0.4), lambda p: load_file(p / "state.pt"), one
         ),
         Target(
             "data set", _dataset, _spoil_dataset, _open_dataset, (ConfigError, FileNotFoundError)

@@ -29,34 +29,12 @@ from hooktrainer.store.run_dir import RunDir
 from hooktrainer.sweep import Sweep, SweepOptions
 from hooktrainer.sweep.page import importances, sweep_page, trial_rows
 
-CONFIG = {
-    "env": "CartPole-v1",
-    "total_frames": 1000,
-    "lr": 3e-4,
-    "seed": 1,
-    "hidden": [64, 64],
-    "nested": {"a": None, "b": True, "c": "text"},
-}
-HOOKS = [
-    {
-        "point": "batch_process",
-        "kind": "transform",
-        "hook": "replay_buffer",
-        "when": "always",
-        "priority": 0,
-        "module": "replay_buffer",
-        "saves": ["storage", "writer"],
-    },
-    {
-        "point": "post_steps",
-        "kind": "action",
-        "hook": "recorder",
-        "when": "Every(seconds=1.0)",
-        "priority": 1.5,
-        "module": None,
-        "saves": [],
-    },
-]
+CONFIG = {"env": "CartPole-v1", "total_frames": 1000, "lr": 3e-4, "seed": 1, "hidden": [64, 64]}
+CONFIG["nested"] = {"a": None, "b": True, "c": "text"}
+HOOK = {"point": "batch_process", "kind": "transform", "hook": "replay_buffer", "when": "always"}
+HOOK |= {"priority": 0, "module": "replay_buffer", "saves": ["storage", "writer"]}
+OTHER = {"point": "post_steps", "kind": "action", "hook": "recorder", "when": "Every(seconds=1.0)"}
+HOOKS = [HOOK, {**OTHER, "priority": 1.5, "module": None, "saves": []}]
 
 
 def _run() -> Files:

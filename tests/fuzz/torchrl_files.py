@@ -20,6 +20,7 @@ from torchrl.checkpoint import Checkpoint, StateDictCheckpointAdapter
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 
 from hooktrainer.errors import CheckpointError
+from hooktrainer.store.single_file import read_plain
 from hooktrainer.torchrl import checkpoint as formats
 
 ARCHIVE = "archive.zip"
@@ -61,6 +62,39 @@ def _unified() -> Files:
         return read(Path(place) / "saved")
 
 
+def _file() -> Files:
+    network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1))
+    optimizer = torch.optim.Adam(network.parameters())
+    network(torch.rand(2, 3)).sum().backward()
+    optimizer.step()
+    content = {
+        "collector": collections.OrderedDict(frames=10, iter=1),
+        "loss_module": collections.OrderedDict(
+            (f"{name}_params.{key}", value.detach())
+            for name in ("actor_network", "critic_network")
+            for key, value in network.state_dict().items()
+        ),
+        "state": collections.OrderedDict(
+            collected_frames=10, _last_log={"loss": 1.0}, _last_save=0, _optim_count=3
+        ),
+        "optimizer": optimizer.state_dict(),
+        "scheduler": {
+            "milestones": collections.Counter([1, 2]),
+            "last_epoch": 1,
+            "base_lrs": [1e-3],
+        },
+        "buffer": {
+            "replay_buffer": {
+                "_storage": {"_storage": collections.OrderedDict(obs=torch.rand(8, 3)), "_len": 8},
+                "_writer": {"_cursor": 0},
+            }
+        },
+    }
+    result = io.BytesIO()
+    torch.save(content, result)
+    return {"trainer.pt": result.getvalue()}
+
+
 def _memmap() -> Files:
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as place:
@@ -93,7 +127,7 @@ def _spoil(files: Files, rng: random.Random) -> None:
     for _ in range(rng.choice((1, 1, 2))):
         if rng.random() < 0.1:
             spoil_place(files, rng)
-            continue
+            break
         name = rng.choice(sorted(files))
         data = files[name]
         if not isinstance(data, bytes):
@@ -146,6 +180,9 @@ def targets() -> list[Target]:
     """The targets here."""
     errors = (CheckpointError, FileNotFoundError)
     return [
+        Target(
+            "file of TorchRL", _file, _spoil, lambda p: _plain(read_plain(p / "trainer.pt")), errors
+        ),
         Target("folder of TorchRL", _unified, _spoil, _open, errors),
         Target("memmap of TorchRL", _memmap, _spoil, _open, errors),
         Target("archive of TorchRL", _archive, _spoil_archive, _open, errors),

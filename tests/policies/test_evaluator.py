@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from policy_envs import Broken, Endless, Toy
@@ -60,6 +61,17 @@ def test_one_that_fails_is_said_and_does_not_hold_up_the_run(save, tmp_path, cap
     out = capsys.readouterr().out
     assert "1 policy could not be played" in out
     assert "RuntimeError: the gears are stuck" in out
+
+
+def test_one_that_ends_without_playing_is_not_started_for_ever(save, capsys):
+    class Idle(Evaluator):
+        def look(self):
+            self._log.write_text("it saw nothing to play")
+            self._program = SimpleNamespace(wait=lambda: 0, close=lambda seconds: None)
+
+    run = save(policy()).parents[1]
+    Idle(run, 3, 2, list_policies(run)[0].environment).finish(wait=True, report=True)
+    assert "1 policy could not be played: it saw nothing to play" in capsys.readouterr().out
 
 
 def test_nobody_waits_for_it_if_the_run_did_not_end_well(save, tmp_path, capsys):

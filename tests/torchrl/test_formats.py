@@ -159,6 +159,7 @@ class Everything:
             "empty": torch.empty(0, 2),
             "flags": torch.tensor([True, False]),
             "array": np.arange(4.0).reshape(2, 2),
+            "scalar": np.float32(1.5),
             "ordered": collections.OrderedDict(a=(1, [2.5, None]), b={"x"}),
             "frozen": frozenset({1}),
             "slice": slice(1, None),
@@ -169,6 +170,7 @@ class Everything:
             "path": pathlib.Path("a/b"),
             "bytes": b"\x00\xff",
             "array of bytes": bytearray(b"ab"),
+            "complex": 1 + 2j,
             3: "a number as a key",
             "infinite": float("inf"),
         }
