@@ -115,8 +115,10 @@ def make_trainer(
             trainer.register_op(
                 "process_optim_batch", lambda batch: batch.to(device), priority=AFTER
             )
-    falls = chosen(cfg, "lr_scheduler", ("cosine", "")) == "cosine"
-    Schedule.cosine(optimizer, "lr", cfg.lr, 0.0 if falls else cfg.lr).register(trainer)
+    if chosen(cfg, "lr_scheduler", ("cosine", "")) == "cosine":
+        Schedule.cosine(optimizer, "lr", cfg.lr, 0.0).register(trainer)
+    else:  # another hook may schedule it
+        trainer.register_op("pre_steps_log", lambda _: {"train/lr": optimizer.param_groups[0]["lr"]})
     if target_net_updater is not None:
         TargetNetUpdaterHook(target_net_updater).register(trainer)
     if cfg.normalize_rewards_online:

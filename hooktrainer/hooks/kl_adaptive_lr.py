@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDictBase
 
 from ..base.checks import check_positive
-from ..errors import HookError
+from ..errors import ConfigError, HookError
 from ..loop.hook import DEFAULT, EARLY
 from ..loop.loop import Loop
 from .averaging import AveragingHook
@@ -59,6 +59,11 @@ class KLAdaptiveLR(AveragingHook):
 
     def __post_init__(self) -> None:
         check_positive("KLAdaptiveLR: desired_kl", self.desired_kl)
+        if not (self.factor > 1 and 0 < self.low <= self.high):
+            raise ConfigError(
+                f"KLAdaptiveLR(factor={self.factor!r}, low={self.low!r}, high={self.high!r}): pass "
+                "a factor above 1, and rates, the lower first."
+            )
         self.computed: torch.Tensor | None = None
         self._metric = "train/lr"
 

@@ -412,7 +412,7 @@ class NanGuard(TrainerHookBase):
                 deferred[key] = loss
                 continue
             # Reading costs a tenth of torch.isfinite for the scalars that losses are.
-            value = loss.item() if loss.ndim == 0 else loss.sum().item()
+            value = loss.item() if loss.ndim == 0 else loss.float().sum().item()
             if not math.isfinite(value):
                 where = ""
                 if self.is_registered:
@@ -429,7 +429,7 @@ class NanGuard(TrainerHookBase):
                     if not math.isfinite(value)
                 )
 
-            scalars = [loss.sum() for loss in deferred.values()]
+            scalars = [loss.float().sum() for loss in deferred.values()]
             self.trainer.finite.see((self, keys), scalars, error)
 
     def _may_defer(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +45,8 @@ class ReplayBufferTrainer(TrainerHookBase):
     iterate: bool = False
 
     def __post_init__(self) -> None:
-        self._samples: Any = None
+        self._samples: Iterator[TensorDictBase] = iter(())
+        self._epoch = (-1, -1)  # batch and epoch of the last sample
 
     def extend(self, batch: TensorDictBase) -> TensorDictBase:
         """Store a copy of ``batch``.
@@ -86,13 +87,13 @@ class ReplayBufferTrainer(TrainerHookBase):
             StopIteration: When an iteration over the buffer ends.
         """
         if self.iterate:
-            if self._samples is None:
+            before, self._epoch = self._epoch, (self.trainer.progress.batches, self.trainer.epoch)
+            sample = next(self._samples, None)
+            if sample is None:
                 self._samples = iter(self.replay_buffer)
-            try:
-                sample = next(self._samples)
-            except StopIteration:
-                self._samples = None
-                raise
+                if self._epoch == before:
+                    raise StopIteration
+                sample = next(self._samples)  # the last pass ended with the epoch before
         elif self.batch_size is None:
             sample = self.replay_buffer.sample()
         else:

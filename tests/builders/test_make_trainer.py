@@ -11,7 +11,7 @@ from builder_configs import config, value_net
 from torchrl.modules import EGreedyModule
 from torchrl.record import VideoRecorder
 
-from hooktrainer import ConfigError, builders
+from hooktrainer import ConfigError, LRSchedulerHook, builders
 from hooktrainer.networks import EpsilonGreedy, QNetwork, mlp
 from hooktrainer.testing import FakeCollector, ScriptedLoss
 
@@ -91,6 +91,15 @@ def test_the_learning_rate_follows_a_cosine_of_the_run(logger):
         dict(zip((20, 40, 60, 80), rates, strict=True))
     )
     assert trainer.optimizer.param_groups[0]["lr"] == 0.0
+
+
+def test_another_hook_may_schedule_the_learning_rate():
+    cfg = config(total_frames=40, lr=0.5, lr_scheduler="")
+    trainer = builders.make_trainer(FakeCollector(), ScriptedLoss(), cfg=cfg, progress_bar=False)
+    halved = torch.optim.lr_scheduler.ExponentialLR(trainer.optimizer, 0.5)
+    LRSchedulerHook(halved).register(trainer)
+    trainer.train()
+    assert trainer.optimizer.param_groups[0]["lr"] == 0.5 / 2**4
 
 
 def test_trajectories_padded_to_one_length_are_stored_without_the_padding():

@@ -112,6 +112,8 @@ UNUSED = object()
         ("EarlyStopping", (), {"patience": -1}),
         ("Evaluate", ("CartPole-v1", None), {"every": None, "episodes": 0}),
         ("KLAdaptiveLR", (UNUSED,), {"desired_kl": 0}),
+        ("KLAdaptiveLR", (UNUSED,), {"factor": 0.5}),
+        ("KLAdaptiveLR", (UNUSED,), {"low": 1e-2, "high": 1e-5}),
         ("LRSchedulerHook", (None, "epoch"), {}),
         ("LogScalar", (), {"reduction": "median"}),
         ("MiniBatches", (0,), {}),

@@ -27,6 +27,8 @@ def test_a_loss_of_several_elements():
     losses = TensorDict({"loss": torch.tensor([1.0, float("nan")])}, [])
     with pytest.raises(NonFiniteError, match="loss is nan"):
         NanGuard()(losses, True, None, 0)
+    large = torch.full((4096,), 60.0, dtype=torch.float16)  # their sum is infinite in this type
+    NanGuard()(TensorDict({"loss": large}, []), True, None, 0)
 
 
 def test_it_can_be_left_out():

@@ -60,6 +60,14 @@ def test_iterating_ends_the_inner_loop_and_begins_again():
     assert 2 <= len(epochs[0]) <= 3  # 10 steps in samples of 4
 
 
+def test_a_pass_that_ends_with_its_batch_is_followed_by_another_in_the_next():
+    replay = buffer(10, batch_size=5, sampler=SamplerWithoutReplacement())
+    trainer = tiny_trainer(total_frames=30, optim_steps_per_batch=2)
+    ReplayBufferTrainer(replay, flatten_tensordicts=True, iterate=True).register(trainer)
+    trainer.train()
+    assert trainer.optim_count == 6
+
+
 def test_a_buffer_created_lazily_is_restored():
     one, other = (ReplayBufferTrainer(buffer(), flatten_tensordicts=True) for _ in range(2))
     one.extend(numbered(2, 5))
