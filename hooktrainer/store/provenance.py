@@ -29,11 +29,13 @@ _PACKAGES: Final = ("torch", "tensordict", "torchrl", "gymnasium", "numpy", "hoo
 
 def this_process() -> dict[str, Any]:
     """The process that trains: its command, signed by who runs it, its libraries, its project."""
-    script = _script()
+    script, typed = _script(), sys.orig_argv
+    if script is not None and _is_installed(script):  # a command, as the user typed it
+        typed = [script.name, *sys.argv[1:]]
     command = {
         "pid": os.getpid(),
         "host": socket.gethostname(),
-        "command": _command(),  # for people; the rest is for running it again
+        "command": shlex.join(typed),  # for people; the rest is for running it again
         "script": None if script is None else str(script),
         "module": _module(),
         "argv": sys.argv[1:],
@@ -92,14 +94,6 @@ def git_state() -> dict[str, Any]:
             GIT_OBJECT_DIRECTORY=str(objects),
         )
     return {"git_commit": commit, "git_dirty": None if changes is None else bool(changes)}
-
-
-def _command() -> str:
-    """The command line of this process, of an installed command as the user typed it."""
-    script = _script()
-    if script is not None and _is_installed(script):
-        return shlex.join([script.name, *sys.argv[1:]])
-    return shlex.join(sys.orig_argv)
 
 
 def _script() -> Path | None:
@@ -168,14 +162,17 @@ _BYTES: Final = 32
 _COMMAND: Final = ("script", "module", "argv", "cwd")
 
 
-def sign_command(state: Mapping[str, Any]) -> str | None:
-    """Return a signature of the command that begins a run; ``None`` if there can be no key.
+def sign_command(state: Mapping[str, Any], *, create: bool = True) -> str | None:
+    """Return a signature of the command that begins a run; ``None`` if there is no key.
 
     Args:
         state: What ``run.json`` says of it: ``script``, ``module``, ``argv`` and ``cwd``.
+        create: Make a key if there is none.
     """
-    key = _key(create=True)
-    return None if key is None else _signature(key, state)
+    if (key := _key(create=create)) is None:
+        return None
+    command = json.dumps(["command", *(state.get(name) for name in _COMMAND)])
+    return hmac.new(key, command.encode(), "sha256").hexdigest()
 
 
 def is_own_command(state: Mapping[str, Any]) -> bool:
@@ -184,10 +181,10 @@ def is_own_command(state: Mapping[str, Any]) -> bool:
     Args:
         state: The content of ``run.json``.
     """
-    key, given = _key(create=False), state.get("signature")
-    if key is None or not isinstance(given, str) or not given.isascii():
+    signed, given = sign_command(state, create=False), state.get("signature")
+    if signed is None or not isinstance(given, str) or not given.isascii():
         return False
-    return hmac.compare_digest(_signature(key, state), given)
+    return hmac.compare_digest(signed, given)
 
 
 def key_file() -> Path:
@@ -199,11 +196,6 @@ def key_file() -> Path:
     place = os.environ.get("XDG_STATE_HOME", "")
     root = Path(place) if os.path.isabs(place) else Path.home() / ".local" / "state"
     return root / "hooktrainer" / "key"
-
-
-def _signature(key: bytes, state: Mapping[str, Any]) -> str:
-    command = json.dumps(["command", *(state.get(name) for name in _COMMAND)])
-    return hmac.new(key, command.encode(), "sha256").hexdigest()
 
 
 def _key(*, create: bool) -> bytes | None:

@@ -105,7 +105,15 @@ class RunDir:
             run._run_id = run.run_id or new_run_id()  # it may have died before it had any
         else:
             run._run_id = new_run_id()
-            run._check_free()
+            if run.path.exists() and not run.path.is_dir():
+                raise TakenError(f"{run.path} is a file; a run needs a directory")
+            if run.holds_run and not run._came_to_nothing():
+                state = run.read_if_possible() or {"status": "unknown"}
+                raise TakenError(
+                    f"{run.path} already holds a run (status: {state['status']} at "
+                    f"{state.get('frames', 0)} frames). Continue it with --resume latest, choose "
+                    "another --run-dir, or delete the directory."
+                )
             run.path.mkdir(parents=True, exist_ok=True)
             run.run_file.unlink(missing_ok=True)  # of a start that came to nothing
             run.forget_logs()
@@ -270,17 +278,6 @@ class RunDir:
             return self.read()
         except (ConfigError, OSError):
             return {}
-
-    def _check_free(self) -> None:
-        if self.path.exists() and not self.path.is_dir():
-            raise TakenError(f"{self.path} is a file; a run needs a directory")
-        if self.holds_run and not self._came_to_nothing():
-            state = self.read_if_possible()
-            what = f"{state['status']} at {state.get('frames', 0)} frames" if state else "unknown"
-            raise TakenError(
-                f"{self.path} already holds a run (status: {what}). Continue it with --resume "
-                "latest, choose another --run-dir, or delete the directory."
-            )
 
     def _came_to_nothing(self) -> bool:
         """Whether a run died here before its first batch, as by an option that cannot work."""
