@@ -118,7 +118,9 @@ def make_trainer(
     if chosen(cfg, "lr_scheduler", ("cosine", "")) == "cosine":
         Schedule.cosine(optimizer, "lr", cfg.lr, 0.0).register(trainer)
     else:  # another hook may schedule it
-        trainer.register_op("pre_steps_log", lambda _: {"train/lr": optimizer.param_groups[0]["lr"]})
+        trainer.register_op(
+            "pre_steps_log", lambda _: {"train/lr": optimizer.param_groups[0]["lr"]}
+        )
     if target_net_updater is not None:
         TargetNetUpdaterHook(target_net_updater).register(trainer)
     if cfg.normalize_rewards_online:
