@@ -159,12 +159,13 @@ class BackgroundSink(Sink):
         self._patience, self._limit = patience, limit
         self._thread: threading.Thread | None = None
         self._is_closed = False
-        self._logged = self._step = 0  # the last steps in the queue, and in the sink
+        self._late: Mapping[str, Any] = {"late": 0}  # the state of a sink that does not answer
+        self._step = 0  # the last in the sink
 
     def write(self, kind: str, *args: Any) -> None:
         """Queue one record; waits only if the queue is full."""
         if kind == "scalars":
-            self._logged = args[1]
+            self._late = {"late": args[1]}
         self._call("write", kind, *args)
 
     def flush(self) -> None:
@@ -187,11 +188,15 @@ class BackgroundSink(Sink):
         atexit.unregister(self.close)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after everything queued is written; without an answer, the step."""
+        """Return the position after everything queued is written.
+
+        Without an answer it is the last step, or what was loaded if nothing was logged since.
+        """
         state: dict[str, Any] | None = self._call("state_dict", waits=True)
-        return {"late": self._logged} if state is None else state
+        return dict(self._late) if state is None else state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        self._late = state_dict
         self._call("load_state_dict", state_dict, waits=True)
 
     def how_to_view(self) -> str:

@@ -130,6 +130,16 @@ def test_a_hanging_sink_is_reported_once_and_delays_nothing(sink, caplog):
     sink.gate.set()
 
 
+def test_a_state_without_an_answer_is_the_loaded_one_until_something_is_logged(sink):
+    logger = hanging(sink)
+    logger.load_state_dict({"counts": {}, "sinks": {"r": {"count": 7}}})
+    assert logger.state_dict()["sinks"] == {"r": {"count": 7}}
+    logger.log_scalar("x", 1.0, 70)
+    assert logger.state_dict()["sinks"] == {"r": {"late": 70}}
+    sink.gate.set()
+    logger.close()
+
+
 def test_a_sink_that_recovers_is_written_to_again(sink):
     logger = hanging(sink, capacity=3)
     for step in range(1, 20):
