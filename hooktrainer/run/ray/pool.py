@@ -159,10 +159,15 @@ class Collecting:
         collector: Collector,
         share: tuple[int, int],
         incarnation: int,
+        frames: int,
     ) -> None:
         _settle(collector.policy, core, device)
         index, number = share
         collector.shard(index, number)
+        if incarnation and "episodes" in (state := collector.state_dict()):
+            # Those that died have begun no more episodes than they have made steps.
+            begun = [frames] * len(state["episodes"])
+            collector.load_state_dict({**state, "frames": frames, "episodes": begun})
         collector.start()
         self._collector = collector
         seed_rank(collector.seed, 1 + index + incarnation * number)

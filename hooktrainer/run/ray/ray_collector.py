@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -42,9 +42,8 @@ class RayCollector(RemoteCollector):
     ``("collector", "policy_version")``, int64: how many batches the learner had trained on when the
     weights were taken.
 
-    A process that dies, or whose machine does, is begun again: its environments begin new episodes,
-    from their first seeds, with the share that was lost. A process that fails three times in a row
-    ends the run.
+    A process that dies, or whose machine does, is begun again: its environments begin new episodes
+    with the share that was lost. A process that fails three times in a row ends the run.
 
     Its state holds the batch under way. A run with as many processes goes on bit for bit; with
     another number, environments begin new episodes.
@@ -98,13 +97,13 @@ class RayCollector(RemoteCollector):
             ) from error
         self._collector.shutdown()
         self._workers = [
-            Worker(
-                f"collector {i}",
-                partial(start, self._template, (i, number)),  # and which incarnation it is
-                timeout=timeout,
-            )
+            Worker(f"collector {i}", partial(self._begin_share, start, i), timeout=timeout)
             for i, start in enumerate(starters)
         ]
+
+    def _begin_share(self, start: Callable[..., Any], index: int, incarnation: int) -> Any:
+        frames = self.frames // self.processes
+        return start(self._template, (index, self.processes), incarnation, frames)
 
     def metrics(self, batch: TensorDictBase) -> dict[str, Any]:
         """What to log of a batch: ``data/age``, ``data/restarts``."""
@@ -247,8 +246,8 @@ class RayEvaluate(Evaluate):
 
     The weights are sent when an evaluation is due; its result is logged at the end of the batch in
     which it arrives, with the frames that it is of as ``<group>/frames``. One evaluation is under
-    way at a time: the next one waits for it. The one at the end of the run is waited for; one
-    that is under way when a run is killed is lost.
+    way at a time: the next one waits for it. The one at the end of the run is waited for, and so is
+    one under way at a checkpoint, which holds its result.
 
     Args:
         evaluate: The hook whose place this one takes.
@@ -266,43 +265,49 @@ class RayEvaluate(Evaluate):
         start, hook = cluster.starter(Evaluating, place, 0), self._ray.put(Evaluate(**options))
         self._worker = Worker("the evaluation", lambda incarnation: start(hook), timeout=timeout)
         self._sent_at = 0
+        self._arrived: dict[str, Any] | None = None  # at a checkpoint, and not yet logged
+
+    @property
+    def _is_under_way(self) -> bool:
+        return self._worker.busy or self._arrived is not None
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
         """Begin an evaluation; log the one before if that was still under way."""
-        metrics = self._take() if self._worker.busy else {}
+        metrics = self._take() if self._is_under_way else {}
         self._send()
         return metrics
 
     def look(self, batch: TensorDictBase) -> dict[str, Any] | None:
         """Log the evaluation under way if it has ended."""
-        return self._take() if self._worker.busy and self._worker.ready() else None
+        has_ended = self._arrived is not None or (self._worker.busy and self._worker.ready())
+        return self._take() if has_ended else None
 
     def _send(self) -> None:
         self._sent_at = self.trainer.collected_frames
         self._worker.submit("evaluate", self._ray.put(arrays_of(self.policy)))
 
     def _receive(self) -> dict[str, Any]:
-        arrived = {**self._worker.result(), f"{self.group}/frames": float(self._sent_at)}
-        return {k: v if k == "log_pbar" else Latest(v) for k, v in arrived.items()}
+        arrived, self._arrived = self._arrived, None
+        return arrived or {**self._worker.result(), f"{self.group}/frames": float(self._sent_at)}
 
     def _take(self) -> dict[str, Any]:
         """The metrics of the evaluation under way, which ends the run if they are good enough."""
         metrics = self._receive()
         self.evaluated_at = self._sent_at
-        self._mean = float(metrics[f"{self.group}/return"])
+        self._mean = metrics[f"{self.group}/return"]
         self.trainer.request_log()
         self._stop_if_solved()
-        return metrics
+        return _latest(metrics)
 
     def evaluate(self) -> dict[str, Any]:
-        if self._worker.busy:
-            self._worker.result()
+        if self._is_under_way:
+            self._receive()
         self._send()
-        return self._receive()
+        return _latest(self._receive())
 
     def on_train_end(self, trainer: Loop) -> None:
         """Evaluate the final policy and wait for it, unless that was just done."""
-        if self._worker.busy and self._sent_at == trainer.collected_frames:
+        if self._is_under_way and self._sent_at == trainer.collected_frames:
             trainer.log(self._take())
         else:
             super().on_train_end(trainer)
@@ -311,8 +316,23 @@ class RayEvaluate(Evaluate):
         super().register(trainer, name)
         trainer.register_op("post_steps_log", self.look, priority=AFTER)
 
+    def state_dict(self) -> dict[str, Any]:
+        if self._worker.busy:
+            self._arrived = self._receive()
+        return {**super().state_dict(), "arrived": self._arrived}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self._arrived = state_dict.get("arrived")  # none of an `Evaluate` in the learner's process
+        if self._arrived is not None:
+            self._sent_at = int(self._arrived[f"{self.group}/frames"])
+
     def close(self) -> None:
         self._worker.kill()
+
+
+def _latest(metrics: dict[str, Any]) -> dict[str, Any]:
+    return {k: v if k == "log_pbar" else Latest(v) for k, v in metrics.items()}
 
 
 # -- Putting the collector and the evaluation of a trainer onto a Ray cluster.
@@ -348,12 +368,16 @@ def use_ray(
         name: hook for name, hook in trainer.registry.modules.items() if type(hook) is Evaluate
     }
     cluster = Cluster(collectors.processes + len(evaluations))
-    collector = RayCollector(
-        trainer.collector, collectors, cluster, overlap=overlap, timeout=timeout
-    )
-    trainer.collector = collector
-    for name, hook in evaluations.items():
-        trainer.remove_hook(name)
-        RayEvaluate(hook, evaluation, cluster, timeout=timeout).register(trainer, name)
+    try:
+        collector = RayCollector(
+            trainer.collector, collectors, cluster, overlap=overlap, timeout=timeout
+        )
+        trainer.collector = collector
+        for name, hook in evaluations.items():
+            trainer.remove_hook(name)
+            RayEvaluate(hook, evaluation, cluster, timeout=timeout).register(trainer, name)
+    except BaseException:
+        cluster.close()
+        raise
     collector.register(trainer)
     return collector

@@ -30,14 +30,19 @@ ROOT = Path(__file__).parents[3]
 def test_a_killed_process_is_begun_again(cluster):
     actor = policy()
     one, several = local(actor), remote(cluster, actor)
-    assert alike(one.collect(), several.collect())
+    before = several.collect()
+    assert alike(one.collect(), before)
     os.kill(several.pids()[1], signal.SIGKILL)
     batch, whole = several.collect(), one.collect()
     assert several.restarts == 1
     assert several.metrics(batch)["data/restarts"] == 1
     assert alike(batch[:2], whole[:2])  # the other share is as it would have been
     assert batch["next", "step_count"][2:, 0].flatten().tolist() == [1, 1]
-    assert not batch["observation"][2:, 0].equal(whole["observation"][2:, 0])
+    starts = batch["observation"][2:, 0]
+    assert not starts.equal(whole["observation"][2:, 0])
+    assert not starts.equal(before["observation"][2:, 0])  # no start is played again
+    frames = [share["collector"]["frames"] for share in several.state_dict()["workers"]]
+    assert frames == [64, 64]
     one.shutdown()
     several.shutdown()
 

@@ -22,6 +22,7 @@ from hooktrainer.objectives import GAE, ClipPPOLoss
 from hooktrainer.run.placement import Place
 from hooktrainer.run.ranks import Ranks, rank_state
 from hooktrainer.store.run_dir import RunDir
+from hooktrainer.store.tree import flatten, unflatten
 from hooktrainer.testing import CallRecorder
 
 ray = pytest.importorskip("ray")
@@ -90,6 +91,21 @@ def test_a_trainer_trains_and_evaluates_with_all_hook_points(cluster, logger):
         collector.collect()
     time.sleep(0.5)
     assert ray.is_initialized()  # the cluster was there before
+
+
+def test_the_state_of_an_evaluation_under_way_is_its_result(cluster, logger):
+    trainer = make_trainer(logger, policy(), ValueNetwork(mlp(4, 1)))
+    use_ray(trainer, Place(), Place())
+    hook = trainer.registry.modules["evaluate"]
+    hook(None)
+    state = unflatten(*flatten(hook.state_dict()))
+    assert state["arrived"]["eval/frames"] == 0
+    hook.look(None)
+    hook.load_state_dict(state)
+    metrics = hook.look(None)
+    assert float(metrics["eval/return"]) == state["arrived"]["eval/return"] > 0
+    assert hook.look(None) is None
+    trainer.shutdown()
 
 
 def train_seeds(place, **options):
