@@ -89,6 +89,12 @@ class AdditiveGaussian(Actor):
             out["action"] = self.policy.box.perturb(action, self.sigma * torch.randn_like(action))
         return out
 
+    def get_extra_state(self) -> dict[str, float]:
+        return {"sigma": self.sigma}
+
+    def set_extra_state(self, state: dict[str, float]) -> None:
+        self.sigma = state["sigma"]
+
 
 # -- A box of actions: tanh into it, and noise that stays in it.
 

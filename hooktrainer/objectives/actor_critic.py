@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from ..base.checks import check_count
 from ..networks.layers import fresh_copy
 from .common import Entries, KeyOf, next_key, this_key
 from .sequences import ReplayLoss
@@ -33,6 +34,7 @@ class ActorCriticLoss(ReplayLoss):
     _critic = "qvalue_network"  # its name
     _has_several = True
     _delays_actor = False
+    _more_keys: ClassVar = {"state_action_value": "state_action_value"}
 
     def __init__(
         self,
@@ -42,9 +44,10 @@ class ActorCriticLoss(ReplayLoss):
         num_qvalue_nets: int = 2,
         **options: Any,
     ) -> None:
-        super().__init__(state_action_value="state_action_value", **options)
+        super().__init__(**options)
         self.actor_network = actor_network
         if self._has_several:
+            check_count("num_qvalue_nets", num_qvalue_nets)
             if isinstance(critic, nn.Module):
                 critic = [critic, *(fresh_copy(critic) for _ in range(num_qvalue_nets - 1))]
             critic = nn.ModuleList(critic)
@@ -146,7 +149,6 @@ class DDPGLoss(DeterministicLoss):
     Args:
         actor_network: The policy, a `DeterministicPolicy` or any module with its ``evaluate``.
         value_network: A module that writes ``"state_action_value"``.
-        loss_function: As for `ReplayLoss`.
     """
 
     _critic = "value_network"
@@ -157,7 +159,14 @@ class DDPGLoss(DeterministicLoss):
         actor_network: nn.Module,
         value_network: nn.Module,
         *,
+        gamma: float = 0.99,
         loss_function: str = "l2",
-        **options: Any,
+        burn_in: int = 0,
     ) -> None:
-        super().__init__(actor_network, value_network, loss_function=loss_function, **options)
+        super().__init__(
+            actor_network,
+            value_network,
+            gamma=gamma,
+            loss_function=loss_function,
+            burn_in=burn_in,
+        )

@@ -100,8 +100,8 @@ class QMixLoss(ReplayLoss):
     "mask")``: an agent that does not act has value 0. Returns ``loss``, and writes ``"td_error"``,
     squared errors ``[*batch, 1]``.
 
-    Targets use delayed copies, moved by `SoftUpdate` or `HardUpdate`. For further arguments see
-    `ReplayLoss`.
+    Targets use delayed copies, moved by `SoftUpdate` or `HardUpdate`. For ``gamma`` and
+    ``loss_function`` see `ReplayLoss`.
 
     Args:
         value_networks: By group, a `QNetwork`, or a TensorDict module that writes ``(group,
@@ -125,11 +125,11 @@ class QMixLoss(ReplayLoss):
         mixer: nn.Module,
         state_keys: Sequence[NestedKey] = (),
         *,
+        gamma: float = 0.99,
         loss_function: str = "l2",
         double: bool = False,
-        **options: Any,
     ) -> None:
-        super().__init__(loss_function=loss_function, **options)
+        super().__init__(gamma=gamma, loss_function=loss_function)
         self.value_networks = nn.ModuleDict(value_networks)
         self.mixer = mixer
         self.target_value_networks = target_copy(self.value_networks)

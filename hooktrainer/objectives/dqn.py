@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from tensordict import NestedKey
@@ -34,6 +34,10 @@ class DQNLoss(ReplayLoss):
 
     out_keys = ("loss",)
     _error_dims = (1,)
+    _more_keys: ClassVar = {
+        "action_value": "action_value",
+        "steps_to_next_obs": "steps_to_next_obs",
+    }
     value_network: Any
     target_value_network: Any
 
@@ -46,12 +50,7 @@ class DQNLoss(ReplayLoss):
         double_dqn: bool = False,
         **options: Any,
     ) -> None:
-        super().__init__(
-            loss_function=loss_function,
-            action_value="action_value",
-            steps_to_next_obs="steps_to_next_obs",
-            **options,
-        )
+        super().__init__(loss_function=loss_function, **options)
         if double_dqn and not delay_value:
             raise ConfigError("DQNLoss(double_dqn=True) needs delay_value=True: a target network.")
         self.value_network = value_network

@@ -194,9 +194,10 @@ class GAE(KeyedModule):
         next_value[rows] = values[math.prod(shape) :]
         whole = (*shape, *values.shape[1:])
         value, next_value = value.view(whole), next_value.view(whole)
+        missing = [value.ndim - entry.ndim for entry in ends]
         each = [  # what is of all agents together, for each of them
-            entry.reshape(*entry.shape[:-1], *[1] * (value.ndim - entry.ndim), -1).expand_as(value)
-            for entry in ends
+            entry.reshape(*entry.shape[:-1], *[1] * more, -1).expand_as(value) if more else entry
+            for entry, more in zip(ends, missing, strict=True)
         ]
         advantage, value_target = generalized_advantage_estimate(
             self.gamma, self.lmbda, value, next_value, *each, time_dim=len(shape) - 1

@@ -38,6 +38,7 @@ class IQLLoss(ActorCriticLoss):
 
     out_keys = ("loss_actor", "loss_qvalue", "loss_value")
     value_network: Any
+    _more_keys = ActorCriticLoss._more_keys | {"value": "state_value"}
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class IQLLoss(ActorCriticLoss):
         expectile: float = 0.5,
         **options: Any,
     ) -> None:
-        super().__init__(actor_network, qvalue_network, value="state_value", **options)
+        super().__init__(actor_network, qvalue_network, **options)
         if not 0 < expectile < 1 or temperature < 0:
             raise ConfigError(
                 f"IQLLoss: {expectile=} must be between 0 and 1, {temperature=} not negative."

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from tensordict import NestedKey, TensorDictBase
@@ -42,19 +42,14 @@ class ReplayLoss(Loss):
         gamma: Discount factor.
         loss_function: Distance of values to their targets: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
         burn_in: Steps at the start of each sequence that are not trained on.
-        **keys: Additional keys.
     """
 
     _trunk: MemoryTrunk | None = None
     _error_dims: tuple[int, ...] = ()  # of "td_error", after those of the batch
+    _more_keys: ClassVar[Mapping[str, NestedKey]] = {}
 
     def __init__(
-        self,
-        *,
-        gamma: float = 0.99,
-        loss_function: str = "smooth_l1",
-        burn_in: int = 0,
-        **keys: NestedKey | None,
+        self, *, gamma: float = 0.99, loss_function: str = "smooth_l1", burn_in: int = 0
     ) -> None:
         super().__init__(
             action="action",
@@ -62,7 +57,7 @@ class ReplayLoss(Loss):
             terminated="terminated",
             priority="td_error",
             priority_weight="priority_weight",
-            **keys,
+            **self._more_keys,
         )
         self.gamma = check_fraction("gamma", gamma)
         self._distance = distance(loss_function)

@@ -54,6 +54,9 @@ def test_noise_has_its_deviation_in_halves_of_the_box_and_can_be_switched_off():
         assert noisy.act(torch.zeros(3, 1))["action"].eq(0).all()
     clipped = AdditiveGaussian(policy, 9.0).act(torch.zeros(1000, 1))["action"]
     assert clipped.abs().max().item() == 20.0
+    twin = AdditiveGaussian(policy, 0.5)
+    twin.load_state_dict(noisy.state_dict())  # as the copy that collects ahead does
+    assert twin.sigma == 0.1
 
 
 def test_a_negative_deviation_is_refused():

@@ -45,6 +45,9 @@ def test_shapes_that_would_broadcast_are_refused():
     value = torch.zeros(4, 1)
     with pytest.raises(ValueError, match=r"reward \(4,\)"):
         generalized_advantage_estimate(0.9, 0.9, value, value, torch.zeros(4), value > 0)
+    critic = ValueNetwork(mlp(4, 2))
+    with pytest.raises(ValueError, match=r"reward \(3, 5, 1\)"):
+        GAE(gamma=0.9, lmbda=0.9, value_network=critic)(rollout(3, 5))
 
 
 def rollout(*batch, ends=0.1, features=4):

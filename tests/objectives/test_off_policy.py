@@ -187,6 +187,7 @@ def test_each_loss_reaches_its_own_parameters_only(kind):
         (CQLLoss, {"min_q_weight": -1.0}, "min_q_weight"),
         (IQLLoss, {"expectile": 1.0}, "expectile"),
         (IQLLoss, {"temperature": -1.0}, "temperature"),
+        (SACLoss, {"num_qvalue_nets": 0}, "num_qvalue_nets"),
         (TD3Loss, {"policy_delay": 0}, "policy_delay"),
         (TD3Loss, {"policy_noise": -1.0}, "policy_noise"),
     ],
@@ -195,6 +196,15 @@ def test_each_loss_reaches_its_own_parameters_only(kind):
 def test_impossible_arguments_are_refused(kind, arguments, message):
     with pytest.raises(ConfigError, match=message):
         make(kind, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("kind", "argument"),
+    [(CQLLoss, "deterministic_backup"), (IQLLoss, "gama"), (DDPGLoss, "num_qvalue_nets")],
+)
+def test_unknown_arguments_are_refused(kind, argument):
+    with pytest.raises(TypeError, match=argument):
+        make(kind, **{argument: 2})
 
 
 # -- TD3 ------------------------------------------------------------------------------------------
