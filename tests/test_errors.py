@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 import hooktrainer.errors as errors
-from hooktrainer.errors import add_note
 
 
 @pytest.mark.parametrize(
@@ -33,10 +32,3 @@ def test_broken_hooks_have_one_base():
 
 def test_skipping_a_step_is_no_exception_that_a_hook_would_catch():
     assert not issubclass(errors.SkipOptimStep, Exception)
-
-
-def test_notes_add_up():
-    error = ValueError("x")
-    add_note(error, "one")
-    add_note(error, "two")
-    assert error.__notes__ == ["one", "two"]

@@ -70,11 +70,11 @@ def executable(*modules: str) -> str:
     return str(program)
 
 
-def run(script: Path, *words: object, where: Path) -> subprocess.CompletedProcess[str]:
+def run(script: Path | str, *words: object, where: Path) -> subprocess.CompletedProcess[str]:
     """What a program prints, and how it ends.
 
     Args:
-        script: The program's file.
+        script: The program's file, or ``-m``.
         *words: Its arguments.
         where: Its working directory.
     """

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from hooktrainer import RunDir, RunRecorder
 from hooktrainer.loop.hook_points import HOOK_POINTS
 from hooktrainer.testing import tiny_trainer
@@ -25,14 +23,6 @@ print("not reached")
 """
 
 
-@pytest.fixture
-def script(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "train.py"
-    path.write_text(SCRIPT)
-    return path
-
-
 def test_a_run_records_its_hooks(call, tmp_path):
     run = RunDir.create(tmp_path / "run")
     trainer = tiny_trainer()
@@ -47,7 +37,10 @@ def test_a_run_records_its_hooks(call, tmp_path):
         assert text in out
 
 
-def test_a_script_is_described_without_training(call, script):
+def test_a_script_is_described_without_training(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
     done = call("describe", script, "--json", "--", "--lr", "1")
     assert done.code == 0
     rows = {row["hook"]: row for row in json.loads(done.out)}
@@ -56,4 +49,4 @@ def test_a_script_is_described_without_training(call, script):
     assert rows["optimizer"]["saves"] == ["state", "param_groups", "given"]
     assert "hello --lr 1" in done.err
     assert "not reached" not in done.err
-    assert [path.name for path in script.parent.iterdir()] == ["train.py"]  # nothing is left
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]  # nothing is left

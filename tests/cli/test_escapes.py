@@ -31,24 +31,6 @@ def evil_place(tmp_path):
 @pytest.mark.parametrize(
     "words",
     [
-        ("runs", "{run}"),
-        ("watch", "{run}", "--once"),
-        ("ckpt", "list", "{run}"),
-        ("policies", "list", "{run}"),
-        ("ckpt", "prune", "{run}", "--keep-last", "1"),
-        ("sync", "{run}"),
-    ],
-    ids=lambda words: " ".join(words[:2]),
-)
-def test_control_characters_of_a_path_are_escaped(words, evil_place, call):
-    done = call(*(word.format(run=evil_place) for word in words))
-    for text in (done.out, done.err):
-        assert [c for c in text if not c.isprintable() and c != "\n"] == []
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
         ("runs", "{runs}", "--curves", "--metric", EVIL),
         ("runs", "{runs}", "--json"),
         ("watch", "{run}", "--once"),
@@ -57,10 +39,16 @@ def test_control_characters_of_a_path_are_escaped(words, evil_place, call):
         ("policies", "list", "{run}"),
         ("play", "{run}@" + "5"),
         ("play", "{run}" + EVIL),
+        ("runs", "{evil}"),
+        ("watch", "{evil}", "--once"),
+        ("ckpt", "list", "{evil}"),
+        ("policies", "list", "{evil}"),
+        ("ckpt", "prune", "{evil}", "--keep-last", "1"),
+        ("sync", "{evil}"),
     ],
     ids=lambda words: " ".join(words[:2]).encode("unicode_escape").decode(),
 )
-def test_control_characters_of_names_are_escaped(words, run, call):
-    done = call(*(word.format(run=run, runs=run.parent) for word in words))
+def test_control_characters_are_escaped(words, run, evil_place, call):
+    done = call(*(word.format(run=run, runs=run.parent, evil=evil_place) for word in words))
     for text in (done.out, done.err):
         assert [c for c in text if not c.isprintable() and c != "\n"] == []

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from warm_python import run as run_python
 
 from hooktrainer import ConfigError
 from hooktrainer.cli.scripts import command_of
 from hooktrainer.store.provenance import sign_command
-
-pytestmark = pytest.mark.usefixtures("warm_python")
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -75,14 +68,8 @@ def test_the_script_runs_again_where_it_was_begun(made_by, tmp_path):
         recorded["signature"] = sign_command(recorded)
     (run / "run.json").write_text(json.dumps(recorded))
     trust = ["--trust"] if made_by == "somebody I trust" else []
-    done = subprocess.run(
-        [sys.executable, "-m", "hooktrainer", "resume", "run", *trust, "--", "--lr", "2"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ("hooktrainer", "resume", "run", *trust, "--", "--lr", "2")
+    done = run_python("-m", *words, where=tmp_path)
     if made_by == "somebody else":
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
         assert f"{script} --seed 1 --run-dir {run} --resume latest --lr 2" in done.stderr

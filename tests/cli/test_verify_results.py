@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrainer.algorithms import PPO
-from hooktrainer.cli import verify_results
+from hooktrainer.cli import main, verify_results
 from hooktrainer.show.results import result_rows as rows
 from hooktrainer.show.results.result_rows import read_digest, surroundings
 
@@ -25,21 +24,8 @@ def made(tmp_path_factory):
     """A directory of results with one row, made on this machine, and the runs of its seeds."""
     place = tmp_path_factory.mktemp("results")
     (place / "rows.yaml").write_text(f"tiny: {{train: {WORDS}}}\n")
-    PPO(
-        env="CartPole-v1",
-        tuned=False,
-        total_frames=256,
-        num_envs=2,
-        steps_per_batch=32,
-        num_epochs=1,
-        eval_interval=128,
-        eval_episodes=2,
-        log_interval=64,
-        seeds="0-1",
-        run_dir=place / "runs",
-        progress_bar=False,
-        threads=1,
-    ).train()
+    words = [*WORDS.split(), "--seeds", "0-1", "--run-dir", str(place / "runs")]
+    main(["train", *words, "--no-progress-bar", "--threads", "1"])
     digests = {seed: read_digest(place / "runs" / f"seed{seed}") for seed in (0, 1)}
     recipe = rows.read_recipes(place)["tiny"]
     rows.write_row(rows.ResultRow(recipe, digests, surroundings(), "abc", 3.0), place)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 import torch
 from torch._dynamo.utils import counters
@@ -11,7 +9,6 @@ from torch._inductor.utils import fresh_cache
 
 from hooktrainer.graphs import inductor
 from hooktrainer.graphs.compiling import Graph, quiet
-from hooktrainer.graphs.inductor import ByName
 
 
 def looked_up() -> tuple[str, torch.Tensor]:
@@ -46,8 +43,3 @@ def test_a_graph_is_found_again_where_all_it_depends_on_is_the_same(monkeypatch)
             assert looked_up()[0] == "miss"
         torch.set_num_threads(2)  # for which sums are divided
         assert looked_up()[0] == "miss"
-
-
-def test_what_is_given_by_operator_is_known_by_its_names():
-    table = ByName({torch.ops.aten.tanh.default: [], torch.ops.aten.bmm.default: {}})
-    assert pickle.loads(pickle.dumps(table)) == {"aten.bmm.default", "aten.tanh.default"}

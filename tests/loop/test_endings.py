@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import gymnasium as gym
 import pytest
 from marks import slow_except
+from warm_python import run
 
 from hooktrainer import (
     HookError,
@@ -20,8 +18,6 @@ from hooktrainer import (
 )
 from hooktrainer.loop.hook_points import HOOK_POINTS
 from hooktrainer.testing import FakeCollector, tiny_trainer
-
-ROOT = Path(__file__).parents[2]
 
 
 class Schedule:
@@ -142,22 +138,13 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("where", ["here", "worker"])
 def test_sys_exit_in_an_environment_has_exit_code_1(tmp_path, where):
     (tmp_path / "program.py").write_text(PROGRAM)
-    done = subprocess.run(
-        [sys.executable, "program.py", where],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run(tmp_path / "program.py", where, where=tmp_path).returncode == 1
+    state = json.loads((tmp_path / "run" / "run.json").read_text())
     # A class of the main program reaches a worker by value, which newer cloudpickle does without
     # the name of its file.
     place = {"here": "program.py:13", "worker": ":13"}[where]
-    assert re.search(rf"in step, \S*{re.escape(place)}", run["reason"])
-    assert run["status"] == {"here": "interrupted", "worker": "failed"}[where]
+    assert re.search(rf"in step, \S*{re.escape(place)}", state["reason"])
+    assert state["status"] == {"here": "interrupted", "worker": "failed"}[where]

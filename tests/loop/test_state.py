@@ -113,6 +113,18 @@ def without_clock(state: dict) -> dict:
     return state | {"components": components}
 
 
+def train_until(trainer: Trainer, frames: int) -> None:
+    """Train, and kill the run after the batch of those frames."""
+
+    def kill():
+        if trainer.collected_frames == frames:
+            raise KeyboardInterrupt
+
+    trainer.register_op("post_steps", kill)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+
+
 # -- a resumed run is the run that was never interrupted -----------------------------------------
 
 
@@ -128,16 +140,7 @@ def test_a_killed_run_resumes_bit_for_bit(frames, backend, tmp_path, make_logger
     whole = toy(whole_log)
     whole.train()
 
-    killed = toy(first_log, save_trainer_file=file, save_trainer_interval=10)
-
-    def kill():
-        if killed.collected_frames == frames + 10:
-            raise KeyboardInterrupt
-
-    killed.register_op("post_steps", kill)
-    with pytest.raises(KeyboardInterrupt):
-        killed.train()
-
+    train_until(toy(first_log, save_trainer_file=file, save_trainer_interval=10), frames + 10)
     assert (tmp_path / "state.pt.tensors").exists() == (backend != "torch")
     monkeypatch.delenv("CKPT_BACKEND")
     torch.manual_seed(99)  # another process would be anywhere
@@ -274,38 +277,19 @@ def test_without_strict_matching_parameters_are_loaded_and_the_optimizer_is_rese
 
 
 def test_a_run_with_enough_frames_that_had_not_ended_is_finished(tmp_path):
-    class AtTheEnd(TrainerHookBase):
-        def __init__(self):
-            self.ended = 0
-
-        def register(self, trainer, name="at_the_end"):
-            trainer.register_module(name, self)
-
-        def on_train_end(self, trainer):
-            self.ended += 1
-
-        def __call__(self):
-            """Is a hook."""
-
     file = tmp_path / "state.pt"
     killed = tiny_trainer(total_frames=100, save_trainer_file=file, save_trainer_interval=10)
-
-    def kill():
-        if killed.collected_frames == 60:
-            raise KeyboardInterrupt
-
-    killed.register_op("post_steps", kill)
-    AtTheEnd().register(killed)
-    with pytest.raises(KeyboardInterrupt):
-        killed.train()
+    Noise().register(killed)
+    train_until(killed, 60)
     for times in (1, 0):  # it has ended then
         shorter = tiny_trainer(total_frames=30, save_trainer_file=file)
-        hook = AtTheEnd()
+        hook, ended = Noise(), []
+        hook.on_train_end = ended.append
         hook.register(shorter)
         shorter.load_from_file(file)
         assert shorter.has_ended == (not times)
         shorter.train()
-        assert (shorter.collected_frames, hook.ended) == (50, times)
+        assert (shorter.collected_frames, len(ended)) == (50, times)
 
 
 @pytest.mark.parametrize("state", [{}, [], {"format": 2}, {"loss_module": {}}], ids=repr)

@@ -224,15 +224,9 @@ def test_no_step_is_written_twice(arguments, logger):
 
 
 def test_metrics_of_on_train_end_are_written(logger):
-    class Final(TrainerHookBase):
-        def __call__(self):
-            pass
-
-        def on_train_end(self, trainer):
-            trainer.log({"final": 7.0})
-
-    trainer = tiny_trainer(logger=logger)
-    trainer.register_op("post_steps", Final())
+    hook, trainer = Recording(), tiny_trainer(logger=logger)
+    hook.on_train_end = lambda trainer: trainer.log({"final": 7.0})
+    hook.register(trainer)
     trainer.train()
     assert logger.column("final") == {50: 7.0}
 

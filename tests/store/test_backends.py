@@ -182,11 +182,6 @@ def test_unchanged_chunks_are_linked_and_changed_ones_written(tmp_path):
     assert_same(NativeBackend().read(second, specs_of(tensors)), tensors)
 
 
-def test_equal_chunks_are_stored_once(tmp_path):
-    directory = write(tmp_path, 0, {"empty buffer": torch.zeros(100_000)})
-    assert sum(inodes(directory).values()) == 1024 + 400_000 % 1024
-
-
 def test_without_links_everything_is_written_again(tmp_path, monkeypatch):
     tensors = {"a": torch.rand(1000)}
     first = write(tmp_path, 0, tensors)

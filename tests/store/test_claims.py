@@ -16,12 +16,15 @@ from hooktrainer.errors import CheckpointError, DamagedCheckpointError
 from hooktrainer.store import Checkpoint, CheckpointManager
 
 
+def saved(place, backend, **tree):
+    with CheckpointManager(place, backend=backend) as manager:
+        manager.save(tree, frames=1)
+    return place / "step_000000000001"
+
+
 @pytest.fixture(params=BACKENDS)
 def checkpoint(request, tmp_path):
-    tree = {"x": torch.rand(300), "y": torch.rand(3), "z": b"bytes"}
-    with CheckpointManager(tmp_path, backend=request.param) as manager:
-        manager.save(tree, frames=1)
-    return tmp_path / "step_000000000001"
+    return saved(tmp_path, request.param, x=torch.rand(300), y=torch.rand(3), z=b"bytes")
 
 
 def assert_refused(checkpoint, match=None):
@@ -103,12 +106,6 @@ def test_a_manifest_of_other_types(checkpoint, field):
         Checkpoint.open(checkpoint)
 
 
-def native_index(tmp_path):
-    with CheckpointManager(tmp_path, backend="native") as manager:
-        manager.save({"x": torch.rand(300)}, frames=1)
-    return tmp_path / "step_000000000001"
-
-
 @pytest.mark.parametrize(
     "edit",
     [
@@ -126,14 +123,14 @@ def native_index(tmp_path):
     ],
 )
 def test_native_index_of_other_chunks(tmp_path, edit):
-    checkpoint = native_index(tmp_path)
+    checkpoint = saved(tmp_path, "native", x=torch.rand(300))
     change(checkpoint, "tensors/index.json", lambda index: index.update(edit))
     assert_refused(checkpoint)
 
 
 def test_native_chunk_that_is_not_what_it_is_named_by(tmp_path):
     """Else the next save of what the name says would link to it."""
-    checkpoint = native_index(tmp_path)
+    checkpoint = saved(tmp_path, "native", x=torch.rand(300))
     (chunk,) = (checkpoint / "tensors").glob("*.chunk")
     chunk.write_bytes(bytes(1200))
     forge(checkpoint)
@@ -142,9 +139,7 @@ def test_native_chunk_that_is_not_what_it_is_named_by(tmp_path):
 
 def test_native_equal_chunks_for_which_there_is_no_memory(tmp_path, monkeypatch):
     """They are stored once: a small file may hold what takes much memory, and does so rightly."""
-    with CheckpointManager(tmp_path, backend="native") as manager:
-        manager.save({"zeros": torch.zeros(5_000_000)}, frames=1)
-    checkpoint = tmp_path / "step_000000000001"
+    checkpoint = saved(tmp_path, "native", zeros=torch.zeros(5_000_000))
     assert sum(f.stat().st_size for f in checkpoint.rglob("*.chunk")) < 10_000_000
     Checkpoint.open(checkpoint).load()
     monkeypatch.setattr("hooktrainer.base.untrusted.files._available", lambda: 19_999_999)
@@ -152,9 +147,7 @@ def test_native_equal_chunks_for_which_there_is_no_memory(tmp_path, monkeypatch)
 
 
 def test_torchsnapshot_metadata_are_not_read(tmp_path):
-    with CheckpointManager(tmp_path, backend="torchsnapshot") as manager:
-        manager.save({"x": torch.ones(3)}, frames=1)
-    checkpoint = tmp_path / "step_000000000001"
+    checkpoint = saved(tmp_path, "torchsnapshot", x=torch.ones(3))
     (checkpoint / "tensors/.snapshot_metadata").write_text(
         f'!!python/object/apply:os.system ["touch {tmp_path / "ran"}"]\n'
     )

@@ -91,14 +91,6 @@ def test_the_copy_follows_a_state_that_changes_its_shape(tmp_path):
             assert same(manager.load()[1], tree)
 
 
-def test_a_value_that_cannot_be_saved_is_refused_at_once(tmp_path):
-    with CheckpointManager(tmp_path) as manager:
-        with pytest.raises(CheckpointError, match=r"my_hook/x: a builtins\.object"):
-            manager.save({"my_hook": {"x": object()}}, frames=1)
-        manager.save({"my_hook": {"x": 1}}, frames=2)
-    assert names(tmp_path) == ["step_000000000002"]
-
-
 def test_a_state_that_would_not_be_read_again_is_refused_at_once(tmp_path, monkeypatch):
     for module in ("store.stored", "base.untrusted.files"):
         monkeypatch.setattr(f"hooktrainer.{module}.MAX_STRUCTURE", 10_000)

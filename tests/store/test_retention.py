@@ -20,7 +20,6 @@ from hooktrainer.store import (
     MaxBytes,
     Spread,
 )
-from hooktrainer.store.retention import best_of
 from hooktrainer.store.stored import FileRecord, surplus
 
 
@@ -50,11 +49,6 @@ def test_spread_keeps_the_first_the_last_and_what_is_nearest_to_even_marks():
     assert kept(Spread(4), run(0, 1, 2, 3, 100)) == [0, 2, 3, 100]
     assert kept(Spread(2), run(5, 6, 7)) == [5, 7]
     assert kept(Spread(5), run(5, 6, 7)) == [5, 6, 7]
-
-
-def test_spread_needs_two():
-    with pytest.raises(ConfigError, match="n=1: pass an integer of 2 or more"):
-        Spread(1)
 
 
 def test_best_by_a_metric():
@@ -111,17 +105,13 @@ def test_the_latest_and_the_best_are_never_surplus():
     assert [c.manifest.frames for c in left] == [3]
 
 
-def test_best_of_finds_it_in_a_union():
-    best = Best(3, "loss", "min")
-    assert best_of(Last(1) | (EveryFrames(5) | best)) == best
-    assert best_of(Last(1)) is None
-
-
 @pytest.mark.parametrize("kind", [Last, EveryFrames, EveryHours, MaxBytes, Spread])
 @pytest.mark.parametrize("number", [0, -1, True, "5"])
 def test_numbers_must_be_positive(kind, number):
     with pytest.raises(ConfigError, match="pass a"):
         kind(number)
+    with pytest.raises(ConfigError, match="n=1: pass an integer of 2 or more"):
+        Spread(1)
 
 
 def test_the_mode_must_be_known():

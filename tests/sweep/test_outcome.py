@@ -8,7 +8,7 @@ import shlex
 
 import pytest
 import yaml
-from small_sweep import make, small
+from small_sweep import finish, make, small
 
 from hooktrainer.algorithms import PPO
 from hooktrainer.algorithms.algorithm import parse
@@ -72,7 +72,7 @@ def test_the_page_has_trials_curves_and_what_mattered_and_needs_nothing_else(swe
 
 def test_a_sweep_in_which_every_trial_failed_has_exit_code_1(tmp_path, capsys):
     sweep = make(tmp_path, trials=1)
-    sweep.ledger.finish(sweep.ledger.take(), None)
+    finish(sweep, None)
     assert print_outcome(sweep, 0, as_json=False) == 1
     assert "no trial has come to its end" in capsys.readouterr().out
     sweep.close()
@@ -81,8 +81,7 @@ def test_a_sweep_in_which_every_trial_failed_has_exit_code_1(tmp_path, capsys):
 @pytest.mark.slow
 def test_it_is_confirmed_from_fresh_seeds_and_only_if_it_is_better(tmp_path, monkeypatch):
     sweep = make(tmp_path, trials=2, seeds=1)
-    for value in (0.0, 1.0):
-        sweep.ledger.finish(sweep.ledger.take(), value)
+    finish(sweep, 0.0, 1.0)
     found = confirm(sweep, 5)
     sweep.close()
     assert found.winner == "trial 1"
@@ -102,8 +101,7 @@ def test_it_is_confirmed_from_fresh_seeds_and_only_if_it_is_better(tmp_path, mon
 @pytest.mark.parametrize("gain", [5.0, -5.0, 0.05, -0.05])
 def test_better_is_what_is_told_apart_and_on_the_right_side(tmp_path, gain):
     sweep = make(tmp_path, trials=2, seeds=1)
-    for value in (0.0, 1.0):
-        sweep.ledger.finish(sweep.ledger.take(), value)
+    finish(sweep, 0.0, 1.0)
     for place, high in (("trial1", gain), ("default", 0.0)):
         for seed in range(6):
             run = tmp_path / "confirm" / place / f"seed{seed}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -326,6 +325,3 @@ def _alive(pid: int) -> bool:
     if not state.exists():
         return False
     return state.read_text().rsplit(")", 1)[1].split()[0] != "Z"
-
-
-assert signal.SIGTERM == 15  # the exit codes above

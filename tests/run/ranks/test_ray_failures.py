@@ -8,11 +8,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import gymnasium as gym
 import pytest
+from rank_processes import wait_for
 from ray_toy import alike, local, policy, processes_of, remote
 
 from hooktrainer.run.placement import Place
@@ -130,10 +130,3 @@ def session_of(driver: int) -> str:
 
 def committed(run: Path) -> list[int]:
     return [c.manifest.frames for c in list_checkpoints(run / "checkpoints").checkpoints]
-
-
-def wait_for(condition, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,5 @@ from hooktrainer.store.run_dir import RunDir
 
 
 @pytest.fixture
-def make_run(tmp_path: Path) -> Iterator[Callable[..., RunDir]]:
-    def make(**options: object) -> RunDir:
-        return write_run(tmp_path / "run", **options)  # type: ignore[arg-type]
-
-    return make
+def make_run(tmp_path: Path) -> Callable[..., RunDir]:
+    return partial(write_run, tmp_path / "run")

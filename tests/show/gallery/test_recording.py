@@ -120,27 +120,7 @@ def test_other_environments_are_drawn(env, needs, make_run, tmp_path):
     assert recorded.frames[0].std() > 0
 
 
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="MuJoCo chooses itself there")
-
-
-@pytest.fixture
-def choose(monkeypatch):
-    """What MUJOCO_GL becomes where some libraries are installed."""
-
-    def chosen(installed, wanted=None, display=None):
-        monkeypatch.setattr(ctypes.util, "find_library", lambda n: n if n in installed else None)
-        for name, value in (("MUJOCO_GL", wanted), ("DISPLAY", display)):
-            if value is None:
-                monkeypatch.delenv(name, raising=False)
-            else:
-                monkeypatch.setenv(name, value)
-        draw_off_screen()
-        return os.environ.get("MUJOCO_GL")
-
-    return chosen
-
-
-@on_linux
+@pytest.mark.skipif(sys.platform != "linux", reason="MuJoCo chooses itself there")
 @pytest.mark.parametrize(
     ("installed", "wanted", "display", "expected"),
     [
@@ -150,5 +130,11 @@ def choose(monkeypatch):
         ([], None, ":0", None),  # there is a screen
     ],
 )
-def test_mujoco_draws_with_an_installed_library(installed, wanted, display, expected, choose):
-    assert choose(installed, wanted, display) == expected
+def test_mujoco_draws_with_an_installed_library(installed, wanted, display, expected, monkeypatch):
+    monkeypatch.setattr(ctypes.util, "find_library", lambda n: n if n in installed else None)
+    for name, value in (("MUJOCO_GL", wanted), ("DISPLAY", display)):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    draw_off_screen()
+    assert os.environ.get("MUJOCO_GL") == expected
