@@ -13,8 +13,9 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from operator import attrgetter, getitem
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -402,8 +403,14 @@ def _drop_unused(module: torch.fx.GraphModule, first: int) -> list[int]:
     return used
 
 
-class _Place(int):
+@dataclass(frozen=True)
+class _Place:
     """Index of a tensor in a list."""
+
+    index: int
+
+
+_place = cache(_Place)
 
 
 def _taken_apart(tree: Any) -> tuple[list[torch.Tensor], Any]:
@@ -415,7 +422,7 @@ def _taken_apart(tree: Any) -> tuple[list[torch.Tensor], Any]:
 def _template(tree: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(tree, torch.Tensor):
         tensors.append(tree)
-        return _Place(len(tensors) - 1)
+        return _place(len(tensors) - 1)
     if isinstance(tree, dict):
         return {key: _template(value, tensors) for key, value in tree.items()}
     if isinstance(tree, (list, tuple)):
@@ -426,7 +433,7 @@ def _template(tree: Any, tensors: list[torch.Tensor]) -> Any:
 def _filled(template: Any, tensors: Sequence[torch.Tensor]) -> Any:
     kind = type(template)
     if kind is _Place:
-        return tensors[template]
+        return tensors[template.index]
     if kind is dict:
         return {key: _filled(value, tensors) for key, value in template.items()}
     if isinstance(template, (list, tuple)):

@@ -618,7 +618,9 @@ class Loop:
         self._limit_wait(0.75)
         beside = self.save_trainer_file if self.checkpoints is None else self.checkpoints.directory
         if isinstance(error, Exception) and beside is not None:
-            aside = beside.with_name("exception.pt")  # of the middle of a batch: for debugging only
+            aside = Path(beside).with_name(
+                "exception.pt"
+            )  # of the middle of a batch: for debugging only
             calls = [lambda: save_file(aside, self._state())]
             _call_all("saving exception.pt", calls, active=error)
         calls = [

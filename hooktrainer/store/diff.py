@@ -44,7 +44,7 @@ def compare_trees(left: Any, right: Any) -> Iterator[Difference]:
         (kind, ours), (other_kind, theirs) = _inside(node), _inside(other)
         if kind == other_kind and ours is not None and theirs is not None:
             for key in {**ours, **theirs}:
-                inner = f"{path}/{key}" if path else key
+                inner = f"{path}/{key}" if path else str(key)
                 yield from compare(ours.get(key, _ABSENT), theirs.get(key, _ABSENT), inner)
             return
         text, tensor = _leaf(node, tensors)
@@ -63,7 +63,7 @@ def compare_trees(left: Any, right: Any) -> Iterator[Difference]:
     yield from compare(node, other, "")
 
 
-def _inside(node: Json) -> tuple[str, dict[str, Json] | None]:
+def _inside(node: Json) -> tuple[str, dict[Any, Json] | None]:
     """Return the type that a node is of, and the nodes in it by name, if there can be any."""
     kind = type(node).__name__
     if kind == "list":
@@ -72,12 +72,13 @@ def _inside(node: Json) -> tuple[str, dict[str, Json] | None]:
         return kind, node if kind == "dict" else None
     ((tag, (first, *others)),) = node.items()
     if tag == "$dict":
-        pairs = ((key if type(key) is str else json.dumps(key), part) for key, part in first)
+        # A key that is no number or text, such as a tuple, is a node too.
+        pairs = ((json.dumps(key) if type(key) is dict else key, part) for key, part in first)
         return "dict", dict(pairs)
     inside = None if tag == "$tensor" else _inside(first)[1]
     if inside is not None:
         inside = {**inside, **{f".{place}": part for place, part in enumerate(others, start=1)}}
-    return tag, inside
+    return tag.removeprefix("$"), inside
 
 
 def _leaf(node: Json, tensors: Mapping[str, torch.Tensor]) -> tuple[str, torch.Tensor | None]:
@@ -92,7 +93,7 @@ def _leaf(node: Json, tensors: Mapping[str, torch.Tensor]) -> tuple[str, torch.T
     if type(first) is not dict:
         return repr(unflatten(node, {})), None
     tensor = tensors[first["$tensor"][0]]
-    if kind == "$ndarray":
+    if kind == "ndarray":
         with suppress(TypeError, ValueError):  # a dtype foreign to torch: its bytes are compared
             tensor, others = torch.from_numpy(unflatten(node, tensors)), []
     return " ".join([str(TensorSpec.of(tensor)), *map(str, others)]), tensor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, cast
@@ -57,7 +58,8 @@ def list_checkpoints(
                 damaged[path] = str(error)
     checkpoints.sort(key=lambda checkpoint: checkpoint.manifest.sequence)
     if run_id is None and directory.name == SUBDIRECTORY:
-        run_id = id_in(RunDir(directory.parent).read_if_possible())
+        with suppress(OSError):
+            run_id = id_in(RunDir(directory.parent).read_if_possible())
     if run_id is None and checkpoints:
         run_id = checkpoints[-1].manifest.run_id
     listing = Listing([], damaged, [], run_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -164,9 +164,12 @@ class CheckpointManager:
         state = encode_state(skeleton, tensors)
         if self._background:
             tensors = self._copy(tensors)
-        self._job = self._pool.submit(self._commit, manifest, state, tensors)
+        self._job = job = self._pool.submit(self._commit, manifest, state, tensors)
         if not self._background:
-            self.wait()
+            try:
+                self.wait()
+            finally:  # also if that is interrupted: the caller may change the tensors afterwards
+                wait([job])
 
     def check(self) -> None:
         """Raise (or log) what a write in the background failed with; call it at every boundary.

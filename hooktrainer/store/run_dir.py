@@ -273,10 +273,10 @@ class RunDir:
         return [place for place in places if place.exists()]
 
     def read_if_possible(self) -> dict[str, Any]:
-        """Read `run.json`; empty if it cannot be, as after the power failed."""
+        """Read `run.json`; empty if it is damaged, as after the power failed."""
         try:
             return self.read()
-        except (ConfigError, OSError):
+        except ConfigError:
             return {}
 
     def _came_to_nothing(self) -> bool:
@@ -285,7 +285,8 @@ class RunDir:
         if state.get("frames") or any(self.checkpoints.glob("step*")):
             return False
         if not state:  # it was made beforehand, perhaps as a link to another disk
-            return self._traces() == [self.checkpoints] and not is_locked(self.checkpoints)
+            free = is_locked(self.checkpoints) is False or not any(self.checkpoints.glob("*"))
+            return free and self._traces() == [self.checkpoints]
         status = state.get("status")
         died = status == "running" and is_alive(self.checkpoints, state) is False
         return died or status == "failed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import logging
 import os
@@ -42,6 +43,7 @@ MANIFEST = "manifest.json"
 STATE = "state.json"
 TENSORS = "tensors"
 SCHEMA = 5
+_DAMAGE = {errno.EIO, errno.EBADMSG, errno.ENOTDIR}  # bad sectors, a file in place of a directory
 NAME = re.compile(r"step_(\d{12,})(?:-(\d+))?")
 
 
@@ -283,6 +285,8 @@ def _damage_in(name: str) -> Iterator[None]:
     except MalformedError as error:
         raise DamagedCheckpointError(f"{name}: {error}") from None
     except OSError as error:
+        if error.errno in _DAMAGE:
+            raise DamagedCheckpointError(f"{name} cannot be read ({error.strerror})") from None
         raise CheckpointError(
             f"{error.filename or name} cannot be read ({error.strerror}), and may be intact: try "
             "again, or name an earlier checkpoint."

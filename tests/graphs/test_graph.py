@@ -111,6 +111,8 @@ def test_other_arguments_are_noticed(linear):
             more = 0.0 if case["more"] is None else float(case["more"])
             assert torch.equal(graph(case), torch.full((len(case["x"]), 1), 2.0 + more))
         assert len(lines) == 2 * number
+    minus = Graph(lambda one, other: one - other, "it", quiet)
+    assert torch.equal(minus(x, 0), -minus(0, x))  # a number is no place of a tensor
 
 
 def test_tensors_are_exchanged_without_compiling(linear):

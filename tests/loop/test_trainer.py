@@ -178,6 +178,19 @@ def test_a_save_is_written_at_the_end_of_the_batch(tmp_path):
     assert seen == {10: False, 20: False, 30: True, 40: True, 50: True}
 
 
+def test_a_file_may_be_named_after_construction_as_a_string(tmp_path):
+    def fail():
+        raise Boom
+
+    trainer = tiny_trainer()
+    trainer.save_trainer_file = str(tmp_path / "state.pt")
+    trainer.register_op("post_steps", fail)
+    with pytest.raises(Boom):
+        trainer.train()
+    assert (tmp_path / "exception.pt").exists()
+    assert trainer.collector.closed == 1
+
+
 def test_an_unknown_back_end_is_refused_before_training(tmp_path, monkeypatch):
     monkeypatch.setenv("CKPT_BACKEND", "bogus")
     names = r"'bogus'.* native, torch, torchsnapshot"

@@ -24,6 +24,7 @@ def tree():
         "words": np.arange(3000).astype(str),
         "swapped": np.arange(3, dtype=">f4"),
         "data": NonTensorData(np.arange(3000.0)),
+        "keys": {1: "a", "1": "b", (1, 2): "c"},
         "misc": [None, True, math.nan, -0.0, np.float32(1), b"ab", "text"],
     }
 
@@ -66,6 +67,9 @@ def change(path, value):
         (change(["words", 1500], "zz"), "words"),
         (change(["swapped"], np.array([0, 1, 3], dtype=">f4")), "swapped"),
         (change(["data"], NonTensorData(np.arange(3000.0).clip(7))), "data"),
+        (change(["keys", 1], "x"), "keys/1"),
+        (change(["keys", "1"], "x"), "keys/1"),
+        (change(["keys", (1, 2)], "x"), 'keys/{"$tuple": [[1, 2]]}'),
         (change(["misc", 2], 0.0), "misc/2"),
         (change(["misc", 3], 0.0), "misc/3"),
         (change(["misc", 4], np.float32(2)), "misc/4"),
@@ -87,3 +91,4 @@ def test_a_difference_shows_both_sides():
     first = next(compare_trees(np.array([1, 2]), np.array([1, 4])))
     assert str(first) == "the state: int64[2], 1 of 2 elements differ; element 1 is 2 | 4"
     assert str(next(compare_trees(1, 2))) == "the state: 1 | 2"
+    assert str(next(compare_trees([1], (1,)))) == "the state: list | tuple"

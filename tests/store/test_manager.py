@@ -8,6 +8,8 @@ import pathlib
 import shutil
 import signal
 import threading
+import time
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import numpy as np
@@ -184,6 +186,27 @@ def test_a_failed_write_stops_training_with_the_disks_own_reason(
         assert same(manager.load()[1], state(3))
 
 
+@pytest.mark.parametrize("background", [True, False])
+def test_an_interrupted_save_holds_the_state_as_it_was(background, tmp_path, monkeypatch):
+    def slow(*args):
+        time.sleep(0.1)
+        return original(*args)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    original = NativeBackend.write
+    monkeypatch.setattr(NativeBackend, "write", slow)
+    tree = {"x": torch.zeros(3)}
+    with CheckpointManager(tmp_path, backend="native", background=background) as manager:
+        with monkeypatch.context() as patch:
+            patch.setattr(Future, "exception", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                manager.save(tree, frames=1), manager.wait()
+        tree["x"] += 1.0
+        assert manager.load()[1]["x"].tolist() == [0.0, 0.0, 0.0]
+
+
 def test_check_does_not_wait(tmp_path, monkeypatch):
     gate = threading.Event()
     original = NativeBackend.write
@@ -289,6 +312,23 @@ def test_what_is_out_of_reach_is_not_taken_for_damage(file, tmp_path, monkeypatc
         monkeypatch.undo()
         assert manager.load("latest")[1] == {"x": 2}
     assert names(tmp_path) == ["step_000000000001", "step_000000000002"]
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOTDIR])
+def test_what_the_disk_cannot_read_is_damaged(code, tmp_path, monkeypatch, caplog):
+    with CheckpointManager(tmp_path, background=False) as manager:
+        for frames in (1, 2):
+            manager.save({"x": frames}, frames=frames)
+
+        def fail(path, *arguments):
+            if "step_000000000002/tensors" in str(path):
+                raise OSError(code, os.strerror(code), str(path))
+            return read(path, *arguments)
+
+        read = os.open
+        monkeypatch.setattr(os, "open", fail)
+        assert manager.load("latest")[1] == {"x": 1}
+        assert f"tensors/tensors.pt cannot be read ({os.strerror(code)})" in caplog.text
 
 
 # --- keeping -----------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import subprocess
 import sys
@@ -182,6 +184,28 @@ def test_a_run_that_never_came_to_write_its_run_json_is_no_reason_either(tmp_pat
     ):
         RunDir.create(tmp_path)
     assert RunDir.create(tmp_path).read()["status"] == "running"
+
+
+def test_a_run_that_another_machine_is_starting_is_left_alone(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / ".lock").write_text('{"pid": 1, "host": "another"}')
+    with pytest.raises(FileExistsError, match="already holds a run"):
+        RunDir.create(tmp_path)
+
+
+def test_a_run_json_that_is_out_of_reach_is_not_written_anew(tmp_path, monkeypatch):
+    def refuse(path, *arguments):
+        if str(path).endswith("run.json"):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+        return read(path, *arguments)
+
+    read = os.open
+    before = RunDir.create(tmp_path / "run").run_file.read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        with pytest.raises(OSError, match=r"run\.json"):
+            RunDir.create(tmp_path / "run", resume=True)
+    assert RunDir(tmp_path / "run").run_file.read_text() == before
 
 
 def test_a_run_that_died_before_its_first_batch_is_no_reason_to_refuse(tmp_path):
