@@ -117,8 +117,7 @@ def _report(made: Gallery, json: bool) -> int:
     for reason in dict.fromkeys(exhibit.picture.reason for exhibit in made.exhibits):
         if reason is not None:
             output.note(f"curves instead of a film: {reason}")
-    board = f", {made.new_on_board} new in TensorBoard" if made.new_on_board else ""
-    output.note(f"wrote {made.file} ({output.size(made.file.stat().st_size)}{board})")
+    output.note(f"wrote {made.file} ({output.size(made.file.stat().st_size)})")
     return 0
 
 

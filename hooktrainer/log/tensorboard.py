@@ -35,6 +35,7 @@ class TensorBoardSink(Sink):
     Args:
         directory: Directory of the event files.
         run_name: Name of the run in the HParams page.
+        file: Name of the event file; by default one with the next number.
     """
 
     name = "tensorboard"
@@ -43,9 +44,10 @@ class TensorBoardSink(Sink):
         "tensorboard.summary.writer.record_writer",
     )
 
-    def __init__(self, directory: Path, run_name: str = "run") -> None:
+    def __init__(self, directory: Path, run_name: str = "run", file: str | None = None) -> None:
         self.directory = directory
         self.run_name = run_name
+        self._file = file
         self._path: Path | None = None
         self._pending = io.BytesIO()
         self._purge_from: int | None = None
@@ -98,7 +100,8 @@ class TensorBoardSink(Sink):
             from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
             number = len(list(self.directory.glob(f"{_PREFIX}*"))) + 1
-            self._path = self.directory / f"{_PREFIX}{number:010d}.hooktrainer"
+            name = self._file or f"{_PREFIX}{number:010d}.hooktrainer"
+            self._path = self.directory / name
             header = io.BytesIO()
             _record(header, Event(file_version="brain.Event:2"))
             if self._purge_from is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import errno
-import io
 import math
 import os
 import re
@@ -19,7 +18,7 @@ from ...base.fs import write_atomically
 from ...base.plain import flatten_config
 from ...base.words import duration, listed, plural
 from ...errors import CheckpointError, NotFoundError
-from ...log.media import gif
+from ...log.tensorboard import TensorBoardSink
 from ...loop.timing import time_rows
 from ...policies.saved import EPISODES, SEED
 from ...store.run_dir import RunDir
@@ -37,12 +36,10 @@ class Gallery(NamedTuple):
     Attributes:
         file: The page.
         exhibits: The policies on it.
-        new_on_board: Number of pictures added to TensorBoard.
     """
 
     file: Path
     exhibits: Sequence[Exhibit]
-    new_on_board: int
 
 
 def make_gallery(
@@ -98,18 +95,16 @@ def make_gallery(
     path = place.path / "gallery.html" if file is None else Path(file)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, page, durable=False)
-    new = 0
     if tensorboard and place.logs.is_dir():
         try:
-            new = write_board(place.logs, exhibits)
+            write_board(place.logs, exhibits)
         except (OSError, ValueError) as error:  # the run may be another user's
             progress(f"the pictures cannot be added to TensorBoard: {error}")
-    return Gallery(path, exhibits, new)
+    return Gallery(path, exhibits)
 
 
 # -- The pictures in TensorBoard.
 
-TAG: Final = "gallery/episode"
 _NAMES: Final = re.compile(r"events\.out\.tfevents\.[0-9]{12,}\.\w+\.gallery")
 _FPS: Final = 12.5  # a GIF is several times as large as a WebP
 
@@ -125,49 +120,25 @@ def write_board(logs: Path, exhibits: Sequence[Exhibit]) -> int:
         for one in exhibits
         if one.picture.film is not None
     }
-    if not wanted:
-        return 0
     directory = logs / "gallery"
     if logs.is_symlink() or directory.is_symlink():  # would write outside of the run
         raise OSError(errno.ELOOP, "it is a link", str(directory))
-    directory.mkdir(parents=True, exist_ok=True)
-    for path in directory.iterdir():
+    for path in directory.iterdir() if directory.is_dir() else ():
         if _NAMES.fullmatch(path.name):
             if path.name not in wanted or path.lstat().st_size == 0:
                 path.unlink(missing_ok=True)
             else:
                 del wanted[path.name]
-    for name, exhibit in wanted.items():
-        write_atomically(directory / name, _events(exhibit), durable=False)
+    for name, one in wanted.items():
+        film = decode(one.picture.film or b"").with_caption(
+            plural(one.frames, "frame"), f"return {return_text(one.evaluation)}"
+        )
+        stride = max(1, round(film.fps / _FPS))
+        sink = TensorBoardSink(directory, file=name)
+        frames = np.stack(film.frames[::stride])
+        sink.write_video("gallery/episode", frames, one.frames, film.fps / stride)
+        sink.close()
     return len(wanted)
-
-
-def _events(exhibit: Exhibit) -> bytes:
-    """The event file of a picture."""
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
-    film = decode(exhibit.picture.film or b"").with_caption(
-        plural(exhibit.frames, "frame"), f"return {return_text(exhibit.evaluation)}"
-    )
-    stride = max(1, round(film.fps / _FPS))
-    frames = np.stack(film.frames[::stride])
-    _, height, width, channels = frames.shape
-    image = Summary.Image(
-        height=height,
-        width=width,
-        colorspace=channels,
-        encoded_image_string=gif(frames, film.fps / stride),
-    )
-    summary = Summary(value=[Summary.Value(tag=TAG, image=image)])
-    time, records = exhibit.saved.time, io.BytesIO()
-    for event in (
-        Event(wall_time=time, file_version="brain.Event:2"),
-        Event(wall_time=time, step=exhibit.frames, summary=summary),
-    ):
-        RecordWriter(records).write(event.SerializeToString())
-    return records.getvalue()
 
 
 # -- The gallery page: what a run has learned, from the first snapshot to the last.

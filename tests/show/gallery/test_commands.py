@@ -33,8 +33,6 @@ def test_gallery_lists_what_it_shows_and_where(make_run, call, tmp_path):
     assert "1,000" in out
     assert "500" in out
     assert f"wrote {page}" in err
-    assert "2 new in TensorBoard" in err
-    assert "TensorBoard" not in call("gallery", run, *QUICK)[2]
     assert len(list((run.logs / "gallery").iterdir())) == 2
 
 
