@@ -181,8 +181,8 @@ def write_page(file: Path, page: str) -> None:
 # -- Finding what RUN, PLACE and CHECKPOINT on a command line name.
 
 
-def runs_below(places: Iterable[Path]) -> list[tuple[RunDir, Path | None]]:
-    """Find the runs below directories, each once, and the sweeps further below they belong to."""
+def runs_below(places: Iterable[Path]) -> list[RunDir]:
+    """Find the runs below directories, each once, without those of sweeps further below."""
     found: dict[Path, tuple[RunDir, Path | None]] = {}
     for place in places:
         if not place.is_dir():
@@ -191,7 +191,9 @@ def runs_below(places: Iterable[Path]) -> list[tuple[RunDir, Path | None]]:
             path, sweep = run.path.resolve(), sweep_of(run, place)
             if sweep is None or path not in found:
                 found[path] = run, sweep
-    return list(found.values())
+    for sweep in dict.fromkeys(sweep for _, sweep in found.values() if sweep is not None):
+        note(f"left out: {sweep}: a sweep; its results: hooktrainer report {sweep}")
+    return [run for run, sweep in found.values() if sweep is None]
 
 
 def open_run(path: Path) -> RunDir:

@@ -18,7 +18,7 @@ from ..show.report import RunSummary, group_runs, summarize
 from ..show.report.study import Study
 from ..statistics import Decision, decide, interval, score_function
 from ..statistics.sequential import looks
-from ..store.run_dir import RunDir, read_config
+from ..store.run_dir import read_config
 from . import output
 from .arguments import Count, Flag, OptionalCount, OptionalOutFile, Places, shown_as
 from .runs import check_metrics
@@ -94,7 +94,7 @@ def report(
     references = _references(reference, REFERENCES if returns else {})
 
     def read() -> tuple[list[RunSummary], Study]:
-        runs = [summarize(run, metric=None) for run in _find(places)]
+        runs = [summarize(run, metric=None) for run in output.runs_below(places)]
         chosen = places if by_place else ()
         study = read_study(runs, metric, minimize=minimize, unfinished=unfinished, places=chosen)
         return runs, study
@@ -141,14 +141,6 @@ def report(
     if html is not None:
         output.write_page(html, report_page(study, sections, score))
     return 0
-
-
-def _find(places: Sequence[Path]) -> list[RunDir]:
-    """Find the runs below directories, each once, without those of sweeps further below."""
-    found = output.runs_below(places)
-    for sweep in dict.fromkeys(sweep for _, sweep in found if sweep is not None):
-        output.note(f"left out: {sweep}: a sweep; its results: hooktrainer report {sweep}")
-    return [run for run, sweep in found if sweep is None]
 
 
 def _references(file: Path | None, known: Mapping[str, Reference]) -> Mapping[str, Reference]:

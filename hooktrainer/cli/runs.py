@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import fnmatch
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,9 +16,9 @@ from ..base.endings import ENDED
 from ..base.plain import flatten_config
 from ..base.words import did_you_mean, listed, plural
 from ..errors import ConfigError
-from ..store.run_dir import STATUSES, RunDir
+from ..store.run_dir import RunDir
 from . import output
-from .arguments import Flag, OptionalOutFile, Patterns, Places, shown_as
+from .arguments import Flag, OptionalOutFile, Places, shown_as
 
 if TYPE_CHECKING:
     from ..show.report import Group, RunSummary
@@ -36,8 +36,6 @@ def runs(
     *,
     metric: Metrics = (),
     minimize: Flag = False,
-    experiment: Patterns = (),
-    status: Patterns = (),
     where: Conditions = (),
     sort: Name = "started",
     reverse: Flag = False,
@@ -47,8 +45,8 @@ def runs(
 ) -> int:
     """List runs and compare them: a table, curves in the terminal, a page with charts.
 
-    A run whose process is gone without having recorded its end is listed as died. A sweep is one
-    line, unless PLACE is its directory. Runs with the same options are a group, whatever their
+    A run whose process is gone without having recorded its end is listed as died. Runs of a sweep
+    are listed if PLACE is its directory. Runs with the same options are a group, whatever their
     seeds; curves and page show the mean and spread of each group. Of several runs with the same
     seed and options, the longest counts, and of these the one that finished last.
 
@@ -58,9 +56,8 @@ def runs(
         places: runs, and directories with runs anywhere below; runs/ if none is given
         metric: by default eval/return; may be repeated: the first is in the table, all are drawn
         minimize: less of the metric is better
-        experiment: only experiments that match, such as 'ppo*'; may be repeated
-        status: only runs that are running, finished, stopped, interrupted, failed or died
-        where: only runs with this value of an option; may be repeated
+        where: only runs with this value of an option, or such as experiment='ppo*' and
+            status=failed; may be repeated
         sort: by started; or run, experiment, seed, status, frames, time, age, an option; last or
             best: the best first
         reverse: reverse the order
@@ -68,19 +65,20 @@ def runs(
         html: write the comparison to this file, a self-contained page
         json: print JSON: a list with one object per run
     """
-    from ..show.report import comparison_page, group_runs
+    from ..show.report import comparison_page, group_runs, summarize
     from ..show.report.comparison_page import repeat_note
     from ..show.report.grouping import differing
 
     if html is not None:
         output.refuse_directory(html, "runs.html")
     metrics = list(metric) or ["eval/return"]
-    found = _summaries(places, metrics[0], minimize)
+    below = output.runs_below(places)
+    found = [summarize(run, metrics[0], minimize=minimize) for run in below]
     check_metrics(metric, found)
     if not metric and found and all(run.last is None for run in found):
         metrics = ["train/return"]  # nothing was evaluated
-        found = _summaries(places, metrics[0], minimize)
-    chosen = _sorted(_chosen(found, experiment, status, where), sort, reverse, minimize)
+        found = [summarize(run, metrics[0], minimize=minimize) for run in below]
+    chosen = _sorted(_chosen(found, where), sort, reverse, minimize)
     if chosen or json:
         optional = ("experiment", "seed", "time", "best", "age", *differing(chosen))
         output.print_records(chosen, _columns(chosen, metrics[0]), json=json, optional=optional)
@@ -89,7 +87,7 @@ def runs(
         output.line(f"no such run below {', '.join(map(str, places))}{hidden}.")
     if not chosen:
         return 0
-    groups = group_runs([run for run in chosen if run.of_sweep is None])
+    groups = group_runs(chosen)
     if (curves and not json) or html is not None:
         for pair in (pair for group in groups for pair in group.repeats):
             output.note(f"{pair[0].path} {repeat_note(*pair)}.")
@@ -98,17 +96,6 @@ def runs(
     if html is not None:
         output.write_page(html, comparison_page(groups, metrics))
     return 0
-
-
-def _summaries(places: Sequence[Path], metric: str, minimize: bool) -> list[RunSummary]:
-    from ..show.report import summarize, summarize_sweep
-
-    found: list[RunSummary] = []
-    sweeps: dict[Path, list[RunSummary]] = {}
-    for run, sweep in output.runs_below(places):
-        of = found if sweep is None else sweeps.setdefault(sweep, [])
-        of.append(summarize(run, metric, minimize=minimize))
-    return found + [summarize_sweep(*item, minimize=minimize) for item in sweeps.items()]
 
 
 def check_metrics(names: Sequence[str], runs: Sequence[RunSummary]) -> None:
@@ -125,15 +112,7 @@ def check_metrics(names: Sequence[str], runs: Sequence[RunSummary]) -> None:
             raise ConfigError(f"--metric {name}: no run has logged it.{near}")
 
 
-def _chosen(
-    runs: Sequence[RunSummary],
-    experiments: Sequence[str],
-    statuses: Sequence[str],
-    where: Sequence[str],
-) -> list[RunSummary]:
-    if unknown := set(statuses) - {*STATUSES, "died"}:
-        there = ", ".join(sorted({*STATUSES, "died"}))
-        raise ConfigError(f"--status {unknown.pop()}: it is one of {there}.")
+def _chosen(runs: Sequence[RunSummary], where: Sequence[str]) -> list[RunSummary]:
     conditions = [condition.partition("=") for condition in where]
     for name, equals, value in conditions:
         if not equals:
@@ -146,13 +125,13 @@ def _chosen(
     return [
         run
         for run in runs
-        if (not experiments or any(fnmatch.fnmatch(run.experiment, e) for e in experiments))
-        and (not statuses or run.status in statuses)
-        and all(_same(_option(run, name), value) for name, _, value in conditions)
+        if all(_same(_option(run, name), value) for name, _, value in conditions)
     ]
 
 
 def _option(run: RunSummary, name: str) -> Any:
+    if name in ("experiment", "status"):
+        return getattr(run, name)
     return flatten_config(run.options).get(name.replace("-", "_"))
 
 
@@ -160,7 +139,7 @@ def _same(value: Any, text: str) -> bool:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         with suppress(ValueError):
             return float(text) == value
-    return str(value).lower() == text.lower()
+    return fnmatch(str(value).lower(), text.lower())
 
 
 def _sorted(
@@ -189,7 +168,7 @@ def _columns(runs: Sequence[RunSummary], metric: str) -> dict[str, output.Column
     now = time.time()
     columns: dict[str, output.Column] = {
         "run": "path",
-        "experiment": lambda run: f"{'sweep of ' if run.of_sweep else ''}{run.experiment}",
+        "experiment": "experiment",
         "seed": lambda run: None if run.seed is None else str(run.seed),
         "status": _status,
         "frames": "frames",

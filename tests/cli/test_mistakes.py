@@ -57,7 +57,6 @@ def place(make_run, tmp_path, monkeypatch):
         (["render", "run", *FILM], "--snapshots"),
         (["runs", "toys", "--sort", "colour"], "--sort colour: sort by started"),
         (["runs", "toys", "--sort", "bets"], "Did you mean best?"),
-        (["runs", "toys", "--status", "done"], "--status done: it is one of died"),
         (["runs", "toys", "--where", "lr"], "write OPTION=VALUE"),
         (["runs", "toys", "--where", "lrr=1"], "no run has an option lrr. Did you mean lr?"),
         *((["runs", "toys", "--metric", "eval/retrun", *more], "Did you mean eval/return?")

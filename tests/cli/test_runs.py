@@ -55,8 +55,8 @@ def test_a_run_is_listed_with_its_state(call, tmp_path):
 
 def test_filters_select_runs(call, six):
     write_run(six / "other", experiment="other", status="failed")
-    assert len(listed(call, six, "--experiment", "t*")) == 6
-    assert [e["experiment"] for e in listed(call, six, "--status", "failed")] == ["other"]
+    assert len(listed(call, six, "--where", "experiment=t*")) == 6
+    assert [e["experiment"] for e in listed(call, six, "--where", "status=failed")] == ["other"]
     assert len(listed(call, six, "--where", "lr=0.2")) == 3
     assert len(listed(call, six, "--where", "lr=0.2", "--where", "seed=1")) == 1
     assert listed(call, six, "--where", "lr=7") == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..curves import Band, Curve, band, read_curves
 from .comparison_page import comparison_page
 from .grouping import Group, group_runs, lineage
-from .summary import RunSummary, summarize, summarize_sweep
+from .summary import RunSummary, summarize
 
 __all__ = [
     "Band",
@@ -18,5 +18,4 @@ __all__ = [
     "lineage",
     "read_curves",
     "summarize",
-    "summarize_sweep",
 ]

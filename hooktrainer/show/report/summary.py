@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ class RunSummary:
     ``unknown`` without a readable `run.json`. `reason` is why it ended, if not at its last frame.
     `started` and `updated` are in seconds since 1970. `last`, `best` and `best_frames` are of
     `metric`; `metrics` has the last value of all. `forked_from` has ``run_id``, ``path`` and
-    ``frames`` of a checkpoint. `of_sweep` is the number of runs, if this summarizes a sweep.
+    ``frames`` of a checkpoint.
     """
 
     path: Path
@@ -45,7 +45,6 @@ class RunSummary:
     best_frames: int | None
     options: Mapping[str, Any]
     metrics: Mapping[str, float]
-    of_sweep: int | None = None
 
 
 def summarize(
@@ -56,35 +55,6 @@ def summarize(
         return _summary(run, run.read(), metric, minimize)
     except (ValueError, TypeError, AttributeError, OSError):  # damaged, or no run
         return _summary(run, {}, metric, minimize)
-
-
-def summarize_sweep(
-    path: Path, runs: Sequence[RunSummary], *, minimize: bool = False
-) -> RunSummary:
-    """Return the state of all runs of a sweep as one."""
-    began = [run.started for run in runs if run.started is not None]
-    ended = [run.updated for run in runs if run.updated is not None]
-    statuses = {run.status for run in runs}
-    scored = [run for run in runs if run.best is not None]
-    best = sorted(scored, key=lambda run: run.best or 0.0, reverse=not minimize)[:1]
-    return replace(
-        best[0] if best else runs[0],
-        path=path,
-        id=None,
-        forked_from=None,
-        seed=None,
-        status=next((one for one in ("running", "died") if one in statuses), "finished"),
-        reason=None,
-        frames=sum(run.frames for run in runs),
-        total_frames=None,
-        optim_steps=sum(run.optim_steps for run in runs),
-        seconds=max(ended) - min(began) if began and ended else 0.0,  # runs are concurrent
-        started=min(began, default=None),
-        updated=max(ended, default=None),
-        last=None,
-        options={},
-        of_sweep=len(runs),
-    )
 
 
 def _summary(
