@@ -14,35 +14,31 @@ Request = Literal["save", "log"]
 
 
 class Control:
-    """Requests of hooks and signals, which the trainer serves at the end of the batch."""
+    """Requests of hooks and signals, which the trainer serves at the end of the batch.
+
+    Attributes:
+        signal: The signal that requested the stop.
+        deadline: End of its grace period by `time.monotonic`; ``None`` without a signal.
+    """
 
     def __init__(self) -> None:
         self.status = "running"
         self.is_leaving = False
-        self._deadline: float | None = None
+        self.deadline: float | None = None
         self.stop_reason: str | None = None
         self._stop_status: Stop = "stopped"
-        self.signal: int | None = None  # the one that requested the stop
+        self.signal: int | None = None
         self._requests: set[Request] = set()
-
-    @property
-    def deadline(self) -> float | None:
-        """End of a signal's grace period by `time.monotonic`; ``None`` without a signal."""
-        return self._deadline
-
-    @property
-    def stop(self) -> tuple[str | None, Stop]:
-        """The stop reason and the resulting status."""
-        return self.stop_reason, self._stop_status
+        self._asked = self  # holds new requests; another one if they are to wait
 
     def request_stop(self, reason: str, status: Stop = "stopped") -> None:
         """Request a stop; the first request is kept."""
-        if self.stop_reason is None:
-            self.stop_reason, self._stop_status = reason, status
+        if self._asked.stop_reason is None:
+            self._asked.stop_reason, self._asked._stop_status = reason, status
 
     def request(self, what: Request) -> None:
         """Request a checkpoint, or the end of the log window, at the end of the batch."""
-        self._requests.add(what)
+        self._asked._requests.add(what)
 
     def take(self, what: Request) -> bool:
         """Return whether it was requested, and clear the request."""
@@ -52,8 +48,8 @@ class Control:
 
     def receive(self, number: int, grace: float) -> None:
         """Request a stop because a signal arrived."""
-        self.signal = number
-        self._deadline = monotonic() + grace
+        self._asked.signal = number
+        self.deadline = monotonic() + grace
         self.request_stop(signal.Signals(number).name)
 
     def end(self, error: BaseException | None = None) -> None:

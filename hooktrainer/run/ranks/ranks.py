@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import torch
 import torch.distributed as dist
 
-from ...loop.control import Control, Request, Stop
+from ...loop.control import Control, Request
 
 T = TypeVar("T")
 TIMEOUT: Final = 600.0
@@ -231,44 +231,26 @@ class RankControl(Control):
 
     def __init__(self, control: Control, ranks: Ranks) -> None:
         super().__init__()
-        self.status = control.status
-        self._own = control
+        self.status, self.deadline = control.status, control.deadline
+        self._asked = control
         self._ranks = ranks
 
     def agree(self, place: str) -> None:
         """Meet the other ranks; what any of them asked for now holds for all."""
-        own, reason = self._own, self._own.stop_reason
-        asked = reason is not None, own.take("save"), own.take("log"), own.signal or 0
-        rows = self._ranks.meet(place, (own.stop, *asked))
+        asked = self._asked
+        stop = asked.stop_reason, asked._stop_status
+        own = asked.stop_reason is not None, asked.take("save"), asked.take("log")
+        rows = self._ranks.meet(place, (stop, *own, asked.signal or 0))
         requests, stops, saves, logs, signals = zip(*rows, strict=True)
-        if any(saves):
-            super().request("save")
-        if any(logs):
-            super().request("log")
+        wanted: dict[Request, bool] = {"save": any(saves), "log": any(logs)}
+        self._requests |= {what for what in wanted if wanted[what]}
         self.signal = max(signals) or None
         if any(stops) and self.stop_reason is None:
-            self._take(requests[stops.index(True)])
-
-    def _take(self, stop: tuple[str | None, Stop]) -> None:
-        self.stop_reason, self._stop_status = stop
-
-    def request_stop(self, reason: str, status: Stop = "stopped") -> None:
-        """Ask all ranks to stop. The first request is kept."""
-        self._own.request_stop(reason, status)
+            self.stop_reason, self._stop_status = requests[stops.index(True)]
 
     def end(self, error: BaseException | None = None) -> None:
         """Set the status; what was asked for since the ranks last met, all of them asked for."""
-        if self.stop_reason is None and self._own.signal is None:
-            self._take(self._own.stop)
+        asked = self._asked
+        if self.stop_reason is None and asked.signal is None:
+            self.stop_reason, self._stop_status = asked.stop_reason, asked._stop_status
         super().end(error)
-
-    def request(self, what: Request) -> None:
-        self._own.request(what)
-
-    def receive(self, number: int, grace: float) -> None:
-        self._own.receive(number, grace)
-
-    @property
-    def deadline(self) -> float | None:
-        """When the grace of a signal that arrived at this rank is over."""
-        return self._own.deadline
