@@ -12,7 +12,7 @@ import threading
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from multiprocessing import reduction, resource_tracker
 from multiprocessing.connection import Connection
@@ -171,7 +171,8 @@ class Worker(_End):
             # What the first worker needs is imported by the server, once for all of them.
             context.set_forkserver_preload([target.__module__])
             with unpinned():
-                _start(process)
+                # The server and the user's own processes from it keep this mask: they take SIGTERM.
+                _start(process, [signal.SIGINT])
         elif start == "spawn":
             _start(process)
         else:
@@ -333,13 +334,13 @@ def _pickled(name: str, target: Callable[..., object], args: tuple[Any, ...]) ->
         ) from error
 
 
-def _start(process: BaseProcess) -> None:
+def _start(process: BaseProcess, blocked: Collection[int] = ENDING_SIGNALS) -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # else a forked worker writes out what is buffered once more
             stream.flush()
     resource_tracker.ensure_running()  # here, since it unblocks signals
-    # Blocked until the process has its own handlers, and for good in the server that forks it.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
+    # Until the process has its own handlers.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     try:
         with warnings.catch_warnings():
             # Python 3.12 warns of threads, of which those here hold no lock that a worker uses.

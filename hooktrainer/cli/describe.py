@@ -68,6 +68,7 @@ def _of_script(target: str, args: Sequence[str]) -> list[dict[str, Any]]:
 
     trainable = find_trainable(target)
     words = without(args, RUN_OPTIONS)
+    own = [] if trainable.script is None else [str(trainable.script.parent)]
     create, tables = RunDir.create, list[list[dict[str, Any]]]()
 
     def describe_and_leave(trainer: Trainer) -> None:
@@ -83,7 +84,7 @@ def _of_script(target: str, args: Sequence[str]) -> list[dict[str, Any]]:
             RunDir, "create", lambda path=None, **more: create(Path(place) / "run", **more)
         ),
         patch.object(sys, "argv", [str(trainable.script), *words]),
-        patch.object(sys, "path", [str(Path(trainable.script or "").parent), *sys.path]),
+        patch.object(sys, "path", [*own, *sys.path]),
         redirect_stdout(sys.stderr),
         suppress(_AboutToTrainError),
     ):

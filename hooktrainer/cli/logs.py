@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -32,8 +32,12 @@ def tensorboard(run: RunPath, /, *, port: Port = None, host: Host = "localhost")
     """
     logs = logs_of(run)
     where = [f"--logdir={logs}", f"--host={host}", *([] if port is None else [f"--port={port}"])]
-    command = [sys.executable, "-W", "ignore", "-m", "tensorboard.main", *where]
-    os.execv(command[0], command)
+    warnings.simplefilter("ignore")  # from its imports
+    from tensorboard.main import run_main
+
+    sys.argv = ["tensorboard", *where]
+    run_main()
+    return 0
 
 
 def logs_of(place: Path) -> Path:

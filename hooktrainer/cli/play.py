@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from ..base.checks import check_count
 from . import output
 from .arguments import Flag, OptionalCount, SavedSpec, Seed, shown_as
 from .policies import print_episodes
-
-if TYPE_CHECKING:
-    pass
 
 _VERDICTS = {
     True: "the same as recorded",

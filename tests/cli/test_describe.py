@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 
 from hooktrainer import RunDir, RunRecorder
+from hooktrainer.cli import describe
 from hooktrainer.loop.hook_points import HOOK_POINTS
 from hooktrainer.testing import tiny_trainer
 
@@ -50,3 +52,13 @@ def test_a_script_is_described_without_training(call, tmp_path, monkeypatch):
     assert "hello --lr 1" in done.err
     assert "not reached" not in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]  # nothing is left
+
+
+def test_modules_in_the_current_directory_are_not_imported_for_an_algorithm(
+    call, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    monkeypatch.setattr(describe, "train_algorithm", lambda *_: seen.append(sys.path[:]))
+    assert call("describe", "ppo").code == 2
+    assert seen == [sys.path]

@@ -341,7 +341,7 @@ def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
 def test_a_signal_from_the_terminal_while_a_process_imports_the_script(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "import os, signal\n"
+        "import multiprocessing, os, signal, time\n"
         "if __name__ == '__mp_main__':\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "from hooktrainer.base.worker import Worker\n"
@@ -353,9 +353,15 @@ def test_a_signal_from_the_terminal_while_a_process_imports_the_script(tmp_path:
         "    print(child.receive())\n"
         "    child.close()\n"
         "    print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)\n"
+        "    context = multiprocessing.get_context('forkserver')\n"
+        "    another = context.Process(target=time.sleep, args=(5,))\n"  # from the same server
+        "    another.start()\n"
+        "    another.terminate()\n"
+        "    another.join()\n"
+        "    print(another.exitcode)\n"
     )
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
-    assert ended.stdout.splitlines() == ["b'here'", "True"], ended.stderr
+    assert ended.stdout.splitlines() == ["b'here'", "True", "-15"], ended.stderr
 
 
 STOPPED = """

@@ -122,7 +122,7 @@ _INSTRUCTIONS = (
     *("LONG_BINGET", "GLOBAL", "STACK_GLOBAL", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "TUPLE"),
     *("TUPLE1", "TUPLE2", "TUPLE3", "APPEND", "APPENDS", "NONE", "NEWTRUE", "NEWFALSE", "BININT"),
     *("BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE"),
-    *("BINBYTES", "SHORT_BINBYTES", "BINPERSID", "SETITEM", "SETITEMS"),
+    *("BINBYTES", "SHORT_BINBYTES", "BINPERSID"),
 )
 
 
@@ -146,6 +146,7 @@ class _Unpickler(pickle._Unpickler):
     """
 
     stack: list[Any]
+    pop_mark: Callable[[], list[Any]]
 
     def __init__(self, file: IO[bytes], storage: Callable[..., Any], limit: int) -> None:
         super().__init__(file)
@@ -189,12 +190,25 @@ class _Unpickler(pickle._Unpickler):
             raise MalformedError(_OTHER)
         set_attributes(self.stack[-1], state)
 
+    # Of dicts only: a tensor's would be computed, for indices that are broadcast to any size.
+    def load_setitems(self) -> None:
+        self._set_items(self.pop_mark())
+
+    def load_setitem(self) -> None:
+        self._set_items([self.stack.pop(-2), self.stack.pop()])
+
+    def _set_items(self, items: list[Any]) -> None:
+        if not isinstance(self.stack[-1], dict):
+            raise MalformedError(_OTHER)
+        self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
+
     dispatch: ClassVar[Any] = _Instructions(
         {
             getattr(pickle, name)[0]: pickle._Unpickler.dispatch[getattr(pickle, name)[0]]
             for name in _INSTRUCTIONS
         }
         | {pickle.REDUCE[0]: load_reduce, pickle.BUILD[0]: load_build}
+        | {pickle.SETITEMS[0]: load_setitems, pickle.SETITEM[0]: load_setitem}
     )
 
 

@@ -99,7 +99,9 @@ def parse_yaml(text: str) -> Any:
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > _DEEPEST or isinstance(event, yaml.AliasEvent):
                 raise MalformedError("it is nested too deep, or refers to its parts")
-        return yaml.safe_load(text)
+        made = yaml.safe_load(text)
+        str(made)  # refuses numbers of thousands of digits, which no message could show
+        return made
     except MalformedError:
         raise
     except Exception as error:  # PyYAML's constructors raise what they happen to

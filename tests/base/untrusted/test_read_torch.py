@@ -128,6 +128,13 @@ def test_a_tree_that_refers_to_itself_over_and_over():
         read_torch(saved(node))
 
 
+def test_items_of_a_tensor_are_not_set():
+    """Indices that are broadcast would take more memory and time than the file has bytes."""
+    data = saved([torch.zeros(1, 1), (torch.tensor([[0]] * 9), torch.tensor([[0] * 9]))])
+    with pytest.raises(MalformedError, match="more than plain data"):  # tensor[indices] = 1
+        read_torch(rewritten(data, lambda content: content[:2] + content[6:-2] + b"K\x01s."))
+
+
 @pytest.mark.parametrize("kind", ["set", "bytearray"])
 def test_a_value_that_is_copied_over_and_over(kind):
     value = b"]q\x00(" + bytes([75, 1] * 1000) + b"e"
