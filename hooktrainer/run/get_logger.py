@@ -138,7 +138,8 @@ class RunLogger(Logger):
         waiting, self._waiting = self._waiting, None  # it comes after what is loaded
         run_id = state_dict.get("run_id")
         run = self._begin(run_id)
-        if run_id == run.run_id:
+        # A directory that was only named has had no id yet.
+        if run_id == run.run_id or (run_id is None and self._record is None):
             super().load_state_dict(state_dict)
         else:
             self._counts = dict(state_dict["counts"])

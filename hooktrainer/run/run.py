@@ -123,7 +123,18 @@ class Layout:
             pin([learner.number(ranks.local_rank)] if share else learner.numbers)
 
     def apply(self, trainer: Trainer) -> None:
-        """Put the collector and the evaluation of ``trainer`` where they belong."""
+        """Put the collector and the evaluation of ``trainer`` where they belong.
+
+        Raises:
+            ConfigError: If networks are not on the learner's device.
+        """
+        if self.device.type != "cpu" and isinstance(trainer.loss_module, torch.nn.Module):
+            kinds = {parameter.device.type for parameter in trainer.loss_module.parameters()}
+            if elsewhere := kinds - {self.device.type}:
+                raise ConfigError(
+                    f"the learner belongs on {self.device}, and networks of this recipe are on "
+                    f"{', '.join(sorted(elsewhere))}: move them with .to(run.device)."
+                )
         timeout = self._args.timeout
         if workers := self._args.workers:
             # Not started here if only a copy or a share of the collector collects.

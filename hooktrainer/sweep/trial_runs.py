@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 METRIC = "eval/return"
 
 
-Report = tuple[Mapping[int, float], bool]
-"""Of a run's process: returns by the frames of evaluations, and whether it ends here."""
+Report = tuple[Mapping[int, float], bool, float]
+"""Of a run's process: returns by the frames of evaluations, whether it ends here, CPU seconds."""
 
 
 class TrialRuns:
@@ -56,6 +57,7 @@ class TrialRuns:
         self._curves: dict[int, dict[int, float]] = {seed: {} for seed in self.seeds}
         self._over: set[int] = set()  # seeds whose runs have ended
         self._results: dict[int, SeedResult] = {}
+        self._spent = dict.fromkeys(self.seeds, 0.0)  # CPU seconds of their processes
         interval, total = algorithm.eval_interval, algorithm.total_frames
         self._steps = (*range(interval, total, interval), total)
 
@@ -90,10 +92,16 @@ class TrialRuns:
             self._results[result.seed] = result
             self._over.add(result.seed)
             self.trial.frames = sum(one.frames for one in self._results.values())
-            self.trial.cpu_seconds += result.cpu_seconds
+            self._spend(result.seed, result.cpu_seconds)
 
-    def note(self, seed: int, returns: Mapping[int, float], ends: bool) -> None:
-        """Record a seed's evaluations, and whether its run ends."""
+    def _spend(self, seed: int, cpu_seconds: float) -> None:
+        # Also what a run has spent before it is killed.
+        self.trial.cpu_seconds += max(0.0, cpu_seconds - self._spent[seed])
+        self._spent[seed] = cpu_seconds
+
+    def note(self, seed: int, returns: Mapping[int, float], ends: bool, cpu_seconds: float) -> None:
+        """Record a seed's evaluations, whether its run ends, and what it has spent."""
+        self._spend(seed, cpu_seconds)
         self._curves[seed] |= returns
         if ends:
             self._over.add(seed)
@@ -153,7 +161,7 @@ def watched(run: Algorithm, ask: Callable[[Any], Any]) -> Trainer:
         if saved is not None:
             pairs = zip(saved.frames.tolist(), saved.values.tolist(), strict=True)
             known = {frames: value for frames, value in pairs if frames <= last}
-    why = ask((known, trainer.has_ended))
+    why = ask((known, trainer.has_ended, time.process_time()))
     if why is not None and not trainer.has_ended:
         trainer.request_stop(why, status="pruned")
     return trainer
@@ -194,7 +202,7 @@ class WatchEvaluations(TrainerHookBase):
         fresh = any(hook.evaluated_at == frames for hook in _evaluations(self.trainer))
         if fresh and value is not None and (self._noted < frames or ends):
             self._noted = frames
-            why = self._ask(({frames: value}, ends))
+            why = self._ask(({frames: value}, ends, time.process_time()))
             if why is not None and self.trainer.control.status == "running":
                 self.trainer.request_stop(why, status="pruned")
 

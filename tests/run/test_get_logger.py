@@ -10,6 +10,7 @@ import pytest
 
 from hooktrainer import get_logger
 from hooktrainer.log import read_csv, read_scalars
+from hooktrainer.store.run_dir import RunDir
 
 
 @pytest.mark.parametrize("nothing", [None, "", []])
@@ -63,3 +64,16 @@ def test_loggers_pickle(tmp_path):
     logger.close()
     assert read_csv(tmp_path / "exp") == {"a": [(1, 1.0), (2, 2.0)]}
     assert read_scalars(tmp_path / "exp/tensorboard") == {"a": [(1, 1.0), (2, 2.0)]}
+
+
+def test_the_state_of_a_run_without_an_id_goes_on_when_it_has_one(tmp_path):
+    logger = get_logger("csv", RunDir(tmp_path / "run"), "first")
+    logger.log_scalar("a", 1.0, 1)
+    state = logger.state_dict()
+    logger.log_scalar("a", 2.0, 2)
+    logger.close()
+    again = get_logger("csv", RunDir.create(tmp_path / "run", resume=True), "first")
+    again.load_state_dict(state)
+    again.log_scalar("a", 3.0, 2)
+    again.close()
+    assert read_csv(tmp_path / "run") == {"a": [(1, 1.0), (2, 3.0)]}

@@ -54,7 +54,7 @@ def trials(tmp_path):
     def meet(frames, values, ends=False):
         for runs, value in zip(made, values, strict=True):
             if runs.trial.state != "pruned":
-                runs.note(seed, {frames: value}, ends)
+                runs.note(seed, {frames: value}, ends, frames / 32)
                 ends = False
         for runs in made:
             runs.report()
@@ -72,6 +72,7 @@ def test_those_that_train_at_once_wait_for_each_other(trials, values):
     # The lower half but for the middle one, which is no less than the median of the other six.
     ended = [one.trial.state == "pruned" for one in made]
     assert ended == [value < sorted(values)[3] for value in values]
+    assert [one.trial.cpu_seconds for one in made] == [1.0] * 7  # known if they are killed now
 
 
 def test_one_that_has_solved_its_task_is_what_the_others_are_compared_with(trials):

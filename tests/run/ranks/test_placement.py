@@ -16,6 +16,7 @@ from hooktrainer.run.config import RunConfig
 from hooktrainer.run.placement import Machine, places_of
 from hooktrainer.run.ranks import Ranks
 from hooktrainer.run.run import Layout
+from hooktrainer.testing import tiny_trainer
 
 MACHINE = Machine(cores=(0, 1, 2, 3), gpus=2)
 
@@ -108,6 +109,13 @@ def test_the_engine_follows_from_what_is_placed(given, engine, number, monkeypat
 def test_contradictions_are_refused(given, problem):
     with pytest.raises(ConfigError, match=problem):
         Layout(given, Ranks())
+
+
+def test_networks_that_are_not_on_the_learners_device_are_refused():
+    trainer = tiny_trainer()
+    with pytest.raises(ConfigError, match=r"networks of this recipe are on cpu: .*run\.device"):
+        Layout(options(device="meta"), Ranks()).apply(trainer)
+    trainer.shutdown()
 
 
 @pytest.mark.parametrize(
