@@ -22,7 +22,7 @@ from ..errors import USER_ERRORS, ConfigError, DamagedCheckpointError
 from ..run.command_line import parse, unread
 from . import output
 from . import sweep as sweeping
-from .launcher import launch, take_launch
+from .launcher import launch
 from .train import separate_arguments
 
 Command = Callable[..., Any]
@@ -107,10 +107,7 @@ def run(args: Sequence[str] | None = None) -> int:
         return 0
     try:
         with unread():
-            elsewhere = take_launch(given)
-            if elsewhere is not None:
-                code = launch(elsewhere)
-            else:
+            if (code := launch(given)) is None:
                 code = _read(sweeping.separate_arguments(separate_arguments(given)))()
     except DamagedCheckpointError as error:
         return _fail(error, 1)

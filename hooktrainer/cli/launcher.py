@@ -27,18 +27,11 @@ OPTION = "--launcher"
 _PREFIX = "--slurm-"
 
 
-@dataclass
-class Launch:
-    """The options of a launch, and the command line without them."""
+def launch(words: Sequence[str]) -> int | None:
+    """Submit the command of a command line, or print the script; return the exit code.
 
-    words: list[str]
-    jobs: int
-    dry_run: bool
-    options: dict[str, str | None]
-
-
-def take_launch(words: Sequence[str]) -> Launch | None:
-    """Parse the launch options of a command line, up to ``--``; ``None`` if it runs here."""
+    Launch options come before ``--``; without ``--launcher`` the result is ``None``.
+    """
     end = words.index("--") if "--" in words else len(words)
     if not any(word.split("=", 1)[0] == OPTION for word in words[:end]):
         return None
@@ -64,22 +57,19 @@ def take_launch(words: Sequence[str]) -> Launch | None:
         for name, value in options.items()
         if name.startswith(_PREFIX)
     }
-    return Launch([*others, *words[end:]], jobs, "--dry-run" in options, sbatch)
-
-
-def launch(given: Launch) -> int:
-    """Submit a command, or print the script; return the exit code."""
-    if not given.words or given.words[0].startswith("-"):
+    words = [*others, *words[end:]]
+    if not words or words[0].startswith("-"):
         raise ConfigError(f"{OPTION}: name the command first, such as: hooktrainer train ppo …")
-    command, *rest = given.words
+    command, *rest = words
     if command == "train":
-        job = _training(given.jobs, rest)
+        job = _training(jobs, rest)
     else:
         place = Path(value_of(rest, "--run-dir") or "runs").absolute()
-        words = [sys.executable, "-m", "hooktrainer", *given.words]
-        job = Job(f"hooktrainer-{command}", words, place, _grace(value_of(rest, "--grace")))
-    script, place = _script(job, given), job.place / "slurm"
-    if given.dry_run:
+        grace = _grace(value_of(rest, "--grace"))
+        again = [sys.executable, "-m", "hooktrainer", *words]
+        job = Job(f"hooktrainer-{command}", again, place, grace, jobs)
+    script, place = _script(job, sbatch), job.place / "slurm"
+    if "--dry-run" in options:
         print(script, end="")
         return 0
     if shutil.which("sbatch") is None:
@@ -108,6 +98,7 @@ class Job:
     Attributes:
         place: Directory of its runs, in which ``slurm/`` has its output.
         grace: Seconds that a run has to end after a signal.
+        tasks: Number of tasks, which are an array if there are several.
         seeds: For each task the value of ``--seeds``; empty if all run the same.
         begins: Further words at the first start, which ``--resume latest`` replaces after a
             requeue; ``None`` if the command is repeated unchanged.
@@ -117,6 +108,7 @@ class Job:
     command: Sequence[str]
     place: Path
     grace: float
+    tasks: int
     seeds: Sequence[str] = ()
     begins: Sequence[str] | None = None
 
@@ -156,7 +148,7 @@ def _training(jobs: int, words: Sequence[str]) -> Job:
     command = [sys.executable, "-m", "hooktrainer", "train", str(found.script or name), *kept]
     command += ["--run-dir", str(place)]
     grace = _grace(value_of(said, "--grace") or saved.get("grace"))
-    return Job(name, command, place, grace, shares, begins)
+    return Job(name, command, place, grace, len(shares), shares, begins)
 
 
 def _grace(given: Any) -> float:
@@ -172,7 +164,7 @@ MARGIN: Final = 30.0
 """Seconds between the end of ``--grace`` and the end of a job's time."""
 
 
-def _script(job: Job, given: Launch) -> str:
+def _script(job: Job, given: Mapping[str, str | None]) -> str:
     command = [shlex.join(job.command)]
     lines = [*_header(job, given), "", _EXPLANATION, f"place={shlex.quote(str(job.place))}"]
     if job.seeds:
@@ -193,23 +185,22 @@ def _script(job: Job, given: Launch) -> str:
     return "\n".join([*lines, body])
 
 
-def _header(job: Job, given: Launch) -> list[str]:
+def _header(job: Job, given: Mapping[str, str | None]) -> list[str]:
     """Return the first lines; refuse options that the script sets, and control characters."""
-    count = given.jobs if job.begins is None else len(job.seeds)
     place = str(job.place).replace("%", "%%")
     own = {
         "open-mode": "append",
         "chdir": str(Path.cwd()),
         "requeue": None,
         "signal": f"B:USR1@{round(job.grace + MARGIN)}",
-        "array": f"0-{count - 1}",
+        "array": f"0-{job.tasks - 1}",
     }
-    for name in own.keys() & given.options.keys():
+    for name in own.keys() & given.keys():
         raise ConfigError(f"{_PREFIX}{name}: the script gives that itself; --dry-run shows it.")
-    if count <= 1:
+    if job.tasks <= 1:
         del own["array"]
-    out = f"{place}/slurm/{'%A_%a' if count > 1 else '%j'}.out"
-    options = {"job-name": job.name, "output": out, **own, **given.options}
+    out = f"{place}/slurm/{'%A_%a' if job.tasks > 1 else '%j'}.out"
+    options = {"job-name": job.name, "output": out, **own, **given}
     lines = [
         f"#SBATCH --{name}" + ("" if value is None else f"={shlex.quote(value)}")
         for name, value in options.items()
