@@ -173,7 +173,8 @@ class ImageEncoder(_Convolutional):
     def _planes(self, x: Tensor) -> Tensor:
         # Channels last in memory: a step of convolutions takes two thirds of the time on a CPU.
         x = self._as_chw(x).contiguous(memory_format=torch.channels_last)
-        x = x.to(torch.get_default_dtype())
+        if not x.is_floating_point():
+            return x.to(torch.get_default_dtype()).mul_(self._scale)  # in the tensor just made
         return x if self._scale == 1.0 else x * self._scale
 
     def _as_chw(self, images: Tensor) -> Tensor:

@@ -69,7 +69,7 @@ def decide(
 
     Call it at any time while seeds are added: it uses only the numbers of seeds of `looks`. If all
     groups have the same distribution, the probability of calling any one better is at most
-    ``error``, divided equally among the pairs.
+    5 %, divided equally among the pairs.
 
     Args:
         scores: Group to ``[seeds]`` or ``[seeds, tasks]``, in the order in which the seeds were

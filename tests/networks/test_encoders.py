@@ -102,6 +102,8 @@ def test_images_are_scaled_and_their_channels_are_where_they_belong():
     by_channels = ImageEncoder(spaces.Box(0, 255, (3, 40, 50), "uint8"), lambda _: Mean())
     torch.testing.assert_close(by_channels(image.permute(0, 3, 1, 2)), by_rows(image))
     stacked = ImageEncoder(spaces.Box(0, 255, (2, 40, 50, 3), "uint8"), lambda _: Mean())
+    floats = ImageEncoder(spaces.Box(0.0, 0.5, (40, 50, 3), "float64"), lambda _: Mean())
+    assert torch.equal(floats(image.double() / 510), torch.tensor([[0.0, 1, 0]]).double())
     twice = torch.stack([image, image * 0], 1)
     torch.testing.assert_close(stacked(twice), torch.tensor([[0.0, 1, 0, 0, 0, 0]]))
 
