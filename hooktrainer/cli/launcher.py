@@ -129,13 +129,18 @@ def _training(jobs: int, words: Sequence[str]) -> Job:
     new = f"runs/{name}/{datetime.now():%Y-%m-%d_%H-%M-%S}_slurm"
     place = Path(value_of(said, "--run-dir") or new).absolute()
     several = value_of(said, "--seeds") or saved.get("seeds")
-    seeds = list(as_seeds(several) or ()) if several != OWN else []
+    if several == OWN:
+        seed = value_of(said, "--seed") or saved.get("seed")
+        several = f"{seed}-{seed}"
+    seeds = list(as_seeds(several) or ())
     if not seeds and jobs > 1:
         raise ConfigError(f"--jobs {jobs} divide the seeds of a run: give --seeds.")
     begins = list[str]()
     for option in ("--resume", "--fork"):
         if (value := value_of(said, option)) is not None:
             begins += [option, value]
+    if seeds and "--fork" in begins:  # a seed that begins after a requeue would be no branch
+        raise ConfigError(f"{OPTION}: --fork with --seeds {several} is not possible.")
     for run in [place / f"seed{seed}" for seed in seeds] or [place]:
         if "--resume" not in begins and RunDir(run).holds_run:
             raise TakenError(
@@ -195,7 +200,7 @@ def _header(job: Job, given: Mapping[str, str | None]) -> list[str]:
         "signal": f"B:USR1@{round(job.grace + MARGIN)}",
         "array": f"0-{job.tasks - 1}",
     }
-    for name in own.keys() & given.keys():
+    for name in {*own, "no-requeue"} & given.keys():
         raise ConfigError(f"{_PREFIX}{name}: the script gives that itself; --dry-run shows it.")
     if job.tasks <= 1:
         del own["array"]

@@ -224,7 +224,9 @@ def test_a_dry_run_only_prints_the_script(call, cluster, monkeypatch):
             "--jobs 2 divide the seeds of a run: give --seeds",
         ),
         (["--launcher", "slurm", "--jobs"], "--jobs: '' is not a number"),
-        (["--launcher", "slurm", "--slurm-array", "0-3"], "--slurm-array: the script gives that"),
+        *((["--launcher", "slurm", f"--slurm-{name}"], f"--slurm-{name}: the script gives that")
+          for name in ("array", "no-requeue")),
+        (["--launcher", "slurm", "--seeds=2", "--fork", "x"], "--fork with --seeds 2"),
         *((["--launcher", "slurm", *words], "cannot stand in a script") for words in (
             ["--run-dir", "y\ntouch X\n#"], ["--slurm-comment", "y\ntouch X"],
             ["--env", "y\ntouch X"], ["--device", "\x1b[2J"], ["--slurm-x\ntouch X", "y"],
@@ -253,6 +255,9 @@ def test_a_configuration_file_is_submitted(cluster, capsys):
         assert "hooktrainer train ppo --config" in script
         assert "tasks=(0-1 2-3)" in script
         assert "--signal=B:USR1@100" in script
+    (cluster / "config.yaml").write_text(file.replace("0-3", "own\nseed: 7"))  # one of several
+    assert main(["train", "--config", "config.yaml", "--launcher", "slurm", "--dry-run"]) == 0
+    assert "tasks=(7-7)" in capsys.readouterr().out  # its directory is seed7, and is resumed
 
 
 def test_jobs_of_a_sweep_run_the_same_command(call, cluster):

@@ -27,6 +27,8 @@ def test_watch_once_shows_progress_metrics_and_phases(call, tmp_path):
         "100.00",  # milliseconds of a batch
     ):
         assert text in done.out
+    run.update(total_frames=None)
+    assert "0%  300 frames" in call("watch", run.path, "--once").out
 
 
 @pytest.mark.parametrize("status", ["failed", "died"])
