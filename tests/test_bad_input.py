@@ -65,17 +65,23 @@ def test_a_seed_is_an_integer_that_every_generator_takes(value):
         tiny_trainer(seed=value)
 
 
-def test_a_collector_is_iterable():
-    with pytest.raises(ConfigError, match=r"collector=3 is not iterable.*TensorDicts"):
-        tiny_trainer(collector=3)
+OF_OTHERS = torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)
+LIST = [TensorDict({}, [1]), {"x": torch.zeros(1)}]
 
 
-def test_a_list_of_other_values_is_refused():
-    with pytest.raises(
-        ConfigError,
-        match=r"collector\[1\].* a dict of 'x', not a TensorDict",
-    ):
-        tiny_trainer(collector=[TensorDict({}, [1]), {"x": torch.zeros(1)}])
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"collector": 3}, r"collector=3 is not iterable.*TensorDicts"),
+        ({"collector": LIST}, r"collector\[1\].* a dict of 'x', not a TensorDict"),
+        ({"loss_module": 5, "optimizer": None}, "loss_module=5 is not callable"),
+        ({"optimizer": ScriptedLoss()}, r"is not a torch\.optim\.Optimizer"),
+        ({"optimizer": OF_OTHERS}, r"optimizer \(SGD\) shares no parameter with loss_module"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused_at_once(parts, message):
+    with pytest.raises(ConfigError, match=message):
+        tiny_trainer(**parts)
 
 
 @pytest.mark.parametrize("batch", [{"x": torch.zeros(3)}, (torch.zeros(3),), [], None], ids=type)
@@ -93,11 +99,6 @@ def test_a_collector_that_yields_no_tensordict_is_refused_before_any_hook(batch)
     assert calls == []
     assert trainer.optim_count == 0
     assert trainer.collector.closed == 1
-
-
-def test_a_loss_is_callable():
-    with pytest.raises(ConfigError, match="loss_module=5 is not callable"):
-        tiny_trainer(loss_module=5, optimizer=None)
 
 
 def test_a_loss_that_announces_no_loss_key_is_refused_at_once():
@@ -126,19 +127,6 @@ def test_a_loss_that_returns_no_tensordict_is_refused_at_the_first_step(as_what)
     with pytest.raises(HookError, match=r"loss_module.* not a TensorDict"):
         trainer.train()
     assert trainer.collector.closed == 1
-
-
-def test_an_optimizer_of_other_parameters_is_refused_at_once():
-    other = torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)
-    with pytest.raises(
-        ConfigError, match=r"optimizer \(SGD\) shares no parameter with loss_module"
-    ):
-        tiny_trainer(optimizer=other)
-
-
-def test_a_value_that_is_no_optimizer_is_refused():
-    with pytest.raises(ConfigError, match=r"is not a torch\.optim\.Optimizer"):
-        tiny_trainer(optimizer=ScriptedLoss())
 
 
 def test_an_endless_inner_loop_is_refused():

@@ -93,48 +93,30 @@ def test_results_are_saved_as_json_that_the_picture_reads(tmp_path, monkeypatch)
     assert picture.bars(data) == {"hooktrainer": 20.0}
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, ""),
-        (math.inf, "not reached"),
-        (12_345.6, "12,350"),
-        (123.4, "123"),
-        (0.0625, "0.0625"),
-    ],
-)
-def test_numbers_are_written_short(value, text):
-    assert tables.number(value) == text
+def test_numbers_are_written_short():
+    texts = {None: "", math.inf: "not reached", 12_345.6: "12,350", 123.4: "123", 0.0625: "0.0625"}
+    assert {value: tables.number(value) for value in texts} == texts
 
 
-def test_meter_times_from_the_warm_up_and_leaves_out_pauses(monkeypatch, capsys):
+@pytest.mark.parametrize("runs", [1, 2])
+def test_meter_times_all_runs_from_the_warm_up_and_leaves_out_pauses(runs, monkeypatch, capsys):
     clock = iter(float(second) for second in range(100))
     monkeypatch.setattr(measure.time, "process_time", lambda: next(clock))
-    meter = measure.Meter(measure.Run(frames=300, warmup=100), "CartPole-v1")
+    monkeypatch.setattr(measure, "mean_return", lambda env_id, act: act(2))
+    meter = measure.Meter(measure.Run(frames=300, warmup=100), "CartPole-v1", runs=runs)
     meter.start()
-    assert not meter.tick(50)
-    assert not meter.tick(100)  # the clock shows 0
+    assert not meter.tick(100 * runs - 1)
+    assert not meter.tick(100 * runs, act=lambda x: 3.0 * x)  # the clock shows 0
     with meter.paused():  # 1 to 2
         pass
-    assert meter.tick(300)  # 3, less the pause
+    assert not meter.tick(300 * runs - 1)
+    assert meter.tick(300 * runs, act=lambda x: 4.0 * x)  # 3, less the pause
     meter.print()
     line = json.loads(capsys.readouterr().out)
-    assert (line["frames"], line["cpu_seconds"]) == (200, 2.0)
-    assert line["frames_per_cpu_second"] == 100.0
-
-
-def test_meter_counts_the_frames_of_all_runs_side_by_side(monkeypatch, capsys):
-    clock = iter(float(second) for second in range(100))
-    monkeypatch.setattr(measure.time, "process_time", lambda: next(clock))
-    meter = measure.Meter(measure.Run(frames=300, warmup=100), "CartPole-v1", runs=2)
-    assert not meter.tick(199)
-    assert not meter.tick(200)  # the clock shows 0
-    assert not meter.tick(599)
-    assert meter.tick(600)  # 1
-    meter.print()
-    line = json.loads(capsys.readouterr().out)
-    assert (line["frames"], line["cpu_seconds"]) == (400, 1.0)
-    assert line["cpu_microseconds_a_frame"] == 2_500.0
+    assert (line["frames"], line["cpu_seconds"]) == (200 * runs, 2.0)
+    assert line["frames_per_cpu_second"] == 100.0 * runs
+    assert line["cpu_microseconds_a_frame"] == 10_000.0 / runs
+    assert line["mean_return"] == 8.0  # of the last policy
 
 
 def test_meter_refuses_a_run_that_was_not_timed():
@@ -156,21 +138,9 @@ def test_meter_notes_both_goals_and_then_ends_the_run(monkeypatch):
     assert meter.reached["training"]["frames"] == 3_100
 
 
-def test_meter_says_what_was_learned_after_the_clock_has_stopped(monkeypatch, capsys):
-    monkeypatch.setattr(measure, "mean_return", lambda env_id, act: act(2))
-    meter = measure.Meter(measure.Run(frames=200, warmup=100), "CartPole-v1")
-    assert not meter.tick(100, act=lambda x: 3.0 * x)
-    assert meter.tick(200, act=lambda x: 4.0 * x)
-    meter.print()
-    assert json.loads(capsys.readouterr().out)["mean_return"] == 8.0
-
-
-def test_mean_return_counts_first_episodes_only():
+def test_mean_return_is_of_first_episodes():
     # Pushing to the left always, every pole falls within a few steps.
     assert 8 < measure.mean_return("CartPole-v1", lambda x: np.zeros(len(x), int)) < 11
-
-
-def test_mean_return_steps_scalar_environments_too():
     # A pendulum that is never pushed hangs down: 200 steps at up to pi squared each.
     resting = measure.mean_return("Pendulum-v1", lambda x: np.zeros((len(x), 1)), episodes=5)
     assert -2000 < resting < -500

@@ -12,7 +12,7 @@ from hooktrainer import (
     NonFiniteError,
     RewardNormalizer,
 )
-from hooktrainer.testing import FakeCollector, ScriptedLoss, tiny_trainer
+from hooktrainer.testing import ScriptedLoss, tiny_trainer
 
 
 def test_building_a_second_trainer_leaves_the_first_ones_counters_alone():
@@ -51,13 +51,6 @@ def test_memory_does_not_grow_with_the_length_of_the_run(log_interval):
     trainer.train()
     assert len(sizes) == 3
     assert sizes[-1] <= sizes[0] + 200
-
-
-def test_a_collector_that_ends_early_leaves_a_final_checkpoint(tmp_path):
-    file = tmp_path / "state.pt"
-    tiny_trainer(collector=FakeCollector(num_batches=3), save_trainer_file=file).train()
-    other = tiny_trainer().load_from_file(file)
-    assert (other.collected_frames, other.optim_count) == (30, 6)
 
 
 def test_a_nan_loss_does_not_reach_the_weights():

@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-import pickle
-
 import pytest
 import torch
 
 from hooktrainer import HookError, TrainerHookBase
 from hooktrainer.errors import CheckpointError
 from hooktrainer.testing import (
-    FakeCollector,
-    ScriptedLoss,
     check_hook,
     tiny_trainer,
 )
@@ -148,46 +144,3 @@ def test_each_bad_hook_is_refused_by_name(hook, message):
 def test_a_hook_that_fails_shows_its_own_error(hook, error, message):
     with pytest.raises(error, match=message):
         check_hook(hook())
-
-
-# -- the fake collector --------------------------------------------------------------------------
-
-
-def test_fake_batches_have_torchrls_layout():
-    (batch,) = FakeCollector(num_batches=1, num_envs=3, time=7)
-    assert batch.shape == (3, 7)
-    assert batch["observation"].shape == (3, 7, 4)
-    assert batch["action"].dtype == torch.int64
-    for key in ("done", "terminated", "truncated"):
-        assert batch["next", key].shape == (3, 7, 1)
-        assert batch["next", key].dtype == torch.bool
-        assert not batch[key].any()
-    assert batch["next", "reward"].shape == (3, 7, 1)
-
-
-def test_a_fake_collector_resumes():
-    one = FakeCollector(3)
-    iterator = iter(one)
-    next(iterator)
-    other = FakeCollector(3)
-    other.load_state_dict(one.state_dict())
-    pickled = pickle.loads(pickle.dumps(one))
-    rest = list(iterator)
-    assert len(rest) == 2
-    for copy in (other, pickled):
-        for a, b in zip(rest, copy, strict=True):
-            assert (a == b).all()
-
-
-# -- the scripted loss ---------------------------------------------------------------------------
-
-
-def test_a_scripted_loss_follows_its_script_with_gradient_one():
-    loss = ScriptedLoss([3.0, -1.0], key="loss_x")
-    values = []
-    for _ in range(3):
-        out = loss(None)["loss_x"]
-        out.backward()
-        values.append(out.item())
-    assert values == [3.0, -1.0, -1.0]
-    assert loss.parameter.grad.item() == 3.0

@@ -125,7 +125,9 @@ def _dtype(name: str) -> torch.dtype:
 
 def byte_view(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor's elements as uint8 ``[nbytes]`` on the CPU, without a copy if possible."""
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    # An empty array of NumPy has strides of 0, which cannot be viewed.
+    return flat.view(torch.uint8) if len(flat) else torch.empty(0, dtype=torch.uint8)
 
 
 def memory(tensor: torch.Tensor) -> memoryview:

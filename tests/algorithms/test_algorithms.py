@@ -6,16 +6,15 @@ import json
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 import yaml
 from any_agents import Match
 from gymnasium import spaces
 from marks import slow_except
+from outcomes import same
 from tensordict import TensorDict
 
 from hooktrainer import Trainer, TrainerHookBase, VectorCollector, algorithms
@@ -141,17 +140,6 @@ def differing(one: Trainer, other: Trainer) -> list[str]:
         for trainer in (one, other)
     )
     return [key for key in ours if not same(ours[key], theirs[key])]
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two states are equal, bit for bit."""
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, np.ndarray):
-        return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
-    return one.equal(other) if isinstance(one, torch.Tensor) else one == other
 
 
 def rates(run_dir) -> dict[int, float]:

@@ -11,6 +11,7 @@ import time
 
 import pytest
 from marks import slow_except
+from outcomes import is_gone, rows, wait_for
 
 from hooktrainer import ConfigError, TrainerHookBase
 from hooktrainer.algorithms import A2C, DQN, PPO
@@ -39,9 +40,13 @@ RUNS = {
 }  # fmt: skip
 
 
-def rows(place):
-    lines = (place / "metrics.csv").read_text().splitlines()
-    return [line for line in lines if "time/" not in line]
+def saving(**options):
+    """A run that is evaluated every 64 frames and saved every 32."""
+    return PPO(
+        env="CartPole-v1", num_envs=2, steps_per_batch=16, mini_batch_size=16, num_epochs=1,
+        num_cells=(8,), progress_bar=False, tuned=False, eval_episodes=2, eval_interval=64,
+        save_interval=32, log_interval=32, **options,
+    )  # fmt: skip
 
 
 def state_of(place):
@@ -76,12 +81,7 @@ def test_seeds_inherit_what_is_compiled_once(kind, tmp_path, capfd, monkeypatch)
 
 def test_each_resumes_alone_and_by_its_own_configuration(tmp_path):
     def run(seeds, place, **kwargs):
-        return PPO(
-            env="CartPole-v1", num_envs=2, steps_per_batch=16, mini_batch_size=16, num_epochs=1,
-            num_cells=(8,), anneal_lr=False, progress_bar=False, tuned=False, eval_episodes=3,
-            eval_interval=64, save_interval=32, log_interval=32, seeds=seeds,
-            run_dir=tmp_path / place, **kwargs,
-        ).train()  # fmt: skip
+        return saving(seeds=seeds, anneal_lr=False, run_dir=tmp_path / place, **kwargs).train()
 
     run("0-2", "whole", total_frames=256)
     run("0-1", "parts", total_frames=128)
@@ -210,12 +210,8 @@ class Ending(TrainerHookBase):
 @pytest.mark.parametrize("number", slow_except([signal.SIGKILL, signal.SIGTERM], signal.SIGKILL))
 def test_seeds_whose_parent_is_ended_go_on_as_if_it_had_not_been(tmp_path, number):
     def run(place, **kwargs):
-        PPO(
-            env="CartPole-v1", num_envs=2, steps_per_batch=16, mini_batch_size=16, num_epochs=1,
-            num_cells=(8,), progress_bar=False, tuned=False, eval_episodes=2, eval_interval=64,
-            save_interval=32, log_interval=32, total_frames=256, seeds=2, workers=1,
-            run_dir=tmp_path / place, **kwargs,
-        ).train()  # fmt: skip
+        run_dir = tmp_path / place
+        saving(total_frames=256, seeds=2, workers=1, run_dir=run_dir, **kwargs).train()
 
     process = multiprocessing.get_context("fork").Process(
         target=run, args=("ended",), kwargs={"hooks": [Ending(number)]}
@@ -225,7 +221,7 @@ def test_seeds_whose_parent_is_ended_go_on_as_if_it_had_not_been(tmp_path, numbe
     assert process.exitcode == (-number if number == signal.SIGKILL else 128 + number)
     place = tmp_path / "ended"
     state = state_of(place / "seed0")
-    wait_for(lambda: not is_running(state["pid"]))
+    wait_for(lambda: is_gone(state["pid"]))
     if number == signal.SIGTERM:
         assert (state["status"], state["reason"]) == ("interrupted", "SIGTERM")
         assert state["frames"] == 160
@@ -234,19 +230,3 @@ def test_seeds_whose_parent_is_ended_go_on_as_if_it_had_not_been(tmp_path, numbe
     run("whole")
     for seed in range(2):
         assert rows(place / f"seed{seed}") == rows(tmp_path / "whole" / f"seed{seed}")
-
-
-def is_running(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def wait_for(condition):
-    for _ in range(600):
-        if condition():
-            return
-        time.sleep(0.1)
-    raise AssertionError("they are still running")

@@ -6,11 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from outcomes import is_gone, state_of_process, wait_for
 
 from hooktrainer.base.child_program import PACKAGE_ROOT, ChildProgram
 
@@ -40,22 +39,6 @@ def module(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
-def state(pid: int) -> str:
-    """The letter of a process's state, as ``T`` of one that is stopped; ``Z`` if it is gone."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return "Z"
-    return stat.rsplit(")", 1)[1].split()[0]
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60.0
-    while not true():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("stopped", [False, True])
 def test_a_child_program_ends_with_its_input_or_is_killed(stopped, tmp_path, monkeypatch):
     shadow = tmp_path / "elsewhere" / "hooktrainer"
@@ -65,14 +48,14 @@ def test_a_child_program_ends_with_its_input_or_is_killed(stopped, tmp_path, mon
     printed, command = tmp_path / "printed", ["-m", "worker_module", "one", "two"]
     with printed.open("wb") as out:
         program = ChildProgram(command, stdout=out, environ={"COLOUR": "red"})
-    wait_until(lambda: printed.read_text().endswith("\n"))
+    wait_for(lambda: printed.read_text().endswith("\n"))
     file = PACKAGE_ROOT / "hooktrainer" / "__init__.py"
     assert printed.read_text().split() == [str(file), "red", "one", "two"]
     assert program.code is program.wait(0.01) is None
     assert os.getsid(program.pid) == program.pid
     if stopped:
         os.kill(program.pid, signal.SIGSTOP)
-        wait_until(lambda: state(program.pid) == "T")  # a signal takes its time
+        wait_for(lambda: state_of_process(program.pid) == "T")  # a signal takes its time
     program.close(0.01 if stopped else 60.0)
     assert program.code == (-signal.SIGKILL if stopped else 1)
 
@@ -83,9 +66,9 @@ def test_a_child_program_ends_when_its_parent_is_killed(tmp_path, monkeypatch):
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     try:
         pid = int(parent.stdout.readline())
-        wait_until(lambda: len(list(Path(f"/proc/{pid}/task").iterdir())) >= 2)
+        wait_for(lambda: len(list(Path(f"/proc/{pid}/task").iterdir())) >= 2)
         os.kill(parent.pid, signal.SIGKILL)
-        wait_until(lambda: state(pid) == "Z")
+        wait_for(lambda: is_gone(pid))
     finally:
         os.killpg(parent.pid, signal.SIGKILL)
         parent.wait()

@@ -33,12 +33,8 @@ def test_it_is_what_the_constructor_makes():
 
 
 def test_the_leaves_are_those_that_tensordict_names():
-    deep = TensorDict({"c": torch.ones(2)}, [2])
-    batch = TensorDict(
-        {"a": torch.zeros(2), "next": TensorDict({"b": torch.ones(2), "deep": deep}, [2])}, [2]
-    )
-    stacked = lazy_stack([batch, batch + 1])
-    for each in (batch, stacked):
+    batch = _nested()
+    for each in (batch, lazy_stack([batch, batch + 1])):
         expected = dict(each.items(include_nested=True, leaves_only=True))
         found = dict(leaves_of(each))
         assert found.keys() == expected.keys() == {"a", ("next", "b"), ("next", "deep", "c")}
@@ -47,7 +43,8 @@ def test_the_leaves_are_those_that_tensordict_names():
 
 def _nested() -> TensorDict:
     deep = TensorDict({"c": torch.ones(2)}, [2])
-    return TensorDict({"a": torch.zeros(2), "next": {"b": torch.ones(2), "deep": deep}}, [2])
+    following = TensorDict({"b": torch.ones(2), "deep": deep}, [2])
+    return TensorDict({"a": torch.zeros(2), "next": following}, [2])
 
 
 def test_some_entries_are_those_that_get_gives():

@@ -18,9 +18,6 @@ from hooktrainer.networks import EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import DQNLoss, HardUpdate, SoftUpdate
 from hooktrainer.replay import PrioritizedSampler, SamplerWithoutReplacement
 
-# -- frame skip ------------------------------------------------------------------------------------
-
-
 # -- environments ----------------------------------------------------------------------------------
 
 
@@ -51,15 +48,11 @@ def cartpole() -> EnvBase:
     return GymEnv("CartPole-v1", categorical_action_encoding=True)
 
 
-@pytest.mark.parametrize(
-    ("make_env", "kwargs"),
-    [("CartPole-v1", None), (lambda: gym.make("CartPole-v1"), None)],
-    ids=["id", "function"],
-)
-def test_gymnasium_environments_are_collected_by_a_vector_collector(make_env, kwargs):
+@pytest.mark.parametrize("make_env", ["CartPole-v1", lambda: gym.make("CartPole-v1")])
+def test_gymnasium_environments_are_collected_by_a_vector_collector(make_env):
     policy = EpsilonGreedy(QNetwork(mlp(4, 2)))
     cfg = config(num_workers=4, init_random_frames=20, seed=7)
-    collector = builders.make_collector_offpolicy(make_env, policy, cfg, kwargs)
+    collector = builders.make_collector_offpolicy(make_env, policy, cfg)
     assert isinstance(collector, VectorCollector)
     assert collector.seed == 7
     assert [batch.shape for batch in collector] == [(4, 5)] * 10

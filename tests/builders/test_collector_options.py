@@ -49,15 +49,11 @@ def test_what_is_off_policy_is_refused_on_policy(option, make_env):
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        ("async_collection", True, "needs a TorchRL environment"),
-        ("multi_step", True, "needs a TorchRL environment"),
-        ("collector_device", ["cpu", "meta"], "needs a TorchRL environment"),
-    ],
+    ("option", "value"),
+    [("async_collection", True), ("multi_step", True), ("collector_device", ["cpu", "meta"])],
 )
-def test_what_a_vector_collector_cannot_do_is_refused(option, value, message):
-    with pytest.raises(ConfigError, match=rf"cfg\.{option}=.*{message}"):
+def test_what_a_vector_collector_cannot_do_is_refused(option, value):
+    with pytest.raises(ConfigError, match=rf"cfg\.{option}=.*needs a TorchRL environment"):
         collect("CartPole-v1", **{option: value})
 
 

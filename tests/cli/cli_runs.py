@@ -40,11 +40,6 @@ def state(frames: int, *, weight: float = 0.0, seconds: float = 1.0) -> dict[str
     }
 
 
-def frames(run: Path) -> list[int]:
-    """Frames of the checkpoints that a run has."""
-    return [int(path.name[5:17]) for path in sorted((run / "checkpoints").glob("step_*"))]
-
-
 def damage(checkpoint: Path) -> str:
     """Flip one byte of the largest file of a checkpoint; return the file's name."""
     file = max((p for p in checkpoint.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)

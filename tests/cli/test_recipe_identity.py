@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_recipe_resume import frames, read_rows, train, weights
+from outcomes import committed, rows
+from test_recipe_resume import train, weights
 
 from hooktrainer.errors import CheckpointError, ConfigError
 from hooktrainer.log import read_csv
@@ -86,7 +87,7 @@ def test_a_fork_with_the_same_options_equals_the_continued_run(run, tmp_path, sp
     forked = train(branch, fork=spec, total_frames=120)
     assert weights(forked) == weights(train(tmp_path / "whole", total_frames=120))
     assert {p: p.stat().st_mtime_ns for p in run.rglob("*")} == files
-    assert frames(branch) == [60, 80, 100, 120]
+    assert committed(branch) == [60, 80, 100, 120]
     assert "forked from" in capsys.readouterr().out
     (own,) = ids(branch)
     parent = {
@@ -158,7 +159,7 @@ def test_a_fork_killed_before_its_first_checkpoint_restarts(run, tmp_path, seed,
     train_and_kill(resume="latest")
     assert weights(train(branch, "latest", **options)) == weights(whole)
     assert ids(branch) == own
-    assert read_rows(branch) == read_rows(tmp_path / "whole")
+    assert rows(branch) == rows(tmp_path / "whole")
     assert "whose logs" not in caplog.text  # it knows its own from the first
 
 

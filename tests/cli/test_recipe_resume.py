@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from outcomes import committed, rows
 from tensordict import TensorDict
 
 from hooktrainer import CountFramesLog, Latest, Schedule, Trainer
 from hooktrainer.errors import CheckpointError, ConfigError, StateMismatchError
 from hooktrainer.run.recipe import Run, RunConfig
-from hooktrainer.store import CheckpointManager, list_checkpoints
+from hooktrainer.store import CheckpointManager
 from hooktrainer.store.run_dir import RunDir
 from hooktrainer.testing import FakeCollector
 
@@ -69,18 +70,8 @@ def train(
     return trainer
 
 
-def read_rows(path: Path) -> list[str]:
-    lines = (path / "metrics.csv").read_text().splitlines()
-    return [line for line in lines if ",time/" not in line]
-
-
 def weights(trainer: Trainer) -> list[float]:
     return torch.cat([p.detach().flatten() for p in trainer.loss_module.parameters()]).tolist()
-
-
-def frames(path: Path) -> list[int]:
-    listing = list_checkpoints(path / "checkpoints")
-    return [checkpoint.manifest.frames for checkpoint in listing.checkpoints]
 
 
 @pytest.fixture
@@ -90,11 +81,11 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_resuming_a_finished_run_does_nothing(run, capsys):
-    before, rows = frames(run), (run / "metrics.csv").read_bytes()
+    before, logged = committed(run), (run / "metrics.csv").read_bytes()
     capsys.readouterr()
     assert train(run, "latest").collected_frames == 60
     assert f"hooktrainer resume {run} -- --total-frames 120" in capsys.readouterr().out
-    assert (frames(run), (run / "metrics.csv").read_bytes()) == (before, rows)
+    assert (committed(run), (run / "metrics.csv").read_bytes()) == (before, logged)
 
 
 @pytest.mark.parametrize("log_interval", [20, 25])  # a window is open at the end of the first, too
@@ -104,13 +95,13 @@ def test_an_extended_run_equals_a_longer_run(tmp_path, log_interval):
     longer = train(tmp_path / "run", "latest", total_frames=120, **kept)
     whole = train(tmp_path / "whole", total_frames=120, **kept)
     assert weights(longer) == weights(whole)
-    assert read_rows(tmp_path / "run") == read_rows(tmp_path / "whole")
-    assert frames(tmp_path / "run") == [20, 40, 60, 80, 100, 120]
+    assert rows(tmp_path / "run") == rows(tmp_path / "whole")
+    assert committed(tmp_path / "run") == [20, 40, 60, 80, 100, 120]
 
 
 def test_an_extended_run_follows_the_schedule_of_the_longer_run(tmp_path, capsys):
     def rates(path: Path) -> list[str]:
-        return [row for row in read_rows(path) if ",train/lr," in row]
+        return [row for row in rows(path) if ",train/lr," in row]
 
     kept = {"anneal": True, "log_interval": 1}
     short = train(tmp_path / "run", **kept)
@@ -132,22 +123,22 @@ def test_a_run_killed_after_a_rollback_resumes_from_there(run, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         train(run, "20", before_each_batch=die)
-    assert frames(run) == [20]
+    assert committed(run) == [20]
     resumed = train(run, "latest")
     whole = train(tmp_path / "whole")
     assert weights(resumed) == weights(whole)
-    assert read_rows(run) == read_rows(tmp_path / "whole")
+    assert rows(run) == rows(tmp_path / "whole")
 
 
 def test_a_refused_resume_changes_nothing(run):
     before = (run / "run.json").read_bytes()
     with pytest.raises(StateMismatchError):
         train(run, "20", hooks=[CountFramesLog(1)])
-    assert frames(run) == [20, 40, 60]
+    assert committed(run) == [20, 40, 60]
     assert (run / "run.json").read_bytes() == before
     with pytest.warns(UserWarning, match="count_frames_log is in this trainer but not"):
         train(run, "20", hooks=[CountFramesLog(1)], strict=False)
-    assert frames(run) == [20, 40, 60]
+    assert committed(run) == [20, 40, 60]
 
 
 @pytest.mark.parametrize("resume", [None, "latest"])
@@ -174,7 +165,7 @@ def test_a_moved_checkpoint_resumes_only_its_own_run(run, tmp_path):
     assert not (tmp_path / "new").exists()
     whole = weights(train(tmp_path / "whole", total_frames=80))
     assert weights(train(run, str(moved), total_frames=80)) == whole
-    assert frames(run)[-1] == 80
+    assert committed(run)[-1] == 80
 
 
 def test_a_changed_option_is_refused_unless_allowed(run):
@@ -183,7 +174,7 @@ def test_a_changed_option_is_refused_unless_allowed(run):
     assert "--allow-change lr" in str(caught.value)
     assert RunDir(run).read()["status"] == "finished"  # nothing was touched
     changed = train(run, "latest", lr=0.5, allow_change=("lr",), total_frames=80)
-    assert frames(run)[-1] == 80
+    assert committed(run)[-1] == 80
     assert changed.optimizer.param_groups[0]["lr"] == 0.5
 
 
@@ -219,5 +210,5 @@ def test_a_run_killed_before_its_first_checkpoint_restarts(tmp_path):
     RunDir.create(tmp_path / "run")
     (tmp_path / "run" / "metrics.csv").write_text("step,name,value\n10,old,1\n")
     train(tmp_path / "run", "latest")
-    assert frames(tmp_path / "run") == [20, 40, 60]
+    assert committed(tmp_path / "run") == [20, 40, 60]
     assert "old" not in (tmp_path / "run" / "metrics.csv").read_text()

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_runs import frames
+from outcomes import committed
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
@@ -40,7 +40,7 @@ def test_a_script_that_resumes_exactly_is_identical(call, model, tmp_path):
     log = (tmp_path / "both" / "killed.log").read_text().splitlines()
     assert log.count("started fresh") == 1
     assert log.count("started from latest") >= 3
-    assert frames(tmp_path / "both" / "killed") == frames(model)
+    assert committed(tmp_path / "both" / "killed") == committed(model)
 
 
 def test_a_script_that_does_not_resume_exactly_differs(call, make_run, model, tmp_path):

@@ -6,10 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from outcomes import wait_for
 from warm_python import executable
 
 from hooktrainer.cli.compare import compare_runs
@@ -34,13 +34,6 @@ def is_over(group: int) -> bool:
     except ProcessLookupError:
         return True
     return False
-
-
-def wait_for(condition, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 @pytest.mark.slow

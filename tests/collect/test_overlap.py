@@ -7,6 +7,7 @@ import threading
 
 import pytest
 import torch
+from outcomes import same
 from overlap_envs import Slow, Stamp, plain
 from tensordict import TensorDict
 from tensordict.nn import InteractionType, set_interaction_type
@@ -47,12 +48,6 @@ def train_on(collector, batches: int) -> list[tuple[int, int]]:
     return seen
 
 
-def same(one, other) -> bool:
-    return set(one.keys(True, True)) == set(other.keys(True, True)) and all(
-        torch.equal(value, other[key]) for key, value in one.items(True, True)
-    )
-
-
 def through_a_file(state):
     return unflatten(*flatten(state))
 
@@ -91,14 +86,9 @@ def test_depth_zero_is_the_plain_collector():
     assert threading.active_count() == threads
     assert other.resumes == "exactly"
     state = other.state_dict()
-    assert same_state(state["collector"], one.state_dict())
+    assert same(state["collector"], one.state_dict())
     one.shutdown()
     other.shutdown()
-
-
-def same_state(one, other) -> bool:
-    (plain_one, tensors), (plain_other, others) = flatten(one), flatten(other)
-    return plain_one == plain_other and all(torch.equal(tensors[k], others[k]) for k in tensors)
 
 
 def test_the_log_probabilities_are_those_of_the_policy_that_acted():

@@ -18,6 +18,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
+from outcomes import is_gone, same, wait_for
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
@@ -48,13 +49,6 @@ def batches(number: int, policy: Callable[[], Any], **arguments: Any) -> list[Te
     torch.manual_seed(7)
     with collector(policy=policy(), seed=3, traj_ids=True, **arguments) as built:
         return [built.collect() for _ in range(number)]
-
-
-def same(left: list[TensorDict], right: list[TensorDict]) -> bool:
-    return all(
-        set(a.keys(True, True)) == set(b.keys(True, True)) and bool((a == b).all())
-        for a, b in zip(left, right, strict=True)
-    )
 
 
 def noisy() -> TensorDictSequential:
@@ -258,21 +252,7 @@ def test_workers_that_are_stuck_are_ended_together(monkeypatch: pytest.MonkeyPat
             built.set_attribute("length", 3)
         start = time.monotonic()
     assert time.monotonic() - start < 2  # not half a second for each
-    assert not any(map(alive, left))
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.05)
-    return condition()
+    assert all(map(is_gone, left))
 
 
 def pids(built: VectorCollector) -> list[int]:
@@ -294,13 +274,13 @@ def test_a_worker_that_is_killed_is_an_error_that_says_so() -> None:
 def test_workers_end_with_the_collector() -> None:
     with collector(env=[Counter] * 2, frames_per_batch=4, workers=2) as built:
         shut_down = pids(built)
-    assert not any(map(alive, shut_down))
+    assert all(map(is_gone, shut_down))
     built.shutdown()  # again
     forgotten = VectorCollector([Counter] * 2, frames_per_batch=4, workers=2)
     left = pids(forgotten)
     del forgotten
     gc.collect()
-    assert until(lambda: not any(map(alive, left)))
+    wait_for(lambda: all(map(is_gone, left)), 10)
 
 
 def test_signals_for_the_whole_group_leave_the_workers_alone() -> None:
@@ -436,7 +416,7 @@ def test_workers_end_with_the_process_that_uses_them(how: str, tmp_path: Path) -
         assert len(left) == 2, process.communicate()[1]
         if how == "SIGKILL":
             process.kill()
-        assert until(lambda: not any(map(alive, left)))
+        wait_for(lambda: all(map(is_gone, left)), 10)
         assert process.wait(10) == {"return": 0, "raise": 1, "SIGKILL": -9}[how]
 
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -176,43 +178,37 @@ def in_time(batch):
     return whole.set("next", TensorDict(steps, whole.shape))
 
 
-class Look:
-    """Remembers the weights, whatever point it is at."""
-
-    def __init__(self, loss: nn.Module, point: str, **kwargs: Any) -> None:
-        self.weights, self.point, self.kwargs = next(loss.parameters()), point, kwargs
-        self.found: list[torch.Tensor] = []
-
-    def register(self, trainer: Trainer) -> None:
-        trainer.register_op(self.point, self, **self.kwargs)
-
-    def __call__(self, *args: Any) -> None:
-        self.found.append(self.weights.detach().clone())
+def look(loss: nn.Module, point: str, **kwargs: Any) -> tuple[At, list[torch.Tensor]]:
+    """A hook that remembers the weights, whatever point it is at, and what it finds."""
+    weights, found = next(loss.parameters()), []
+    return At(point, lambda *_: found.append(weights.detach().clone()), **kwargs), found
 
 
 @pytest.mark.parametrize("point", ["post_optim", "post_optim_log", "process_optim_batch"])
 def test_a_hook_between_the_steps_sees_each(point, called):
-    looks = []
+    found = []
     for step in (None, CompiledStep()):
         loss = ppo()
-        looks.append(Look(loss, point))
-        train(looks[-1], step=step, loss=loss)
-    torch.testing.assert_close(looks[1].found, looks[0].found)
-    pairs = zip(looks[1].found, looks[1].found[1:], strict=False)
+        hook, weights = look(loss, point)
+        train(hook, step=step, loss=loss)
+        found.append(weights)
+    torch.testing.assert_close(found[1], found[0])
+    pairs = itertools.pairwise(found[1])
     assert sum(not torch.equal(before, after) for before, after in pairs) >= 12 * BATCHES - 1
     assert set(called) == {("StepGraph", 1)}
 
 
 @pytest.mark.parametrize("point", ["post_loss", "optimizer"])
 def test_a_hook_between_the_loss_and_the_step_sees_the_weights_of_before(point, called):
-    looks, runs = [], []
+    found, runs = [], []
     for step in (None, CompiledStep()):
         loss = ppo()
         before = next(loss.parameters()).detach().clone()
-        looks.append(Look(loss, point, priority=5))
-        runs.append(train(looks[-1], step=step, loss=loss))
-        assert torch.equal(looks[-1].found[0], before)
-    torch.testing.assert_close(looks[1].found, looks[0].found)
+        hook, weights = look(loss, point, priority=5)
+        runs.append(train(hook, step=step, loss=loss))
+        assert torch.equal(weights[0], before)
+        found.append(weights)
+    torch.testing.assert_close(found[1], found[0])
     assert_same(*runs)
     assert set(called) == {("GradientGraph", 1)}
 
@@ -313,17 +309,10 @@ def test_each_optimizer_gets_the_gradient_of_its_own_losses(every, called):
         loss = Crossed()
         first = OptimizerHook(torch.optim.SGD(loss.a.parameters(), lr=0.1), ["loss_a"], every=every)
         second = OptimizerHook(FlatAdam(loss.b.parameters(), lr=0.1), ["loss_b"])
-        runs.append(train(first, Named(second), step=step, loss=loss, optimizer=None))
+        second.register = partial(second.register, name="second")
+        runs.append(train(first, second, step=step, loss=loss, optimizer=None))
     assert_same(*runs)
     assert set(called) == {("GradientGraph", 1)}
-
-
-class Named:
-    def __init__(self, hook):
-        self.hook = hook
-
-    def register(self, trainer):
-        self.hook.register(trainer, "second")
 
 
 class Writes(nn.Module):

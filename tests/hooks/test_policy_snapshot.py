@@ -9,6 +9,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
+from outcomes import same
 from tensordict import TensorDict
 from torch import nn
 
@@ -132,8 +133,7 @@ def test_training_is_the_same_bit_for_bit_with_and_without(tmp_path):
     watched = make_trainer()
     snapshot(watched, tmp_path, snapshots=5, policy_fn=draw, episodes=2)
     watched.train()
-    states = [trainer.loss_module.state_dict() for trainer in (plain, watched)]
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert same(*(dict(trainer.loss_module.state_dict()) for trainer in (plain, watched)))
     assert [saved.evaluation.episodes for saved in list_policies(tmp_path)] == [2] * 5
 
 
@@ -158,18 +158,6 @@ def test_the_best_and_those_without_evaluation_are_kept(tmp_path):
     trainer.train()
     hook.close()
     assert frames_of(tmp_path) == [20, 60, 80, 100]
-
-
-class StopAt:
-    """Interrupts a run, as a signal does."""
-
-    def __init__(self, trainer: Trainer, frames: int) -> None:
-        self.trainer = trainer
-        self.frames = frames
-
-    def __call__(self) -> None:
-        if self.trainer.collected_frames >= self.frames:
-            self.trainer.request_stop("enough")
 
 
 @pytest.mark.parametrize("options", [{"snapshots": 6}, {"every": Every(frames=50)}])
@@ -214,16 +202,13 @@ def test_a_resumed_run_has_no_policy_twice_and_lacks_none(options, tmp_path):
 
 def test_an_early_end_leaves_as_many_evenly_spaced(tmp_path):
     trainer = make_trainer(total_frames=4_000)
-    trainer.register_op("post_steps", StopAt(trainer, 400))
+    trainer.register_op(
+        "post_steps", lambda: trainer.collected_frames >= 400 and trainer.request_stop("enough")
+    )
     snapshot(trainer, tmp_path, snapshots=5)
     trainer.train()
-    assert frames_of(tmp_path) == [
-        0,
-        80,
-        200,
-        320,
-        400,
-    ]  # of those at 0, 80, 140, 200, 260, 320, 380, 400
+    # Of those at 0, 80, 140, 200, 260, 320, 380, 400.
+    assert frames_of(tmp_path) == [0, 80, 200, 320, 400]
 
 
 def look(frames, policy):

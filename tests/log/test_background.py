@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from outcomes import wait_for
 
 from hooktrainer.log import BackgroundSink, Logger, Sink, read_csv
 from hooktrainer.log.csv import CSVSink
@@ -61,9 +62,7 @@ def sink() -> RecordingSink:
 def test_records_are_written_without_a_flush(sink):
     logger = Logger({"r": BackgroundSink(sink, linger=0.01)})
     logger.log_scalar("x", 1.0, 0)
-    deadline = time.monotonic() + 10
-    while sink.flushes == 0 and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_for(lambda: sink.flushes, 10)
     assert sink.values == [1.0]
     logger.close()
 
@@ -145,10 +144,7 @@ def test_a_sink_that_recovers_is_written_to_again(sink):
     for step in range(1, 20):
         logger.log_scalar("x", float(step), step)
     sink.gate.set()
-    background = logger.sinks["r"]
-    deadline = time.monotonic() + 10
-    while background._is_late and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_for(lambda: not logger.sinks["r"]._is_late, 10)
     logger.log_scalar("x", 9.0, 9)
     logger.close()
     assert logger.failures == {}

@@ -8,13 +8,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from outcomes import committed
 
 from hooktrainer.loop.control import Control
 from hooktrainer.loop.signals import GracefulSignals, SignalExit, ending_cleanly
-from hooktrainer.store import CheckpointManager, list_checkpoints
+from hooktrainer.store import CheckpointManager
 from hooktrainer.testing import tiny_trainer
 
 ALL = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -41,16 +43,15 @@ def send(number: int) -> None:
 class Watching:
     """Notes, at the end of a run, which checkpoints there were by then."""
 
-    def __init__(self, directory: Any) -> None:
-        self.directory = directory
+    def __init__(self, run: Path) -> None:
+        self.run = run
         self.saved: list[int] = []
         self.closed = 0
 
     def __call__(self, batch: Any) -> None: ...
 
     def on_train_end(self, trainer: Any) -> None:
-        found = list_checkpoints(self.directory).checkpoints
-        self.saved = [checkpoint.manifest.frames for checkpoint in found]
+        self.saved = committed(self.run)
 
     def close(self) -> None:
         self.closed += 1
@@ -61,7 +62,7 @@ def trainer_that(tmp_path, do, **options: Any) -> tuple[Any, Watching]:
     options = {"grace": 60.0, "save_trainer_interval": 10, **options}
     checkpoints = CheckpointManager(tmp_path / "checkpoints")
     trainer = tiny_trainer(total_frames=1_000, checkpoints=checkpoints, **options)
-    watching = Watching(tmp_path / "checkpoints")
+    watching = Watching(tmp_path)
     trainer.register_op("post_steps_log", watching)
     trainer.register_op("post_steps", lambda: trainer.progress.batches == 3 and do())
     return trainer, watching
@@ -105,8 +106,7 @@ def test_a_batch_that_is_not_done_in_time_is_abandoned(tmp_path, capfd, cut_off)
     assert watching.closed == 1
     assert trainer.control.status == "interrupted"
     assert "not done 0.4 seconds after SIGTERM" in trainer.stop_reason
-    found = list_checkpoints(tmp_path / "checkpoints").checkpoints
-    assert [checkpoint.manifest.frames for checkpoint in found][-1] == 20
+    assert committed(tmp_path)[-1] == 20
     told = capfd.readouterr().err
     assert "SIGTERM: finishing the batch, within 0.4 seconds; once more to abort." in told
     assert "the batch is not done and is abandoned. The last checkpoint stands" in told
@@ -169,16 +169,11 @@ def test_a_second_signal_aborts():
 
 def test_ignored_signals_and_other_handlers_are_left_alone():
     seen: list[int] = []
-    before = {number: signal.getsignal(number) for number in ALL}
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
-    try:
-        with ending_cleanly(), GracefulSignals(control := Control()):
-            send(signal.SIGHUP)
-            send(signal.SIGTERM)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with ending_cleanly(), GracefulSignals(control := Control()):
+        send(signal.SIGHUP)
+        send(signal.SIGTERM)
     assert seen == [signal.SIGTERM]
     assert control.signal is None
 

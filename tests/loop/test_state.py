@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from outcomes import same
 from tensordict import TensorDict
 
 from hooktrainer import (
@@ -25,7 +26,6 @@ from hooktrainer import (
     TrainerHookBase,
 )
 from hooktrainer.store import CheckpointManager
-from hooktrainer.store.tree import flatten
 from hooktrainer.testing import FakeCollector, tiny_trainer
 
 
@@ -96,12 +96,6 @@ def parameters(trainer: Trainer) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in trainer.loss_module.parameters()])
 
 
-def assert_same_state(one, other) -> None:
-    (skeleton, tensors), (others_skeleton, others) = flatten(one), flatten(other)
-    assert skeleton == others_skeleton
-    torch.testing.assert_close(tensors, others, rtol=0, atol=0, equal_nan=True)
-
-
 def without_clock(state: dict) -> dict:
     components = dict(state["components"])
     components["progress"] = components["progress"] | {"seconds": 0.0}
@@ -151,7 +145,7 @@ def test_a_killed_run_resumes_bit_for_bit(frames, backend, tmp_path, make_logger
     resumed.train()
 
     assert parameters(resumed).equal(parameters(whole))
-    assert_same_state(without_clock(resumed.state_dict()), without_clock(whole.state_dict()))
+    assert same(without_clock(resumed.state_dict()), without_clock(whole.state_dict()))
     rows = [r for r in first_log.reproducible() if r[0] <= frames] + second_log.reproducible()
     assert rows == whole_log.reproducible()
 

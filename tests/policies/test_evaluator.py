@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from outcomes import is_gone, wait_for
 from policy_envs import Broken, Endless, Toy
 
 from hooktrainer import list_policies
@@ -24,13 +25,6 @@ def policy() -> CategoricalPolicy:
 def evaluator_of(run: Path) -> Evaluator:
     """The evaluator of a run whose environment is that of its policies."""
     return Evaluator(run, 3, 2, list_policies(run)[0].environment)
-
-
-def wait_until(true, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.02)
 
 
 @pytest.mark.slow
@@ -97,14 +91,6 @@ time.sleep(100)
 """
 
 
-def gone(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return True
-    return state == "Z"
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the process in /proc")
 def test_it_ends_when_the_run_is_killed(save, tmp_path):
@@ -116,12 +102,12 @@ def test_it_ends_when_the_run_is_killed(save, tmp_path):
     try:
         pid = int(driver.stdout.readline())
         time.sleep(0.5)
-        assert not gone(pid)
+        assert not is_gone(pid)
     finally:
         driver.kill()
         driver.wait()
         driver.stdout.close()
-    wait_until(lambda: gone(pid))
+    wait_for(lambda: is_gone(pid))
 
 
 @pytest.mark.usefixtures("warm_python")

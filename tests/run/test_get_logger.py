@@ -33,26 +33,17 @@ def test_a_missing_package_names_the_command(tmp_path, monkeypatch, kind):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_name_with_a_slash_is_numbered_where_it_is_taken(tmp_path):
-    for number in range(2):
-        logger = get_logger("csv", tmp_path, "ppo/cartpole")
-        logger.log_scalar("a", 1.0 + number, 1)
-        logger.close()
-    assert read_csv(tmp_path / "ppo/cartpole") == {"a": [(1, 1.0)]}
-    assert read_csv(tmp_path / "ppo/cartpole_2") == {"a": [(1, 2.0)]}
-
-
 def test_resume_with_another_choice_of_sinks(tmp_path):
-    first = get_logger("csv", tmp_path, "exp")
+    first = get_logger("csv", tmp_path, "ppo/exp")
     first.log_scalar("a", 1.0, 1)
     state = first.state_dict()
     first.close()
-    second = get_logger(["csv", "tensorboard"], tmp_path, "exp")
+    second = get_logger(["csv", "tensorboard"], tmp_path, "ppo/exp")
     second.load_state_dict(state)
     second.log_scalar("a", 2.0, 2)
     second.close()
-    assert read_csv(tmp_path / "exp") == {"a": [(1, 1.0), (2, 2.0)]}
-    assert read_scalars(tmp_path / "exp/tensorboard") == {"a": [(2, 2.0)]}
+    assert read_csv(tmp_path / "ppo/exp") == {"a": [(1, 1.0), (2, 2.0)]}
+    assert read_scalars(tmp_path / "ppo/exp/tensorboard") == {"a": [(2, 2.0)]}
 
 
 def test_loggers_pickle(tmp_path):

@@ -21,6 +21,7 @@ def tree():
         "optimizer": {0: {"step": 3, "lr": 0.1}, "betas": (0.9, 0.999)},
         "td": TensorDict({"x": torch.ones(3, 2)}, [3]),
         "array": np.arange(3),
+        "empty": np.zeros((0, 3)),
         "words": np.arange(3000).astype(str),
         "swapped": np.arange(3, dtype=">f4"),
         "data": NonTensorData(np.arange(3000.0)),

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from fault_injection import BACKENDS
+from outcomes import same
 from tensordict import TensorDict
 
 from hooktrainer.base import fs
@@ -34,7 +35,6 @@ from hooktrainer.store import (
     save_file,
 )
 from hooktrainer.store.backends.native import NativeBackend
-from hooktrainer.store.diff import compare_trees
 
 
 def state(value):
@@ -44,10 +44,6 @@ def state(value):
         "array": np.full(5, value),
         "counters": {1: (value, None), "nan": float("nan")},
     }
-
-
-def same(left, right):
-    return not list(compare_trees(left, right))
 
 
 def names(directory):

@@ -71,13 +71,6 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-
-
 def _call(
     rank: int, number: int, port: int, log: Path, function: Callable[..., None], args: Any
 ) -> None:

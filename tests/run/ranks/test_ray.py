@@ -10,6 +10,7 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 import torch
+from outcomes import same
 from ray_toy import alike, change, local, policy, remote
 from tensordict.nn import InteractionType
 
@@ -38,14 +39,6 @@ def strangers_module():
 
 def version(batch) -> list[int]:
     return batch["collector", "policy_version"].unique().tolist()
-
-
-def equal(one, other) -> bool:
-    assert set(one.keys(True, True)) == set(other.keys(True, True))
-    return all(
-        value.dtype == other.get(key).dtype and value.equal(other.get(key))
-        for key, value in one.items(True, True)
-    )
 
 
 @pytest.mark.slow
@@ -96,7 +89,7 @@ def test_a_state_goes_on_bit_for_bit(cluster, overlap):
     again = remote(cluster, policy(), overlap=overlap, **random)
     again.load_state_dict(state)
     assert again.frames == 64
-    assert all(equal(batch, again.collect()) for batch in following)
+    assert all(same(batch, again.collect()) for batch in following)
     again.shutdown()
 
 

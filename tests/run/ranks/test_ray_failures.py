@@ -12,11 +12,10 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
-from rank_processes import wait_for
+from outcomes import committed, wait_for
 from ray_toy import alike, local, policy, processes_of, remote
 
 from hooktrainer.run.placement import Place
-from hooktrainer.store import list_checkpoints
 
 ray = pytest.importorskip("ray")
 
@@ -126,7 +125,3 @@ def session_of(driver: int) -> str:
                 if parent == driver and name is not None:
                     return name[0].decode()
     raise AssertionError("no process of the cluster was found")
-
-
-def committed(run: Path) -> list[int]:
-    return [c.manifest.frames for c in list_checkpoints(run / "checkpoints").checkpoints]

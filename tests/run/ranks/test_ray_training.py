@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from outcomes import rows, wait_for
 from ray_toy import local, policy
 from tensordict.nn import InteractionType
 
@@ -120,13 +121,7 @@ def test_seeds_are_shared_out_among_machines_and_change_nothing(cluster, tmp_pat
     train_seeds(tmp_path / "here")
     train_seeds(tmp_path / "there", workers=2, engine="ray")
     for seed in (1, 2, 3):
-        rows = [
-            [line for line in file.read_text().splitlines() if "time/" not in line]
-            for file in (
-                tmp_path / place / f"seed{seed}/metrics.csv" for place in ("here", "there")
-            )
-        ]
-        assert rows[0] == rows[1]
+        assert rows(tmp_path / f"here/seed{seed}") == rows(tmp_path / f"there/seed{seed}")
 
 
 class Failing(TrainerHookBase):
@@ -154,8 +149,9 @@ def test_a_signal_reaches_seeds_elsewhere_and_one_fails_alone(cluster, tmp_path)
         return RunDir(tmp_path / f"seed{seed}").read()
 
     def interrupt():
-        while not (state(1).get("frames") and state(2).get("status") == "failed" and mark.exists()):
-            time.sleep(0.05)
+        wait_for(
+            lambda: state(1).get("frames") and state(2).get("status") == "failed" and mark.exists()
+        )
         os.kill(os.getpid(), signal.SIGTERM)
 
     mark = tmp_path / "mark"

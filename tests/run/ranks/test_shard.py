@@ -53,8 +53,6 @@ def test_shares_play_the_episodes_of_the_whole(options):
         assert joined["observation"].allclose(batch["observation"])
         assert joined["next", "step_count"].equal(batch["next", "step_count"])
     assert [e for share in shares for e in share.episodes] == whole.episodes
-    for collector in (whole, *shares):
-        collector.shutdown()
 
 
 def test_a_share_keeps_its_seed_and_its_place_when_it_is_seeded_and_pickled():
@@ -69,8 +67,6 @@ def test_a_share_keeps_its_seed_and_its_place_when_it_is_seeded_and_pickled():
     assert copy.collect()["observation"][:, 0].equal(first)
     random = [copy.collect()["action"] for _ in range(3)]  # 64 frames of its own were random
     assert not random[0].equal(random[1])
-    for collector in (whole, share, copy):
-        collector.shutdown()
 
 
 def test_other_shares_begin_episodes_that_were_not_played():
@@ -85,8 +81,6 @@ def test_other_shares_begin_episodes_that_were_not_played():
     played = [e for share in shares for e in share.episodes]
     assert whole.collect()["next", "step_count"][:, 0].flatten().tolist() == [1] * 4
     assert all(now > before for now, before in zip(whole.episodes, played, strict=True))
-    for collector in (whole, *shares):
-        collector.shutdown()
 
 
 def test_samples_are_divided():

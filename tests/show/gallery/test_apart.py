@@ -7,12 +7,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
+from outcomes import same
 
 from hooktrainer.store import CheckpointManager
-from hooktrainer.store.tree import flatten
 
 ROOT = Path(__file__).parents[3]
 RECIPE = [str(ROOT / "recipes" / "ppo_cartpole.py"), "--no-progress-bar"]
@@ -37,13 +37,11 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
 
-def trained(run: Path) -> dict[str, torch.Tensor]:
+def trained(run: Path) -> list[dict[str, Any]]:
     """Parameters and the state of the optimizer at the end."""
     with CheckpointManager(run / "checkpoints") as manager:
         components = manager.load("latest")[1]["components"]
-    tensors = dict(components["loss_module"])
-    tensors |= flatten(components["hook/optimizer"])[1]
-    return {name: value for name, value in tensors.items() if isinstance(value, torch.Tensor)}
+    return [components[name] for name in ("loss_module", "hook/optimizer")]
 
 
 @pytest.mark.usefixtures("warm_python")
@@ -58,7 +56,4 @@ def test_a_running_gallery_does_not_change_training(tmp_path):
     assert run.wait() == 0
     assert (watched / "gallery.html").read_text().count("<article") == 3
     assert train(alone).wait() == 0
-    with_gallery, without = trained(watched), trained(alone)
-    assert with_gallery.keys() == without.keys()
-    assert [name for name in without if not torch.equal(with_gallery[name], without[name])] == []
-    assert len(without) > 15
+    assert same(trained(watched), trained(alone))
