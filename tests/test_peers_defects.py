@@ -94,5 +94,5 @@ def test_a_loaded_state_is_copied():
     hook.update_reward_stats(TensorDict({"next": {"reward": torch.ones(4)}}, [4]))
     state = hook.state_dict()
     other.load_state_dict(state)
-    state["sum"].fill_(1e9)
+    state["_reward_stats"]["sum"].fill_(1e9)
     assert other.mean.item() == 1.0

@@ -15,7 +15,7 @@ from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 from torchrl.data import Bounded
 from torchrl.modules import OrnsteinUhlenbeckProcessModule
-from toy_envs import Careless, Counter, Masked, Nested, Opaque, recurrent
+from toy_envs import Careless, Counter, Masked, Nested, Opaque
 
 from hooktrainer import StateMismatchError, VectorCollector
 
@@ -134,18 +134,6 @@ def test_random_frames_go_on() -> None:
     for _ in range(3):
         assert (resumed.collect() == collector.collect()).all()
     assert torch.get_rng_state().equal(random_state)
-
-
-def test_hidden_states_go_on() -> None:
-    def build() -> VectorCollector:
-        return VectorCollector([Counter] * 2, recurrent(size=3), frames_per_batch=14)
-
-    collector = build()
-    collector.collect()
-    resumed = build()
-    resumed.policy.load_state_dict(collector.policy.state_dict())
-    resumed.load_state_dict(collector.state_dict())
-    assert (resumed.collect() == collector.collect()).all()
 
 
 def test_exploration_noise_goes_on() -> None:

@@ -1,4 +1,4 @@
-"""Makes `browser` and helpers of other tests importable."""
+"""Makes helpers of other tests importable."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "cli"), str(HERE.parent / "collect" / "agents")]
+sys.path[:0] = [str(HERE.parent / "cli"), str(HERE.parent / "collect" / "agents")]

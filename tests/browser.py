@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -34,6 +35,17 @@ const found = document.createElement("pre"); found.id = "found";
 found.textContent = JSON.stringify(event.data); document.body.append(found);}});</script></body>"""
 
 
+def dump(file: Path, place: Path) -> tuple[str, str]:
+    """What Chromium makes of a page from disk, and what it logs; ``place`` is for its profile."""
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
+    options += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    options += ["--disable-quic", "--no-first-run", "--virtual-time-budget=5000"]
+    options += [f"--user-data-dir={place / 'chromium'}", "--window-size=1400,900"]
+    command = [str(CHROMIUM), *options, "--dump-dom", file.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout, done.stderr
+
+
 def browse(page, width, tmp_path):
     """Open a page in Chromium; return what the probe found, and what Chromium logged."""
     place = tmp_path / "in_a_frame"
@@ -42,15 +54,7 @@ def browse(page, width, tmp_path):
     (place / "page.html").write_text(probed, encoding="utf-8")
     file = place / "frame.html"
     file.write_text(FRAME.format(width=width))
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
-    options += ["--virtual-time-budget=5000", f"--user-data-dir={tmp_path / 'chromium'}"]
-    done = subprocess.run(
-        [CHROMIUM, *options, "--window-size=1400,900", "--dump-dom", file.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    found = re.search(r'<pre id="found">(.*?)</pre>', done.stdout)
-    assert found is not None, done.stderr
-    return json.loads(html.unescape(found[1])), done.stderr
+    made, logged = dump(file, tmp_path)
+    found = re.search(r'<pre id="found">(.*?)</pre>', made)
+    assert found is not None, logged
+    return json.loads(html.unescape(found[1])), logged
