@@ -18,7 +18,7 @@ from ..base.words import did_you_mean, listed, plural
 from ..errors import ConfigError
 from ..store.run_dir import RunDir
 from . import output
-from .arguments import Flag, OptionalOutFile, Places, shown_as
+from .arguments import Flag, Places, shown_as
 
 if TYPE_CHECKING:
     from ..show.report import Group, RunSummary
@@ -40,14 +40,13 @@ def runs(
     sort: Name = "started",
     reverse: Flag = False,
     curves: Flag = False,
-    html: OptionalOutFile = None,
     json: Flag = False,
 ) -> int:
-    """List runs and compare them: a table, curves in the terminal, a page with charts.
+    """List runs and compare them: a table, and curves in the terminal.
 
     A run whose process is gone without having recorded its end is listed as died. Runs of a sweep
     are listed if PLACE is its directory. Runs with the same options are a group, whatever their
-    seeds; curves and page show the mean and spread of each group. Of several runs with the same
+    seeds; curves show the mean and spread of each group. Of several runs with the same
     seed and options, the longest counts, and of these the one that finished last.
 
     Example: hooktrainer runs out --where lr=0.001 --sort best --curves
@@ -62,15 +61,11 @@ def runs(
             best: the best first
         reverse: reverse the order
         curves: draw the curves of the metrics in the terminal
-        html: write the comparison to this file, a self-contained page
         json: print JSON: a list with one object per run
     """
-    from ..show.report import comparison_page, group_runs, summarize
-    from ..show.report.comparison_page import repeat_note
-    from ..show.report.grouping import differing
+    from ..show.report import group_runs, summarize
+    from ..show.report.grouping import differing, repeat_note
 
-    if html is not None:
-        output.refuse_directory(html, "runs.html")
     metrics = list(metric) or ["eval/return"]
     below = output.runs_below(places)
     found = [summarize(run, metrics[0], minimize=minimize) for run in below]
@@ -85,16 +80,13 @@ def runs(
     else:
         hidden = f" ({plural(len(found), 'run')} not shown)" if found else ""
         output.line(f"no such run below {', '.join(map(str, places))}{hidden}.")
-    if not chosen:
+    if not curves or json:
         return 0
     groups = group_runs(chosen)
-    if (curves and not json) or html is not None:
-        for pair in (pair for group in groups for pair in group.repeats):
-            output.note(f"{pair[0].path} {repeat_note(*pair)}.")
-    for name in metrics if curves and not json else ():
+    for pair in (pair for group in groups for pair in group.repeats):
+        output.note(f"{pair[0].path} {repeat_note(*pair)}.")
+    for name in metrics if chosen else ():
         _print_curves(groups, name)
-    if html is not None:
-        output.write_page(html, comparison_page(groups, metrics))
     return 0
 
 
@@ -196,7 +188,7 @@ def _status(run: RunSummary) -> object:
 def _print_curves(groups: Sequence[Group], metric: str) -> None:
     from ..show.chart import sparkline
     from ..show.curves import band, read_curves
-    from ..show.report.comparison_page import spread
+    from ..show.report.grouping import spread
 
     drawn = []
     for group in groups:

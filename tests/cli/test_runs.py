@@ -98,22 +98,6 @@ def test_curves_are_drawn_in_the_terminal(call, six):
     ]
 
 
-def test_the_page_needs_nothing_but_itself(call, six):
-    page = six / "compare" / "page.html"
-    done = call("runs", six, "-o", page, "--metric", "eval/return", "--metric", "time/fps")
-    assert done.code == 0
-    text = page.read_text()
-    assert not re.search(r'(src|href)="?https?:', text)
-    assert "http:" not in text
-    assert "https:" not in text
-    wide, narrow = (text.split(f'<div class="{name}">')[1:] for name in ("wide", "narrow"))
-    assert (len(wide), len(narrow), text.count("<svg")) == (2, 2, 4)  # one of each is shown
-    assert text.count('<polyline class="mean') == 2 * 2
-    assert text.count('<polyline class="run') == 2 * 12  # of time/fps there is one point each
-    assert "40 ± 20" in text
-    assert len(text) < 50_000
-
-
 @pytest.mark.parametrize(("width", "left_out"), [(200, ()), (80, ("age", "lr")), (50, ("seed",))])
 def test_a_narrow_terminal_shows_fewer_columns(call, monkeypatch, six, width, left_out):
     console = output.Console

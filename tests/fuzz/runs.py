@@ -24,7 +24,7 @@ from hooktrainer.errors import ConfigError
 from hooktrainer.log.csv import read_csv
 from hooktrainer.log.tensorboard import TensorBoardSink, read_scalars
 from hooktrainer.run.config import values_in
-from hooktrainer.show.report import comparison_page, group_runs, summarize
+from hooktrainer.show.report import summarize
 from hooktrainer.store.run_dir import RunDir
 from hooktrainer.sweep import Sweep, SweepOptions
 from hooktrainer.sweep.page import importances, sweep_page, trial_rows
@@ -49,7 +49,6 @@ def _run() -> Files:
         run.update(status="finished", frames=1000, metrics={"eval/return": 1.5, "x": float("nan")})
         files = read(run.path)
         with redirect_stdout(StringIO()):  # what is imported and made once
-            comparison_page(group_runs([summarize(run)]), ["eval/return"])
             runs((run.path,), curves=True)
         state = json.loads(files["run.json"])  # type: ignore[arg-type]
         state |= {"started": "2026-01-01T00:00:00+00:00", "updated": "2026-01-01T00:00:01+00:00"}
@@ -137,9 +136,7 @@ def _open_run(place: Path) -> Any:
     summary = summarize(run)
     found = [run.read(), run.read_config(), _plain(summary), run.run_id]
     which = zlib.crc32(repr(found).encode("utf-8", "replace")) % 16
-    if which == 0:
-        comparison_page(group_runs([summary]), ["eval/return"])
-    elif which == 1:
+    if which <= 1:
         runs((place,), curves=True)
     elif which <= 3:
         runs((place,), json=True)

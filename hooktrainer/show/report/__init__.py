@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..curves import Band, Curve, band, read_curves
-from .comparison_page import comparison_page
 from .grouping import Group, group_runs, lineage
 from .summary import RunSummary, summarize
 
@@ -13,7 +12,6 @@ __all__ = [
     "Group",
     "RunSummary",
     "band",
-    "comparison_page",
     "group_runs",
     "lineage",
     "read_curves",

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any, Final
 
 from ...base.endings import ENDED
 from ...base.plain import flatten_config
 from ...base.words import listed
 from ...run.config import FREE_AMONG_SEEDS
+from ..html import spread_text
 from .summary import RunSummary
 
 _MOST_OPTIONS: Final = 3  # options in a label; longer labels hide the numbers
@@ -162,3 +164,16 @@ def short(value: Any) -> str:
     """Format the value of an option for a table, in at most 24 characters."""
     text = f"{value:.3g}" if isinstance(value, float) else str(value)
     return text if len(text) <= 24 else f"{text[:23]}…"
+
+
+def repeat_note(run: RunSummary, counted: RunSummary) -> str:
+    """Explain why a run is not counted: another has its seed and options."""
+    what = "is a copy of" if run.id and run.id == counted.id else "has the seed and options of"
+    return f"{what} {counted.path}, which is counted in its place"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Format mean and sample standard deviation, such as ``471 ± 22``; empty without values."""
+    if not values:
+        return ""
+    return spread_text(mean(values), stdev(values) if len(values) > 1 else None)

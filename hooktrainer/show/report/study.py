@@ -15,8 +15,7 @@ from ...base.words import listed
 from ...statistics import Curve, shared_frames
 from ...store.run_dir import RunDir
 from ..curves import read_curves
-from .comparison_page import repeat_note
-from .grouping import group_runs
+from .grouping import group_runs, repeat_note
 from .summary import RunSummary
 
 RETURN: Final = "eval/return"

@@ -63,9 +63,6 @@ def test_pages_run_nothing(run, tmp_path):
     page = made.file.read_text(encoding="utf-8")
     assert "&lt;script&gt;" in page
     check(page)
-    words = ["runs", str(run.path), "-o", str(tmp_path / "runs.html"), "--metric", f"eval/{EVIL}"]
-    assert main(words) == 0
-    check((tmp_path / "runs.html").read_text(encoding="utf-8"))
 
 
 def test_nothing_is_written_through_links(run, tmp_path):

@@ -12,7 +12,7 @@ from test_analysis import BAD, GOOD, task
 
 from hooktrainer.show.chart import sparkline, ticks
 from hooktrainer.show.report.analysis import analyze, interval_text, reaching_text
-from hooktrainer.show.report.comparison_page import spread
+from hooktrainer.show.report.grouping import spread
 from hooktrainer.show.report.report_page import report_page
 from hooktrainer.show.report.study import Study
 from hooktrainer.statistics import Interval, time_to_reach
