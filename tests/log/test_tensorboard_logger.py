@@ -22,10 +22,6 @@ def accumulate(path: Path) -> EventAccumulator:
     return accumulator.Reload()
 
 
-def points(path: Path, tag: str) -> list[tuple[int, float]]:
-    return [(event.step, event.value) for event in accumulate(path).Scalars(tag)]
-
-
 def test_a_film_is_an_animated_gif(tmp_path):
     video = torch.zeros(1, 6, 3, 16, 24, dtype=torch.uint8)
     for frame in range(6):
@@ -82,7 +78,8 @@ def test_resume_shows_every_step_once(tmp_path):
         logger.log_scalar("x", float(step), step)
     logger.close()
     expected = [(step, float(step)) for step in range(20)]
-    assert points(tmp_path, "x") == expected
+    found = [(event.step, event.value) for event in accumulate(tmp_path).Scalars("x")]
+    assert found == expected
     assert read_scalars(tmp_path) == {"x": expected}
 
 

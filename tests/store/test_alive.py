@@ -22,15 +22,10 @@ def run(tmp_path):
     return RunDir.create(tmp_path / "run")
 
 
-@pytest.fixture(scope="module")
-def ended_pid():
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
-
-
-def test_a_process_that_is_gone_is_dead_at_once(run, ended_pid):
-    state = {**run.read(), "host": socket.gethostname(), "pid": ended_pid}
+def test_a_process_that_is_gone_is_dead_at_once(run):
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pass
+    state = {**run.read(), "host": socket.gethostname(), "pid": gone.pid}
     assert is_alive(run.checkpoints, state) is False
 
 
