@@ -119,6 +119,8 @@ def open_log(path: Path) -> IO[bytes]:
 
 # -- `BackgroundSink`: a bounded queue and a writer thread in front of a sink.
 
+_MEMORY: Final = 1 << 28  # bytes of pictures that wait to be written
+
 
 class BackgroundSink(Sink):
     """Writes to `sink` in a thread, which starts at the first use.
@@ -133,7 +135,7 @@ class BackgroundSink(Sink):
 
     Args:
         sink: The sink.
-        capacity: Records in a full queue, of which one is an image or a video.
+        capacity: Records in a full queue. Beyond 256 MiB of images and videos it is full as well.
         linger: Seconds from a record to the flush of the sink.
         patience: Seconds a caller waits for space or for an answer.
         limit: Maximum seconds of closing, in addition to `Sink.closing`.
@@ -209,7 +211,7 @@ class BackgroundSink(Sink):
         if self._thread is None or not self._thread.is_alive():
             self._is_closed = self._is_late = False  # late: from a timeout until it has caught up
             self._queue = Queue[tuple[str, tuple[Any, ...], Future[Any]]](self._capacity)
-            self._picture: Future[Any] | None = None
+            self._pictures: list[tuple[int, Future[Any]]] = []  # their bytes
             self._thread = threading.Thread(
                 target=self._run, name=f"hooktrainer-{self.name}", daemon=True
             )
@@ -219,13 +221,15 @@ class BackgroundSink(Sink):
             patience = 0.0 if self._is_late else self._patience
         patience = max(0.0, min(patience, self.deadline - monotonic()))
         answer = Future[Any]()
-        is_picture = method == "write" and args[0] in ("image", "video")
+        size = args[2].nbytes if method == "write" and args[0] in ("image", "video") else 0
         try:
-            if is_picture and self._picture is not None:  # two may take more memory than there is
-                self._picture.result(patience)
+            while size and self._pictures and sum(n for n, _ in self._pictures) + size > _MEMORY:
+                self._pictures[0][1].result(patience)
+                self._pictures.pop(0)
             self._queue.put((method, args, answer), timeout=patience)
-            if is_picture:
-                self._picture = answer
+            if size:
+                self._pictures = [one for one in self._pictures if not one[1].done()]
+                self._pictures.append((size, answer))
             return answer.result(patience) if waits and self.sink.is_awaited else None
         except (Full, NoAnswerError):
             if not self._is_late:
@@ -279,8 +283,7 @@ class BackgroundSink(Sink):
     def __getstate__(self) -> dict[str, Any]:
         if self._thread is not None:
             self.flush()
-        own = {"_thread": None, "_queue": None, "_picture": None, "failure": None}
-        return self.__dict__ | own
+        return self.__dict__ | {"_thread": None, "_queue": None, "_pictures": [], "failure": None}
 
     def __repr__(self) -> str:
         return repr(self.sink)

@@ -68,7 +68,8 @@ def test_records_are_written_without_a_flush(sink):
 
 
 @pytest.mark.parametrize("picture", [False, True])
-def test_a_full_queue_makes_the_caller_wait_and_drops_nothing(sink, picture):
+def test_a_full_queue_makes_the_caller_wait_and_drops_nothing(sink, picture, monkeypatch):
+    monkeypatch.setattr("hooktrainer.log.sink._MEMORY", 5 * 64)
     background = BackgroundSink(sink, capacity=1000 if picture else 5, linger=0, patience=60)
     logger = Logger({"r": background})
     sink.gate.clear()
@@ -135,6 +136,15 @@ def test_a_state_without_an_answer_is_the_loaded_one_until_something_is_logged(s
     assert logger.state_dict()["sinks"] == {"r": {"count": 7}}
     logger.log_scalar("x", 1.0, 70)
     assert logger.state_dict()["sinks"] == {"r": {"late": 70}}
+    sink.gate.set()
+    logger.close()
+
+
+def test_pictures_wait_in_the_queue(sink, caplog):
+    logger = hanging(sink)
+    for step in range(10):
+        logger.log_image("i", np.zeros((8, 8, 1), np.uint8), step)
+    assert not caplog.records
     sink.gate.set()
     logger.close()
 
