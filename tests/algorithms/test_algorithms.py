@@ -67,20 +67,6 @@ def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
     return kind(**{"env": env, **small, "total_frames": total_frames, **options}).trainer()
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_it_trains(name, logger):
-    trainer = make(name, loggers=[logger])
-    before = [p.clone() for p in trainer.loss_module.parameters()]
-    trainer.train()
-    assert trainer.collected_frames >= 200
-    assert trainer.optim_count > 0
-    after = trainer.loss_module.parameters()
-    assert any(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
-    assert "eval/return" in trainer.metrics.reported
-    if name in OFFLINE:
-        assert trainer.metrics.reported["data/return"] == -400.0
-
-
 # Of runs of other lengths, the learning rates differ: see below.
 FIXED = {name: {"anneal_lr": False} for name in ANNEALING}
 SAVED = {"log_interval": 1, "save_interval": 50, "logger": "csv"}
@@ -91,7 +77,11 @@ FEW = {**SAVED, "num_envs": 4, "steps_per_batch": 10}
 def test_a_run_that_goes_on_longer_is_the_longer_run(name, tmp_path):
     saved = {**SAVED, **FIXED.get(name, {})}
     whole = make(name, 400, run_dir=tmp_path / "whole", **saved)
+    before = [parameter.clone() for parameter in whole.loss_module.parameters()]
     whole.train()
+    assert not same(before, list(whole.loss_module.parameters()))
+    assert "eval/return" in whole.metrics.reported
+    assert name not in OFFLINE or whole.metrics.reported["data/return"] == -400.0
     make(name, 200, run_dir=tmp_path / "run", **saved).train()
     resumed = make(name, 400, run_dir=tmp_path / "run", resume="latest", **saved)
     assert 200 <= resumed.collected_frames < 400

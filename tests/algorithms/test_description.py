@@ -17,7 +17,6 @@ from hooktrainer import algorithms
 from hooktrainer.algorithms import DQN, PPO, SAC
 from hooktrainer.algorithms.algorithm import parse
 from hooktrainer.base.plain import to_yaml
-from hooktrainer.cli import main
 from hooktrainer.collect.agents import make_world
 from hooktrainer.collect.make_group import find_spec, is_several
 from hooktrainer.log import read_csv
@@ -93,20 +92,6 @@ def test_tuned_settings_are_said(capsys: pytest.CaptureFixture[str]) -> None:
     )
     PPO(env=CARTPOLE, **given, tuned=False).train()
     assert "tuned" not in capsys.readouterr().out
-
-
-@pytest.mark.learning
-def test_a_configuration_makes_the_run_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = "--total-frames 2048 --workers 2 --trace 2 --eval-episodes 2 --seed 3"
-    first, second = str(tmp_path / "a"), str(tmp_path / "b")
-    PPO.main(f"--env {CARTPOLE} {options} --run-dir {first} --no-progress-bar".split())
-    assert (tmp_path / "a/trace.json").is_file()
-    PPO.main(["--config", f"{first}/config.yaml", "--run-dir", second])
-    capsys.readouterr()
-    assert main(["ckpt", "diff", first, second]) == 0
-    assert capsys.readouterr().out == "identical\n"
 
 
 FEW: dict[str, Any] = {"log_interval": 400, "eval_interval": 800, "eval_episodes": 2, "seed": 1}

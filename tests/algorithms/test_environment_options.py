@@ -68,14 +68,3 @@ def test_it_is_trained_and_played_in_what_is_usual_for_each(capsys: Any) -> None
     said = capsys.readouterr().out.splitlines()[0]
     assert said.startswith("ALE/Breakout-v5 with the wrappers usual for Atari: 84x84 gray")
     assert run.as_dict()["usual_wrappers"] is True
-
-
-def test_settings_are_tuned_for_an_id_or_a_pattern_of_ids() -> None:
-    class Tuned(PPO):
-        tuned_for = {"ALE/*": {"lr": 1.0}, "ALE/Pong-v5": {"lr": 2.0}, "MiniGrid-*": {"lr": 3.0}}  # noqa: RUF012
-
-    lrs = [
-        Tuned.tuned_settings_for(env_id).get("lr")
-        for env_id in ("ALE/Breakout-v5", "ALE/Pong-v5", "MiniGrid-Empty-6x6-v0", "CartPole-v1")
-    ]
-    assert lrs == [1.0, 2.0, 3.0, None]

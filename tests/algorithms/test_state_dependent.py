@@ -70,18 +70,6 @@ def test_acting_and_learning_agree_with_a_memory(name, memory):
     assert_acting_and_learning_agree(trainer)
 
 
-@pytest.mark.parametrize("name", [*ON_POLICY, "sac"])
-@pytest.mark.parametrize("memory", [None, "gru"])
-def test_it_trains_and_learns_how_wide_to_explore(name, memory):
-    options = {} if memory is None else {"memory": memory, "memory_size": 8}
-    trainer = make(name, action=spaces.Box(-1, 1, (2, 2)), **options)
-    deviation = trainer.loss_module.actor_network.distribution.log_std
-    before = deviation.detach().clone()
-    trainer.train()
-    assert "eval/return" in trainer.metrics.reported
-    assert (deviation != before).any()
-
-
 @pytest.mark.parametrize("options", [{}, {"memory": "lstm", "memory_size": 8}])
 @pytest.mark.parametrize("name", ["ppo", "a2c", "sac"])
 def test_a_run_that_is_resumed_while_noise_is_held_is_the_whole_run(name, options, tmp_path):

@@ -73,6 +73,7 @@ def test_an_iteration_on_a_tensor_world_waits_nowhere(name):
             ("dqn", {"prioritized": True}),
             ("sac", {"scale_rewards": True}),
             ("mbpo", {"fit_interval": 8}),
+            ("sac", {"sde": True}),
         ],
         1,
         4,

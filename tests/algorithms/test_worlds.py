@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 import torch
-from no_waiting import NoWaiting
 from test_algorithms import AGENTS, ANNEALING, OFFLINE, SAVED, assert_resumed_is_whole
 from test_algorithms import make as make_small
 from toy_worlds import Ladder
@@ -74,27 +73,3 @@ def test_gaussian_actions_are_clipped_for_the_world():
     batch = trainer.source.collect()
     assert float(batch["action"].abs().max()) > 2
     assert float(batch["next", "reward"].min()) >= -0.1 - 1e-6
-
-
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        *((name, {}) for name in COLLECTING),
-        ("ppo", {"memory": "gru", "mini_batch_size": 20}),
-        ("dqn", {"memory": "lstm"}),
-        ("sac", {"sde": True}),
-        ("ppo", {"env": "torch/Pendulum-v1", "sde": True}),
-        ("ppo", {"env": "torch/Pendulum-v1", "normalize_observations": True}),
-    ],
-)
-def test_no_policy_waits_for_the_device(name, options, device):
-    """On ``meta`` there is nothing to read."""
-    trainer = make(name, **options)
-    policy = trainer.source.policy.to(device)
-    env = trainer.source.world.name
-    collector = WorldCollector(env, policy, num_envs=4, frames_per_batch=40, device=device)
-    collector.collect()  # checks and lays out
-    with NoWaiting():
-        batch = collector.collect()
-    assert batch.device == torch.device(device)
