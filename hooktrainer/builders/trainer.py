@@ -177,9 +177,13 @@ def make_dqn_loss(model: Any, cfg: Any) -> tuple[Any, Any]:
     cfg = filled(cfg, LossConfig)
     delay = chosen(cfg, "loss", ("single", "double")) == "double"
     if not isinstance(model, QNetwork):
+        from torchrl.objectives import DistributionalDQNLoss
         from torchrl.trainers import helpers
 
-        return helpers.make_dqn_loss(model, cfg)
+        if not cfg.distributional:
+            return helpers.make_dqn_loss(model, cfg)
+        theirs = DistributionalDQNLoss(model, gamma=cfg.gamma, delay_value=delay)
+        return theirs, make_target_updater(cfg, theirs)
     if cfg.distributional:
         raise ConfigError("cfg.distributional=True needs torchrl's DistributionalQValueActor.")
     loss_module = DQNLoss(

@@ -60,7 +60,8 @@ class Distillation(TrainerHookBase):
             remembers = teacher.recurrent or teacher.interface.action is None
         if remembers:
             raise ConfigError(
-                f"Distillation({name}): a teacher has no memory; a saved one, one agent and action."
+                f"Distillation({name}): the teacher has a memory, several agents or several "
+                "actions, which a batch does not hold."
             )
         self.teacher = teacher
         self.coeff = check_rate("Distillation: coeff", coeff)

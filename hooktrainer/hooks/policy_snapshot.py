@@ -55,6 +55,7 @@ class PolicySnapshot(TrainerHookBase):
         seed: Seed of these episodes.
         env_kwargs: Keyword arguments of the environment, with an id.
         frame_skip: How often the collector repeats each action.
+        categorical_actions: As for `VectorCollector`: false for one-hot vectors.
         groups: Groups of agents, as for `AgentsCollector`.
         report: Whether to print a summary of the snapshots at the end.
 
@@ -80,6 +81,7 @@ class PolicySnapshot(TrainerHookBase):
     seed: int = SEED
     env_kwargs: Mapping[str, Any] | None = None
     frame_skip: int = 1
+    categorical_actions: bool = True
     groups: Mapping[str, Sequence[str]] | None = None
     report: bool = True
 
@@ -176,6 +178,7 @@ class PolicySnapshot(TrainerHookBase):
             self.env,
             self.env_kwargs,
             frame_skip=self.frame_skip,
+            categorical_actions=self.categorical_actions,
             groups=self.groups,
             run_id=self.run_dir.run_id,
         )

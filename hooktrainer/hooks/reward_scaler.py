@@ -176,7 +176,7 @@ class RewardNormalizer(TrainerHookBase):
     @torch.no_grad()
     def normalize_reward(self, batch: TensorDictBase) -> TensorDictBase:
         """Return a copy of ``batch`` with normalized rewards."""
-        reward = batch.get(self.reward_key)
+        reward = batch[self.reward_key]
         normalized = (reward - self.mean.to(reward)) / self.std.to(reward) * self.scale
         return batch.copy().set(self.reward_key, normalized)
 

@@ -11,7 +11,10 @@ import pytest
 import torch
 from builder_configs import config, value_net
 from marks import slow_except
+from torch import nn
+from torchrl.data import Categorical
 from torchrl.envs import EnvBase, GymEnv, ParallelEnv
+from torchrl.modules import DistributionalQValueActor
 
 from hooktrainer import ConfigError, VectorCollector, builders
 from hooktrainer.networks import EpsilonGreedy, QNetwork, mlp
@@ -121,6 +124,17 @@ def test_a_q_network_gets_our_loss():
     _, soft = builders.make_dqn_loss(QNetwork(mlp(4, 2)), config())
     assert isinstance(soft, SoftUpdate)
     assert soft.tau == pytest.approx(1 / 1_000)
+
+
+def test_a_distributional_loss():
+    atoms = nn.Sequential(nn.Linear(4, 6), nn.Unflatten(-1, (3, 2)))
+    actor = DistributionalQValueActor(
+        atoms, in_keys=["observation_vector"], support=torch.arange(3.0), spec=Categorical(2)
+    )
+    cfg = config(distributional=True, gamma=0.5)
+    loss, updater = builders.make_dqn_loss(actor, cfg)
+    assert loss(QBatch(5))["loss"].isfinite()
+    updater.step()
 
 
 def test_without_target_networks():

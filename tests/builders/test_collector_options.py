@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -13,8 +12,6 @@ from builder_configs import config, value_net
 
 from hooktrainer import ConfigError, builders
 from hooktrainer.networks import QNetwork, mlp
-
-SOURCES = Path(builders.__file__).parent
 
 
 class Endless(gym.Env):

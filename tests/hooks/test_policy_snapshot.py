@@ -101,6 +101,18 @@ def test_the_last_policy_is_the_trained_one(tmp_path):
     assert loaded(observation.numpy()).tolist() == logits.argmax(-1).tolist()
 
 
+def test_one_hot_actions(tmp_path):
+    trainer = make_trainer(total_frames=20)
+    every, policy = Every(frames=20), nn.Linear(4, 2)
+    PolicySnapshot(
+        policy, "CartPole-v1", tmp_path, every=every, categorical_actions=False, episodes=0
+    ).register(trainer)
+    trainer.train()
+    observation = torch.randn(9, 4)
+    expected = policy(observation).argmax(-1).tolist()
+    assert load_policy(tmp_path)(observation.numpy()).tolist() == expected
+
+
 def test_policies_carry_the_id_of_their_run_and_those_of_another_are_left_alone(tmp_path):
     for name in ("other", "run"):
         RunDir.create(tmp_path / name)

@@ -58,3 +58,5 @@ def test_padding_is_left_out():
 def test_without_statistics_the_error_names_the_hook_point():
     with pytest.raises(HookError, match="register update_reward_stats at batch_process"):
         RewardNormalizer().normalize_reward(rewards(1.0))
+    with pytest.raises(KeyError, match="not found"):  # of mini-batches without it
+        RewardNormalizer().normalize_reward(TensorDict({}, [1]))

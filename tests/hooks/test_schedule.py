@@ -103,11 +103,6 @@ def ppo():
     return ClipPPOLoss(CategoricalPolicy(mlp(4, 2)), ValueNetwork(mlp(4, 1)), clip_epsilon=0.2)
 
 
-def torchrl_exploration():
-
-    return EGreedyModule(spec=Categorical(2))
-
-
 @pytest.mark.parametrize(
     ("make", "attribute"),
     [
@@ -116,7 +111,7 @@ def torchrl_exploration():
         (lambda: EpsilonGreedy(QNetwork(mlp(4, 2))), "eps"),
         (lambda: AdditiveGaussian(DeterministicPolicy(mlp(3, 1), 1), 0.3), "sigma"),
         (lambda: PrioritizedSampler(4, alpha=0.6, beta=0.4), "beta"),
-        (torchrl_exploration, "eps"),
+        (lambda: EGreedyModule(spec=Categorical(2)), "eps"),
     ],
 )
 def test_values_that_can_be_scheduled(make, attribute):
