@@ -134,23 +134,27 @@ class ActionFormat:
                 nothing |= ~choice.any(-1)
         return nothing
 
-    def draw(self, generator: np.random.Generator, mask: Array) -> Any:
-        """Actions as `to_env` returns them, uniform among those allowed.
+    def draw(self, uniform: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """Discrete actions or bits, uniform among those allowed.
 
         Args:
-            generator: Draws.
-            mask: Boolean, ``[num_envs, mask_size]``.
+            uniform: Random numbers in [0, 1), ``[num_envs, mask_size]``.
+            mask: bool ``[num_envs, mask_size]``; ``None`` allows everything.
         """
-        scores = generator.random(mask.shape)
         if not self._is_discrete:
-            allowed = (scores < 0.5) & mask
-            return allowed.reshape(-1, *self.shape).astype(self.space.dtype)
+            bits = uniform < 0.5
+            return (bits if mask is None else bits & mask).view(-1, *self.shape).to(torch.int8)
         # The largest of independent uniform numbers is equally likely to be any of the allowed.
-        scores = np.where(mask, scores, -1.0)
-        parts = np.split(scores, self._choices, axis=-1)
-        chosen = np.stack([part.argmax(-1) for part in parts], axis=-1)
-        chosen = chosen.reshape(-1, *(self.space.shape or ()))
-        return chosen if self.start is None else chosen + self.start
+        scores = uniform if mask is None else uniform.masked_fill(~mask, -1.0)
+        chosen = [part.argmax(-1) for part in torch.split(scores, self.sizes, -1)]
+        if self.is_one_hot:
+            pairs = zip(chosen, self.sizes, strict=True)
+            return torch.cat([_one_hot(index, size) for index, size in pairs], -1)
+        return torch.stack(chosen, -1).view(-1, *self.shape)
+
+    def sample(self, generator: np.random.Generator, mask: Array) -> torch.Tensor:
+        """Draw with a generator of NumPy's."""
+        return self.draw(torch.from_numpy(generator.random(mask.shape)), torch.from_numpy(mask))
 
 
 class JointActionFormat(ActionFormat):
@@ -176,7 +180,6 @@ class JointActionFormat(ActionFormat):
         self.dtype = np.dtype(np.int64 if kinds == {np.dtype(np.int64)} else np.float32)
 
     def to_env(self, actions: Array) -> Any:
-        """The policy's actions, ``[num_envs, features]``, as a dict or tuple of arrays."""
         parts = [
             (path, part.to_env(_as(actions[:, place], part)))
             for path, part, place, _ in self._parts
@@ -184,31 +187,28 @@ class JointActionFormat(ActionFormat):
         return _tree(self.space, parts)
 
     def each(self, actions: Array) -> list[Any]:
-        """The same, one dict or tuple for each environment."""
         batch = gym.vector.utils.batch_space(self.space)
         return list(gym.vector.utils.iterate(batch, self.to_env(actions)))
 
     def from_env(self, actions: Any) -> Array:
-        """The inverse of `to_env`."""
         found = [part.from_env(np.asarray(_at(actions, path))) for path, part, _, _ in self._parts]
         return np.concatenate([part.reshape(len(part), -1) for part in found], -1, dtype=self.dtype)
 
     def leaves_nothing(self, mask: Array) -> Array:
-        """Where a mask ``[..., mask_size]`` allows none of the actions of a choice, ``[...]``."""
         nothing = [part.leaves_nothing(mask[..., own]) for _, part, _, own in self._parts]
         return np.logical_or.reduce(nothing)
 
-    def draw(self, generator: np.random.Generator, mask: Array) -> Any:
-        """Actions as `to_env` returns them, uniform among those allowed."""
+    def sample(self, generator: np.random.Generator, mask: Array) -> torch.Tensor:
         parts = []
-        for path, part, _, own in self._parts:
+        for _, part, _, own in self._parts:
             if part.mask_size:
-                parts.append((path, part.draw(generator, mask[:, own])))
+                drawn = part.sample(generator, mask[:, own])
             else:
                 box = gym.vector.utils.batch_space(part.space, len(mask))
                 box.seed(int(generator.integers(2**31)))
-                parts.append((path, box.sample()))
-        return _tree(self.space, parts)
+                drawn = torch.from_numpy(part.from_env(box.sample()))
+            parts.append(drawn.reshape(len(mask), -1))
+        return torch.cat(parts, -1)
 
 
 def action_format_of(space: spaces.Space[Any], categorical: bool = True) -> ActionFormat:
@@ -226,11 +226,9 @@ class Sampler:
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the generators."""
         return {}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state of the generators."""
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
 
 
 class RandomActions(Sampler):
@@ -249,22 +247,21 @@ class RandomActions(Sampler):
         self._space.seed(seed)
         self._generators = [part.np_random for _, part in parts_of(self._space)]
 
-    def __call__(self, t: int, step: int) -> dict[NestedKey, Array]:
-        """Actions ``[num_envs, *shape]``, uniform among those allowed."""
+    def __call__(self, t: int, step: int) -> dict[NestedKey, Any]:
         if self._masks is None:
-            actions = self._space.sample()
-        else:
-            actions = self._format.draw(self._generators[0], self._masks[t])
-        return {"action": self._format.from_env(actions)}
+            return {"action": self._format.from_env(self._space.sample())}
+        return {"action": self._format.sample(self._generators[0], self._masks[t])}
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the generators."""
         return {"generators": [each.bit_generator.state for each in self._generators]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state of the generators."""
         for saved, own in zip(state_dict["generators"], self._generators, strict=True):
             own.bit_generator.state = check_bit_generator(saved)
+
+
+def _one_hot(index: torch.Tensor, size: int) -> torch.Tensor:
+    return (index.unsqueeze(-1) == torch.arange(size, device=index.device)).long()
 
 
 def _as(columns: Array, part: ActionFormat) -> Array:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import random
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import Any
 
-import numpy as np
 import torch
 from tensordict import TensorDictBase, is_tensor_collection
 
 from ..base.tensordicts import mask_of
 from ..errors import CollectorError, ConfigError
-from ..store.rng import rng_state, set_rng_state
+from ..store.rng import rng_state, seed_all, set_rng_state
 from ..store.tree import flatten, unflatten
 from .adapt import adapt
 from .collector import Collector
-from .overlap.server import dump, load
+from .overlap.server import dump
 
 _FLAGS = ("done", "terminated", "truncated")
 
@@ -29,10 +28,10 @@ Make = Callable[[], Any]
 @contextmanager
 def _fresh(make: Make) -> Iterator[Collector]:
     """A new collector, and random generators as for every other; closed in the end."""
-    _seed()
+    seed_all(0)
     collector = adapt(make())
     try:
-        _seed()
+        seed_all(0)
         yield collector
     finally:
         collector.shutdown()
@@ -142,7 +141,7 @@ def _seeding(make: Make, _: int) -> None:
                 collector.set_seed(7)
             except ConfigError:
                 return
-            _seed()
+            seed_all(0)
             first.append(_take(collector, 2))
     _require(_alike(first[0], first[1]), "set_seed(7) does not give the same batches twice")
 
@@ -155,9 +154,9 @@ def _copy(make: Make, _: int) -> None:
         except Exception:
             return
         own = _take(collector, 2)
-    copy = load(message)
+    copy = pickle.loads(message)
     try:
-        _seed()
+        seed_all(0)
         _require(_alike(own, _take(copy, 2)), "a pickled copy collects other batches")
     finally:
         copy.shutdown()
@@ -263,9 +262,3 @@ def _same(one: Any, other: Any) -> bool:
         and torch.equal(one[key].nan_to_num(0.5), other[key].nan_to_num(0.5))
         for key in keys
     )
-
-
-def _seed() -> None:
-    random.seed(0)
-    np.random.seed(0)
-    torch.manual_seed(0)

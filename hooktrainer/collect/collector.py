@@ -232,15 +232,12 @@ class Collector:
         """
         return self.state_dict()
 
-    def use_workers(
-        self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
-    ) -> None:
-        """Step the environments in processes; before the first batch.
+    def use_workers(self, workers: int, stages: int = 1, *, timeout: float = TIMEOUT) -> None:
+        """Step the environments in processes, which start with `start` or the first batch.
 
         Args:
             workers: How many processes.
             stages: In how many parts the environments take turns with the policy.
-            at_once: Whether they start now; else with `start` or the first batch.
             timeout: Seconds after which a process that does not answer ends the run.
 
         Raises:

@@ -189,14 +189,9 @@ class EpisodesCollector(Collector):
             self._open(self.num_envs, self._workers)
             self.load_state_dict(state)
 
-    def use_workers(
-        self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
-    ) -> None:
-        """Step the environments in other processes from now on; before the first batch."""
+    def use_workers(self, workers: int, stages: int = 1, *, timeout: float = TIMEOUT) -> None:
         self._check_workers(self.num_envs, workers, stages)
         self._workers = Workers(workers, stages, timeout) if workers else Workers()
-        if at_once or not workers:
-            self.start()
 
     def _check_workers(self, num_envs: int, workers: int, stages: int) -> None:
         """Refuse processes that so many environments cannot be shared among."""

@@ -85,13 +85,11 @@ class VectorCollector(EpisodesCollector):
             an episode's end, where it must; in other steps without it the entry is NaN.
         exploration_type: How the policy's distributions are sampled.
         reset_options: What every ``reset`` of the environments is given as ``options``.
-        probe: Whether an environment may be played before the first batch: to see whether
-            ``info_keys`` work, and to restore running episodes. If not, environments are only
-            reset: for a robot, which would move.
         first_env: Index of the first environment among all those of the run, on which the seeds of
             episodes depend. `shard` sets it.
         restore_episodes: Whether running episodes are part of the state and restored from it. If
-            not, a resumed run begins new ones, and nothing is kept to play episodes again.
+            not, a resumed run begins new ones, and no environment is played before the first batch,
+            not even to see whether ``info_keys`` work: for a robot, which would move.
         workers: How many processes step the environments, an equal share each; 0 for this one.
         stages: With workers, into how many parts the environments are divided: while those of one
             step, the policy acts for the next. Neither changes the data.
@@ -132,7 +130,6 @@ class VectorCollector(EpisodesCollector):
         exploration_type: InteractionType = InteractionType.RANDOM,
         restore_episodes: bool = True,
         reset_options: Mapping[str, Any] | None = None,
-        probe: bool = True,
         first_env: int = 0,
         workers: int = 0,
         stages: int = 1,
@@ -156,7 +153,7 @@ class VectorCollector(EpisodesCollector):
         self._env = env
         self._env_kwargs = env_kwargs
         self._mode: VectorizationMode | None = vectorization_mode
-        self._restore_episodes = restore_episodes and probe
+        self._restore_episodes = restore_episodes
         self._reset_options = reset_options
         self._categorical_actions = categorical_actions
         self._traj_ids = traj_ids
@@ -167,7 +164,7 @@ class VectorCollector(EpisodesCollector):
         try:
             check_info_keys(self._info_keys, (leaf.key[0] for leaf in self._leaves))
             can_make_more = callable(env) or isinstance(env, (str, EnvSpec, Sequence))
-            if probe and self._info_keys and can_make_more:
+            if restore_episodes and self._info_keys and can_make_more:
                 self._try_infos(_env=self._env_of(1))
         except BaseException:
             self._envs.close()

@@ -137,9 +137,7 @@ class Layout:
                 )
         timeout = self._args.timeout
         if workers := self._args.workers:
-            # Not started here if only a copy or a share of the collector collects.
-            here = self.engine == "local" and not self._overlap and self._ranks.world_size == 1
-            trainer.source.use_workers(workers, self._args.stages, at_once=here, timeout=timeout)
+            trainer.source.use_workers(workers, self._args.stages, timeout=timeout)
             timeout *= 2  # so that the process that waits for a silent worker can name it
         if self.engine == "ray":
             from .ray import use_ray

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,6 +32,14 @@ def rng_state() -> dict[str, Any]:
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if cuda_in_use else [],
     }
+
+
+def seed_all(entropy: int | Sequence[int]) -> None:
+    """Seed the global random generators."""
+    seed = int(np.random.SeedSequence(entropy).generate_state(1, np.uint32)[0])
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
 
 
 def set_rng_state(state: dict[str, Any]) -> None:

@@ -105,19 +105,14 @@ class Robot(gym.Env):
         return self  # one machine, however many objects
 
 
-def test_without_probing_no_step_is_made_before_the_first_batch(monkeypatch):
+def test_without_restored_episodes_no_step_is_made_before_the_first_batch(monkeypatch):
     given = {"num_envs": 1, "frames_per_batch": 4, "reset_options": {"height": 2}}
-    for probe in (True, False):
+    for plays in (True, False):
         monkeypatch.setattr(Robot, "steps", 0)
         monkeypatch.setattr(Robot, "options", [])
-        collector = VectorCollector(Robot, probe=probe, info_keys=["x"], **given)
-        assert (Robot.steps > 0) == probe
+        collector = VectorCollector(Robot, restore_episodes=plays, info_keys=["x"], **given)
+        assert (Robot.steps > 0) == plays
         monkeypatch.setattr(Robot, "options", [])
         collector.collect()
         assert Robot.options == [{"height": 2}] * len(Robot.options) != []
         collector.shutdown()
-    batches = [
-        VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=8, probe=probe).collect()
-        for probe in (True, False)
-    ]
-    assert (batches[0]["observation"] == batches[1]["observation"]).all()

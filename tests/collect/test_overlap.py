@@ -232,7 +232,7 @@ def test_a_module_whose_parameters_are_views_of_a_large_tensor():
     module.bias.requires_grad_(False)
     message = server.dump((module, lambda x: module(x) + 1))
     assert len(message) < 10_000
-    copy, function = server.load(message)
+    copy, function = pickle.loads(message)
     assert (copy.weight.requires_grad, copy.bias.requires_grad) == (True, False)
     assert torch.equal(copy(x := torch.rand(4, 2)), module(x))
     copy.weight.data.zero_()

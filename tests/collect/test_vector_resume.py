@@ -231,7 +231,6 @@ def test_new_episodes_where_restoring_is_not_asked_for(
     ("arguments", "message"),
     [
         ({"env": [Counter] * 3}, "num_envs is 3 here and 2 in the state"),
-        ({"env": [Telling] * 2}, "0 is not restored by state, as this one is"),
         ({"env": [Nested] * 2}, r"observations have the shapes \[\[2\]\]"),
     ],
 )

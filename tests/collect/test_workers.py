@@ -139,7 +139,7 @@ def test_processes_may_start_with_the_first_batch() -> None:
     def build(workers: bool) -> VectorCollector:
         built = VectorCollector("CartPole-v1", **arguments)
         if workers:
-            built.use_workers(2, 2, at_once=False)
+            built.use_workers(2, 2)
             assert "workers=2, stages=2" in repr(built)
             assert not isinstance(built._envs, WorkerGroup)
         return built
@@ -168,8 +168,8 @@ def test_processes_may_start_with_the_first_batch() -> None:
     assert (torch.cat([first, second])["observation"][:, 0] == alone["observation"][:, 0]).all()
     small = VectorCollector("CartPole-v1", num_envs=4, frames_per_batch=40)
     with pytest.raises(ConfigError, match="num_envs=4 with workers=3 and stages=2"):
-        small.use_workers(3, 2, at_once=False)
-    small.use_workers(2, 2, at_once=False)
+        small.use_workers(3, 2)
+    small.use_workers(2, 2)
     with pytest.raises(ConfigError, match="num_envs=2 with workers=2 and stages=2"):
         small.shard(0, 2)
     assert small.collect().shape == (4, 10)

@@ -233,23 +233,13 @@ def _by_spaces(agents: Spaces) -> dict[str, list[str]]:
 
 def _check(groups: Grouping, agents: Spaces) -> None:
     problem = ""
-    for name, members in groups.items():
-        known = [agent for agent in members if agent in agents]
-        other = next((agent for agent in known if agents[agent] != agents[known[0]]), None)
-        if other is not None:
-            pairs = zip(agents[known[0]], agents[other], strict=True)
-            one, two = next(pair for pair in pairs if pair[0] != pair[1])
-            problem = (
-                f"{known[0]} and {other} of {name!r} have the different spaces {one} and {two}"
-            )
-        elif name in _RESERVED or not name or "/" in name:
-            problem = f"a group cannot be called {name!r}, a name that batches need for themselves"
-        elif not members:
-            problem = f"the group {name!r} has no agents"
-        if problem:
-            break
-    if not problem and sorted(a for own in groups.values() for a in own) != sorted(agents):
+    if sorted(a for own in groups.values() for a in own) != sorted(agents) or [] in groups.values():
         problem = f"each of the agents {', '.join(agents)} has to be in one group"
+    for name, members in groups.items():
+        if name in _RESERVED or not name or "/" in name:
+            problem = f"a group cannot be called {name!r}, a name that batches need for themselves"
+        elif not problem and any(agents[agent] != agents[members[0]] for agent in members):
+            problem = f"the agents of {name!r} have different spaces"
     if problem:
         raise ConfigError(f"groups={dict(groups)!r}: {problem}.")
 

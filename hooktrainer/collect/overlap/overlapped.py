@@ -238,10 +238,8 @@ class OverlappedCollector(RemoteCollector):
     def check_shares(self, number: int) -> None:
         self._collector.check_shares(number)
 
-    def use_workers(
-        self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
-    ) -> None:
-        self._collector.use_workers(workers, stages, at_once=False, timeout=timeout)
+    def use_workers(self, workers: int, stages: int = 1, *, timeout: float = TIMEOUT) -> None:
+        self._collector.use_workers(workers, stages, timeout=timeout)
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return self._collector.reshard([collector_state(state) for state in states])

@@ -6,7 +6,6 @@ import copy
 import io
 import os
 import pickle
-import random
 import threading
 import warnings
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from torch import nn
 from ...base.worker import Channel, Worker
 from ...errors import ConfigError, add_note
 from ...loop.timing import Span, Timing, Trace
-from ...store.rng import rng_state, set_rng_state
+from ...store.rng import rng_state, seed_all, set_rng_state
 from ..buffers import shared_arrays, unnamed_file
 from ..collector import Collector, Weights
 from ..remote_collector import stamped
@@ -103,18 +102,11 @@ class CollectorServer:
         """Restart the environments and, if ``entropy`` is given, the global random generators."""
         self._collector.set_seed(seed)
         if entropy is not None:
-            _seed_generators(entropy)
+            seed_all(entropy)
 
     def reset(self) -> None:
         """Abandon the running episodes."""
         self._collector.reset()
-
-
-def _seed_generators(entropy: tuple[int, ...]) -> None:
-    seed = int(np.random.SeedSequence(entropy).generate_state(1, np.uint32)[0])
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
 
 
 _GRACE = 5.0  # seconds that a batch in progress has to end
@@ -242,9 +234,9 @@ def _work(channel: Channel, payload: bytes, threads: int, dtype: torch.dtype) ->
     """The process's main function."""
     torch.set_num_threads(threads)
     torch.set_default_dtype(dtype)
-    collector, entropy, rng = load(payload)
+    collector, entropy, rng = pickle.loads(payload)
     server = CollectorServer(collector)
-    _seed_generators(entropy)
+    seed_all(entropy)
     if rng is not None:
         set_rng_state(rng)
     threading.Thread(target=_read, args=(channel, server), daemon=True).start()
@@ -261,10 +253,8 @@ def _read(channel: Channel, server: CollectorServer) -> None:
 
 
 # -- Trees of tensors between processes, with one copy on each side: tensors are pickled as NumPy
-# arrays whose memory is kept apart. Large messages go through shared memory, so that the sender
-# need not wait for the reader; small ones are faster through the pipe.
-
-_SHARED_FROM = 2**17  # bytes; a pipe holds little more, and then the sender waits for the reader
+# arrays whose memory is kept apart, and goes through shared memory: the sender need not wait for
+# the reader.
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -290,45 +280,32 @@ def _tensor(array: Any, device: Any, requires_grad: bool | None) -> torch.Tensor
 
 def send(connection: Worker | Channel, tree: Any) -> None:
     """Send a tree of plain data, tensors and TensorDicts."""
-    head, pieces = _split(tree)
-    if sum(map(len, pieces)) < _SHARED_FROM:
-        connection.send(_joined(head, pieces))
-        return
-    file, kinds = unnamed_file(), [((len(piece),), np.uint8) for piece in pieces]
-    for array, piece in zip(shared_arrays(file, kinds), pieces, strict=True):
-        array[...] = piece
-    connection.send(pickle.dumps((head, kinds, [])))
-    connection.give_file(file)
-    os.close(file)
+    found: list[pickle.PickleBuffer] = []
+    head = dump(tree, found.append)
+    pieces = [piece.raw() for piece in found]
+    kinds = [((len(piece),), np.uint8) for piece in pieces]
+    connection.send(pickle.dumps((head, kinds)))
+    if kinds:
+        file = unnamed_file()
+        for array, piece in zip(shared_arrays(file, kinds), pieces, strict=True):
+            array[...] = piece
+        connection.give_file(file)
+        os.close(file)
 
 
 def receive(connection: Worker | Channel) -> Any:
     """Wait for a tree sent by `send`. Its tensors are writable."""
-    head, kinds, pieces = pickle.loads(connection.receive())
-    if kinds:
-        file = connection.take_file()
-        pieces = shared_arrays(file, kinds)
-        os.close(file)
+    head, kinds = pickle.loads(connection.receive())
+    if not kinds:
+        return pickle.loads(head)
+    file = connection.take_file()
+    pieces = shared_arrays(file, kinds)
+    os.close(file)
     return pickle.loads(head, buffers=pieces)
 
 
-def dump(tree: Any) -> bytes:
-    """Serialize a tree that may hold code, for `load`."""
-    return _joined(*_split(tree))
-
-
-def load(message: bytes) -> Any:
-    """Deserialize the result of `dump`."""
-    head, _, pieces = pickle.loads(message)
-    return pickle.loads(head, buffers=pieces)
-
-
-def _split(tree: Any) -> tuple[bytes, list[memoryview]]:
-    file, pieces = io.BytesIO(), list[pickle.PickleBuffer]()
-    _Pickler(file, protocol=5, buffer_callback=pieces.append).dump(tree)
-    return file.getvalue(), [piece.raw() for piece in pieces]
-
-
-def _joined(head: bytes, pieces: list[memoryview]) -> bytes:
-    # A bytearray is writable when it is unpickled.
-    return pickle.dumps((head, None, list(map(bytearray, pieces))), protocol=5)
+def dump(tree: Any, keep_apart: Callable[[pickle.PickleBuffer], Any] | None = None) -> bytes:
+    """Pickle a tree that may hold code; ``keep_apart`` takes the memory of arrays, if given."""
+    file = io.BytesIO()
+    _Pickler(file, protocol=5, buffer_callback=keep_apart).dump(tree)
+    return file.getvalue()

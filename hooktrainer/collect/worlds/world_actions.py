@@ -26,7 +26,6 @@ class WorldActions:
     ) -> None:
         self.format = ActionFormat(space, categorical)
         self._device = device
-        self._sizes, self._one_hot = self.format.sizes, self.format.is_one_hot
         start = self.format.start
         self._start = None if start is None else torch.as_tensor(start).to(device)
         self._box: tuple[torch.Tensor, ...] | None = None
@@ -45,8 +44,8 @@ class WorldActions:
         actions = torch.as_tensor(actions)
         if actions.device != self._device:
             actions = actions.to(self._device, non_blocking=True)
-        if self._one_hot:
-            parts = torch.split(actions, self._sizes, -1)
+        if self.format.is_one_hot:
+            parts = torch.split(actions, self.format.sizes, -1)
             chosen = torch.stack([part.argmax(-1) for part in parts], -1)
             actions = chosen.squeeze(-1) if self.format.is_index else chosen
         if self._start is not None:
@@ -56,32 +55,23 @@ class WorldActions:
     @property
     def numbers(self) -> int:
         """Random numbers needed per action."""
-        return sum(self._sizes) or math.prod(self.format.shape)
+        return sum(self.format.sizes) or math.prod(self.format.shape)
 
     def draw(self, uniform: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Sample allowed actions uniformly, in the policy's format.
 
         As in Gymnasium, a number without bounds is normal, one with a single bound exponential.
         """
-        if self._box is not None:
-            low, high = self._box
-            uniform = uniform.view(-1, *self.format.shape)
-            normal = torch.special.ndtri(uniform.clamp(2.0**-25))  # keeps the lowest value finite
-            far = -torch.log1p(-uniform)
-            from_high = torch.where(high.isfinite(), high - far, normal)
-            unbounded = torch.where(low.isfinite(), low + far, from_high)
-            is_bounded = low.isfinite() & high.isfinite()
-            return torch.where(is_bounded, low + (high - low) * uniform, unbounded)
-        if not self._sizes:  # bits
-            bits = uniform < 0.5
-            return (bits if mask is None else bits & mask).view(-1, *self.format.shape).long()
-        # The largest of independent uniform numbers is equally likely to be any of the allowed.
-        scores = uniform if mask is None else uniform.masked_fill(~mask, -1.0)
-        chosen = [part.argmax(-1) for part in torch.split(scores, self._sizes, -1)]
-        if self._one_hot:
-            pairs = zip(chosen, self._sizes, strict=True)
-            return torch.cat([_one_hot(index, size) for index, size in pairs], -1)
-        return torch.stack(chosen, -1).view(-1, *self.format.shape)
+        if self._box is None:
+            return self.format.draw(uniform, mask)
+        low, high = self._box
+        uniform = uniform.view(-1, *self.format.shape)
+        normal = torch.special.ndtri(uniform.clamp(2.0**-25))  # keeps the lowest value finite
+        far = -torch.log1p(-uniform)
+        from_high = torch.where(high.isfinite(), high - far, normal)
+        unbounded = torch.where(low.isfinite(), low + far, from_high)
+        is_bounded = low.isfinite() & high.isfinite()
+        return torch.where(is_bounded, low + (high - low) * uniform, unbounded)
 
 
 class WorldSampler(Sampler):
@@ -95,7 +85,3 @@ class WorldSampler(Sampler):
     def __call__(self, t: int, step: int) -> dict[NestedKey, torch.Tensor]:
         mask = None if self._masks is None else self._masks[t]
         return {"action": self._actions.draw(uniforms(self._keys, step), mask)}
-
-
-def _one_hot(index: torch.Tensor, size: int) -> torch.Tensor:
-    return (index.unsqueeze(-1) == torch.arange(size, device=index.device)).long()

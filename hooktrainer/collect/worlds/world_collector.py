@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 
 from ...base.checks import share_equally
 from ...base.space_parts import Leaf, leaves_of
-from ...errors import ConfigError, StateMismatchError
+from ...errors import ConfigError
 from ...graphs.compiling import CannotCompileError, Graph
 from ...loop.timing import Timing
 from ..actors import FunctionActor, Policy, learn_outputs
@@ -330,6 +330,8 @@ class WorldCollector(EpisodesCollector):
 class WorldRollout(AnyRollout):
     """Steps tensor environments with a policy and makes batches, without waiting for the device."""
 
+    _adds = ("world",)
+
     def __init__(self, collector: WorldCollector) -> None:
         self._world, self._actions = collector.world, collector._actions
         self._horizon, policy = collector._horizon, collector.policy
@@ -458,13 +460,6 @@ class WorldRollout(AnyRollout):
             "returns": self._returns.clone(),
             "lengths": self._lengths.clone(),
         }
-
-    def check(self, state_dict: dict[str, Any]) -> None:
-        if not {"policy", "random", "world"} <= state_dict.keys():
-            raise StateMismatchError(
-                "The saved collector stepped no environments of tensors, or is of another version."
-            )
-        super().check(state_dict)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Sequence[int]:
         goes_on = self._world.load_state_dict(state_dict["world"])

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 import xxhash
 from tensordict import is_tensor_collection
@@ -15,6 +13,7 @@ from torch.utils._pytree import tree_map
 
 from ...loop.stateful import fitting, mismatches
 from ...store import CheckpointManager
+from ...store.rng import seed_all
 from ...store.tree import flatten
 from .gradients import whole
 from .ranks import Ranks
@@ -62,10 +61,7 @@ def rank_state(
 def seed_rank(seed: int | None, rank: int) -> None:
     """Give a rank random numbers of its own. Rank 0 keeps those that a run alone would draw."""
     if rank:
-        own = np.random.SeedSequence([seed or 0, rank]).generate_state(1, np.uint32)[0]
-        random.seed(int(own))
-        np.random.seed(int(own))
-        torch.manual_seed(int(own))
+        seed_all([seed or 0, rank])
 
 
 def _share(state: dict[str, Any], rank: int, ranks: Ranks, changed: bool) -> dict[str, Any]:

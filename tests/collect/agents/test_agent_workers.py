@@ -30,6 +30,7 @@ def batches(built, number=3):
 def test_workers_do_not_change_the_data(env, workers):
     alone = batches(collector(env, seed=3))
     built = collector(env, seed=3, workers=workers)
+    built.start()
     assert len(built.world.pool) == workers
     assert (batches(built) == alone).all()
 
@@ -73,7 +74,7 @@ def test_what_cannot_be_shared_is_refused(env, options, message):
     with pytest.raises(ConfigError, match=message):
         built.use_workers(*options)
     if env is Talking:
-        built.use_workers(4, at_once=False)
+        built.use_workers(4)
         with pytest.raises(ConfigError, match=r"workers=4.*num_envs=2"):
             built.check_shares(2)
     built.shutdown()

@@ -52,18 +52,14 @@ def test_a_mask_in_the_observation_is_not_part_of_it():
 @pytest.mark.parametrize(
     ("groups", "problem"),
     [
-        (
-            {"all": list(HUNT)},
-            r"wolf_0 and sheep_0 of 'all' have the different spaces Discrete\(5\)",
-        ),
+        ({"all": list(HUNT)}, "the agents of 'all' have different spaces"),
         (
             {"wolf": ["wolf_0", "wolf_1"]},
             "each of the agents wolf_0, wolf_1, sheep_0 has to be in one",
         ),
         ({"a": ["wolf_0", "wolf_1"], "b": ["wolf_1"], "c": ["sheep_0"]}, "has to be in one group"),
-        ({"a": ["wolf_0", "dog"]}, "has to be in one group"),
         ({"next": ["wolf_0"]}, "a group cannot be called 'next'"),
-        ({"a": [], "b": list(HUNT)}, "the group 'a' has no agents"),
+        ({"a": [], "b": list(HUNT)}, "has to be in one group"),
     ],
 )
 def test_invalid_groups_are_refused(groups, problem):

@@ -134,7 +134,7 @@ def test_a_replay_that_differs_is_refused():
         (lambda: collector("pettingzoo/classic/tictactoe_v3"), "its agents act in turns|needs"),
         (
             lambda: collector(groups={"all": ["cat_0", "cat_1", "dog_0"]}),
-            "cat_0 and dog_0 of 'all' have the different spaces",
+            "the agents of 'all' have different spaces",
         ),
         (lambda: collector(num_envs=3).shard(0, 2), "num_envs=3 cannot be shared equally by 2"),
     ],

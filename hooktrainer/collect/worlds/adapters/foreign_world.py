@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import getitem
 from typing import Any
@@ -17,15 +17,17 @@ from ....base.space_parts import leaves_of
 from ..tensor_world import Observations, Outcome
 
 
-class EntriesOf:
-    """Finds the leaves of a nested observation by their keys."""
+def entries_of(space: spaces.Space[Any]) -> Callable[[Any], dict[NestedKey, Any]]:
+    """Return a function that finds the leaves of a nested observation by their keys."""
+    paths = [(unravel_key(leaf.key), leaf.path) for leaf in leaves_of(space)]
+    return lambda observed: {key: reduce(getitem, path, observed) for key, path in paths}
 
-    def __init__(self, space: spaces.Space[Any]) -> None:
-        self._paths = [(unravel_key(leaf.key), leaf.path) for leaf in leaves_of(space)]
 
-    def __call__(self, observed: Any) -> dict[NestedKey, Any]:
-        """The leaves of an observation."""
-        return {key: reduce(getitem, path, observed) for key, path in self._paths}
+def unbounded(shape: Sequence[int], dtype: Any) -> spaces.Box:
+    """The space of observations of which only the shape is known; of images 0 to 255."""
+    if "uint8" in str(dtype):
+        return spaces.Box(0, 255, tuple(shape), np.uint8)
+    return spaces.Box(-np.inf, np.inf, tuple(shape))
 
 
 class ForeignWorld(ABC):
@@ -55,7 +57,7 @@ class ForeignWorld(ABC):
         self.lost: str | None = lost
         self.episodes = [-1] * num_envs
         self._seed = self._resumed = 0
-        self._entries = EntriesOf(observation_space)
+        self._entries = entries_of(observation_space)
 
     @abstractmethod
     def reset(self) -> Observations:

@@ -17,7 +17,7 @@ from ....base.space_parts import CRITIC, POLICY
 from ....errors import ConfigError, MissingPackageError, StateMismatchError
 from ..functional_world import EpisodicWorld
 from ..tensor_world import Observations, Outcome
-from .foreign_world import EntriesOf
+from .foreign_world import entries_of, unbounded
 
 Step = tuple[tuple[Any, Any], Any, Any, Any, dict[str, Any]]
 """State and observation, reward, whether terminated, whether truncated, and the log."""
@@ -62,7 +62,7 @@ class JaxWorld(EpisodicWorld):
         self._place = _device_of(jax, self.device)
         key = jax.random.PRNGKey(0)
         self.observation_space = env.observation_space(jax.eval_shape(env.reset, key)[1])
-        self._entries = EntriesOf(self.observation_space)
+        self._entries = entries_of(self.observation_space)
         self._begin = jax.jit(jax.vmap(self._begin_one))
         self._advance = jax.jit(jax.vmap(self._advance_one))
         self.seed(0)
@@ -239,9 +239,7 @@ class BraxEnv:
         """Unbounded boxes of the observed shapes."""
         if isinstance(shapes, Mapping):
             return spaces.Dict({key: self.observation_space(x) for key, x in shapes.items()})
-        if np.dtype(shapes.dtype) == np.uint8:
-            return spaces.Box(0, 255, tuple(shapes.shape), np.uint8)
-        return spaces.Box(-np.inf, np.inf, tuple(shapes.shape))
+        return unbounded(shapes.shape, shapes.dtype)
 
     def reset(self, key: Any) -> tuple[Any, Any]:
         """The first state and observation of an episode."""

@@ -13,7 +13,7 @@ from tensordict import TensorDictBase
 from ....base.space_parts import CRITIC, POLICY
 from ....errors import ConfigError
 from ..tensor_world import Observations, Outcome
-from .foreign_world import ForeignWorld, find, name_of, numbers_in
+from .foreign_world import ForeignWorld, find, name_of, numbers_in, unbounded
 
 _ACTOR: Final = "actor"
 _TIME_OUTS: Final = "time_outs"
@@ -156,6 +156,4 @@ def _space(value: Any) -> spaces.Space[Any]:
     """The space of a group; a ``VecEnv`` has no bounds."""
     if isinstance(value, TensorDictBase | Mapping):
         return spaces.Dict({key: _space(part) for key, part in value.items()})
-    if value.dtype == torch.uint8:
-        return spaces.Box(0, 255, tuple(value.shape[1:]), np.uint8)
-    return spaces.Box(-np.inf, np.inf, tuple(value.shape[1:]))
+    return unbounded(value.shape[1:], value.dtype)
