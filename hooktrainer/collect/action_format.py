@@ -74,26 +74,20 @@ class ActionFormat:
         self.sizes = sizes  # of the discrete choices
 
     def find(self, outputs: Mapping[NestedKey, Any]) -> Any:
-        """The actions among a policy's outputs."""
         return outputs["action"]
 
     def check(self, actions: Array | torch.Tensor, num_envs: int) -> None:
         """Raise a `ConfigError` if ``actions`` cannot be what the policy means to do."""
         expected = (num_envs, *self.shape)
-        if actions.shape != expected:
-            hint = ""
-            if self._is_discrete and actions.ndim == 2 and not self.is_one_hot:
-                hint = " If these are one-hot vectors, pass categorical_actions=False."
-            elif self.is_one_hot and actions.shape == (num_envs, *(self.space.shape or ())):
-                hint = " If these are indices, pass categorical_actions=True."
+        takes_indices = self._is_discrete and not self.is_one_hot
+        if actions.shape != expected or (takes_indices and "int" not in str(actions.dtype)):
+            form = "indices " if takes_indices else ""
+            other = "one-hot vectors" if takes_indices else "indices"
+            hint = f" For {other} pass categorical_actions={self.is_one_hot}."
             raise ConfigError(
-                f"The policy's action has shape {list(actions.shape)}; {self.space} with "
-                f"{num_envs} environments needs {list(expected)}.{hint}"
-            )
-        if self._is_discrete and not self.is_one_hot and "int" not in str(actions.dtype):
-            raise ConfigError(
-                f"The policy's action is {str(actions.dtype).removeprefix('torch.')}; "
-                f"{self.space} needs indices (int64)."
+                f"The policy's action is {actions.dtype} {list(actions.shape)}; {self.space} with "
+                f"{num_envs} environments needs {form}{list(expected)}."
+                f"{hint if self._is_discrete else ''}"
             )
 
     def to_env(self, actions: Array) -> Any:

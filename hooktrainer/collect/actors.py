@@ -64,7 +64,6 @@ class Actor:
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        """What is carried from one rollout to the next."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -165,7 +164,6 @@ class FunctionActor(Actor):
         return self._outputs.rows(span)
 
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
-        """What the function returned in this rollout, ``[num_envs, time, ...]`` each."""
         outputs = self._outputs.tensors(blank)
         if self._complete is None:
             return outputs
@@ -173,7 +171,6 @@ class FunctionActor(Actor):
         return {k: v.zero_() for k, v in completed.items()} if blank else completed
 
     def _call_stage(self, t: int, envs: slice) -> Outputs:
-        """Outputs for one stage."""
         begins = envs.start == 0
         if t == 0 and begins and self._trials:
             self._try_stages()
@@ -291,7 +288,6 @@ class RandomActor(Actor):
         self._policy = policy
 
     def act(self, t: int, envs: slice | None = None) -> Any:
-        """Actions drawn from the action space, among those the mask allows."""
         if self._policy is not None:
             self._policy.skip(t)
         outputs = self._sampler(t, self.steps + t)
@@ -305,7 +301,6 @@ class RandomActor(Actor):
             self._policy.begin(envs)
 
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
-        """The actions of this rollout, ``[num_envs, time, ...]``, and what a policy would write."""
         actions = self._outputs.tensors()
         if self._policy is None:
             return actions

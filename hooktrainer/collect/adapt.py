@@ -94,7 +94,6 @@ class AdaptedCollector(Collector):
 
     @property
     def unsaved(self) -> str | None:
-        """What is lost at a resume, unless the collector speaks for itself."""
         default = lost_at_resume(type(self.wrapped), self.resumes)
         return getattr(self.wrapped, "unsaved", default)
 
@@ -109,7 +108,6 @@ class AdaptedCollector(Collector):
             self._call("start")
 
     def __iter__(self) -> Iterator[TensorDictBase]:
-        """Yield its batches until it ends."""
         if not isinstance(self.wrapped, Iterable):
             yield from super().__iter__()
             return
@@ -152,12 +150,10 @@ class AdaptedCollector(Collector):
             raise
 
     def set_seed(self, seed: int, static_seed: bool = False) -> Any:
-        """Seed it, if that can be done, and reset it: TorchRL's are reset when they are made."""
         self._call("set_seed", seed)
         self._call("reset")
 
     def reset(self) -> None:
-        """Abandon the running episodes, if that can be done."""
         self._call("reset")
 
     def _close(self) -> None:
@@ -166,12 +162,10 @@ class AdaptedCollector(Collector):
             close()
 
     def update_policy_weights_(self, *args: Any, **kwargs: Any) -> None:
-        """Hand over weights as it takes them; copy them if it has no way of its own."""
         method = getattr(self.wrapped, "update_policy_weights_", super().update_policy_weights_)
         method(*args, **kwargs)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return its state; nothing if it has none."""
         return dict(self.wrapped.state_dict()) if self._has_state else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -179,7 +173,6 @@ class AdaptedCollector(Collector):
             self.wrapped.load_state_dict(state_dict)
 
     def check_shares(self, number: int) -> None:
-        """Refuse: only a `Collector` can be divided."""
         raise no_shard(type(self.wrapped).__name__, number)
 
     def _call(self, name: str, *args: Any) -> Any:
@@ -207,7 +200,6 @@ class SequenceCollector(Collector):
         self._place = 0
 
     def collect(self) -> TensorDictBase:
-        """Return the next batch."""
         self._check_open()
         if self._place >= len(self._batches):
             raise StopIteration
@@ -217,11 +209,9 @@ class SequenceCollector(Collector):
         return batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how many batches were handed out, and of how many."""
         return {"place": self._place, "length": len(self._batches)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on behind the batches that were handed out."""
         if state_dict.get("length") != len(self._batches):
             raise StateMismatchError(
                 f"the saved run was trained on {state_dict.get('length')} batches; there are "
@@ -229,9 +219,6 @@ class SequenceCollector(Collector):
             )
         self._place = state_dict["place"]
         self.frames = sum(batch.numel() for batch in self._batches[: self._place])
-
-    def __repr__(self) -> str:
-        return f"SequenceCollector({len(self._batches)} batches)"
 
 
 def last(buffer: Any, number: int) -> TensorDictBase:

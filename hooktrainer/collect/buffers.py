@@ -108,7 +108,6 @@ class StepBuffers:
         self.inputs = [torch.from_numpy(array).unbind(0) for array in self.observation]
 
     def rows_of(self, envs: slice) -> list[Row]:
-        """The rows of some environments."""
         return [
             Row(
                 t,
@@ -168,7 +167,6 @@ class OutputBuffers:
                 row.numpy()[...] = value
 
     def rows(self, span: slice) -> dict[NestedKey, torch.Tensor]:
-        """Where the outputs of some steps are written, ``[steps, num_envs, ...]``."""
         return {key: buffer[span] for key, buffer in self._buffers.items()}
 
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:

@@ -112,7 +112,6 @@ def _transitions(collector: Collector, batch: TensorDictBase) -> None:
 
 
 def _episodes(make: Make, batches: int) -> None:
-    """Look at what follows what, in batches that are ordered in time."""
     with _fresh(make) as collector:
         taken = _take(collector, batches)
     if any("next" not in b or b.ndim < 2 or mask_of(b) is not None for b in taken):
@@ -147,7 +146,6 @@ def _seeding(make: Make, _: int) -> None:
 
 
 def _copy(make: Make, _: int) -> None:
-    """Look at a copy such as another process would get, if it can be made."""
     with _fresh(make) as collector:
         try:
             message = dump(collector)
@@ -237,7 +235,6 @@ def _take(collector: Collector, number: int) -> list[Any]:
 
 
 def _observations(batch: TensorDictBase) -> list[Any]:
-    """Keys of what is both at the root and in ``"next"``, and no flag."""
     following = batch.get("next", None)
     if following is None:
         return []

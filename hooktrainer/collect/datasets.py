@@ -74,7 +74,6 @@ class Dataset:
 
     @property
     def mean_return(self) -> float:
-        """Mean return of the whole episodes; NaN if there are none."""
         return float(np.mean(self.returns)) if self.returns else float("nan")
 
     def log(self, batch: TensorDictBase | None = None) -> dict[str, Any]:
@@ -281,7 +280,6 @@ class RecordDataset(TrainerHookBase):
         trainer.log(self.dataset.log())
 
     def _joined(self) -> TensorDict:
-        """Everything so far, ``[num_envs, time]``."""
         if len(self._batches) > 1:
             self._batches = [torch.cat(self._batches, 1)]
         return self._batches[0].copy()
@@ -350,7 +348,6 @@ class DatasetCollector(Collector):
         self.set_seed(seed)
 
     def collect(self) -> TensorDict:
-        """Draw a batch, ``[batch_size]``; a share has its part of the rows."""
         self._check_open()
         number = len(self._transitions)
         index = torch.randint(number, (self.batch_size,), generator=self._generator)

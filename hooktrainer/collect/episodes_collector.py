@@ -136,7 +136,6 @@ class EpisodesCollector(Collector):
             trial.shutdown()
 
     def _ready(self) -> AnyRollout:
-        """The rollout, made where there is none yet."""
         self.start()
         if self._rollout is None:
             self._rollout = self._make_rollout()
@@ -168,7 +167,6 @@ class EpisodesCollector(Collector):
         return batch
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
-        """Start over with the first episode of every environment, seeded from ``seed``."""
         check_count("seed", seed, least=0)
         self.seed = seed
         self._envs.seed(seed)
@@ -194,7 +192,6 @@ class EpisodesCollector(Collector):
         self._workers = Workers(workers, stages, timeout) if workers else Workers()
 
     def _check_workers(self, num_envs: int, workers: int, stages: int) -> None:
-        """Refuse processes that so many environments cannot be shared among."""
         super().use_workers(workers, stages)
 
     def shard(self, rank: int, world_size: int) -> None:
@@ -262,12 +259,6 @@ class EpisodesCollector(Collector):
         return {**own, "episodes": begun[: self.num_envs], "rollout": None}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a resumed run needs to continue with the same data, bit for bit.
-
-        That is counters, seeds, current observations, hidden states, and every environment's state
-        or the actions of its running episode. The policy's parameters and torch's random state are
-        not the collector's to save.
-        """
         return {
             "frames": self.frames,
             "seed": self.seed,
@@ -327,17 +318,14 @@ class EpisodesCollector(Collector):
         if closed:
             self.shutdown()
 
-    def _said(self) -> str:
-        """What it steps, in words."""
-        return f"{self._envs.name}, num_envs={self.num_envs}"
-
     def __repr__(self) -> str:
         number, stages, _ = self._workers
         workers = f", workers={number}" if number else ""
         workers += f", stages={stages}" if number and stages > 1 else ""
         return (
-            f"{type(self).__name__}({self._said()}, frames_per_batch={self.frames_per_batch}, "
-            f"total_frames={self.total_frames}, seed={self.seed}, frames={self.frames}{workers})"
+            f"{type(self).__name__}({self._envs.name}, num_envs={self.num_envs}, frames_per_batch="
+            f"{self.frames_per_batch}, total_frames={self.total_frames}, seed={self.seed}, "
+            f"frames={self.frames}{workers})"
         )
 
 

@@ -55,7 +55,6 @@ class Blind(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._codes = game._action_set
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Play a frame; the observation is ``None``."""
         ale = self._ale
         reward = ale.act(self._codes[action])
         info = {
@@ -89,7 +88,6 @@ class Lives(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin the next life, or a new game."""
         if self._goes_on:
             self._goes_on = False
             observation, _, terminated, truncated, info = self._act(self._fire or 0)
@@ -116,12 +114,10 @@ class Lives(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return observation, reward, terminated, truncated, info
 
     def episode_state(self) -> dict[str, Any]:
-        """What leads to where the game is."""
         actions = np.frombuffer(bytes(self._actions), np.uint8).copy()
         return {"seed": self._seed, "actions": actions, "goes_on": self._goes_on}
 
     def set_episode_state(self, state: dict[str, Any]) -> None:
-        """Play the game again to where it was."""
         self._seed = int(state["seed"])
         self._actions.clear()
         self._new_game()
@@ -202,7 +198,6 @@ class FirstAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
         game: Any = self.env.unwrapped
         game.game.last_action = 0
         return self.env.reset(seed=seed, options=options)

@@ -71,7 +71,7 @@ class EnvGroup(ABC):
     other environments are beside it, and writes only to the rows it is given.
 
     Args:
-        names: A name for each environment, for messages.
+        names: A name for each environment, for messages; ``name`` is the first.
         restores: For each, how `restore` brings its running episode back.
         options: What it is told.
         observation_space: The observation space of one environment.
@@ -79,14 +79,12 @@ class EnvGroup(ABC):
 
     Attributes:
         shares: Whether episodes are counted; always.
-        kind: What is stepped, in words.
         episodes: For each environment the index of its running episode; -1 before the first.
         stages: The parts that can be stepped by turns, if there are several.
         has_gaps: Whether episodes begin in a step that is no transition.
         began: Then, who did so in the last step: bool, ``[num_envs]``.
     """
 
-    kind: str
     shares = True
     stages: Sequence[slice] = ()
     has_gaps = False
@@ -101,6 +99,7 @@ class EnvGroup(ABC):
         action_space: gym.Space[Any],
     ) -> None:
         self.names = tuple(names)
+        self.name = self.names[0]
         self.restores = tuple(restores)
         self.seeds = options.seeds
         self.info_keys = options.info_keys

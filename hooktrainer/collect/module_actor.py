@@ -75,7 +75,6 @@ class ModuleActor(Actor):
         return bool(self._outputs)
 
     def act(self, t: int, envs: slice | None = None) -> Any:
-        """See `Actor.act`; the module is always called for all environments."""
         for tensor, rows in self._observations:
             tensor.copy_(rows[t], non_blocking=True)
         self._carried_rows.write(t, self._carried)
@@ -90,12 +89,10 @@ class ModuleActor(Actor):
         return self._format.find(outputs)
 
     def skip(self, t: int) -> None:
-        """Note that the policy is not asked in step ``t``; its hidden states stay as they are."""
         self._carried_rows.write(t, self._carried)
         self._clear_init()
 
     def begin(self, envs: SomeEnvs) -> None:
-        """Note that these environments are at the start of an episode."""
         self._any_init = True
         if isinstance(envs, torch.Tensor):  # on a device that is not waited for
             self._is_init.logical_or_(envs.unsqueeze(-1))
@@ -109,14 +106,12 @@ class ModuleActor(Actor):
             tensor[index] = self._first[key][index]
 
     def tensors(self, blank: bool = False) -> dict[Any, torch.Tensor]:
-        """What the policy wrote in this rollout, ``[num_envs, time, ...]`` each."""
         carried = self._carried_rows.tensors()
         if (begins := carried.get("is_init")) is not None:
             carried["next", "is_init"] = torch.zeros_like(begins)
         return {**carried, **self._outputs.tensors(blank)}
 
     def state_dict(self) -> dict[str, Any]:
-        """Hidden states and what the modules left for themselves."""
         return {
             "is_init": self._is_init.cpu().clone(),
             "hidden": [[list(key), tensor.cpu().clone()] for key, tensor in self._hidden.items()],
@@ -184,7 +179,6 @@ def unknown_keys(missing: Iterable[NestedKey], given: Iterable[NestedKey]) -> Co
 def _first_values(
     policy: TensorDictModuleBase, hidden: list[Key], num_envs: int, device: torch.device
 ) -> dict[Key, torch.Tensor]:
-    """The hidden states at the start of an episode, ``[num_envs, ...]`` each."""
     if not hidden:
         return {}
     from torchrl.modules.utils import get_primers_from_module

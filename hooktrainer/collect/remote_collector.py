@@ -48,7 +48,6 @@ class RemoteCollector(Collector):
         self._describe()
 
     def _describe(self) -> None:
-        """Copy the collector's facts."""
         for name in _FACTS:
             setattr(self, name, getattr(self._collector, name))
 
@@ -57,11 +56,9 @@ class RemoteCollector(Collector):
         return self._collector.unsaved
 
     def metrics(self, batch: TensorDictBase) -> dict[str, Any]:
-        """What to log of a batch: ``data/age``."""
         return {"data/age": self.policy_age}
 
     def register(self, trainer: Any) -> None:
-        """Have a trainer log `metrics` with every batch."""
         trainer.register_op("pre_steps_log", self.metrics)
 
     def start(self) -> None:
@@ -84,7 +81,6 @@ class RemoteCollector(Collector):
         return self.total_frames < 0 or frames < self.total_frames
 
     def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
-        """Bring the learner's policy up to date, as the collector does; the copies follow."""
         if policy_or_weights is not None:
             self._collector.update_policy_weights_(policy_or_weights)
 

@@ -76,7 +76,6 @@ class AnyRollout(ABC):
         self._actor: Actor = actor or self._random
 
     def abandon(self) -> None:
-        """Begin the next batch with new episodes."""
         self._is_running = False
 
     def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
@@ -172,7 +171,6 @@ class AnyRollout(ABC):
                 )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Sequence[int]:
-        """Restore what `state_dict` returned and `check` has seen."""
         self._is_running = False
         self._actor.load_state_dict(state_dict["policy"])
         self._random.load_state_dict(state_dict["random"])
@@ -289,7 +287,6 @@ class Rollout(AnyRollout):
         return False
 
     def _add_up(self, steps: int, begun: Sequence[tuple[int, int]] = ()) -> None:
-        """Add up the rewards and steps of each episode."""
         ended: defaultdict[int, list[int]] = defaultdict(list)
         for i, t in [*((i, t) for i, t, _ in self._finals), *begun]:
             ended[t].append(i)
@@ -378,7 +375,6 @@ class GappedRollout(Rollout):
         self._began = np.ones((2 * horizon, group.num_envs), bool)
 
     def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
-        """Collect the transitions of a batch, ``[num_envs, horizon]``."""
         self._began[...] = True
         self._left = np.full(self._group.num_envs, self._wanted)
         made = super().collect(timing, steps, warm_up)

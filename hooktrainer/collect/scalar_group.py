@@ -22,8 +22,6 @@ from .spaces import Array, refuse_missing
 class ScalarGroup(EnvGroup):
     """An `EnvGroup` of scalar Gymnasium environments."""
 
-    kind = "scalar environments"
-
     def __init__(self, envs: Sequence[gym.Env[Any, Any]], options: GroupOptions) -> None:
         if len({id(env.unwrapped) for env in envs}) != len(envs):
             raise ConfigError(
@@ -92,7 +90,6 @@ class ScalarGroup(EnvGroup):
         add_note(error, f"raised while {doing} environment {place}, {self.names[i]},{when} {begun}")
 
     def snapshots(self) -> list[Any]:
-        """What has to be saved of each environment beside the actions of its episode."""
         return [
             None if restore.method == "none" else snapshot(env)
             for env, restore in zip(self._envs, self.restores, strict=True)
@@ -130,7 +127,6 @@ class ScalarGroup(EnvGroup):
             env.set_wrapper_attr(name, value)
 
     def close(self) -> None:
-        """Close the environments."""
         for env in self._envs:
             env.close()
 

@@ -207,7 +207,6 @@ class VectorCollector(EpisodesCollector):
         self._envs.set_attribute(name, value)
 
     def check_shares(self, number: int) -> None:
-        """Refuse environments that cannot be shared equally, or were made already."""
         share = share_equally(self.num_envs, number, "num_envs")
         envs_to_share(
             self._env_of(share), share, max(self._workers.number, 1), self._workers.stages
@@ -219,7 +218,6 @@ class VectorCollector(EpisodesCollector):
             envs_to_share(self._env_of(num_envs), num_envs, workers, stages)
 
     def _env_of(self, num_envs: int) -> Envs:
-        """What the first environments are made of."""
         return self._env[:num_envs] if isinstance(self._env, (list, tuple)) else self._env
 
     def _take_share(self, rank: int) -> None:
@@ -229,7 +227,3 @@ class VectorCollector(EpisodesCollector):
     def describe_restore(self) -> list[Restore]:
         """For each environment how its running episode comes back after a resume, and why so."""
         return list(self._envs.restores)
-
-    def _said(self) -> str:
-        names, kind = self._envs.names, self._envs.kind
-        return f"{names[0]}, num_envs={self.num_envs}, stepped as {kind}"

@@ -41,7 +41,6 @@ class SeededCartPole(CartPoleVectorEnv):
         self.action_space = _CartPoleActions(np.full(num_envs, 2))
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode where ``options["reset_mask"]`` says so, by default everywhere."""
         low, high = maybe_parse_reset_bounds(options, -0.05, 0.05)
         begins = (options or {}).get("reset_mask")
         if begins is None:
@@ -65,8 +64,6 @@ class VectorGroup(EnvGroup):
 
     An environment whose observations are tensors takes its actions as tensors, where these are.
     """
-
-    kind = "a vector environment"
 
     def __init__(self, env: VectorEnv, options: GroupOptions) -> None:
         if options.frame_skip != 1:
@@ -120,7 +117,6 @@ class VectorGroup(EnvGroup):
         self._layout.write(row.observation, ..., observation, info)
 
     def step(self, actions: Array, row: Row) -> list[Finished]:
-        """Step all sub-environments and begin the next episode of those that finished."""
         try:
             observation, reward, terminated, truncated, info = self._outcome(actions)
             if row.index == 0:  # one number for all of them would be written to each
@@ -157,7 +153,6 @@ class VectorGroup(EnvGroup):
         return finished
 
     def snapshots(self) -> list[Any]:
-        """Nothing: the states of the sub-environments are out of reach."""
         return [None] * self.num_envs
 
     def restore(
@@ -192,12 +187,10 @@ class VectorGroup(EnvGroup):
         return []
 
     def set_attribute(self, name: str, value: Any) -> None:
-        """See `EnvGroup.set_attribute`; what wraps the environment has none."""
         self._check_attribute(hasattr(self._env.unwrapped, name), name)
         setattr(self._env.unwrapped, name, value)
 
     def close(self) -> None:
-        """Close the environment."""
         self._env.close()
 
     def _begin(self, episodes: Sequence[int], which: Array | None = None) -> Any:
@@ -219,7 +212,6 @@ class VectorGroup(EnvGroup):
         return begun if self._device is None else as_arrays(begun)
 
     def _outcome(self, actions: Array) -> Any:
-        """What the environment returns for the policy's actions."""
         taken: Any = self._format.to_env(actions)
         if self._device is not None:
             taken = torch.from_numpy(taken).to(self._device)
@@ -292,15 +284,12 @@ class EnvPoolEnv(gym.vector.VectorEnv[Any, Any, Any]):
         self.action_space = gym.vector.utils.batch_space(pool.action_space, self.num_envs)
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode in all sub-environments."""
         return self._pool.reset()
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all sub-environments."""
         return self._pool.step(actions)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close the pool."""
         self._pool.close()
 
     def __str__(self) -> str:

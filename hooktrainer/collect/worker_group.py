@@ -60,7 +60,6 @@ class WorkerGroup(EnvGroup):
             first.observation_space,
             first.action_space,
         )
-        self.kind = first.kind
         try:
             check_alike([fact for fact in facts for _ in fact.names])
         except BaseException:
@@ -77,7 +76,6 @@ class WorkerGroup(EnvGroup):
         self._ask_all("each", lambda w: ("bind", layout, action_format))
 
     def make_buffers(self, horizon: int) -> StepBuffers:
-        """The memory of a rollout, shared with the processes."""
         file = unnamed_file()
         made = self._layout.leaves, self.num_envs, horizon, len(self.info_keys)
         buffers = StepBuffers(*made, partial(shared_arrays, file))
@@ -146,7 +144,6 @@ class WorkerGroup(EnvGroup):
         self._ask_all("each", lambda w: ("set_attribute", name, value))
 
     def close(self) -> None:
-        """End the processes. Safe to call again."""
         self._pool.close()
 
     def _ask_all(self, name: str, args: Callable[[int], tuple[Any, ...]]) -> list[Any]:
@@ -230,7 +227,6 @@ def serve(channel: Channel, make: Callable[..., Any], *args: Any) -> None:
 class Facts(NamedTuple):
     """What a process says of the environments of one stage."""
 
-    kind: str
     names: Sequence[str]
     restores: Sequence[Restore]
     observation_space: gym.Space[Any]
@@ -265,38 +261,31 @@ class EnvWorker:
             raise
 
     def facts(self) -> list[Facts]:
-        """What is known of the environments of each stage."""
         return [
-            Facts(g.kind, g.names, g.restores, g.observation_space, g.action_space)
-            for g in self._groups
+            Facts(g.names, g.restores, g.observation_space, g.action_space) for g in self._groups
         ]
 
     def first_mask(self) -> Any:
         return self._groups[0].first_mask()
 
     def each(self, name: str, *args: Any) -> list[Any]:
-        """Call a method of every group."""
         return [getattr(group, name)(*args) for group in self._groups]
 
     def map(self, file: int, made: tuple[Sequence[Leaf], int, int, int]) -> None:
-        """Take the memory of a rollout."""
         buffers = StepBuffers(*made, allocate=partial(shared_arrays, file))
         os.close(file)
         self._rows = [buffers.rows_of(share) for share in self._shares]
 
     def reset(self, seed: int, episodes: Sequence[Sequence[int]]) -> None:
-        """Begin the next episode of every environment, after those given."""
         self.each("seed", seed)
         for group, rows, before in zip(self._groups, self._rows, episodes, strict=True):
             group.episodes = list(before)
             group.reset(rows[-1])
 
     def step(self, stage: int, t: int, actions: Array) -> list[Finished]:
-        """Step the environments of a stage."""
         return self._groups[stage].step(actions, self._rows[stage][t])
 
     def restore(self, seed: int, states: Sequence[tuple[Any, Any, Any]]) -> list[list[int]]:
-        """See `EnvGroup.restore`; by stage."""
         self.each("seed", seed)
         return [
             group.restore(*state, rows[-1])
@@ -304,6 +293,5 @@ class EnvWorker:
         ]
 
     def close(self) -> None:
-        """Close the environments."""
         for group in self._groups:
             group.close()

@@ -246,9 +246,12 @@ def module(function: Any, in_keys: list[Any], out_keys: list[Any]) -> TensorDict
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        (lambda o: torch.zeros(2, 2).long(), r"shape \[2, 2\]; .* needs \[2\]. If .* one-hot"),
-        (lambda o: torch.zeros(3).long(), r"shape \[3\]; Discrete\(2\) with 2 env"),
-        (lambda o: torch.zeros(2), "is float32; .* needs indices"),
+        (
+            lambda o: torch.zeros(2, 2).long(),
+            r"int64 \[2, 2\]; .* needs indices \[2\]. For one-hot",
+        ),
+        (lambda o: torch.zeros(3).long(), r"int64 \[3\]; Discrete\(2\) with 2 env"),
+        (lambda o: torch.zeros(2), r"float32 \[2\]; .* needs indices"),
         (lambda o: "left", "returned {.action.: "),
         (lambda o: {"act": torch.zeros(2)}, "returned {.act.: "),
         (

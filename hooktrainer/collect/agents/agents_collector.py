@@ -163,10 +163,6 @@ class AgentsCollector(WorldCollector):
         share = share_equally(self.num_envs, number, "num_envs")
         self._check_workers(share, self._workers.number, 1)
 
-    def _said(self) -> str:
-        agents = ", ".join(f"{len(group.agents)} {group.name}" for group in self.groups)
-        return f"{self.world.name}, {agents}, num_envs={self.num_envs}"
-
 
 def make_world(
     env: Any,
@@ -225,11 +221,9 @@ class AgentsActions(Sampler):
         self.format = self
 
     def find(self, outputs: Mapping[NestedKey, Any]) -> dict[str, Any]:
-        """The actions among a policy's outputs."""
         return {group.name: outputs[group.name, "action"] for group, _ in self._of}
 
     def check(self, actions: Mapping[str, Any], num_envs: int) -> None:
-        """Refuse actions of other shapes."""
         for group, _ in self._of:
             given, agents = list(actions[group.name].shape), len(group.agents)
             wanted = [num_envs, agents, *group.action_format.shape]
@@ -241,17 +235,14 @@ class AgentsActions(Sampler):
                 )
 
     def to_world(self, actions: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """The same as tensors."""
         return {name: torch.as_tensor(action) for name, action in actions.items()}
 
     def sampler(self, buffers: ObservationRows, seed: int, first: int, num: int) -> Sampler:
-        """What draws random actions: this object."""
         self._rows = dict(zip((leaf.key for leaf in buffers.leaves), buffers.inputs, strict=True))
         self._generator = torch.Generator().manual_seed(random_action_seed(seed, first))
         return self
 
     def __call__(self, t: int, step: int) -> Entries:
-        """Actions drawn uniformly among those that the masks in row ``t`` allow."""
         drawn: Entries = {}
         for group, actions in self._of:
             first, masks = self._rows[group.keys[0]][t], self._rows.get((group.name, MASK))

@@ -148,7 +148,6 @@ class ParallelWorld(AgentsWorld):
             self.envs.close()
 
     def _ask(self, method: str, args: Sequence[tuple[Any, ...] | None]) -> list[Any]:
-        """Call a method of `ParallelEnvs` for the environments that have arguments."""
         if not self.pool:
             return self.envs.each(method, args)
         self.pool.settle()
@@ -156,13 +155,11 @@ class ParallelWorld(AgentsWorld):
         return [answer for share in shares for answer in share]
 
     def _observe(self, method: str, args: Sequence[tuple[Any, ...] | None]) -> Entries:
-        """Call a method that returns observations; all environments' last ones."""
         answers = zip(self._seen, self._ask(method, args), strict=True)
         self._seen = [new or old for old, new in answers]
         return self._joined(self._seen)
 
     def _joined(self, envs: Sequence[Any]) -> Any:
-        """Stack the environments' arrays, or dicts of arrays, to tensors."""
         if isinstance(envs[0], dict):
             return {key: self._joined([env[key] for env in envs]) for key in envs[0]}
         return torch.from_numpy(np.stack(envs)).to(self.device)
@@ -197,7 +194,7 @@ class ParallelEnvs:
         _, infos = begun(env, 0)
         masks = {agent: info[MASK] for agent, info in infos.items() if MASK in info}
         self.groups = group_agents(agents, groups, masks)
-        self.state_space = state_space_of(env)
+        self.state_space = _state_space_of(env)
         self._info_keys = check_agents_info_keys(info_keys, self.groups)
         # Of an agent that does not act: its reward, its ends, its infos.
         self._absent = {"reward": np.float32(0), "terminated": True, "truncated": False}
@@ -219,7 +216,6 @@ class ParallelEnvs:
         }
 
     def facts(self) -> tuple[tuple[AgentGroup, ...], spaces.Space[Any] | None]:
-        """The agents by group, and the space of the global state."""
         return self.groups, self.state_space
 
     def each(self, method: str, args: Sequence[tuple[Any, ...] | None]) -> list[Any]:
@@ -267,12 +263,10 @@ class ParallelEnvs:
         return seen
 
     def close(self) -> None:
-        """Close all environments."""
         for env in self.envs:
             env.close()
 
     def _check_agents(self, call: str, env: int, seen: Mapping[str, Any]) -> None:
-        """Refuse agents that are not known, or that act on no observation."""
         there = self.envs[env].agents
         is_empty = call == "reset" and not there
         if is_empty or not set(there) <= seen.keys() or not seen.keys() <= self._places.keys():
@@ -308,7 +302,6 @@ class ParallelEnvs:
     def _write_infos(
         self, said: Arrays, infos: Mapping[str, Any], where: str, is_last: bool
     ) -> None:
-        """Write the infos; at an episode's end an agent has to report each key."""
         for key in self._info_keys:
             told = {a: info[key] for a, info in infos.items() if key in (info or {})}
             for agent in told.keys() & self._places.keys():
@@ -320,7 +313,6 @@ class ParallelEnvs:
 
 
 def _to_env(group: AgentGroup, actions: Array) -> Array:
-    """Convert a group's actions ``[agents, ...]`` to the environment's format."""
     space = group.action_space
     if isinstance(space, spaces.Box):
         actions = np.clip(actions, space.low, space.high)
@@ -382,8 +374,7 @@ def reward_of(rewards: Mapping[str, Any], agent: str, where: str) -> float:
     return float(np.asarray(reward).item())
 
 
-def state_space_of(env: Any) -> spaces.Space[Any] | None:
-    """The space of an environment's global state; ``None`` if it has none."""
+def _state_space_of(env: Any) -> spaces.Space[Any] | None:
     try:
         state = np.asarray(env.state())
     except (NotImplementedError, AttributeError):

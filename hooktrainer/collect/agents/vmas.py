@@ -136,7 +136,6 @@ class VmasWorld(AgentsWorld):
         return True
 
     def render(self, mode: str) -> Any:
-        """Draw the first environment."""
         with self._random_numbers():
             return self.env.render(mode=mode)
 
@@ -168,7 +167,6 @@ class VmasWorld(AgentsWorld):
         return entries
 
     def _infos(self) -> Entries:
-        """The requested info keys by group, float32 ``[num_envs, agents]``."""
         if not self._info_keys:
             return {}
         infos = {agent.name: self.env.scenario.info(agent) for agent in self.env.agents}
@@ -202,7 +200,6 @@ class VmasWorld(AgentsWorld):
 
     @contextmanager
     def _random_numbers(self) -> Iterator[None]:
-        """Draw from this simulator's random state; the global one is left unchanged."""
         with undisturbed():
             if self._rng:
                 set_rng_state(self._rng)
@@ -294,24 +291,20 @@ class VmasParallel:
         self.agents: list[str] = []
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """The observation space of an agent."""
         return self._places[agent][0].observation_space
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
-        """The action space of an agent."""
         return self._places[agent][0].action_space
 
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[ByAgent, ByAgent]:
-        """Start an episode."""
         if seed is not None:
             self._world.seed(seed)
         self.agents = list(self.possible_agents)
         return self._observed(self._world.begin())
 
     def step(self, actions: ByAgent) -> tuple[ByAgent, ByAgent, ByAgent, ByAgent, ByAgent]:
-        """Step; all agents act until the episode ends."""
         acted = self.agents
         observation, terminated, truncated, entries = self._world.advance(
             {
@@ -336,11 +329,9 @@ class VmasParallel:
         return None if self.render_mode is None else self._world.render(self.render_mode)
 
     def close(self) -> None:
-        """Close the window, if there is one."""
         self._world.close()
 
     def _observed(self, entries: Entries) -> tuple[ByAgent, ByAgent]:
-        """Observations, in the form of their spaces, and empty infos."""
         seen: ByAgent = {}
         for agent, (group, place) in self._places.items():
             leaves = zip(group.leaves, group.keys, strict=True)  # one, or those of a flat dict

@@ -167,7 +167,6 @@ class AgentGroup:
 
     @property
     def has_mask(self) -> bool:
-        """Whether there are action masks."""
         return self.mask_path is not None
 
     @cached_property

@@ -112,7 +112,6 @@ class OverlappedCollector(RemoteCollector):
         return len(self._ready) + self._under_way
 
     def register(self, trainer: Any) -> None:
-        """Log `metrics` with every batch, and publish weights with ``weights="newest"``."""
         super().register(trainer)
         if self.weights == "newest":
             trainer.register_op("post_steps", self.update_policy_weights_)
@@ -127,7 +126,6 @@ class OverlappedCollector(RemoteCollector):
             self._begin()
 
     def _begin(self) -> ProcessWorker | ThreadWorker:
-        """Start the worker with the present weights."""
         if self.mode == "thread":
             self._worker = ThreadWorker(self._collector, self._timeout)
         else:
@@ -143,7 +141,6 @@ class OverlappedCollector(RemoteCollector):
         return (torch.initial_seed() if seed is None else seed, self._share, _STREAM)
 
     def _take(self) -> TensorDictBase:
-        """Wait for the next batch."""
         if not self.depth and not self._ready:
             self._collector.timing = self.timing
             return stamped(self._collector.collect(), self._updates)
@@ -156,7 +153,6 @@ class OverlappedCollector(RemoteCollector):
             self._request()
 
     def _request(self) -> None:
-        """Request a batch with the present weights."""
         worker, version = self._worker or self._begin(), self._updates
         with self.timing.phase("sync_weights"):
             weights = self._news()
@@ -177,7 +173,6 @@ class OverlappedCollector(RemoteCollector):
         return batch
 
     def _wait(self) -> None:
-        """Wait until all batches are ready."""
         while self._under_way:
             with suppress(StopIteration):  # raised again by the next request
                 self._ready.append(self._receive())
@@ -190,7 +185,6 @@ class OverlappedCollector(RemoteCollector):
         return None if sent == self._sent else weights_of(self._collector.policy, copies=is_thread)
 
     def _call(self, method: str, *args: Any) -> Any:
-        """Call a method of the worker; no batch may be in progress."""
         assert self._worker is not None
         self._worker.send(method, *args)
         return self._worker.receive()

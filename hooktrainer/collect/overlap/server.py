@@ -88,24 +88,20 @@ class CollectorServer:
         return stamped(batch, self._version), times or {"collect": end - start}, spans
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The state of the collector and of the random generators."""
         return self._collector.state_dict(), rng_state()
 
     def load(self, state: dict[str, Any], rng: dict[str, Any] | None) -> None:
-        """Restore the collector and, if given, the random generators."""
         self._version, self._adopted = -1, self._published
         self._collector.load_state_dict(state)
         if rng is not None:
             set_rng_state(rng)
 
     def set_seed(self, seed: int, entropy: tuple[int, ...] | None) -> None:
-        """Restart the environments and, if ``entropy`` is given, the global random generators."""
         self._collector.set_seed(seed)
         if entropy is not None:
             seed_all(entropy)
 
     def reset(self) -> None:
-        """Abandon the running episodes."""
         self._collector.reset()
 
 
@@ -147,11 +143,9 @@ class ThreadWorker:
         self._thread.start()
 
     def send(self, *request: Any) -> None:
-        """Send a request."""
         self._server.put(request)
 
     def receive(self) -> Any:
-        """Wait for the next answer; returns it or raises the thread's exception."""
         try:
             result, error = self._answers.get(timeout=self._timeout)
         except Empty:
@@ -164,7 +158,6 @@ class ThreadWorker:
         return result
 
     def close(self) -> None:
-        """End the thread after the batch in progress."""
         self._server.put(None)
         self._thread.join(_GRACE)
         if self._thread.is_alive():
@@ -222,16 +215,13 @@ class ProcessWorker:
         self.close = self._worker.close
 
     def send(self, *request: Any) -> None:
-        """Send a request."""
         send(self._worker, request)
 
     def receive(self) -> Any:
-        """Wait for the next answer; returns it or raises the process's exception."""
         return receive(self._worker)
 
 
 def _work(channel: Channel, payload: bytes, threads: int, dtype: torch.dtype) -> None:
-    """The process's main function."""
     torch.set_num_threads(threads)
     torch.set_default_dtype(dtype)
     collector, entropy, rng = pickle.loads(payload)

@@ -47,13 +47,11 @@ class AcrobotWorld(_Classic):
     original = AcrobotEnv
 
     def initial(self, uniform: torch.Tensor) -> torch.Tensor:
-        """Near rest, ``[num_envs, 4]``."""
         return 0.2 * uniform - 0.1
 
     def transition(
         self, state: Any, action: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """A Runge-Kutta step of 0.2 seconds."""
         torque = action - 1
         k1 = _derivative(state, torque)
         k2 = _derivative(state + (_DT / 2) * k1, torque)
@@ -69,7 +67,6 @@ class AcrobotWorld(_Classic):
         return torch.stack([first, second, *speeds], -1), high.to(state.dtype) - 1.0, high
 
     def observe(self, state: Any) -> torch.Tensor:
-        """Cosine and sine of both angles, and the speeds, ``[num_envs, 6]``."""
         first, second, *speeds = state.unbind(-1)
         return torch.stack([first.cos(), first.sin(), second.cos(), second.sin(), *speeds], -1)
 
@@ -114,13 +111,11 @@ class CartPoleWorld(_Classic):
     sutton_barto_reward = False
 
     def initial(self, uniform: torch.Tensor) -> torch.Tensor:
-        """Near rest, ``[num_envs, 4]``."""
         return 0.1 * uniform - 0.05
 
     def transition(
         self, state: Any, action: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """An Euler step of 20 milliseconds."""
         x, x_dot, theta, theta_dot = state.unbind(-1)
         cos, sin = theta.cos(), theta.sin()
         # 2 action - 1 is the direction; the force and the centrifugal force of the pole, by mass
@@ -152,7 +147,6 @@ class _Car(_Classic):
     goal_velocity = 0.0
 
     def initial(self, uniform: torch.Tensor) -> torch.Tensor:
-        """Near the bottom, at rest, ``[num_envs, 2]``."""
         return torch.cat([0.2 * uniform - 0.6, torch.zeros_like(uniform)], -1)
 
 
@@ -166,7 +160,6 @@ class MountainCarWorld(_Car):
     def transition(
         self, state: Any, action: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Push left, not at all, or right."""
         following = _drive(state, (action - 1) * 0.001)
         position, speed = following.unbind(-1)
         arrived = (position >= 0.5) & (speed >= self.goal_velocity)
@@ -220,7 +213,6 @@ class PendulumWorld(_Classic):
     g = 10.0
 
     def initial(self, uniform: torch.Tensor) -> torch.Tensor:
-        """Any angle, and a speed of at most 1, ``[num_envs, 2]``."""
         angle, speed = uniform.unbind(-1)
         return torch.stack([2 * math.pi * angle - math.pi, 2 * speed - 1], -1)
 
@@ -239,6 +231,5 @@ class PendulumWorld(_Classic):
         return torch.stack([angle, speed], -1), -cost, torch.zeros_like(angle, dtype=torch.bool)
 
     def observe(self, state: Any) -> torch.Tensor:
-        """Cosine and sine of the angle, and the speed, ``[num_envs, 3]``."""
         angle, speed = state.unbind(-1)
         return torch.stack([angle.cos(), angle.sin(), speed], -1)

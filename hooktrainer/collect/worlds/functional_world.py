@@ -199,7 +199,6 @@ class FunctionalWorld(EpisodicWorld):
     # -- pure functions derived from the physics -------------------------------------------------
 
     def begin(self, keys: torch.Tensor, episode: torch.Tensor) -> Carry:
-        """The first step of the episodes ``episode``, int64 ``[num_envs]``."""
         return Carry(self._fresh(keys, episode), keys, episode, torch.zeros_like(episode))
 
     def advance(self, carry: Carry, action: torch.Tensor) -> tuple[Carry, Outcome]:
@@ -223,7 +222,6 @@ class FunctionalWorld(EpisodicWorld):
         return self.initial(uniforms(keys, episode).to(self.dtype))
 
     def observed(self, state: State) -> Observations:
-        """The observations of a state, by key."""
         observed = self.observe(state)
         if isinstance(observed, torch.Tensor):
             observed = {"observation": observed}

@@ -35,7 +35,6 @@ class WorldActions:
         self._clips = clips and self._box is not None
 
     def sampler(self, buffers: ObservationRows, seed: int, first: int, num: int) -> Sampler:
-        """What draws random actions for ``num`` environments, the first of which is ``first``."""
         keys = stream_keys(seed, _ACTIONS, first, num, self.numbers, self._device)
         return WorldSampler(self, buffers, keys)
 

@@ -73,7 +73,6 @@ class WorldBuffers:
         }
 
     def put(self, observation: Observations, row: int) -> None:
-        """Write an observation as the policy's input of step ``row``."""
         for rows, value in zip(self.inputs, self.values(observation), strict=True):
             rows[row].copy_(value)
 
@@ -113,12 +112,10 @@ class WorldBuffers:
         return Rows(observation, self.following.rows(span), sample)
 
     def carry(self) -> None:
-        """Copy the last observations to the first row of the next rollout."""
         for observation in self._observation:
             observation[0].copy_(observation[-1])
 
     def observations(self) -> Entries:
-        """What was observed before the steps, ``[num_envs, time, ...]``."""
         pairs = zip(self.keys, self._observation, strict=True)
         return {key: env_first(before[:-1]) for key, before in pairs}
 
@@ -409,7 +406,6 @@ class WorldRollout(AnyRollout):
         return False
 
     def _compile(self, policy: Any) -> WorldSteps:
-        """The compiled steps of environment and policy."""
         world: Any = self._world
         sample: Any = getattr(policy, "sample", None)
         fits = isinstance(self._actor, FunctionActor) and callable(sample) and not self._moves
@@ -423,7 +419,6 @@ class WorldRollout(AnyRollout):
         return WorldSteps(world, sample, places, self._actions.to_world, self._buffers)
 
     def _step_at_once(self, steps: WorldSteps, actor: Any, timing: Timing) -> None:
-        """Make all steps by compiled graphs."""
         world: Any = self._world
         if not self._actor.is_laid_out:
             learn_outputs(self._actor, self._policy_device)

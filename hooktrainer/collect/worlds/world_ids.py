@@ -39,7 +39,6 @@ _MARKS: Final[tuple[tuple[Kind, tuple[str, ...]], ...]] = (
 """Attributes of each kind; the first kind with all of them is chosen."""
 _FUNCTIONAL: Final = ("gymnax", "brax")
 """Kinds that are one environment as pure functions, which can be vectorized."""
-_CALLS: Final = ("seed", "reset", "step", "state_dict", "load_state_dict", "close")
 
 
 def register() -> None:
@@ -224,12 +223,10 @@ def adapt_world(
         adapters = {"torchrl": TorchRLWorld, "rsl_rl": RslRlWorld, "gym": GymWorld}
         return adapters[kind](env, **options)
     if kind is None:
-        members = (*TensorWorld.__annotations__, *_CALLS)
         raise ConfigError(
-            f"{type(env).__name__} is no tensor world: a TensorWorld would have "
-            f"{', '.join(_missing(env, members))} too. Else give a batched EnvBase of TorchRL, a "
-            "VecEnv of rsl_rl, a vector environment that returns tensors, or an environment of "
-            "gymnax, Brax or Playground."
+            f"{type(env).__name__} is no tensor world: give a TensorWorld, a batched EnvBase of "
+            "TorchRL, a VecEnv of rsl_rl, a vector environment that returns tensors, or an "
+            "environment of gymnax, Brax or Playground."
         )
     from .adapters.jax_world import BraxEnv, GymnaxEnv, JaxWorld
 

@@ -76,11 +76,9 @@ class ForeignWorld(ABC):
         self._start_over(seed)
 
     def state_dict(self) -> dict[str, Any]:
-        """The number of resumes, counting the one from this state."""
         return {"resumed": self._resumed + 1}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Seed the simulator for new episodes; none continues."""
         self._resumed = int(state["resumed"])
         words = np.random.SeedSequence((self._seed, self._resumed)).generate_state(1)
         self._start_over(int(words[0] >> 1))  # simulators take seeds of 31 bits

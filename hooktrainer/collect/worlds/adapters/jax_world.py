@@ -192,16 +192,13 @@ class GymnaxEnv:
         self.action_space = _space(env.action_space(self._params), self.name)
 
     def observation_space(self, shapes: Any) -> spaces.Space[Any]:
-        """Gymnax's space."""
         return _space(self._env.observation_space(self._params), self.name)
 
     def reset(self, key: Any) -> tuple[Any, Any]:
-        """The first state and observation of an episode."""
         observed, state = self._env.reset_env(key, self._params)
         return state, observed
 
     def step(self, key: Any, state: Any, action: Any) -> Step:
-        """Call ``step_env``, and separate time limits from terminal states."""
         env, params = self._env, self._params
         observed, state, reward, done, info = env.step_env(key, state, action, params)
         terminated, truncated = done, done & ~done
@@ -236,18 +233,15 @@ class BraxEnv:
         self.action_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (int(env.action_size),))
 
     def observation_space(self, shapes: Any) -> spaces.Space[Any]:
-        """Unbounded boxes of the observed shapes."""
         if isinstance(shapes, Mapping):
             return spaces.Dict({key: self.observation_space(x) for key, x in shapes.items()})
         return unbounded(shapes.shape, shapes.dtype)
 
     def reset(self, key: Any) -> tuple[Any, Any]:
-        """The first state and observation of an episode."""
         state = self._env.reset(key)
         return state, _groups(state.obs)
 
     def step(self, key: Any, state: Any, action: Any) -> Step:
-        """Call ``step``; ``done`` is a terminal state."""
         state = self._env.step(state, action)
         terminated = state.done > 0.5
         never, log = terminated & ~terminated, dict(state.metrics)

@@ -138,7 +138,6 @@ class RslRlWorld(ForeignWorld):
 def _resolved(
     name: str, groups: Mapping[str, Any], given: Mapping[str, Sequence[str]] | None
 ) -> dict[str, list[str]]:
-    """The groups of each set, ``"policy"`` and maybe ``"critic"``."""
     if given is None:
         own = next((key for key in (POLICY, _ACTOR) if key in groups), POLICY)
         given = {POLICY: [own]} | ({CRITIC: [CRITIC]} if CRITIC in groups else {})

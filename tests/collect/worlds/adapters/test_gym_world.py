@@ -218,7 +218,7 @@ def test_other_ways_to_begin_episodes_are_refused(changes, message):
 
 def test_a_numpy_environment_is_refused():
     env = gym.make_vec("CartPole-v1", num_envs=2)
-    with pytest.raises(ConfigError, match="is no tensor world: a TensorWorld would have"):
+    with pytest.raises(ConfigError, match="is no tensor world: give a TensorWorld"):
         adapt_world(env)
     with pytest.raises(ConfigError, match="has no device, so its steps return NumPy arrays"):
         GymWorld(env)
