@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import gymnasium as gym
@@ -185,7 +187,10 @@ class JointActionFormat(ActionFormat):
         return list(gym.vector.utils.iterate(batch, self.to_env(actions)))
 
     def from_env(self, actions: Any) -> Array:
-        found = [part.from_env(np.asarray(_at(actions, path))) for path, part, _, _ in self._parts]
+        found = [
+            part.from_env(np.asarray(reduce(getitem, path, actions)))
+            for path, part, _, _ in self._parts
+        ]
         return np.concatenate([part.reshape(len(part), -1) for part in found], -1, dtype=self.dtype)
 
     def leaves_nothing(self, mask: Array) -> Array:
@@ -262,12 +267,6 @@ def _as(columns: Array, part: ActionFormat) -> Array:
     shaped = columns.reshape(len(columns), *part.shape)
     # Rounded: an index that was a float on its way may have become 1.9999999.
     return np.rint(shaped).astype(part.dtype) if part.dtype.kind in "iu" else shaped
-
-
-def _at(tree: Any, path: Path) -> Any:
-    for key in path:
-        tree = tree[key]
-    return tree
 
 
 def _tree(space: spaces.Space[Any], parts: list[tuple[Path, Any]]) -> Any:

@@ -46,10 +46,7 @@ class Actor:
     def act(self, t: int, envs: slice | None = None) -> Any:
         """Actions for the observations of step ``t``, recorded with all other outputs.
 
-        Args:
-            t: The step of the rollout.
-            envs: Those of one stage; the stages of a step follow one another, from the first
-                environment to the last. ``None`` for all at once.
+        ``envs`` are those of one stage, ``None`` all. The stages of a step follow one another.
         """
         raise NotImplementedError
 

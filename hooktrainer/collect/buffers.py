@@ -42,15 +42,9 @@ class ObservationRows(Protocol):
 
 @dataclass(slots=True)
 class Row:
-    """What one step of the environments writes: views of one row of each buffer.
+    """What step ``index`` of a rollout writes: views of one row of each of the `StepBuffers`.
 
-    Attributes:
-        index: Which step of the rollout it is.
-        observation: For each leaf the observation to act on next, ``[num_envs, *shape]``.
-        reward: float32, ``[num_envs]``.
-        terminated: bool, ``[num_envs]``.
-        truncated: bool, ``[num_envs]``.
-        info: For each of the info keys what the environments say, float32 ``[num_envs]``.
+    ``observation`` holds those to act on next.
     """
 
     index: int
@@ -62,14 +56,7 @@ class Row:
 
 
 class StepBuffers:
-    """What the environments write in a rollout.
-
-    Args:
-        leaves: The leaves of an observation.
-        num_envs: Number of environments.
-        horizon: Steps of a rollout.
-        allocate: Makes arrays of zeros of such shapes and types, by default in this process.
-        infos: How many numbers of its info each environment adds.
+    """What the environments write in a rollout of ``horizon`` steps.
 
     Attributes:
         observation: For each leaf ``[time + 1, num_envs, *shape]``: what the policy acted on, and

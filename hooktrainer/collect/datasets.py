@@ -68,24 +68,12 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.transitions)
 
-    def __repr__(self) -> str:
-        what = f"{len(self)} transitions, {len(self.returns)} episodes"
-        return f"Dataset({self.env}, {what}, mean return {self.mean_return:.1f})"
-
     @property
     def mean_return(self) -> float:
         return float(np.mean(self.returns)) if self.returns else float("nan")
 
     def log(self, batch: TensorDictBase | None = None) -> dict[str, Any]:
-        """The metrics ``data/return`` and ``data/episodes``, to be registered at a log point.
-
-        Beside ``eval/return`` they say what training has made of the data::
-
-            trainer.register_op("post_steps_log", dataset.log, every=Every(optim_steps=1000))
-
-        Args:
-            batch: What a log point passes; not used.
-        """
+        """Return the metrics ``data/return`` and ``data/episodes``: an op for a log point."""
         out: dict[str, Any] = {"data/episodes": Latest(len(self.returns))}
         if self.returns:
             out["data/return"] = Latest(self.mean_return)
@@ -93,10 +81,6 @@ class Dataset:
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the data set; it appears complete or not at all.
-
-        Args:
-            path: The file to write.
-            overwrite: Whether a file that is there is replaced.
 
         Raises:
             TakenError: If something is there already.
@@ -253,20 +237,12 @@ class RecordDataset(TrainerHookBase):
         self._batches.append(kept.set("next", following).cpu())
 
     def on_train_start(self, trainer: Loop) -> None:
-        """Refuse a place that is taken, before anything is collected.
-
-        Raises:
-            TakenError: If it is, and the run is not a resumed one.
-        """
+        """Refuse a place that is taken, unless the run is a resumed one."""
         if self.path.exists() and not trainer.collected_frames:
             raise TakenError(f"{self.path} exists already: remove it, or choose another place.")
 
     def on_train_end(self, trainer: Loop) -> None:
-        """Write the data set and log what its episodes returned.
-
-        Raises:
-            HookError: If nothing was collected.
-        """
+        """Write the data set and log what its episodes returned."""
         if not self._batches:
             raise HookError("RecordDataset: nothing was collected, so there is nothing to write.")
         together = self._joined()

@@ -214,10 +214,7 @@ PARTS = ["image", "direction"]
 
 
 class Cells(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Says that an image is a grid of cells, each the number of an object, a color and a state.
-
-    A network then sees categories, where it would see brightness otherwise.
-    """
+    """Says that an image is a grid of cells, each the number of an object, a color and a state."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         from minigrid.core.constants import (

@@ -46,16 +46,7 @@ NOT_ASKED = Restore("none", "restore_episodes=False")
 
 @dataclass(frozen=True)
 class GroupOptions:
-    """What all groups are told.
-
-    Attributes:
-        seeds: The seeds of the group's episodes.
-        frame_skip: How many times each action is repeated. Rewards add up; the repetition ends
-            with the episode.
-        restore_episodes: Whether running episodes have to be restored.
-        info_keys: What of the environments' ``info`` is written to ``row.info``.
-        reset_options: What every ``reset`` is given as ``options``, if anything.
-    """
+    """Options of every group; see `hooktrainer.collect.VectorCollector`."""
 
     seeds: EpisodeSeeds
     frame_skip: int = 1
@@ -70,14 +61,9 @@ class EnvGroup(ABC):
     A group seeds each episode with its `EpisodeSeeds`, so that its data do not depend on which
     other environments are beside it, and writes only to the rows it is given.
 
-    Args:
+    Attributes:
         names: A name for each environment, for messages; ``name`` is the first.
         restores: For each, how `restore` brings its running episode back.
-        options: What it is told.
-        observation_space: The observation space of one environment.
-        action_space: The action space of one environment.
-
-    Attributes:
         shares: Whether episodes are counted; always.
         episodes: For each environment the index of its running episode; -1 before the first.
         stages: The parts that can be stepped by turns, if there are several.
@@ -127,13 +113,8 @@ class EnvGroup(ABC):
         self._format = action_format
 
     def make_buffers(self, horizon: int) -> StepBuffers:
-        """The memory of a rollout, whose rows the group is given from then on.
-
-        Args:
-            horizon: Steps of a rollout.
-        """
-        infos = len(self.info_keys)
-        return StepBuffers(self._layout.leaves, self.num_envs, horizon, infos=infos)
+        """The memory of a rollout, whose rows the group is given from then on."""
+        return StepBuffers(self._layout.leaves, self.num_envs, horizon, len(self.info_keys))
 
     @abstractmethod
     def first_mask(self) -> Any:
@@ -147,12 +128,9 @@ class EnvGroup(ABC):
     def step(self, actions: Array, row: Row) -> list[Finished]:
         """Step every environment and begin the next episode of those that finished.
 
-        Args:
-            actions: As the policy writes them, ``[num_envs, ...]``.
-            row: Where everything is written; the observation is the one to act on next.
-
-        Returns:
-            The environments that finished with their true final observations, copied.
+        Takes actions as the policy writes them, ``[num_envs, ...]``, and writes to ``row``, whose
+        observation is the one to act on next. Returns the environments that finished, with copies
+        of their true final observations.
         """
 
     def send(self, stage: int, actions: Array, row: Row) -> None:
@@ -180,16 +158,11 @@ class EnvGroup(ABC):
         Args:
             episodes: Index of each environment's running episode.
             snapshots: What `snapshots` returned.
-            actions: For each environment whose method is ``replay`` the actions of its running
-                episode, ``[steps, ...]``, as the policy wrote them.
-            row: Its observation is the one saved. A replayed episode is held against it.
+            actions: Of each environment that is replayed the actions, ``[steps, ...]``.
+            row: Its observation is the one saved, to which a replay has to lead.
 
         Returns:
-            The environments whose method is ``none``. They have begun their next episode, and
-            its observation is in ``row``.
-
-        Raises:
-            StateMismatchError: If a replayed episode does not lead to the saved observation.
+            The environments whose method is ``none``: they have begun their next episode.
         """
 
     def _hold_against(
@@ -207,11 +180,7 @@ class EnvGroup(ABC):
 
     @abstractmethod
     def set_attribute(self, name: str, value: Any) -> None:
-        """Set an attribute of every environment.
-
-        Raises:
-            ConfigError: If they have none of this name.
-        """
+        """Set an attribute that every environment has."""
 
     def _check_attribute(self, exists: bool, name: str) -> None:
         if not exists:

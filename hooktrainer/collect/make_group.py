@@ -165,15 +165,8 @@ def _from_spec(
 
 
 def _scalar(factories: Sequence[EnvFactory], options: GroupOptions) -> EnvGroup:
-    envs: list[gym.Env[Any, Any]] = []
-    try:
-        for i, factory in enumerate(factories):
-            envs.append(_built(factory, f"Factory {i} built"))
-        return ScalarGroup(envs, options)
-    except BaseException:
-        for made in envs:
-            made.close()
-        raise
+    envs = [_built(factory, f"Factory {i} built") for i, factory in enumerate(factories)]
+    return ScalarGroup(envs, options)
 
 
 class EnvSpaces(NamedTuple):

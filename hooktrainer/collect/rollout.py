@@ -16,7 +16,7 @@ from tensordict.nn import TensorDictModuleBase
 from ..base.space_parts import MASK
 from ..errors import ConfigError, StateMismatchError
 from ..loop.timing import Timing
-from .action_format import ActionFormat, RandomActions, Sampler
+from .action_format import RandomActions, Sampler
 from .actors import Actor, FunctionActor, Policy, RandomActor, as_array, learn_outputs
 from .buffers import as_batch, env_first_array, place_outputs
 from .group import EnvGroup, random_action_seed
@@ -185,23 +185,15 @@ class AnyRollout(ABC):
 class Rollout(AnyRollout):
     """Steps a group of environments with a policy and makes batches of the transitions."""
 
+    _group: EnvGroup
     _take = staticmethod(as_array)
 
-    def __init__(
-        self,
-        group: EnvGroup,
-        policy: Policy | None,
-        horizon: int,
-        *,
-        action_format: ActionFormat,
-        traj_ids: bool,
-        policy_device: torch.device,
-        device: torch.device,
-    ) -> None:
-        self._group = group
+    def __init__(self, collector: Any, horizon: int) -> None:
+        self._group = group = collector._envs
         self._horizon = horizon
-        self._traj_ids = traj_ids
-        self._device = device
+        self._traj_ids = collector._traj_ids
+        self._device = device = collector.device
+        self._action_format = action_format = collector._action_format
         # Compared once: a comparison of devices costs as much as making a small tensor.
         self._moves_arrays = device.type != "cpu"
         self._stages = group.stages if len(group.stages) > 1 else ()
@@ -210,14 +202,14 @@ class Rollout(AnyRollout):
         mask = group.first_mask()
         layout = ObservationLayout(group.observation_space, mask, action_format.mask_size)
         group.bind(layout, action_format)
-        self._action_format = action_format
         self._names = [unravel_key(leaf.key) for leaf in layout.leaves]
         self._buffers = buffers = group.make_buffers(horizon)
         masks = buffers.observation[self._names.index(MASK)] if MASK in self._names else None
         self._masks = masks if action_format.mask_size else None  # [time + 1, num_envs, mask_size]
         seed = random_action_seed(seeds.seed, seeds.first_env)
         sampler = RandomActions(action_format, num_envs, seed, self._masks)
-        self._set_actors(policy, buffers, action_format, num_envs, policy_device, sampler)
+        rest = (num_envs, collector._computes, sampler)
+        self._set_actors(collector.policy, buffers, action_format, *rest)
         self._rewards = np.zeros(num_envs)
         self._counts = np.zeros(num_envs, np.int64)
         self._finals: list[tuple[int, int, list[Array]]] = []
@@ -368,11 +360,11 @@ class GappedRollout(Rollout):
     environment follow one another, and between two batches some may be missing.
     """
 
-    def __init__(self, group: EnvGroup, policy: Policy | None, horizon: int, **rest: Any) -> None:
+    def __init__(self, collector: Any, horizon: int) -> None:
         # Even if every second step is none there are enough.
-        super().__init__(group, policy, 2 * horizon, **rest)
+        super().__init__(collector, 2 * horizon)
         self._wanted = horizon
-        self._began = np.ones((2 * horizon, group.num_envs), bool)
+        self._began = np.ones((2 * horizon, self._group.num_envs), bool)
 
     def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
         self._began[...] = True

@@ -15,9 +15,9 @@ from ..base.untrusted import one_line
 from ..errors import ConfigError
 
 Array = npt.NDArray[Any]
-_RESERVED = {"action", "done", "terminated", "truncated", "reward", "next", "collector", "is_init"}
-_RESERVED |= {"episode_reward", "step_count", "info", "index", "action_log_prob", "state_value"}
-_RESERVED |= {"advantage", "value_target", "td_error", "priority_weight"}  # of learners
+RESERVED = {"action", "done", "terminated", "truncated", "reward", "next", "collector", "is_init"}
+RESERVED |= {"episode_reward", "step_count", "info", "index", "action_log_prob", "state_value"}
+RESERVED |= {"advantage", "value_target", "td_error", "priority_weight"}  # of learners
 
 
 class ObservationLayout:
@@ -34,7 +34,7 @@ class ObservationLayout:
             shape = np.shape(plain_mask(mask))
             leaves.append(Leaf((MASK,), (), shape, np.dtype(bool)))
         for leaf in leaves:
-            if leaf.key[0] in _RESERVED:
+            if leaf.key[0] in RESERVED:
                 raise ConfigError(
                     f"The observation has the key {leaf.key[0]!r}, which the batch needs for "
                     "itself. Rename it in the environment."

@@ -161,14 +161,10 @@ class VectorCollector(EpisodesCollector):
         if workers:
             self._workers = Workers(workers, stages)
         self._open(num_envs, self._workers)
-        try:
-            check_info_keys(self._info_keys, (leaf.key[0] for leaf in self._leaves))
-            can_make_more = callable(env) or isinstance(env, (str, EnvSpec, Sequence))
-            if restore_episodes and self._info_keys and can_make_more:
-                self._try_infos(_env=self._env_of(1))
-        except BaseException:
-            self._envs.close()
-            raise
+        check_info_keys(self._info_keys, (leaf.key[0] for leaf in self._leaves))
+        can_make_more = callable(env) or isinstance(env, (str, EnvSpec, Sequence))
+        if restore_episodes and self._info_keys and can_make_more:
+            self._try_infos(_env=self._env_of(1))
         self._warn_of_lost()
 
     def _make(self, num_envs: int | None, workers: Workers) -> None:
@@ -181,27 +177,13 @@ class VectorCollector(EpisodesCollector):
         )
         made = (self._env, num_envs, options, self._env_kwargs, self._mode)
         self._envs = WorkerGroup(*made, workers) if workers.number else make_group(*made)
-        try:
-            self.num_envs = self._envs.num_envs
-            self._leaves = ObservationLayout(self._envs.observation_space).leaves
-            self._action_format = action_format_of(
-                self._envs.action_space, self._categorical_actions
-            )
-        except BaseException:
-            self._envs.close()
-            raise
+        self.num_envs = self._envs.num_envs
+        self._leaves = ObservationLayout(self._envs.observation_space).leaves
+        self._action_format = action_format_of(self._envs.action_space, self._categorical_actions)
 
     def _make_rollout(self) -> Rollout:
         kind: type[Rollout] = GappedRollout if self._envs.has_gaps else Rollout
-        return kind(
-            self._envs,
-            self.policy,
-            self._horizon,
-            action_format=self._action_format,
-            traj_ids=self._traj_ids,
-            device=self.device,
-            policy_device=self._computes,
-        )
+        return kind(self, self._horizon)
 
     def _set_in_envs(self, name: str, value: Any) -> None:
         self._envs.set_attribute(name, value)

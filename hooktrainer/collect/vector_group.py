@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +12,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.envs.classic_control.utils import maybe_parse_reset_bounds
 from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..base.space_parts import MASK
 from ..errors import ConfigError, add_note
@@ -231,19 +232,12 @@ class VectorGroup(EnvGroup):
 
 def device_of_tensors(tree: Any) -> torch.device | None:
     """Where the first tensor of an observation is; ``None`` if there is none."""
-    if isinstance(tree, torch.Tensor):
-        return tree.device
-    parts = tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, tuple) else ()
-    return next((found for part in parts if (found := device_of_tensors(part)) is not None), None)
+    return next((x.device for x in tree_leaves(tree) if isinstance(x, torch.Tensor)), None)
 
 
 def as_arrays(tree: Any) -> Any:
     """The same with arrays in place of tensors; those of the CPU share their memory."""
-    if isinstance(tree, torch.Tensor):
-        return tree.detach().cpu().numpy()
-    if isinstance(tree, Mapping):
-        return {key: as_arrays(value) for key, value in tree.items()}
-    return tuple(map(as_arrays, tree)) if isinstance(tree, tuple) else tree
+    return tree_map_only(torch.Tensor, lambda x: x.detach().cpu().numpy(), tree)
 
 
 _METHODS = ("async_reset", "recv", "send", "step", "config")

@@ -60,11 +60,7 @@ class WorkerGroup(EnvGroup):
             first.observation_space,
             first.action_space,
         )
-        try:
-            check_alike([fact for fact in facts for _ in fact.names])
-        except BaseException:
-            self.close()
-            raise
+        check_alike([fact for fact in facts for _ in fact.names])
 
     def first_mask(self) -> Any:
         self._pool.settle()
@@ -248,17 +244,11 @@ class EnvWorker:
         self._groups: list[EnvGroup] = []
         one_for_all = isinstance(source, EnvSpec) or callable(source)
         seeds = options.seeds
-        try:
-            for share in shares:
-                own = replace(
-                    options, seeds=EpisodeSeeds(seeds.seed, seeds.first_env + share.start)
-                )
-                part = source if one_for_all else source[share]
-                count = share.stop - share.start
-                self._groups.append(make_group(part, count, own, env_kwargs, mode))
-        except BaseException:
-            self.close()
-            raise
+        for share in shares:
+            own = replace(options, seeds=EpisodeSeeds(seeds.seed, seeds.first_env + share.start))
+            part = source if one_for_all else source[share]
+            count = share.stop - share.start
+            self._groups.append(make_group(part, count, own, env_kwargs, mode))
 
     def facts(self) -> list[Facts]:
         return [

@@ -287,7 +287,7 @@ def test_invalid_arguments_are_refused():
 def test_what_cannot_be_sent_to_a_process_is_refused():
     lock = threading.Lock()
     collector = overlapped(Stamp(), 1, "process", env=lambda: Counter() if lock else None)
-    with pytest.raises(ConfigError, match=r"cannot be sent to another process.*mode='thread'"):
+    with pytest.raises(ConfigError, match=r"cannot be copied for another process.*mode='thread'"):
         collector.collect()
     collector.shutdown()
 

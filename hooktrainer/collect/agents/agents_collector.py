@@ -175,18 +175,7 @@ def make_world(
     first_env: int = 0,
     workers: Workers = Workers(),  # noqa: B008
 ) -> AgentsWorld:
-    """Make multi-agent environments.
-
-    Args:
-        env: ``"vmas/<scenario>"``, or a scenario class of VMAS; ``"pettingzoo/<family>/<name>"``,
-            or a function without arguments that makes a PettingZoo parallel environment.
-        num_envs: Number of environments.
-        env_kwargs: Arguments of the environment.
-        groups: Names of the agents by group; by default agents with equal spaces form a group.
-        info_keys: Keys of the agents' ``info`` that steps return.
-        device: Device of the tensors.
-        first_env: Index of the first environment in the run.
-        workers: The processes that step PettingZoo environments.
+    """Make multi-agent environments; see `AgentsCollector` for the arguments.
 
     Raises:
         ConfigError: If there is no such environment.

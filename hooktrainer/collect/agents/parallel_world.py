@@ -166,15 +166,7 @@ class ParallelWorld(AgentsWorld):
 
 
 class ParallelEnvs:
-    """The environments of one process; what they return is arrays ``[agents, ...]``.
-
-    Args:
-        make: Makes one.
-        name: For messages.
-        numbers: Their indices among those of the run.
-        groups: See `ParallelWorld`.
-        info_keys: See `ParallelWorld`.
-    """
+    """The environments of one process, the ``numbers`` of the run; returns ``[agents, ...]``."""
 
     def __init__(
         self,

@@ -340,15 +340,14 @@ class VmasParallel:
         return seen, {agent: {} for agent in self.possible_agents}
 
 
-State = list[dict[str, list[Any]]]
-"""For each object, by attribute, the leaves of its containers. A leaf that is no plain value is
+State = list[list[Any]]
+"""For each object the leaves of its attributes. A leaf that is no plain value is
 ``{"object": index}``, or ``{"object": None}`` for a constant such as a function."""
 _PLAIN = (type(None), bool, int, float, str, torch.Tensor, np.ndarray, np.generic)
 _CONSTANTS = (
     *(type, enum.Enum, types.ModuleType, types.FunctionType, types.BuiltinFunctionType),
     *(types.MethodType, spaces.Space, torch.device, torch.dtype, frozenset),
 )
-_LEAF = pytree.tree_flatten(None)[1]
 _CONSTANT_MODULES = ("gym", "gymnasium", "pyglet", "matplotlib")
 
 
@@ -361,16 +360,18 @@ class ObjectState:
     def __init__(self, root: Any) -> None:
         self._objects: list[Any] = []
         self._index: dict[int, int] = {}
-        # By object, attribute and number of leaves, the leaves and containers last read.
-        self._forms: dict[tuple[int, str, int], tuple[list[Any], pytree.TreeSpec]] = {}
+        # By object and number of leaves, the leaves and containers last read.
+        self._forms: dict[tuple[int, int], tuple[list[Any], pytree.TreeSpec]] = {}
         self._find(root)
 
     def read(self) -> State:
         """The attributes of every object, not copied. Raises StateMismatchError for new objects."""
-        return [
-            {name: self._code(place, name, value) for name, value in vars(one).items()}
-            for place, one in enumerate(self._objects)
-        ]
+        state = []
+        for place, one in enumerate(self._objects):
+            leaves, form = pytree.tree_flatten(dict(vars(one)))
+            self._forms[place, len(leaves)] = leaves, form
+            state.append([x if isinstance(x, _PLAIN) else self._reference(x) for x in leaves])
+        return state
 
     def write(self, state: State) -> None:
         """Set the attributes that `read` returned; raises StateMismatchError for other objects."""
@@ -379,17 +380,15 @@ class ObjectState:
                 f"The saved simulator consists of {len(state)} objects, this one of "
                 f"{len(self._objects)}: it was made with other arguments."
             )
-        for place, (one, saved) in enumerate(zip(self._objects, state, strict=True)):
-            attributes = {}
-            for name, codes in saved.items():
-                if (key := (place, name, len(codes))) not in self._forms:
-                    raise StateMismatchError(
-                        f"{type(one).__name__}.{name} of the saved simulator has {len(codes)} "
-                        "values, and another number here"
-                    )
-                leaves, form = self._forms[key]
-                pairs = zip(codes, leaves, strict=True)
-                attributes[name] = pytree.tree_unflatten([self._decode(*p) for p in pairs], form)
+        for place, (one, codes) in enumerate(zip(self._objects, state, strict=True)):
+            if (place, len(codes)) not in self._forms:
+                raise StateMismatchError(
+                    f"{type(one).__name__} of the saved simulator has {len(codes)} values, and "
+                    "another number here"
+                )
+            leaves, form = self._forms[place, len(codes)]
+            pairs = zip(codes, leaves, strict=True)
+            attributes = pytree.tree_unflatten([self._decode(*p) for p in pairs], form)
             vars(one).clear()
             vars(one).update(attributes)
 
@@ -400,16 +399,15 @@ class ObjectState:
         """
         tensors = []
         for olds, news in zip(before, self.read(), strict=True):
-            for name, leaves in olds.items():  # a new attribute has no rows to keep
-                if len(news.get(name, ())) != len(leaves):
-                    return False
-                for old, new in zip(leaves, news[name], strict=True):
-                    if _has_rows(new, len(rows)) and _has_rows(old, len(rows)):
-                        if old.shape != new.shape or old.dtype != new.dtype:
-                            return False
-                        tensors.append((old, new))
-                    elif not _equal(old, new):
+            if len(olds) != len(news):
+                return False
+            for old, new in zip(olds, news, strict=True):
+                if _has_rows(new, len(rows)) and _has_rows(old, len(rows)):
+                    if old.shape != new.shape or old.dtype != new.dtype:
                         return False
+                    tensors.append((old, new))
+                elif not _equal(old, new):
+                    return False
         for old, new in tensors:
             new.copy_(torch.where(rows.view(-1, *[1] * (new.ndim - 1)), old, new))
         return True
@@ -420,12 +418,6 @@ class ObjectState:
                 self._index[id(leaf)] = len(self._objects)
                 self._objects.append(leaf)
                 self._find(vars(leaf))
-
-    def _code(self, place: int, name: str, value: Any) -> list[Any]:
-        is_plain = isinstance(value, _PLAIN)
-        leaves, form = ([value], _LEAF) if is_plain else pytree.tree_flatten(value)
-        self._forms[place, name, len(leaves)] = leaves, form
-        return [leaf if isinstance(leaf, _PLAIN) else self._reference(leaf) for leaf in leaves]
 
     def _reference(self, value: Any) -> dict[str, int | None]:
         if _is_object(value) and id(value) not in self._index:
@@ -463,7 +455,7 @@ def copied(state: State, copy: Callable[[torch.Tensor], torch.Tensor] = torch.cl
             return seen[id(value)]
         return value.copy() if isinstance(value, np.ndarray) else value
 
-    return [{name: list(map(one, leaves)) for name, leaves in item.items()} for item in state]
+    return [list(map(one, leaves)) for leaves in state]
 
 
 def _is_object(value: Any) -> bool:

@@ -19,7 +19,7 @@ from ...base.space_parts import MASK, Leaf, Path
 from ...errors import ConfigError
 from ..action_format import ActionFormat
 from ..info import InfoKeys, check_info_keys
-from ..spaces import ObservationLayout
+from ..spaces import RESERVED, ObservationLayout
 from ..worlds.functional_world import select
 from ..worlds.tensor_world import Outcome
 
@@ -139,9 +139,7 @@ Spaces = Mapping[str, tuple[Space, Space]]
 """By an agent's name, its observation space and its action space."""
 Grouping = Mapping[str, Sequence[str]]
 """By a group's name, the names of its agents."""
-# Keys at the root of a batch, next to the groups.
-_RESERVED = {"action", "done", "terminated", "truncated", "reward", "next", "collector", "state"}
-_RESERVED |= {"observation", "episode_reward", "step_count", "info"}
+_RESERVED = {*RESERVED, "observation", "state"}
 
 
 @dataclass(frozen=True)

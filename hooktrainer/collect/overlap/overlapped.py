@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from typing import Any, Literal
 
 import torch
@@ -16,7 +17,7 @@ from ...loop.stateful import fitting, mismatches
 from ..collector import TIMEOUT, Weights, check_can_follow, weights_of
 from ..episodes_collector import OVERLAP, collector_state
 from ..remote_collector import RemoteCollector, stamped
-from .server import ProcessWorker, ThreadWorker
+from .server import ProcessWorker, ThreadWorker, dump
 
 Mode = Literal["process", "thread"]
 _STREAM = 1  # separates the worker's random numbers from others with the run's seed
@@ -126,11 +127,18 @@ class OverlappedCollector(RemoteCollector):
             self._begin()
 
     def _begin(self) -> ProcessWorker | ThreadWorker:
-        if self.mode == "thread":
-            self._worker = ThreadWorker(self._collector, self._timeout)
-        else:
-            entropy = self._entropy(self._collector.seed)
-            self._worker = ProcessWorker(self._collector, self._timeout, entropy, self._rng)
+        copy, start = (deepcopy, ThreadWorker) if self.mode == "thread" else (dump, ProcessWorker)
+        entropy = self._entropy(self._collector.seed)
+        try:
+            given = copy((self._collector, entropy, self._rng))
+        except Exception as error:
+            raise ConfigError(
+                f"{type(self._collector).__name__} cannot be copied for another {self.mode}: "
+                f"{error}. Give it environments by id or factory, or collect in a thread: "
+                "mode='thread'."
+            ) from error
+        self._collector.shutdown()
+        self._worker = start(given, self._timeout)
         self._sent = self._updates
         return self._worker
 
@@ -262,11 +270,7 @@ class OverlappedCollector(RemoteCollector):
         return fitting(self._collector, collector_state(saved))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a `state_dict`, also of another depth or of a plain collector.
-
-        Raises:
-            StateMismatchError: If the collector does not accept it.
-        """
+        """Restore a `state_dict`, also of another depth or of a plain collector."""
         own = state_dict["collector"] if OVERLAP in state_dict else state_dict
         ours = state_dict.get(OVERLAP, {})
         self._discard()

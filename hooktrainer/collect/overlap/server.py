@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import os
 import pickle
@@ -21,7 +20,7 @@ from tensordict.nn import probabilistic
 from torch import nn
 
 from ...base.worker import Channel, Worker
-from ...errors import ConfigError, add_note
+from ...errors import add_note
 from ...loop.timing import Span, Timing, Trace
 from ...store.rng import rng_state, seed_all, set_rng_state
 from ..buffers import shared_arrays, unnamed_file
@@ -109,29 +108,17 @@ _GRACE = 5.0  # seconds that a batch in progress has to end
 
 
 class ThreadWorker:
-    """A thread that collects with a copy of a collector, which is shut down.
-
-    Raises:
-        ConfigError: If the collector cannot be copied.
-    """
+    """A thread that collects with a collector of its own."""
 
     name = "the collecting thread"
     pid: int | None = None
 
-    def __init__(self, collector: Any, timeout: float) -> None:
-        try:
-            own = copy.deepcopy(collector)
-        except Exception as error:
-            raise ConfigError(
-                f"{type(collector).__name__} cannot be copied for another thread: {error}. Give it "
-                "environments by id or factory, and a policy that copy.deepcopy takes."
-            ) from error
-        collector.shutdown()
+    def __init__(self, given: tuple[Collector, Any, Any], timeout: float) -> None:
         if not isinstance(shared := probabilistic._interaction_type, _PerThread):
             probabilistic._interaction_type = _PerThread(shared.get_mode())
         self._timeout = timeout
         self._answers: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
-        self._server = server = CollectorServer(own)
+        self._server = server = CollectorServer(given[0])
         # Daemonic, so that an environment that is stuck does not keep the process from ending.
         answers = self._answers
         self._thread = threading.Thread(
@@ -186,31 +173,13 @@ class _PerThread(threading.local):
 
 
 class ProcessWorker:
-    """A process that collects with a copy of a collector, which is shut down.
-
-    Raises:
-        ConfigError: If the collector cannot be pickled.
-    """
+    """A process that collects with a collector of its own, which ``given`` holds pickled."""
 
     name = "the collecting process"
 
-    def __init__(
-        self,
-        collector: Any,
-        timeout: float,
-        entropy: tuple[int, ...] | None,
-        rng: dict[str, Any] | None,
-    ) -> None:
-        try:
-            payload = dump((collector, entropy, rng))
-        except Exception as error:
-            raise ConfigError(
-                f"{type(collector).__name__} cannot be sent to another process: {error}. Give it "
-                "environments by id or factory, or collect in a thread: mode='thread'."
-            ) from error
-        collector.shutdown()
+    def __init__(self, given: bytes, timeout: float) -> None:
         settings = (torch.get_num_threads(), torch.get_default_dtype())
-        self._worker = Worker(self.name, _work, payload, *settings, timeout=timeout)
+        self._worker = Worker(self.name, _work, given, *settings, timeout=timeout)
         self.pid = self._worker.pid
         self.close = self._worker.close
 

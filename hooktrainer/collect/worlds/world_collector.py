@@ -479,12 +479,7 @@ _log = logging.getLogger(__name__)
 class WorldSteps:
     """Several steps of a `FunctionalWorld` and its policy, as a function of tensors.
 
-    Attributes:
-        world: The environments.
-        sample: Draws from the policy.
-        places: Of its inputs among the leaves of an observation.
-        to_world: Converts actions.
-        buffers: Of the rollout.
+    ``places`` are those of the policy's inputs among the leaves of an observation.
     """
 
     world: FunctionalWorld

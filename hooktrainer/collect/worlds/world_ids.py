@@ -200,7 +200,7 @@ def adapt_world(
         num_envs: Number of environments, for those that are pure functions.
         device: Device of these; others keep their own.
         first_env: Index of the first environment in the run.
-        **options: Further arguments of `GymWorld`, `RslRlWorld`, `GymnaxEnv` or `BraxEnv`.
+        **options: Further arguments of the adapter.
 
     Raises:
         ConfigError: If the object is unsupported, or an attribute is missing.

@@ -32,12 +32,6 @@ class JaxWorld(EpisodicWorld):
     known. An episode is a function of the seed, the environment's index and its own index; a
     running one is its state, so a resumed run continues exactly.
 
-    Args:
-        env: The environment.
-        num_envs: Number of environments.
-        device: Device of the simulation.
-        first_env: Index of the first environment in the run.
-
     Raises:
         MissingPackageError: If JAX is not installed.
         ConfigError: If JAX has no such device.
