@@ -81,6 +81,7 @@ class AdaptedCollector(Collector):
             claim: Resumes = "partly" if is_of_torchrl(wrapped) else "exactly"
             self.resumes = getattr(wrapped, "resumes", claim)
         self._iterator: Iterator[Any] | None = None
+        self.steps_exploration = not isinstance(wrapped, Iterable)
         self._written = 0
         # What it does not say is as in `Collector`.
         facts = {name: getattr(self.wrapped, name, None) for name in _FACTS}
@@ -106,17 +107,6 @@ class AdaptedCollector(Collector):
         """Start it, unless it is TorchRL's, whose ``start`` makes it collect without end."""
         if not is_of_torchrl(self.wrapped):
             self._call("start")
-
-    def __iter__(self) -> Iterator[TensorDictBase]:
-        if not isinstance(self.wrapped, Iterable):
-            yield from super().__iter__()
-            return
-        while True:
-            try:
-                batch = self.collect()
-            except StopIteration:
-                return
-            yield batch
 
     def collect(self) -> TensorDictBase:
         """Return the next batch: by iterating over it, or by its ``collect`` if that is all it has.

@@ -169,11 +169,9 @@ class Collector:
             raise RuntimeError("The collector is shut down; build a new one.")
 
     def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
-        """Update the policy.
+        """Update the policy from a module, a TensorDict of parameters or a state dict.
 
-        Args:
-            policy_or_weights: A module, a TensorDict of parameters or a state dict to copy from.
-                ``None``: `policy` itself was trained, and copies of it are to follow.
+        ``None``: `policy` itself was trained, and copies of it are to follow.
         """
         update_policy(self.policy, policy_or_weights)
 
@@ -221,24 +219,18 @@ class Collector:
         raise no_shard(type(self).__name__, world_size)
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """A state to go on with when the environments are divided otherwise than before.
+        """A state to load when the environments are divided otherwise than before.
 
-        Args:
-            states: What `state_dict` of every former share returned, in order.
-
-        Returns:
-            A state for `load_state_dict`: nothing is collected again that was collected before. By
-            default the present one, so that the collector starts over.
+        ``states`` are those of every former share, in order. Nothing is collected again that was
+        collected before. By default it is the present one, so that the collector starts over.
         """
         return self.state_dict()
 
     def use_workers(self, workers: int, stages: int = 1, *, timeout: float = TIMEOUT) -> None:
         """Step the environments in processes, which start with `start` or the first batch.
 
-        Args:
-            workers: How many processes.
-            stages: In how many parts the environments take turns with the policy.
-            timeout: Seconds after which a process that does not answer ends the run.
+        The environments take turns with the policy in ``stages`` parts. A process that does not
+        answer for ``timeout`` seconds ends the run.
 
         Raises:
             ConfigError: If that cannot be done.

@@ -63,9 +63,7 @@ class WorkerGroup(EnvGroup):
         check_alike([fact for fact in facts for _ in fact.names])
 
     def first_mask(self) -> Any:
-        self._pool.settle()
-        self._pool[0].send(call("first_mask"))
-        return self._pool[0].receive_object()
+        return self._ask_all("first_mask", lambda w: ())[0]
 
     def bind(self, layout: ObservationLayout, action_format: ActionFormat) -> None:
         super().bind(layout, action_format)
@@ -84,7 +82,6 @@ class WorkerGroup(EnvGroup):
         return buffers
 
     def reset(self, row: Row) -> None:
-        self._pool.settle()
         seed = self.seeds.seed
         self._ask_all("reset", lambda w: (seed, [self.episodes[s] for s in self._shares[w]]))
         self.episodes = [episode + 1 for episode in self.episodes]
@@ -120,7 +117,6 @@ class WorkerGroup(EnvGroup):
         actions: Sequence[Array | None],
         row: Row,
     ) -> list[int]:
-        self._pool.settle()
         seed = self.seeds.seed
 
         def states(w: int) -> tuple[Any, ...]:
@@ -136,13 +132,13 @@ class WorkerGroup(EnvGroup):
         return sorted(lost)
 
     def set_attribute(self, name: str, value: Any) -> None:
-        self._pool.settle()
         self._ask_all("each", lambda w: ("set_attribute", name, value))
 
     def close(self) -> None:
         self._pool.close()
 
     def _ask_all(self, name: str, args: Callable[[int], tuple[Any, ...]]) -> list[Any]:
+        self._pool.settle()
         return self._pool.ask_all(lambda w: call(name, *args(w)))
 
 

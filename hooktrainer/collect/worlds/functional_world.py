@@ -22,13 +22,10 @@ _RESETS = 0  # purpose of the random streams
 
 
 class Carry(NamedTuple):
-    """The state between two steps of a `FunctionalWorld`.
+    """The state between two steps of a `FunctionalWorld`: that of the physics, and more.
 
-    Attributes:
-        state: The state of the physics.
-        keys: Keys of the random streams, int64 ``[num_envs, num_uniforms]``; constant.
-        episode: Index of each environment's running episode, int64 ``[num_envs]``.
-        length: Steps of it so far, int64 ``[num_envs]``.
+    ``keys`` of the random streams are int64 ``[num_envs, num_uniforms]`` and constant, ``episode``
+    is the index of each running episode and ``length`` its steps so far, int64 ``[num_envs]``.
     """
 
     state: State

@@ -40,9 +40,6 @@ class GymWorld(ForeignWorld):
         self, env: Any, device: torch.device | str | None = None, hides_final: bool | None = None
     ) -> None:
         name = name_of(env)
-        needed = ("num_envs", "single_observation_space", "single_action_space")
-        if missing := [one for one in needed if find(env, one) is None]:
-            raise ConfigError(f"{name} is no batch of environments: it lacks {', '.join(missing)}.")
         place = find(env, "device") if device is None else device
         if place is None:
             raise ConfigError(
