@@ -127,6 +127,7 @@ class OverlappedCollector(RemoteCollector):
             self._begin()
 
     def _begin(self) -> ProcessWorker | ThreadWorker:
+        copy: Any
         copy, start = (deepcopy, ThreadWorker) if self.mode == "thread" else (dump, ProcessWorker)
         entropy = self._entropy(self._collector.seed)
         try:
