@@ -277,14 +277,8 @@ class DatasetCollector(Collector):
     """Hands a data set to `Trainer`, as batches of transitions drawn at random.
 
     Each batch is one optimizer step's, so use it with ``optim_steps_per_batch=1``. What the trainer
-    counts as frames are the transitions it was trained on, ``batch_size`` a step::
-
-        Trainer(
-            collector=DatasetCollector(dataset, batch_size=256),
-            total_frames=256 * 10_000,  # ten thousand optimizer steps
-            optim_steps_per_batch=1,
-            ...
-        )
+    counts as frames are the transitions it was trained on: ``total_frames=256 * 10_000`` are ten
+    thousand steps with batches of 256.
 
     Draws are with replacement, from a generator of its own, whose state is the collector's state.
     Several processes that share it draw the same, and each takes its rows of a batch.

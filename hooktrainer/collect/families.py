@@ -43,8 +43,8 @@ STACK = 4
 class Blind(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Plays a frame without looking at it.
 
-    ``AtariPreprocessing`` takes the screen from the emulator, two frames of four. Nobody sees what
-    the environment itself makes of all four, which takes a fifth of a step.
+    ``AtariPreprocessing`` takes the screen from the emulator, two frames of four. What the
+    environment itself makes of all four, in a fifth of a step's time, is not used.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:

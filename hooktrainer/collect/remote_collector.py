@@ -31,11 +31,7 @@ def version_of(batch: TensorDictBase) -> int:
 
 
 class RemoteCollector(Collector):
-    """Has copies of a collector collect elsewhere: in a thread, a process, on other machines.
-
-    The policy stays the learner's, and the copies follow it. Every batch says with which version of
-    the weights it was collected.
-    """
+    """Has copies of a collector, which follow the learner's policy, collect elsewhere."""
 
     def __init__(self, collector: Any) -> None:
         self.wrapped = collector

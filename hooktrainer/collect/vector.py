@@ -41,8 +41,6 @@ class VectorCollector(EpisodesCollector):
     - ``("collector", "traj_ids")``, int64, if asked for: ``episode * num_envs + environment``.
     - for a recurrent policy its hidden states, at the root and in ``"next"``, and ``"is_init"``.
 
-    A batch is made of fresh tensors and stays as it is for as long as it is held.
-
     Every episode is seeded from the run's seed, the environment's index and the episode's index
     alone. The data do not depend on how environments are grouped, nor on whether CartPole is
     stepped by its own vectorised implementation. A vector environment that seeds itself is seeded

@@ -89,16 +89,6 @@ def test_none_of_a_reset_is_refused():
     assert "while resetting environment 0, <Silent" in caught.value.__notes__[0]
 
 
-def test_the_last_observation_of_an_episode_is_looked_at():
-    class Ending(Counter):
-        def step(self, action):
-            observation, *rest = super().step(action)
-            return (None if rest[1] else observation, *rest)
-
-    with pytest.raises(ConfigError, match="the environment returned observation = None"):
-        collect(Ending, frames=20)
-
-
 def test_nan_and_lists_of_numbers_are_taken():
     class Various(Counter):
         def _observe(self):

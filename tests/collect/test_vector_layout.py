@@ -221,13 +221,3 @@ def test_an_observation_without_tensor_form_is_refused() -> None:
 
     with pytest.raises(ConfigError, match=r"The observation space text is a Text"):
         VectorCollector([Env], frames_per_batch=1)
-
-
-def test_a_mask_that_is_missing_later_is_named() -> None:
-    class Env(Masked):
-        def _info(self) -> dict[str, Any]:
-            return super()._info() if self.count < 2 else {}
-
-    collector = VectorCollector([Env], frames_per_batch=4)
-    with pytest.raises(ConfigError, match=r"info\['action_mask'\] is missing"):
-        collector.collect()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
@@ -283,11 +282,3 @@ def test_a_policy_that_cannot_work_is_refused(policy: Any, message: str) -> None
 def test_what_cannot_act_is_refused() -> None:
     with pytest.raises(ConfigError, match="policy=3 cannot act"):
         VectorCollector([Counter], 3, frames_per_batch=1)  # type: ignore[arg-type]
-
-
-def test_an_index_for_a_one_hot_policy_is_refused() -> None:
-    collector = VectorCollector(
-        [Counter], lambda o: np.zeros(1, int), frames_per_batch=1, categorical_actions=False
-    )
-    with pytest.raises(ConfigError, match="pass categorical_actions=True"):
-        collector.collect()

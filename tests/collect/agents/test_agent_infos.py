@@ -66,17 +66,6 @@ def test_a_key_that_cannot_work_is_named_before_the_first_batch(env, keys, messa
         collector(env, info_keys=keys)
 
 
-def test_an_info_that_is_not_a_number_names_its_agent():
-    class Wordy(Talking):
-        def step(self, actions):
-            *outcome, infos = super().step(actions)
-            infos[next(iter(infos))]["height"] = "tall"
-            return (*outcome, infos)
-
-    with pytest.raises(ConfigError, match=r"info\['height'\] of .*Wordy.* \(cat_0\) is 'tall'"):
-        collector(Wordy, info_keys=("height",)).collect()
-
-
 def test_a_run_logs_their_means_at_the_ends_of_episodes(tmp_path):
     run = IPPO(
         env=Talking,

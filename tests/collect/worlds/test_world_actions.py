@@ -8,12 +8,10 @@ import torch
 from gymnasium import spaces
 from toy_worlds import Ladder, Talker
 
-from hooktrainer import algorithms
 from hooktrainer.collect.worlds import WorldCollector
 from hooktrainer.collect.worlds.functional_world import stream_keys, uniforms
 from hooktrainer.collect.worlds.world_actions import WorldActions
 from hooktrainer.errors import ConfigError
-from hooktrainer.log import read_csv
 
 CPU = torch.device("cpu")
 
@@ -82,24 +80,6 @@ def test_missing_log_entries_are_nan_and_other_shapes_refused():
         ConfigError, match=r"'Episode/slips'\] of the simulator has the shape \[\], not one"
     ):
         WorldCollector(Talker, info_keys=("Episode/slips",), **options).collect()
-
-
-def test_a_trainer_logs_what_the_world_says(tmp_path):
-    algorithms.get("ppo")(
-        env=Talker,
-        info_keys=("height",),
-        num_envs=4,
-        steps_per_batch=8,
-        total_frames=64,
-        progress_bar=False,
-        run_dir=tmp_path / "run",
-        logger="csv",
-        eval_episodes=2,
-    ).train()
-    found = read_csv(tmp_path / "run")
-    assert {"world/height", "world/rank", "Episode/slips"} <= found.keys()
-    assert {"train/height", "eval/height"} <= found.keys()
-    assert found["train/height"][-1][1] in (1.5, 3.5) or 1.5 < found["train/height"][-1][1] < 3.5
 
 
 class Count(Ladder):

@@ -18,7 +18,6 @@ from torchrl.data import (
 from torchrl.envs import (
     EnvBase,
     GymEnv,
-    SerialEnv,
     StepCounter,
     TransformedEnv,
     VecGymEnvTransform,
@@ -112,20 +111,6 @@ def test_true_final_observations_and_ends_are_taken():
     assert [out.reward.tolist() for out in seen] == [[1, 0], [2, 0], [3, 0], [1, 0]]
     assert [out.terminated.tolist() for out in seen] == [[t == 2, False] for t in range(4)]
     assert [out.truncated.tolist() for out in seen] == [[False, t == 3] for t in range(4)]
-
-
-def test_transitions_are_those_of_the_environment_where_episodes_end():
-    """Of several environments one after another in TorchRL, many episodes end."""
-    env = SerialEnv(3, lambda: GymEnv("CartPole-v1"))
-    batch = WorldCollector(env, frames_per_batch=300, seed=1).collect()
-    done = batch["next", "done"].squeeze(-1)
-    assert int(done.sum()) > 5
-    after, before = batch["next", "observation"][:, :-1], batch["observation"][:, 1:]
-    assert torch.equal(after[~done[:, :-1]], before[~done[:, :-1]])
-    assert (before[done[:, :-1]].abs() <= 0.05).all()  # where CartPole begins
-    ends = after[done[:, :-1]]
-    assert ((ends[:, 0].abs() > 2.4) | (ends[:, 2].abs() > 0.2)).all()  # and where it fails
-    env.close()
 
 
 def test_the_contract_of_collectors_is_kept():
