@@ -152,12 +152,8 @@ def _copy(make: Make, _: int) -> None:
         except Exception:
             return
         own = _take(collector, 2)
-    copy = pickle.loads(message)
-    try:
-        seed_all(0)
+    with _fresh(lambda: pickle.loads(message)) as copy:
         _require(_alike(own, _take(copy, 2)), "a pickled copy collects other batches")
-    finally:
-        copy.shutdown()
 
 
 def _resume(make: Make, _: int) -> None:
@@ -214,7 +210,6 @@ def _shares(make: Make, _: int) -> None:
 
 def _closing(make: Make, _: int) -> None:
     with _fresh(make) as collector:
-        collector.shutdown()
         collector.shutdown()
     with _fresh(make) as collector:
         _take(collector, 1)

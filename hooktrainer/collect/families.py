@@ -185,11 +185,7 @@ def _dm_control(spec: EnvSpec) -> Wrapped:
 
 
 class FirstAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Forgets the last action where an episode begins.
-
-    The game repeats it with a probability of 0.1, also that of the episode before, so that an
-    episode would depend on more than its seed.
-    """
+    """Forgets the last action where an episode begins, which the game would repeat at random."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         RecordConstructorArgs.__init__(self)
@@ -282,15 +278,10 @@ class UsualWrappers:
 
 
 def usual_wrappers(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> UsualWrappers | None:
-    """Return an environment with the wrappers that are usual for it.
-
-    Args:
-        env: An id or a specification.
-        env_kwargs: Keyword arguments of the environment.
+    """Return an environment with the wrappers that are usual for its id or specification.
 
     Returns:
-        It; ``None`` if none are usual, if it has wrappers already, or if it is given by a function,
-        which wraps as it likes.
+        It; ``None`` if none are usual, if it has wrappers already, or if it is given by a function.
 
     Raises:
         ConfigError: If an argument does not go with the wrappers.

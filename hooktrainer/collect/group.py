@@ -24,14 +24,10 @@ EnvFactory = Callable[[], "gym.Env[Any, Any]"]
 
 
 class Restore(NamedTuple):
-    """How a running episode comes back.
+    """How a running episode comes back, and why so.
 
-    Attributes:
-        method: ``"replay"``: the episode is played again from its seed with its actions.
-            ``"state"``: the environment says the state of its episode, and takes it. ``"none"``:
-            neither works; the environment begins a new episode, and the run is not the one that
-            was interrupted.
-        reason: Why, in words.
+    ``"replay"``: it is played again from its seed with its actions. ``"state"``: the environment
+    says the state of its episode, and takes it. ``"none"``: a new episode begins.
     """
 
     method: Literal["state", "replay", "none"]
@@ -222,11 +218,7 @@ _RANDOM_ACTIONS = 2**32 - 1  # takes the place of an environment's index
 
 
 class EpisodeSeeds:
-    """Gives every episode its own seed, whatever process or group it runs in.
-
-    The seed of episode ``e`` of environment ``i`` depends on the run's seed, ``i`` and ``e`` alone.
-    It is below 2³¹, which every environment accepts.
-    """
+    """Gives every episode a seed, below 2³¹, from the run's seed and both indices alone."""
 
     def __init__(self, seed: int, first_env: int = 0) -> None:
         if seed < 0:

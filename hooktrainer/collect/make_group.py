@@ -178,12 +178,7 @@ class EnvSpaces(NamedTuple):
 
 
 def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> EnvSpaces:
-    """The spaces of one environment.
-
-    Args:
-        env: As for `VectorCollector`, or for `WorldCollector`. One environment is built and
-            closed, unless it is a vector environment, or a tensor world, already.
-        env_kwargs: Keyword arguments of the environment, with an id.
+    """The spaces of one environment; it is built and closed, unless it is built already.
 
     Raises:
         ConfigError: If there is no such environment; it lists the nearest ids.

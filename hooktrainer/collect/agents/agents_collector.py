@@ -36,7 +36,8 @@ class AgentsCollector(WorldCollector):
     all groups, where an agent that has left counts 0. If agents may leave before the episode ends,
     ``("agents", "mask")`` is true of those that still act; the values of the others are padding.
 
-    All counts are in transitions of an environment, however many agents act in it.
+    All counts are in transitions of an environment, however many agents act in it. Arguments that
+    are not listed are as for `hooktrainer.VectorCollector`.
 
     Args:
         env: ``"vmas/<scenario>"``, or a scenario class of VMAS; ``"pettingzoo/<family>/<name>"``,
@@ -44,19 +45,12 @@ class AgentsCollector(WorldCollector):
         policy: ``None`` for random actions; an object with ``in_keys`` and ``act``, which returns a
             dict with ``(group, "action")`` for each group, such as
             `hooktrainer.networks.AgentsPolicy`; or a TensorDict module.
-        num_envs: Number of environments.
-        frames_per_batch: Transitions per batch, a multiple of ``num_envs``.
-        total_frames: Transitions after which iteration ends; -1 for no limit.
-        seed: The run's seed, 0 or more.
-        init_random_frames: Number of transitions collected with random actions first.
-        env_kwargs: Arguments of the environment.
         groups: Names of the agents by group. By default agents with equal spaces form a group: a
             single group is called ``"agents"``, several by the common prefix of their agents.
         frame_skip: Must be 1: actions are not repeated.
         info_keys: Keys of the agents' ``info``, a number each. Batches hold them in ``"next"`` as
             float32, NaN for agents that do not report one. At an episode's end at least one agent
             has to report each key.
-        exploration_type: How the policy's distributions are sampled.
         workers: Number of processes that step PettingZoo environments; 0 for this process. It does
             not change the data.
         device: Device of the batches and of tensor environments; by default the policy's.

@@ -221,11 +221,7 @@ class OverlappedCollector(RemoteCollector):
         self._ready.clear()
 
     def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
-        """Update the learner's policy, as the collector does.
-
-        With ``weights="newest"`` the worker uses it from the next batch that starts. Otherwise the
-        next requested batch does, and nothing needs to be called.
-        """
+        """Update the learner's policy; with ``weights="newest"`` publish it to the worker."""
         super().update_policy_weights_(policy_or_weights)
         if self._worker is not None and self.weights == "newest":
             self._sent = -1

@@ -184,25 +184,17 @@ class WorldCollector(EpisodesCollector):
     log is averaged over each batch and logged as ``world/<name>``, or by its own name if that has a
     group.
 
+    Arguments that are not listed are as for `VectorCollector`.
+
     Args:
         env: An id such as ``"torch/CartPole-v1"``; a class or function that takes ``num_envs``,
             such as a subclass of `FunctionalWorld`; or a `TensorWorld`, which cannot be divided
             among processes.
-        policy: As for `VectorCollector`; ``None`` for random actions.
-        num_envs: Number of environments.
-        frames_per_batch: Transitions per batch, a multiple of ``num_envs``.
-        total_frames: Transitions after which iteration ends; -1 for no limit.
-        seed: The run's seed, 0 or more.
-        init_random_frames: Number of transitions collected with random actions first.
         frame_skip: The simulator's own, if given: actions are not repeated.
-        env_kwargs: Arguments of the environment.
-        categorical_actions: Whether discrete actions are indices; one-hot vectors otherwise.
         clip_actions: Whether the environment receives continuous actions clipped to their bounds.
             Batches hold the policy's actions.
         info_keys: Entries of the simulator's log that batches hold in ``"next"``, one number for
             each environment, float32 ``[..., 1]``; NaN for steps without a value.
-        exploration_type: How the policy's distributions are sampled.
-        first_env: Index of the first environment in the run; set by `shard`.
         device: Device of the simulation and the batches; by default the policy's.
         compile: Whether several steps of environment and policy are one compiled graph.
             This needs a `FunctionalWorld` and a policy without memory that has ``sample`` and

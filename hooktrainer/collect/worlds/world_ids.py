@@ -42,11 +42,7 @@ _FUNCTIONAL: Final = ("gymnax", "brax")
 
 
 def register() -> None:
-    """Register the ids with Gymnasium as aliases of its own environments.
-
-    So spaces, videos and saved policies are the same; only the collectors look up the tensor
-    version.
-    """
+    """Register the ids with Gymnasium as aliases of its own environments."""
     for world in WORLDS:
         if world not in gym.registry:
             spec = gym.spec(world.removeprefix(PREFIX))
@@ -195,12 +191,8 @@ def adapt_world(
 ) -> TensorWorld:
     """Make a tensor environment of an object; a `TensorWorld` is returned unchanged.
 
-    Args:
-        env: See `kind_of`.
-        num_envs: Number of environments, for those that are pure functions.
-        device: Device of these; others keep their own.
-        first_env: Index of the first environment in the run.
-        **options: Further arguments of the adapter.
+    ``env`` is of a kind that `kind_of` lists. ``num_envs``, ``device`` and ``first_env`` are for
+    those that are pure functions, ``options`` further arguments of the adapter.
 
     Raises:
         ConfigError: If the object is unsupported, or an attribute is missing.

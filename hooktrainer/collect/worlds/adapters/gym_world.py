@@ -28,7 +28,7 @@ class GymWorld(ForeignWorld):
     ``info["episode"]`` only for episodes that ended, and for these the numbers of ``final_info``.
 
     Args:
-        env: The environment. Nothing is called before `seed` and `reset`.
+        env: The environment.
         device: Device of its tensors; by default its own ``device``.
         hides_final: Whether final observations are never returned; by default true for Isaac Lab's.
 
