@@ -240,7 +240,7 @@ class ParallelEnvs:
             for key, value in self._absent.items()
         }
         for agent, (group, place) in acted.items():
-            said[group.name, "reward"][place] = _reward_of(rewards, agent, where)
+            said[group.name, "reward"][place] = reward_of(rewards, agent, where)
             for key, flags in zip(("terminated", "truncated"), ends, strict=True):
                 said[group.name, key][place] = bool(flags.get(agent, False))
         is_over, is_cut = not one.agents, any(ends[1].get(agent, False) for agent in acted)
@@ -355,7 +355,8 @@ def checked_env(env: Any, name: str) -> Any:
     return env
 
 
-def _reward_of(rewards: Mapping[str, Any], agent: str, where: str) -> float:
+def reward_of(rewards: Mapping[str, Any], agent: str, where: str) -> float:
+    """The reward of an agent that acted; raises ConfigError if it is not a single number."""
     reward = rewards.get(agent)
     if reward is None or np.size(reward) != 1:
         raise ConfigError(
