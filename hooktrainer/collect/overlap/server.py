@@ -212,8 +212,9 @@ def _read(channel: Channel, server: CollectorServer) -> None:
 
 
 # -- Trees of tensors between processes, with one copy on each side: tensors are pickled as NumPy
-# arrays whose memory is kept apart, and goes through shared memory: the sender need not wait for
-# the reader.
+# arrays, whose memory is shared if it is large: the sender need not wait for the reader.
+
+_PIPE = 2**17  # bytes; a pipe holds little more
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -239,9 +240,18 @@ def _tensor(array: Any, device: Any, requires_grad: bool | None) -> torch.Tensor
 
 def send(connection: Worker | Channel, tree: Any) -> None:
     """Send a tree of plain data, tensors and TensorDicts."""
-    found: list[pickle.PickleBuffer] = []
-    head = dump(tree, found.append)
-    pieces = [piece.raw() for piece in found]
+    pieces: list[memoryview] = []
+    room = _PIPE
+
+    def stays(buffer: pickle.PickleBuffer) -> bool:
+        nonlocal room
+        piece = buffer.raw()
+        room -= len(piece)
+        if room < 0:
+            pieces.append(piece)
+        return room >= 0
+
+    head = dump(tree, stays)
     kinds = [((len(piece),), np.uint8) for piece in pieces]
     connection.send(pickle.dumps((head, kinds)))
     if kinds:
@@ -263,8 +273,8 @@ def receive(connection: Worker | Channel) -> Any:
     return pickle.loads(head, buffers=pieces)
 
 
-def dump(tree: Any, keep_apart: Callable[[pickle.PickleBuffer], Any] | None = None) -> bytes:
-    """Pickle a tree that may hold code; ``keep_apart`` takes the memory of arrays, if given."""
+def dump(tree: Any, stays: Callable[[pickle.PickleBuffer], bool] | None = None) -> bytes:
+    """Pickle a tree that may hold code, without the memory of arrays that does not stay in it."""
     file = io.BytesIO()
-    _Pickler(file, protocol=5, buffer_callback=keep_apart).dump(tree)
+    _Pickler(file, protocol=5, buffer_callback=stays).dump(tree)
     return file.getvalue()
