@@ -73,12 +73,3 @@ def test_reset_begins_the_next_episodes() -> None:
     assert second["collector", "traj_ids"][0].tolist() == [1, 1, 1]
     assert second["next", "step_count"][0, :, 0].tolist() == [1, 2, 3]
     assert second["observation"][0, 0, 0] != first["observation"][0, 0, 0]
-
-
-def test_a_single_environment_is_not_vectorised_unless_asked_for() -> None:
-    options: Any = {"num_envs": 1, "frames_per_batch": 100}
-    scalar = VectorCollector("CartPole-v1", **options)
-    vectorised = VectorCollector("CartPole-v1", vectorization_mode="vector_entry_point", **options)
-    assert "scalar" in repr(scalar)
-    assert "a vector environment" in repr(vectorised)
-    assert (scalar.collect() == vectorised.collect()).all()

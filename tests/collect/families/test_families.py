@@ -68,16 +68,6 @@ def test_minigrid_without_a_mission_that_never_changes() -> None:
     env.close()
 
 
-def test_a_mission_that_changes_is_encoded() -> None:
-    wrapped = usual_wrappers("BabyAI-GoToObj-v0")
-    assert wrapped is not None
-    env = gym.make(wrapped.train)
-    missions = {tuple(env.reset(seed=seed)[0]["mission"]) for seed in range(10)}
-    assert len(missions) > 1
-    assert env.observation_space.contains(env.reset(seed=0)[0])
-    env.close()
-
-
 def test_minatar_forgets_the_action_of_the_episode_before() -> None:
     wrapped = usual_wrappers("MinAtar/Breakout-v1")
     assert wrapped is not None
