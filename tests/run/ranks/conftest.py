@@ -43,7 +43,8 @@ class Machines:
         # Machines of a cluster take SIGTERM for themselves, and would keep it for the tests behind.
         handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
+            for folder in (HERE.parents[1], HERE):  # where what tests import lies
+                patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
             patch.setenv("WARM_PYTHON", executable("warm_ray"))
             yield
         for number, handler in handlers.items():
