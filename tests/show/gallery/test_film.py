@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from hooktrainer.errors import ConfigError
-from hooktrainer.show.gallery import Film, decode, encode, side_by_side
+from hooktrainer.show.gallery import Film, encode, side_by_side
 from hooktrainer.show.gallery.film import one_after_another
 
 
@@ -54,13 +54,6 @@ def test_a_film_in_a_file_repeats_at_its_speed(suffix, kind):
         image.seek(1)
         image.load()
         assert image.info["duration"] == 50
-
-
-def test_a_webp_can_be_decoded():
-    given = film(0, 0, 0, 120, 120, 250, fps=20)
-    again = decode(encode(given, ".webp"))
-    assert again.fps == 20
-    assert np.allclose(shades(again, 20, 30), shades(given, 20, 30), atol=4)
 
 
 def test_an_mp4_without_pyav_says_what_to_install(monkeypatch):
