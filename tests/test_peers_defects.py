@@ -8,10 +8,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from hooktrainer import (
-    NonFiniteError,
-    RewardNormalizer,
-)
+from hooktrainer import NonFiniteError, RewardNormalizer
 from hooktrainer.testing import ScriptedLoss, tiny_trainer
 
 

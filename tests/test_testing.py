@@ -5,10 +5,7 @@ import torch
 
 from hooktrainer import HookError, TrainerHookBase
 from hooktrainer.errors import CheckpointError
-from hooktrainer.testing import (
-    check_hook,
-    tiny_trainer,
-)
+from hooktrainer.testing import check_hook, tiny_trainer
 
 
 class Good(TrainerHookBase):

@@ -16,11 +16,7 @@ from typing_extensions import dataclass_transform
 from ..base.checks import check_names
 from ..errors import ConfigError
 from ..loop.signals import ending_cleanly
-from ..networks import (
-    MemoryTrunk,
-    NetworkFactory,
-    memory_for,
-)
+from ..networks import MemoryTrunk, NetworkFactory, memory_for
 from ..run.config import Count, filled, parse_run
 from ..run.recipe import mistakes_in_one_line
 from ..trainer import Trainer

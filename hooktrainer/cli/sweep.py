@@ -131,13 +131,7 @@ def _space(file: Path | None, entries: tuple[str, ...]) -> dict[str, Any]:
 
 def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
     from ..show.report.report_page import report_page
-    from ..sweep.page import (
-        best_command,
-        importances,
-        importances_text,
-        sweep_page,
-        trial_rows,
-    )
+    from ..sweep.page import best_command, importances, importances_text, sweep_page, trial_rows
     from .report import print_section
 
     done, names = sum(not one.is_open for one in made.trials), listed(made.space.candidates)

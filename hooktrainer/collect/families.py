@@ -213,12 +213,7 @@ class Cells(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Says that an image is a grid of cells, each the number of an object, a color and a state."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
-        from minigrid.core.constants import (
-            COLOR_TO_IDX,
-            DIR_TO_VEC,
-            OBJECT_TO_IDX,
-            STATE_TO_IDX,
-        )
+        from minigrid.core.constants import COLOR_TO_IDX, DIR_TO_VEC, OBJECT_TO_IDX, STATE_TO_IDX
 
         RecordConstructorArgs.__init__(self)
         super().__init__(env)

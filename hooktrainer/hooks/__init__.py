@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from .policy_snapshot import PolicySnapshot as PolicySnapshot
     from .profiler import Profiler as Profiler
     from .profiler import Tracer as Tracer
-    from .random_network_distillation import (
-        RandomNetworkDistillation as RandomNetworkDistillation,
-    )
+    from .random_network_distillation import RandomNetworkDistillation as RandomNetworkDistillation
     from .replay_buffer import ReplayBufferTrainer as ReplayBufferTrainer
     from .replay_buffer import SequenceReplay as SequenceReplay
     from .reward_scaler import RewardNormalizer as RewardNormalizer

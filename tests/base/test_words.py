@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrainer.base.words import (
-    did_you_mean,
-    duration,
-    printable,
-    ranges,
-    which,
-)
+from hooktrainer.base.words import did_you_mean, duration, printable, ranges, which
 
 
 def test_neighbours_are_a_range():

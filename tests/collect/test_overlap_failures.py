@@ -7,14 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from overlap_envs import (
-    SimulatorError,
-    Slow,
-    Stamp,
-    plain,
-    raises,
-    waits_for_ever,
-)
+from overlap_envs import SimulatorError, Slow, Stamp, plain, raises, waits_for_ever
 
 from hooktrainer import OverlappedCollector
 from hooktrainer.base.worker import ChildError

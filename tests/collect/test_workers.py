@@ -23,9 +23,7 @@ from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 from torchrl.data import Bounded
-from torchrl.modules import (
-    OrnsteinUhlenbeckProcessModule,
-)
+from torchrl.modules import OrnsteinUhlenbeckProcessModule
 from toy_envs import Counter, Masked, Nested, Opaque, recurrent
 
 from hooktrainer import ConfigError, VectorCollector

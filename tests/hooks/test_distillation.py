@@ -18,12 +18,7 @@ from hooktrainer import (
     find_policy,
     load_policy,
 )
-from hooktrainer.networks import (
-    CategoricalPolicy,
-    DeterministicPolicy,
-    DiagonalGaussianPolicy,
-    mlp,
-)
+from hooktrainer.networks import CategoricalPolicy, DeterministicPolicy, DiagonalGaussianPolicy, mlp
 from hooktrainer.objectives import ImitationLoss
 from hooktrainer.optim import FlatAdam
 from hooktrainer.testing import tiny_trainer

@@ -10,10 +10,7 @@ from no_waiting import NoWaiting
 from resuming import small_ppo
 from tensordict import TensorDict
 
-from hooktrainer import (
-    KLAdaptiveLR,
-    Trainer,
-)
+from hooktrainer import KLAdaptiveLR, Trainer
 from hooktrainer.testing import ScriptedLoss, tiny_trainer
 
 

@@ -2,10 +2,7 @@ from __future__ import annotations
 
 import torch
 from tensordict import TensorDict
-from torchrl.data import (
-    LazyTensorStorage,
-    TensorDictReplayBuffer,
-)
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.data.replay_buffers.samplers import SamplerWithoutReplacement
 
 from hooktrainer import ReplayBufferTrainer

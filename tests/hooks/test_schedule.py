@@ -12,12 +12,7 @@ from torch import nn
 from torchrl.data import Categorical
 from torchrl.modules import EGreedyModule
 
-from hooktrainer import (
-    ConfigError,
-    Schedule,
-    Trainer,
-    VectorCollector,
-)
+from hooktrainer import ConfigError, Schedule, Trainer, VectorCollector
 from hooktrainer.networks import AdditiveGaussian, DeterministicPolicy, EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.replay import PrioritizedSampler

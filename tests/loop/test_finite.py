@@ -10,11 +10,7 @@ from no_waiting import OnDevice
 from outcomes import committed
 from tensordict import TensorDict, TensorDictBase
 
-from hooktrainer import (
-    NonFiniteError,
-    OptimizerHook,
-    Trainer,
-)
+from hooktrainer import NonFiniteError, OptimizerHook, Trainer
 from hooktrainer.optim import FlatAdam
 from hooktrainer.store import CheckpointManager
 from hooktrainer.testing import ScriptedLoss, tiny_trainer

@@ -8,12 +8,7 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictParams
 
-from hooktrainer import (
-    HOOK_POINTS,
-    ConfigError,
-    Every,
-    TrainerHookBase,
-)
+from hooktrainer import HOOK_POINTS, ConfigError, Every, TrainerHookBase
 from hooktrainer.errors import (
     DuplicateNameError,
     HookReturnError,

@@ -6,12 +6,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from hooktrainer import (
-    CheckpointError,
-    ConfigError,
-    HookPoint,
-    TrainerHookBase,
-)
+from hooktrainer import CheckpointError, ConfigError, HookPoint, TrainerHookBase
 from hooktrainer.testing import CallRecorder, FakeCollector, ScriptedLoss, tiny_trainer
 
 STEP = ["process_optim_batch", "post_loss", "optimizer", "post_optim", "post_optim_log"]

@@ -9,12 +9,7 @@ from torch import nn
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from hooktrainer.errors import ConfigError
-from hooktrainer.networks import (
-    CategoricalPolicy,
-    DiagonalGaussianPolicy,
-    TanhGaussianPolicy,
-    mlp,
-)
+from hooktrainer.networks import CategoricalPolicy, DiagonalGaussianPolicy, TanhGaussianPolicy, mlp
 
 BOUNDS = {"low": [-2.0, 0.0], "high": [2.0, 10.0]}
 

@@ -20,11 +20,7 @@ from outcomes import same
 from tensordict import TensorDict
 
 from hooktrainer.base import fs
-from hooktrainer.errors import (
-    CheckpointError,
-    DamagedCheckpointError,
-    WriteFailedError,
-)
+from hooktrainer.errors import CheckpointError, DamagedCheckpointError, WriteFailedError
 from hooktrainer.store import (
     Best,
     Checkpoint,

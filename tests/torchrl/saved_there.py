@@ -11,12 +11,7 @@ import torchrl.trainers as theirs
 from torch import nn
 from torchrl.checkpoint import Checkpoint
 from torchrl.collectors import Collector
-from torchrl.data import (
-    Categorical,
-    LazyTensorStorage,
-    PrioritizedSampler,
-    TensorDictReplayBuffer,
-)
+from torchrl.data import Categorical, LazyTensorStorage, PrioritizedSampler, TensorDictReplayBuffer
 from torchrl.envs import GymEnv, StepCounter, TransformedEnv
 from torchrl.modules import QValueActor
 from torchrl.objectives import DQNLoss

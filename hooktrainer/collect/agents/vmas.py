@@ -23,14 +23,7 @@ from ...errors import ConfigError, MissingPackageError, StateMismatchError
 from ...store.rng import rng_state, set_rng_state, undisturbed
 from ..info import InfoKeys, missing
 from ..worlds.world_collector import info_column
-from .world import (
-    Advance,
-    AgentsWorld,
-    Entries,
-    Grouping,
-    check_agents_info_keys,
-    group_agents,
-)
+from .world import Advance, AgentsWorld, Entries, Grouping, check_agents_info_keys, group_agents
 
 _MAX_STEPS = 100
 

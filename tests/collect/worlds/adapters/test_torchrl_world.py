@@ -15,14 +15,7 @@ from torchrl.data import (
     OneHot,
     Unbounded,
 )
-from torchrl.envs import (
-    EnvBase,
-    GymEnv,
-    StepCounter,
-    TransformedEnv,
-    VecGymEnvTransform,
-    VmasEnv,
-)
+from torchrl.envs import EnvBase, GymEnv, StepCounter, TransformedEnv, VecGymEnvTransform, VmasEnv
 
 from hooktrainer import ConfigError
 from hooktrainer.collect.worlds import TorchRLWorld, WorldCollector, adapt_world
