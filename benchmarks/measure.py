@@ -90,13 +90,11 @@ class Meter:
     Args:
         run: the script's options.
         env_id: the environment that is trained on; its goal decides when it is solved.
-        runs: how many runs there are side by side, each of so many frames; all are counted.
     """
 
-    def __init__(self, run: Run, env_id: str, runs: int = 1) -> None:
+    def __init__(self, run: Run, env_id: str) -> None:
         self.run = run
         self.env_id = env_id
-        self.runs = runs
         self.goal = GOALS[env_id]
         self.curve: list[tuple[int, float]] = []
         self.reached: dict[str, dict[str, float]] = {}
@@ -123,9 +121,9 @@ class Meter:
         `act` is the deterministic policy. Its return is measured when the run is over, and with
         `solve` in between, while the clock stands.
         """
-        if self._first is None and frames >= self.run.warmup * self.runs:
+        if self._first is None and frames >= self.run.warmup:
             self._first = self._now(frames)
-        self.over = frames >= self.run.frames * self.runs
+        self.over = frames >= self.run.frames
         if self.run.solve or self.over:
             self._last = self._now(frames)
         if self.run.solve and act is not None:

@@ -66,6 +66,7 @@ CASES: dict[str, tuple[Callable[[], Any], Arguments]] = {
         lambda: CategoricalPolicy(mlp(4, 2)),
         {"env": "CartPole-v1", "num_envs": 16},
     ),
+    "uneven shares": (lambda: CategoricalPolicy(mlp(4, 2)), {"env": "CartPole-v1", "num_envs": 7}),
     "continuous": (
         lambda: TanhGaussianPolicy(mlp(3, 2), 1, -2.0, 2.0),
         {"env": "Pendulum-v1", "num_envs": 6},
@@ -99,18 +100,9 @@ def test_stages_and_workers_do_not_change_the_data(name: str) -> None:
     num_envs = arguments.get("num_envs") or len(arguments["env"])
     arguments = {**arguments, "frames_per_batch": num_envs * 11}
     alone = batches(4, policy, **arguments)
-    assert same(alone, batches(4, policy, workers=2, stages=2, **arguments))
-
-
-def test_one_stage_of_three_workers_and_uneven_shares() -> None:
-    arguments: Arguments = {"env": "CartPole-v1", "num_envs": 7, "frames_per_batch": 70}
-
-    def policy() -> CategoricalPolicy:
-        return CategoricalPolicy(mlp(4, 2))
-
-    alone = batches(3, policy, **arguments)
-    assert same(alone, batches(3, policy, workers=3, **arguments))
-    assert same(alone, batches(3, policy, workers=1, stages=3, **arguments))
+    layouts = ((3, 1), (1, 3)) if name == "uneven shares" else ((2, 2),)
+    for workers, stages in layouts:
+        assert same(alone, batches(4, policy, workers=workers, stages=stages, **arguments))
 
 
 def test_a_policy_whose_rounding_does_not_depend_on_the_rows_is_called_for_its_part() -> None:
@@ -130,40 +122,33 @@ def test_a_policy_whose_rounding_does_not_depend_on_the_rows_is_called_for_its_p
     assert sizes == ([4, 2, 2] + [4] * 20) * 2 + [4, 2, 2] + [2] * 40
 
 
-def test_processes_may_start_with_the_first_batch() -> None:
+def test_processes_start_with_the_first_batch() -> None:
     policy = CategoricalPolicy(mlp(4, 2))
-    arguments: Arguments = {"policy": policy, "num_envs": 8, "frames_per_batch": 80}
 
-    def build(workers: bool) -> VectorCollector:
-        built = VectorCollector("CartPole-v1", **arguments)
-        if workers:
-            built.use_workers(2, 2)
-            assert "workers=2, stages=2" in repr(built)
-            assert not isinstance(built._envs, WorkerGroup)
+    def build(*workers: int) -> VectorCollector:
+        built = VectorCollector("CartPole-v1", policy, num_envs=8, frames_per_batch=80)
+        built.use_workers(*workers)
         return built
 
     def data(built: VectorCollector) -> TensorDict:
         torch.manual_seed(7)
         built.set_seed(4)
+        assert not isinstance(built._envs, WorkerGroup)
         try:
             return built.collect()
         finally:
             assert isinstance(built._envs, WorkerGroup) is (built._workers.number > 0)
             built.shutdown()
 
-    alone = data(build(workers=False))
-    assert (data(build(workers=True)) == alone).all()
-    original = build(workers=True)
+    alone, original = data(build(0)), build(2, 2)
     copied = pickle.loads(pickle.dumps(original))
-    original.shutdown()
-    assert not isinstance(copied._envs, WorkerGroup)
-    assert (data(copied) == alone).all()
-    shares = [build(workers=True) for _ in range(2)]
+    assert "workers=2, stages=2" in repr(copied)
+    assert all((data(built) == alone).all() for built in (original, copied))
+    shares = [build(2, 2) for _ in range(2)]
     for rank, share in enumerate(shares):
         share.shard(rank, 2)
-        assert not isinstance(share._envs, WorkerGroup)
-    first, second = map(data, shares)
-    assert (torch.cat([first, second])["observation"][:, 0] == alone["observation"][:, 0]).all()
+    both = torch.cat([data(share) for share in shares])
+    assert (both["observation"][:, 0] == alone["observation"][:, 0]).all()
     small = VectorCollector("CartPole-v1", num_envs=4, frames_per_batch=40)
     with pytest.raises(ConfigError, match="num_envs=4 with workers=3 and stages=2"):
         small.use_workers(3, 2)

@@ -71,13 +71,8 @@ def _checkpoint(backend: str) -> Callable[[], Files]:
                 manager.save(tree(), frames=10, metrics={"eval/return": 1.5})
             files = read(Path(place) / "step_000000000010")
         opened = Manifest.decode(files[MANIFEST])  # type: ignore[arg-type]
-        always = {
-            "time": 1.0,
-            "versions": {"torch": "2"},
-            "git_commit": None,
-            "git_dirty": None,
-            "run_id": "0" * 16,
-        }
+        always = {"time": 1.0, "versions": {"torch": "2"}, "run_id": "0" * 16}
+        always |= {"git_commit": None, "git_dirty": None}
         files[MANIFEST] = dataclasses.replace(opened, **always).encode()  # type: ignore[arg-type]
         return files
 
@@ -332,15 +327,12 @@ def targets() -> list[Target]:
     errors = (CheckpointError,)
     made = [
         Target(
-            f"checkpoint, {backend}",
-            _checkpoint(backend),
-            _spoil_checkpoint,
-            _open_checkpoint,
-            errors,
+            f"checkpoint, {each}", _checkpoint(each), _spoil_checkpoint, _open_checkpoint, errors
         )
-        for backend in ("torch", "torchsnapshot", "native")
+        for each in ("torch", "torchsnapshot", "native")
     ]
     one = (*errors, FileNotFoundError)
+    data = (ConfigError, FileNotFoundError)
     parts = ("components", "components", "components", "rng", None)
     return [
         *made,
@@ -348,7 +340,5 @@ def targets() -> list[Target]:
         Target(
             "single file", _single, _resave((None,), 0.4), lambda p: load_file(p / "state.pt"), one
         ),
-        Target(
-            "data set", _dataset, _spoil_dataset, _open_dataset, (ConfigError, FileNotFoundError)
-        ),
+        Target("data set", _dataset, _spoil_dataset, _open_dataset, data),
     ]

@@ -93,16 +93,9 @@ def _mutate_once(tree: Any, rng: random.Random) -> Any:
 
 
 def _number(old: int | float, rng: random.Random) -> Any:
-    kind = rng.randrange(6)
-    if kind == 0:
-        return old + rng.choice((-1, 1, 4, -4, 100))
-    if kind == 1:
-        return old * rng.choice((2, -1, 1000, 1 << 20))
-    if kind == 2:
-        return float(old) if abs(old) < 2**1000 else 0.0
-    if kind == 3:
-        return str(old)
-    return rng.choice(NUMBERS)
+    near = old + rng.choice((-1, 1, 4, -4, 100)), old * rng.choice((2, -1, 1000, 1 << 20))
+    same = float(old) if abs(old) < 2**1000 else 0.0, str(old)
+    return rng.choice((*near, *same, rng.choice(NUMBERS), rng.choice(NUMBERS)))
 
 
 def mutate_text(old: str, rng: random.Random) -> str:

@@ -227,18 +227,13 @@ _OR_NONE = (ConfigError, FileNotFoundError)
 
 def targets() -> list[Target]:
     """The targets here."""
+    spoil_yaml = _only("config.yaml", _spoil_yaml)
     return [
         Target("run.json", _run, _only("run.json", mutate_json), _open_run),
-        Target("config.yaml", _run, _only("config.yaml", _spoil_yaml), _open_run),
+        Target("config.yaml", _run, spoil_yaml, _open_run),
         Target("hooks.json", _run, _only("hooks.json", mutate_json), _open_hooks),
         Target("metrics.csv", _run, _only("metrics.csv", _spoil_csv), _open_metrics, _OR_NONE),
-        Target(
-            "configuration",
-            _configuration,
-            _only("config.yaml", _spoil_yaml),
-            _open_configuration,
-            _OR_NONE,
-        ),
+        Target("configuration", _configuration, spoil_yaml, _open_configuration, _OR_NONE),
         Target("study", _study, _spoil_study, _open_study),
         Target("event files", _events, _spoil_events, read_scalars),
     ]

@@ -11,8 +11,6 @@ import pytest
 pytestmark = pytest.mark.slow
 
 PROGRAM = Path(__file__).parent
-
-
 FAULTS = ("crash", "exception", "executed", "hang", "leak", "memory")
 
 
