@@ -80,10 +80,7 @@ def run_file(name: str, code: str) -> None:
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_the_code_of_a_page_runs(
-    page: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reader = ModuleType("reader")  # a real module, so that what it defines pickles
     monkeypatch.setitem(sys.modules, reader.__name__, reader)

@@ -59,7 +59,7 @@ MADE: dict[str, list[Callable[[], Any]]] = {
             frames_per_batch=40,
             total_frames=100,
             env_kwargs={"max_steps": 15},
-        ),
+        )
     ],
     "WorldCollector": [
         lambda: WorldCollector("torch/CartPole-v1", num_envs=2, frames_per_batch=100),
@@ -226,15 +226,9 @@ class Unclosed(Walks):
         (Missized, "frames_per_batch is 7, but 24 were"),
         (Miscounted, "frames is 25, but 24 were"),
         (Reused, "a batch changes when others are collected"),
-        (
-            spoiled(without_a_dimension),
-            r"\[4, 6\], not torch.float32 \[4, 6, 1\]",
-        ),
+        (spoiled(without_a_dimension), r"\[4, 6\], not torch.float32 \[4, 6, 1\]"),
         (spoiled(undone), "done is not terminated or truncated"),
-        (
-            spoiled(followed_by_the_next_episode),
-            "not the true final one",
-        ),
+        (spoiled(followed_by_the_next_episode), "not the true final one"),
         (spoiled(disordered), "is not the 'observation' that the following"),
         (Unseeded, r"set_seed\(7\) does not give the same batches twice"),
         (Forgetful, "resumes 'exactly', but goes on with other batches"),

@@ -114,3 +114,19 @@ def test_it_trains_and_is_closed(pool):
 def test_what_cannot_be_collected_from_is_refused(env, message):
     with pytest.raises(ConfigError, match=message):
         VectorCollector(env(), frames_per_batch=6, **({"num_envs": 3} if env() is Pool else {}))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_envpool_itself():
+    envpool = pytest.importorskip("envpool")
+    pool = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=4, seed=3)
+    collector = VectorCollector(pool, frames_per_batch=4 * 100)
+    batch = collector.collect()
+    done = batch["next", "done"][..., 0]
+    assert done.any()
+    assert (batch["next", "reward"] == 1).all()  # a step that only resets has 0
+    begun = batch["observation"][:, 1:][done[:, :-1]]
+    assert (begun.abs() <= 0.05).all()  # where CartPole's episodes begin
+    last = batch["next", "observation"][done]
+    assert ((last[:, 0].abs() > 2.4) | (last[:, 2].abs() > 0.2)).all()  # where they end
+    collector.shutdown()

@@ -51,11 +51,7 @@ def test_keyword_arguments_are_the_environments() -> None:
         ([Counter], {"env_kwargs": {"length": 3}}, "env_kwargs=.* goes with an environment id"),
         ([lambda: 3], {}, "Factory 0 built a int"),
         (3, {"num_envs": 1}, "env=3 is a int, not a gymnasium.Env"),
-        (
-            [Counter, lambda: gym.make("CartPole-v1")],
-            {},
-            "Environment 1 has the observation_space",
-        ),
+        ([Counter, lambda: gym.make("CartPole-v1")], {}, "Environment 1 has the observation_space"),
     ],
 )
 def test_what_cannot_work_is_refused(env: Any, kwargs: dict[str, Any], message: str) -> None:

@@ -111,10 +111,7 @@ def test_a_tensordict_module() -> None:
 def test_exploration_type(kind: InteractionType, expected: int) -> None:
     policy = categorical_actor()
     collector = VectorCollector(
-        [lambda: Echo(spaces.Discrete(2), 4)],
-        policy,
-        frames_per_batch=60,
-        exploration_type=kind,
+        [lambda: Echo(spaces.Discrete(2), 4)], policy, frames_per_batch=60, exploration_type=kind
     )
     nn.init.zeros_(policy[0].module.weight)
     assert len(collector.collect()["action"].unique()) == expected
@@ -257,10 +254,7 @@ def module(function: Any, in_keys: list[Any], out_keys: list[Any]) -> TensorDict
             lambda o: {"action": torch.zeros(2).long(), "value": torch.zeros(1, 2)},
             r"output 'value' has shape \[1, 2\]",
         ),
-        (
-            module(lambda o: o, ["observation"], ["logits"]),
-            "its out_keys have to hold",
-        ),
+        (module(lambda o: o, ["observation"], ["logits"]), "its out_keys have to hold"),
         (module(lambda o: o, ["pixels"], ["action"]), r"reads \['pixels'\], and the"),
         (Looks(), r"reads \['pixels'\], and the environments give"),
         (

@@ -411,10 +411,7 @@ def test_workers_end_with_the_process_that_uses_them(how: str, tmp_path: Path) -
         ({"workers": 2, "stages": 3}, "num_envs=4.*at least 6"),
         ({"workers": 2, "env": "CartPol-v1"}, "no environment 'CartPol-v1'"),
         ({"workers": 1, "num_envs": None}, "num_envs=None"),
-        (
-            {"workers": 1, "env": gym.make_vec("CartPole-v1", 4)},
-            "made already.*leave out workers",
-        ),
+        ({"workers": 1, "env": gym.make_vec("CartPole-v1", 4)}, "made already.*leave out workers"),
         ({"workers": 2, "env": [Counter, Counter, Nested, Nested]}, "All have to be the same"),
     ],
 )

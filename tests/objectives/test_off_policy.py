@@ -117,19 +117,9 @@ def total(losses):
             {"loss_function": "l2", "policy_noise": 0.8, "noise_clip": 0.3},
         ),
         (SACLoss, {}, {"target_entropy": -2.0}, {}),
-        (
-            SACLoss,
-            {},
-            {"target_entropy": -2.0},
-            {"loss_function": "l2", "alpha_init": 0.2},
-        ),
+        (SACLoss, {}, {"target_entropy": -2.0}, {"loss_function": "l2", "alpha_init": 0.2}),
         (IQLLoss, {}, {}, {}),
-        (
-            IQLLoss,
-            {},
-            {},
-            {"loss_function": "l2", "temperature": 3.0, "expectile": 0.8},
-        ),
+        (IQLLoss, {}, {}, {"loss_function": "l2", "temperature": 3.0, "expectile": 0.8}),
         (IQLLoss, {"actor": squashed}, {}, {}),
     ],
 )

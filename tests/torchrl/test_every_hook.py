@@ -94,9 +94,7 @@ def with_scheduler(interval):
 def with_target(total_frames):
     loss = dqn()
     trainer = plain(
-        total_frames,
-        loss_module=loss,
-        optimizer=torch.optim.SGD(loss.parameters(), lr=0.1),
+        total_frames, loss_module=loss, optimizer=torch.optim.SGD(loss.parameters(), lr=0.1)
     )
     updater = HardUpdate(loss, value_network_update_interval=2)
     theirs.TargetNetUpdaterHook(updater).register(trainer, "target")

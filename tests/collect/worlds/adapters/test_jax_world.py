@@ -136,10 +136,7 @@ class Runner:
         rng = jax.random.fold_in(state.info["rng"], 1)
         wind = jax.random.uniform(rng)
         at = state.data + action[0]
-        observed = {
-            "state": jax.numpy.stack([at]),
-            "privileged_state": jax.numpy.stack([at, wind]),
-        }
+        observed = {"state": jax.numpy.stack([at]), "privileged_state": jax.numpy.stack([at, wind])}
         info = {"rng": rng, "steps": state.info["steps"] + 1}
         done = jax.numpy.where(at >= 3, at * 0 + 1, at * 0)
         return State(at, observed, action[0], done, {"speed": action[0]}, info)
