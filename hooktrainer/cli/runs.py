@@ -205,11 +205,11 @@ def _print_curves(groups: Sequence[Group], metric: str) -> None:
         (
             label,
             len(having),
-            mean.frames[-1].item(),
+            int(mean.frames[-1]),
             sparkline(mean.middle, width, scale),
             spread([float(curve.values[-1]) for curve in having]),
         )
         for label, having, mean in drawn
     ]
-    title = f"{metric} over environment frames, {scale[0]:.6g} to {scale[1]:.6g}"
-    output.print_table(("group", "runs", "frames", "curve", "last"), rows, title=title)
+    output.line(f"{metric} over environment frames, {scale[0]:.6g} to {scale[1]:.6g}:")
+    output.print_table(("group", "runs", "frames", "curve", "last"), rows)
