@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import random
 import signal
 import traceback
 import warnings
@@ -14,8 +13,6 @@ from pathlib import Path
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
 from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 
 from ..base.checks import check_seed
@@ -27,7 +24,7 @@ from ..base.words import listed
 from ..errors import ConfigError, HookError, NonFiniteError, SkipOptimStep, add_note, as_failure
 from ..store.backends import backend_name
 from ..store.provenance import library_versions
-from ..store.rng import rng_state, set_rng_state
+from ..store.rng import rng_state, seed_generators, set_rng_state
 from ..store.single_file import save_file
 from .cadence import Every, Progress
 from .control import Control, Stop
@@ -257,9 +254,7 @@ class Loop:
     def set_seed(self, seed: int) -> None:
         """Seed Python, NumPy, torch and the collector, which resets its environments."""
         check_seed("seed", seed)
-        random.seed(seed)
-        np.random.seed(seed % 2**32)
-        torch.manual_seed(seed)
+        seed_generators(seed)
         self.source.set_seed(seed)
 
     # -- hooks -----------------------------------------------------------------------------------
@@ -618,9 +613,8 @@ class Loop:
         self._limit_wait(0.75)
         beside = self.save_trainer_file if self.checkpoints is None else self.checkpoints.directory
         if isinstance(error, Exception) and beside is not None:
-            aside = Path(beside).with_name(
-                "exception.pt"
-            )  # of the middle of a batch: for debugging only
+            # Of the middle of a batch: for debugging only.
+            aside = Path(beside).with_name("exception.pt")
             calls = [lambda: save_file(aside, self._state())]
             _call_all("saving exception.pt", calls, active=error)
         calls = [

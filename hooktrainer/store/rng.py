@@ -34,12 +34,16 @@ def rng_state() -> dict[str, Any]:
     }
 
 
-def seed_all(entropy: int | Sequence[int]) -> None:
-    """Seed the global random generators."""
-    seed = int(np.random.SeedSequence(entropy).generate_state(1, np.uint32)[0])
+def seed_generators(seed: int) -> None:
+    """Seed the global random generators of Python, NumPy and torch with one number."""
     random.seed(seed)
-    np.random.seed(seed)
+    np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
+
+
+def seed_all(entropy: int | Sequence[int]) -> None:
+    """Seed the global random generators with a number that is drawn from entropy."""
+    seed_generators(int(np.random.SeedSequence(entropy).generate_state(1, np.uint32)[0]))
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
