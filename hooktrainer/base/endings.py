@@ -13,10 +13,7 @@ ENDINGS: Final = (*ENDED, "interrupted", "failed")
 
 # -- The signals that end a program.
 
-ENDING_SIGNALS: Final = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-)
-"""SIGINT, SIGTERM and, if it exists, SIGHUP."""
+ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE: Final = 30.0
 """Default seconds from a signal to the end of the process."""
 

@@ -6,13 +6,13 @@ import importlib
 import importlib.util
 import re
 import sys
-import warnings
 from dataclasses import dataclass
 from typing import Final
 
 import gymnasium as gym
 
 from ..errors import MissingPackageError
+from .lazy import import_optional
 from .words import did_you_mean
 
 
@@ -96,18 +96,9 @@ def register_known(env_id: str) -> None:
     package = package_of(env_id)
     if env_id in gym.registry or package is None or not package.is_installed:
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what a package of others warns of at its import
-        try:
-            module = importlib.import_module(package.module)
-        except ImportError as error:
-            raise MissingPackageError(
-                f"{env_id} comes with {package.install}, which cannot be imported ({error}): "
-                f"pip install '{package.install}'",
-                name=error.name,
-            ) from error
-        if package.register:
-            getattr(module, package.register)()
+    module = import_optional(package.module, env_id, package.install)
+    if package.register:
+        getattr(module, package.register)()
 
 
 def import_registering(module: str) -> None:

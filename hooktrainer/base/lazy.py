@@ -1,4 +1,4 @@
-"""Names of a package that are imported at their first use.
+"""Names of a package that are imported at their first use, and optional packages.
 
 A package lists its names as imports for type checkers and editors::
 
@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import ast
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from ..errors import MissingPackageError
 
 
 def attach(
@@ -70,3 +73,25 @@ def _imports(tree: ast.Module) -> Iterator[ast.ImportFrom]:
     for node in tree.body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             yield from (n for n in node.body if isinstance(n, ast.ImportFrom) and n.level == 1)
+
+
+def import_optional(module: str, what: str, install: str) -> Any:
+    """Import a module of an optional package, without its warnings.
+
+    Args:
+        module: The module.
+        what: What needs it, for the message.
+        install: Argument of ``pip install``.
+
+    Raises:
+        MissingPackageError: If it cannot be imported.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return import_module(module)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{what} needs a package that cannot be imported ({error}): pip install '{install}'",
+            name=error.name,
+        ) from error

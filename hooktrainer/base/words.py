@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import logging
 import re
 import shlex
@@ -145,6 +146,7 @@ def encodable(text: str) -> str:
     )
 
 
+@functools.lru_cache(4096)  # one warning a name
 def as_name(name: str) -> str:
     """Escape the name of a metric for files and servers, with a warning if it changes."""
     if not isinstance(name, str):

@@ -15,11 +15,11 @@ import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 
 from ..base.checks import check_count, share_equally
+from ..base.lazy import import_optional
 from ..base.untrusted import shown
 from ..errors import (
     ConfigError,
     HookError,
-    MissingPackageError,
     NotFoundError,
     StateMismatchError,
     TakenError,
@@ -149,16 +149,10 @@ def load_dataset(source: str | os.PathLike[str]) -> Dataset:
 
 
 def _load_minari(dataset_id: str) -> Dataset:
+    minari = import_optional("minari", f"the data set minari:{dataset_id}", "hooktrainer[minari]")
     try:
-        import minari
-
         local = minari.list_local_datasets()
         source = minari.load_dataset(dataset_id, download=dataset_id not in local)
-    except ImportError as error:
-        raise MissingPackageError(
-            f"the data set minari:{dataset_id} needs a package that is not installed ({error}): "
-            "pip install 'hooktrainer[minari]'"
-        ) from error
     except Exception as error:
         raise NotFoundError(
             f"Minari has no data set {dataset_id!r}, or it cannot be downloaded: {error}"

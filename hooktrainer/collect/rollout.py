@@ -141,8 +141,8 @@ class AnyRollout(ABC):
                         self._send(t, stage, actions)
             if is_last:
                 break
-        timing.add("collect/inference", inference)
-        timing.add("collect/env", stepping)
+        timing.totals["collect/inference"] += inference
+        timing.totals["collect/env"] += stepping
         return t
 
     def state_dict(self) -> dict[str, Any]:

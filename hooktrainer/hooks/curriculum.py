@@ -81,7 +81,7 @@ class Curriculum(AveragingHook):
     def __call__(self) -> None:
         """Raise the level if due, for the next batch."""
         if self.frames is not None:
-            self.level = sum(self.trainer.collected_frames >= end for end in self.frames)
+            self.level = sum(self.trainer.progress.frames >= end for end in self.frames)
         elif self.above is not None and self.level < len(self.above):
             full = len(self._last) == self.episodes
             mean = sum(self._last) / max(len(self._last), 1)

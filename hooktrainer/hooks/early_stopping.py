@@ -55,7 +55,7 @@ class EarlyStopping(TrainerHookBase):
     def __call__(self, batch: TensorDictBase | None) -> None:
         """Check the metric, and request a stop if due."""
         trainer = self.trainer
-        frames = trainer.collected_frames
+        frames = trainer.progress.frames
         if frames < self.wait_for:
             return
         score = trainer.metrics.latest(self.monitor)

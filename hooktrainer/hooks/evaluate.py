@@ -86,7 +86,7 @@ class Evaluate(TrainerHookBase):
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
         """Evaluate and return the metrics."""
         metrics = self.evaluate()
-        self.evaluated_at = self.trainer.collected_frames
+        self.evaluated_at = self.trainer.progress.frames
         self.trainer.request_log()
         self._mean = float(metrics[f"{self.group}/return"])
         self._stop_if_solved()
@@ -160,8 +160,8 @@ class Evaluate(TrainerHookBase):
 
     def on_train_end(self, trainer: Loop) -> None:
         """Evaluate the final policy, unless the last evaluation already has."""
-        if self.evaluated_at != trainer.collected_frames:
-            self.evaluated_at = trainer.collected_frames
+        if self.evaluated_at != trainer.progress.frames:
+            self.evaluated_at = trainer.progress.frames
             trainer.log(self.evaluate())
 
     def close(self) -> None:

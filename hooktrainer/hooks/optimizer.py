@@ -154,12 +154,10 @@ class OptimizerHook(TrainerHookBase):
             # The norm is logged unless it overflowed, since that step is skipped.
             norms = Samples(norm.reshape(1), norm.isfinite().reshape(1))
             scale = self.scaler.scale(torch.ones((), device=norm.device))
-            metrics.log({"train/loss_scale": scale})
-            if norms.values.numel():
-                metrics.log({self._metric: norms})
+            metrics.log({"train/loss_scale": scale, self._metric: norms})
             return
         elif norm.is_cpu:
-            metrics.add(self._metric, norm.item())
+            metrics.log({self._metric: norm.item()})
         else:
             metrics.log({self._metric: norm})
             self._checks.see(self, [norm], self._nonfinite)
@@ -416,7 +414,7 @@ class NanGuard(TrainerHookBase):
             if not math.isfinite(value):
                 where = ""
                 if self.is_registered:
-                    steps, frames = self.trainer.optim_count, self.trainer.collected_frames
+                    steps, frames = self.trainer.progress.optim_steps, self.trainer.progress.frames
                     where = f" at optimizer step {steps}, after {frames} frames"
                 raise self._error(key, value, where)
         if deferred:

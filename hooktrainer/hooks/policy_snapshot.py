@@ -139,7 +139,7 @@ class PolicySnapshot(TrainerHookBase):
 
     def __call__(self) -> None:
         """Take a snapshot if due."""
-        if self._cadence is None or self._cadence.due(self.trainer.collected_frames, self._newest):
+        if self._cadence is None or self._cadence.due(self.trainer.progress.frames, self._newest):
             self.snapshot()
 
     def snapshot(self) -> None:
@@ -182,7 +182,7 @@ class PolicySnapshot(TrainerHookBase):
             groups=self.groups,
             run_id=self.run_dir.run_id,
         )
-        self._newest = self._recorder.take_up(trainer.collected_frames)
+        self._newest = self._recorder.take_up(trainer.progress.frames)
         environment = self._recorder.environment
         if self.episodes and environment.reason is None:
             self._evaluator = Evaluator(self.run_dir.path, self.seed, self.episodes, environment)
@@ -192,7 +192,7 @@ class PolicySnapshot(TrainerHookBase):
 
     def on_train_end(self, trainer: Loop) -> None:
         """Take the last snapshot, and delete those that an early end would have needed."""
-        if self._newest != trainer.collected_frames:
+        if self._newest != trainer.progress.frames:
             self.snapshot()
         self._ended_well = trainer.control.signal is None
         is_spread = self._cadence is not None and self.keep is None

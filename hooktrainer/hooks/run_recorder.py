@@ -67,25 +67,25 @@ class RunRecorder(TrainerHookBase):
         """Write the final status and print it."""
         if not self.is_registered:
             return
-        trainer = self.trainer
+        trainer, control = self.trainer, self.trainer.control
         self()
         if not self.report:
             return
         console = Console(highlight=False, soft_wrap=True)
         if self._started:
             console.print(time_table(trainer.timing.totals))
-        frames, seconds = trainer.collected_frames, trainer.progress.seconds
+        frames, seconds = trainer.progress.frames, trainer.progress.seconds
         reached = f"{frames:,} frames in {seconds:.1f} s"
         if seconds:
             reached += f" ({frames / seconds:,.0f} a second)"
         # A finished run that was resumed has its metrics only in the directory.
         score = self.run_dir.read().get("metrics", {}).get("eval/return")
-        if trainer.stop_reason is not None:
-            what = str(trainer.control.stop_reason)
+        if control.stop_reason is not None:
+            what = control.stop_reason
         elif score is not None:
-            what = f"{trainer.control.status}: eval/return {float(score):.1f}"
+            what = f"{control.status}: eval/return {float(score):.1f}"
         else:
-            what = trainer.control.status
+            what = control.status
         look = {k: v for logger in trainer.loggers for k, v in logger.how_to_view().items() if v}
         where = look.get("tensorboard") or next(iter(look.values()), None)
         where = where or f"in {shell_word(self.run_dir.path)}"

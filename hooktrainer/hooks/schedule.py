@@ -83,7 +83,7 @@ class Schedule(TrainerHookBase):
     def __call__(self) -> None:
         """Set the value for the next batch."""
         trainer = self.trainer
-        self._last = float(self.value(min(trainer.collected_frames / trainer.total_frames, 1.0)))
+        self._last = float(self.value(min(trainer.progress.frames / trainer.total_frames, 1.0)))
         self._assign(self._last)
 
     def log_value(self, batch: Any) -> dict[str, Any]:
@@ -236,7 +236,7 @@ class LRSchedulerHook(TrainerHookBase):
         Without a trainer, step it at every call.
         """
         if self.is_registered:
-            optim_count = self.trainer.optim_count
+            optim_count = self.trainer.progress.optim_steps
             if optim_count == self.last_optim_count:
                 return
             self.last_optim_count = optim_count

@@ -45,7 +45,6 @@ class Logger:
             for name, sink in sinks.items()
         }
         self._counts: dict[str, int] = {}
-        self._names: dict[str, str] = {}
 
     def log_scalar(self, name: str, value: Any, step: int | None = None) -> None:
         """Log one number.
@@ -63,7 +62,7 @@ class Logger:
 
     def log_scalars(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Log several numbers; with a step as one record."""
-        values = {self._name(name): _as_float(name, value) for name, value in metrics.items()}
+        values = {as_name(name): _as_float(name, value) for name, value in metrics.items()}
         if step is not None and values:
             self._write("scalars", values, self._resolve("", step))
         elif step is None:
@@ -93,12 +92,12 @@ class Logger:
 
     def log_text(self, name: str, text: str, step: int | None = None) -> None:
         """Log a text, rendered as Markdown if the sink can."""
-        self._write("text", self._name(name), encodable(str(text)), self._resolve(name, step))
+        self._write("text", as_name(name), encodable(str(text)), self._resolve(name, step))
 
     def log_image(self, name: str, image: Any, step: int | None = None) -> None:
         """Log an image: uint8 `[H, W]`, `[C, H, W]` or `[H, W, C]` with 1 or 3 channels."""
         pixels = media.as_image(name, image)
-        self._write("image", self._name(name), pixels, self._resolve(name, step))
+        self._write("image", as_name(name), pixels, self._resolve(name, step))
 
     def log_video(
         self, name: str, video: Any, step: int | None = None, *, fps: float | None = None
@@ -118,7 +117,7 @@ class Logger:
         if fps is not None and not fps > 0:
             raise ValueError(f"fps of video {name!r} must be positive, not {fps!r}")
         frames = media.as_video(name, video)
-        self._write("video", self._name(name), frames, self._resolve(name, step), fps)
+        self._write("video", as_name(name), frames, self._resolve(name, step), fps)
 
     def log_histogram(
         self, name: str, data: Any, step: int | None = None, *, bins: int | None = None
@@ -138,7 +137,7 @@ class Logger:
         values = values[np.isfinite(values)]
         step = self._resolve(name, step)
         if values.size:
-            self._write("histogram", self._name(name), values, step, bins or _DEFAULT_BINS)
+            self._write("histogram", as_name(name), values, step, bins or _DEFAULT_BINS)
 
     def flush(self) -> None:
         """Wait until everything logged is written; sinks also write twice a second."""
@@ -204,11 +203,6 @@ class Logger:
     def _write(self, kind: str, *args: Any) -> None:
         for sink in self.sinks.values():
             sink.write(kind, *args)
-
-    def _name(self, name: str) -> str:
-        if name not in self._names:
-            self._names[name] = as_name(name)
-        return self._names[name]
 
     def _resolve(self, name: str, step: int | None) -> int:
         if step is not None:

@@ -17,6 +17,8 @@ class Control:
     """Requests of hooks and signals, which the trainer serves at the end of the batch.
 
     Attributes:
+        requests: The requests to save and log.
+        asked: The control that new requests are added to.
         signal: The signal that requested the stop.
         deadline: End of its grace period by `time.monotonic`; ``None`` without a signal.
     """
@@ -28,27 +30,23 @@ class Control:
         self.stop_reason: str | None = None
         self._stop_status: Stop = "stopped"
         self.signal: int | None = None
-        self._requests: set[Request] = set()
-        self._asked = self  # holds new requests; another one if they are to wait
+        self.requests: set[Request] = set()
+        self.asked = self  # holds new requests; another one if they are to wait
 
     def request_stop(self, reason: str, status: Stop = "stopped") -> None:
         """Request a stop; the first request is kept."""
-        if self._asked.stop_reason is None:
-            self._asked.stop_reason, self._asked._stop_status = reason, status
-
-    def request(self, what: Request) -> None:
-        """Request a checkpoint, or the end of the log window, at the end of the batch."""
-        self._asked._requests.add(what)
+        if self.asked.stop_reason is None:
+            self.asked.stop_reason, self.asked._stop_status = reason, status
 
     def take(self, what: Request) -> bool:
         """Return whether it was requested, and clear the request."""
-        requested = what in self._requests
-        self._requests.discard(what)
+        requested = what in self.requests
+        self.requests.discard(what)
         return requested
 
     def receive(self, number: int, grace: float) -> None:
         """Request a stop because a signal arrived."""
-        self._asked.signal = number
+        self.asked.signal = number
         self.deadline = monotonic() + grace
         self.request_stop(signal.Signals(number).name)
 

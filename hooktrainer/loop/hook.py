@@ -60,7 +60,7 @@ class TrainerHookBase:
     every: Any = None
     default_name = ""
     rank_zero_only = False
-    phase: str | None = None
+    phase = "hooks"
     is_saved = True
     computes_loss = False
     trains = True

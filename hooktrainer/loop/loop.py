@@ -114,7 +114,7 @@ class Loop:
             )
         if self.has_ended:
             self.control.end()
-            self.shutdown()
+            self._close()
             return
         threads = self.threads or threads_for(self.loss_module)
         signals = GracefulSignals(self.control, self.grace, self.bridge.only_cleans_up)
@@ -134,7 +134,7 @@ class Loop:
             for batch in self._batches():
                 batch = point["batch_process"](batch)
                 point["pre_steps_log"](batch)
-                if self.collected_frames >= warm_up:
+                if self.progress.frames >= warm_up:
                     with self.timing.phase("optimize"):
                         self.optim_steps(batch)
                 point["post_steps"]()
@@ -143,14 +143,14 @@ class Loop:
                     break
             self._finish()
         except BaseException as error:
-            raised = as_failure(error, self.collected_frames)
+            raised = as_failure(error, self.progress.frames)
             if isinstance(error, NonFiniteError) and batch is not None:
                 raised = blame_environment(error, batch)
             self._fail(raised)
             if raised is error:
                 raise
             raise raised from error
-        self.shutdown()
+        self._close()
 
     def optim_steps(self, batch: TensorDictBase) -> None:
         """Optimize on one batch: ``num_epochs`` times ``optim_steps_per_batch`` steps."""
@@ -301,8 +301,8 @@ class Loop:
     def describe(self) -> str:
         """List every hook by point in run order, with its cadence and the state it saves."""
         head = (
-            f"Trainer: {self.collected_frames:,} of {self.total_frames:,} frames, "
-            f"{self.optim_count:,} optimizer steps"
+            f"Trainer: {self.progress.frames:,} of {self.total_frames:,} frames, "
+            f"{self.progress.optim_steps:,} optimizer steps"
         )
         return f"{head}\n{draw_hooks(self.registry.table())}"
 
@@ -328,11 +328,11 @@ class Loop:
 
     def request_save(self) -> None:
         """Save at the end of the current batch, if the trainer has a file or checkpoints."""
-        self.control.request("save")
+        self.control.asked.requests.add("save")
 
     def request_log(self) -> None:
         """Close the log window at the end of the current batch."""
-        self.control.request("log")
+        self.control.asked.requests.add("log")
 
     def skip_optim_step(self) -> None:
         """Abandon the current optimizer step; call this from a hook in the inner loop.
@@ -351,8 +351,8 @@ class Loop:
         Either it had ended when saved and has ``total_frames`` frames, or loading it requested a
         stop.
         """
-        complete = self.collected_frames >= self.total_frames and self._resume.ended
-        return complete or self.stop_reason is not None
+        complete = self.progress.frames >= self.total_frames and self._resume.ended
+        return complete or self.control.stop_reason is not None
 
     @property
     def resumed_total_frames(self) -> int | None:
@@ -383,12 +383,12 @@ class Loop:
 
     def _open_window(self) -> dict[str, Any]:
         """Copy the state that the end of a run changes: metrics, loggers, random generators."""
-        changing: dict[str, Stateful] = {"metrics": self.metrics, **self._named_loggers()}
-        state = {name: part.state_dict() for name, part in changing.items()}
+        state = {
+            name: part.state_dict()
+            for name, part in self.components().items()
+            if name == "metrics" or name.startswith(LOGGER)
+        }
         return deepcopy({"components": state, "rng": rng_state()})
-
-    def _named_loggers(self) -> dict[str, Logger]:
-        return {f"{LOGGER}{index}": logger for index, logger in enumerate(self.loggers)}
 
     def components(self) -> dict[str, Stateful]:
         """Return every stateful object by name, each once.
@@ -406,7 +406,7 @@ class Loop:
             "collector": registry.part(self.source),
             **{f"hook/{name}": registry.part(hook) for name, hook in hooks},
             **{f"cadence/{n}": each for n, each in (self.cadences | registry.cadences()).items()},
-            **self._named_loggers(),
+            **{f"{LOGGER}{index}": logger for index, logger in enumerate(self.loggers)},
         }
         return {name: part for name, part in found.items() if has_state(part)}
 
@@ -438,7 +438,8 @@ class Loop:
 
     def _is_save_due(self) -> bool:
         """Return whether a cadence is due; checks all, so that each keeps its phase."""
-        due = [e.due(self.progress) for name, e in self.cadences.items() if name != "log"]
+        saves = [each for name, each in self.cadences.items() if name.startswith("save")]
+        due = [each.due(self.progress) for each in saves]
         return any(due)
 
     def _save(self, *, wait: bool = False, before: Mapping[str, Any] | None = None) -> None:
@@ -480,10 +481,10 @@ class Loop:
         methods = (getattr(t, "shutdown", None) or getattr(t, "close", None) for t in things)
         closers = [method for method in methods if callable(method)]
         if self._bar is not None:
-            closers.insert(0, self._close_bar)
+            closers[:0] = [functools.partial(self._show_progress, final=True), self._bar.close]
         status, why = self.control.status, self.control.stop_reason
         closers += [
-            functools.partial(logger.close, status, step=self.collected_frames, reason=why)
+            functools.partial(logger.close, status, step=self.progress.frames, reason=why)
             for logger in self.loggers
         ]
         _call_all("closing", closers, active=active)
@@ -516,11 +517,11 @@ class Loop:
         if self._resume.rng is not None:  # last, since building and starting may draw numbers
             set_rng_state(self._resume.rng)
         self.timing.lap("start")
-        self.timing.start_window(self.progress.frames, self.progress.batches)
+        self.timing.close_window(self.progress.frames, self.progress.batches)
 
     def _batches(self) -> Iterator[TensorDictBase]:
         iterator = iter(self.source)
-        while self.collected_frames < self.total_frames:
+        while self.progress.frames < self.total_frames:
             batch: Any = _END
             try:
                 with self.timing.phase("collect"):
@@ -541,7 +542,7 @@ class Loop:
                     raise ConfigError("the collector ended before it yielded a batch.")
                 # Whoever lets it end on purpose gives that number as total_frames.
                 self.control.request_stop(
-                    f"the collector ended at {self.collected_frames:,} of "
+                    f"the collector ended at {self.progress.frames:,} of "
                     f"{self.total_frames:,} frames"
                 )
                 return
@@ -560,10 +561,9 @@ class Loop:
             self._write_window()
         if self._bar is not None:
             with self.timing.phase("log"):
-                if show_frames(self._bar, self.progress.frames):
-                    self._show_metrics()
+                self._show_progress()
         requested = self.control.take("save")
-        going_on = self.control.stop_reason is None and self.collected_frames < self.total_frames
+        going_on = self.control.stop_reason is None and self.progress.frames < self.total_frames
         if going_on and (requested or save_due):
             self._save()
         if self.checkpoints is not None:
@@ -575,10 +575,11 @@ class Loop:
             self.finite.settle()
             times = self.timing.close_window(self.progress.frames, self.progress.batches)
             if times:
-                self.metrics.log({"train/optim_steps": Latest(self.optim_count)} | times)
+                steps = Latest(self.progress.optim_steps)
+                self.metrics.log({"train/optim_steps": steps} | times)
             window = self.metrics.close_window()
             for logger in self.loggers:
-                logger.log_scalars(window, self.collected_frames)
+                logger.log_scalars(window, self.progress.frames)
                 if flush:
                     logger.flush()
 
@@ -625,15 +626,14 @@ class Loop:
         _call_all("on_exception", calls, active=error)
         self._close(active=error)
 
-    def _show_metrics(self) -> None:
-        latest = ((name, self.metrics.shown(name)) for name in self.metrics.pbar_names)
-        shown = {name: f"{value:.4g}" for name, value in latest if value is not None}
-        self._bar.set_postfix(shown, refresh=False)
-
-    def _close_bar(self) -> None:
-        show_frames(self._bar, self.progress.frames)
-        self._show_metrics()
-        self._bar.close()
+    def _show_progress(self, *, final: bool = False) -> None:
+        """Move the bar; if that draws it, or at the end, set the metrics that it shows next."""
+        if show_frames(self._bar, self.progress.frames) or final:
+            latest = {
+                name: self.metrics.latest(name, wait=False) for name in self.metrics.pbar_names
+            }
+            shown = {name: f"{value:.4g}" for name, value in latest.items() if value is not None}
+            self._bar.set_postfix(shown, refresh=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # The lock on the directory of checkpoints stays with this process.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
@@ -30,13 +30,14 @@ class Total(Latest):
     """A `Latest` count that is summed over the processes of a run."""
 
 
+@dataclass(frozen=True)
 class TensorTotal:
     """A `Total` in a tensor, which stays on its device until the window closes."""
 
-    def __init__(self, value: torch.Tensor) -> None:
-        self.value = value
+    value: torch.Tensor
 
 
+@dataclass(frozen=True)
 class Samples:
     """Several values of a metric; each counts as one in the window's mean.
 
@@ -46,11 +47,8 @@ class Samples:
             number is not read before the window closes.
     """
 
-    def __init__(self, values: torch.Tensor, where: torch.Tensor | None = None) -> None:
-        if where is not None and where.is_cpu:
-            values, where = values[where], None
-        self.values = values
-        self.where = where
+    values: torch.Tensor
+    where: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -85,24 +83,38 @@ class Metrics:
         self.pbar_names: dict[str, None] = {}
         self._series: dict[str, _Series] = {}
         self._losses: dict[str, _Series] = {}
-        self._renamed: dict[str, str] = {}
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Add one value to each of several metrics."""
         for name, value in values.items():
-            if name != "log_pbar":
-                self._add(name, value)
+            if name == "log_pbar":
+                continue
+            series = self._series.get(name) or self._series.setdefault(as_name(name), _Series())
+            if value.__class__ is float:  # as at every optimizer step
+                series.add(value)
+            elif isinstance(value, torch.Tensor):
+                if value.numel() != 1:
+                    raise TypeError(
+                        f"metric {name!r} has shape {tuple(value.shape)}; log a scalar: .mean()."
+                    )
+                series.add(value.detach().reshape(()).clone())  # it may be a view, or a buffer
+            elif isinstance(value, Samples):
+                series.add_many(value.values.detach(), value.where)
+            elif isinstance(value, (Latest, TensorTotal)):
+                last = float(value) if isinstance(value, Latest) else value.value.detach().clone()
+                series.last, series.pending = last, [last]
+                series.is_total = isinstance(value, (Total, TensorTotal))
+            elif isinstance(value, (Real, np.bool_)):
+                series.add(float(value))
+            elif isinstance(value, np.ndarray) and value.size == 1:
+                series.add(float(value.item()))
+            else:
+                raise TypeError(
+                    f"metric {name!r} is {value!r:.80}, a {type(value).__name__}: log a number."
+                )
         if shown := values.get("log_pbar"):
             names = shown if isinstance(shown, (list, tuple)) else values
-            renamed = self._renamed
-            self.pbar_names.update((renamed.get(n, n), None) for n in names if n != "log_pbar")
-
-    def add(self, name: str, value: float) -> None:
-        """Add one number to a metric; the fast path for code that runs at every optimizer step."""
-        series = self._series.get(name)
-        if series is None:
-            series = self._series[name] = _Series()
-        series.add(value)
+            self.pbar_names |= {as_name(name): None for name in names if name != "log_pbar"}
 
     def log_losses(self, losses: TensorDictBase) -> None:
         """Add the losses of a step: ``loss_<x>`` as ``loss/<x>``, others as ``train/<key>``."""
@@ -112,29 +124,30 @@ class Metrics:
                 if not isinstance(key, str):
                     raise TypeError(f"loss key {key!r} is not a string.")
                 name = f"loss/{key[5:]}" if key.startswith("loss_") else f"train/{key}"
-                series = self._new("loss/loss" if key == "loss" else name)
-                self._losses[key] = series
+                name = as_name("loss/loss" if key == "loss" else name)
+                series = self._losses[key] = self._series.setdefault(name, _Series())
             if value.ndim:
                 value = value.float().mean()
             # Reading a scalar on the CPU waits for nothing and costs a tenth of keeping it. On an
             # accelerator it stays there, as a copy: a CUDA graph overwrites its outputs.
             series.add(value.item() if value.is_cpu else value.detach().clone())
 
-    def latest(self, name: str) -> float | None:
-        """Return the last logged value of ``name``; ``None`` if there is none."""
-        series = self._series.get(name)
-        return None if series is None else series.latest()
+    def latest(self, name: str, *, wait: bool = True) -> float | None:
+        """Return the last logged value of ``name``; ``None`` if there is none.
 
-    def shown(self, name: str) -> float | None:
-        """Return the latest value; of one on an accelerator the reported one, to avoid waiting."""
+        Without ``wait``, the last reported one of a metric on an accelerator.
+        """
         series = self._series.get(name)
-        last = None if series is None else series.last
-        is_away = isinstance(last, torch.Tensor) and not last.is_cpu
-        return self.reported.get(name) if is_away else self.latest(name)
+        if series is None or series.last is None:
+            return None
+        if not wait and isinstance(series.last, torch.Tensor) and not series.last.is_cpu:
+            return self.reported.get(name)
+        value = float(series.last)
+        return None if series.is_chosen and math.isnan(value) else value
 
     def all_latest(self) -> dict[str, float]:
         """Return the last logged value of every metric."""
-        latest = {name: series.latest() for name, series in self._series.items()}
+        latest = {name: self.latest(name) for name in self._series}
         return {name: value for name, value in latest.items() if value is not None}
 
     def close_window(self) -> dict[str, float]:
@@ -143,9 +156,12 @@ class Metrics:
         Returns:
             Metric name to the mean of the window's values, or to the last one for `Latest`.
         """
-        open_series = {name: s for name, s in self._series.items() if s.pending or s.count}
-        values = {name: series.close() for name, series in open_series.items()}
-        values = {name: value for name, value in values.items() if value.count}
+        values: dict[str, WindowValue] = {}
+        for name, series in self._series.items():
+            series.add_up()
+            if count := int(series.count):
+                values[name] = WindowValue(float(series.sum), count, series.is_total)
+            series.sum, series.count = 0.0, 0
         if self.combine is not None:
             values = self.combine(values)
         window = {name: value.sum / value.count for name, value in values.items()}
@@ -162,68 +178,39 @@ class Metrics:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._series = {n: _Series.from_state_dict(s) for n, s in state_dict["series"].items()}
+        self._series = {}
+        for name, saved in state_dict["series"].items():
+            pending = saved["pending"]  # tensors of one kind are stacked
+            pending = list(pending.unbind() if isinstance(pending, torch.Tensor) else pending)
+            self._series[name] = _Series(**{**saved, "pending": pending})
         self._losses = {}
         self.reported = dict(state_dict["reported"])
         self.pbar_names = dict.fromkeys(state_dict["pbar_names"])
 
-    def _add(self, name: str, value: Any) -> None:
-        series = self._series.get(name) or self._new(name)
-        if isinstance(value, torch.Tensor):
-            if value.numel() != 1:
-                raise TypeError(
-                    f"metric {name!r} has shape {tuple(value.shape)}; log a scalar: .mean()."
-                )
-            series.add(value.detach().reshape(()).clone())  # it may be a view, or a buffer
-        elif isinstance(value, Samples):
-            series.add_many(value.values.detach(), value.where)
-        elif isinstance(value, Latest):
-            series.set(float(value))
-            series.is_total = isinstance(value, Total)
-        elif isinstance(value, TensorTotal):
-            series.set(value.value.detach().clone())
-            series.is_total = True
-        elif isinstance(value, (Real, np.bool_)):
-            series.add(float(value))
-        elif isinstance(value, np.ndarray) and value.size == 1:
-            series.add(float(value.item()))
-        else:
-            raise TypeError(
-                f"metric {name!r} is {value!r:.80}, a {type(value).__name__}: log a number."
-            )
 
-    def _new(self, name: str) -> _Series:
-        valid = self._renamed.get(name) or as_name(name)
-        if valid != name:
-            self._renamed[name] = valid
-        return self._series.setdefault(valid, _Series())
-
-
+@dataclass(eq=False, slots=True)
 class _Series:
     """The values of one metric in the open window."""
 
-    __slots__ = ("count", "is_chosen", "is_total", "last", "pending", "sum")
-
-    def __init__(self) -> None:
-        self.sum: torch.Tensor | float = 0.0
-        self.count: torch.Tensor | int = 0
-        self.pending: list[torch.Tensor | float] = []
-        self.last: torch.Tensor | float | None = None
-        self.is_total = False
-        self.is_chosen = False  # on a device, where there may have been none yet
-
-    def latest(self) -> float | None:
-        value = None if self.last is None else float(self.last)
-        return None if self.is_chosen and value is not None and math.isnan(value) else value
+    sum: torch.Tensor | float = 0.0
+    count: torch.Tensor | int = 0
+    pending: list[torch.Tensor | float] = field(default_factory=list)
+    last: torch.Tensor | float | None = None
+    is_total: bool = False
+    is_chosen: bool = False  # on a device, where there may have been none yet
 
     def add(self, value: torch.Tensor | float) -> None:
         self.last = value
         self.pending.append(value)
         if len(self.pending) >= _CHUNK:
-            self._add_up()
+            self.add_up()
 
     def add_many(self, values: torch.Tensor, where: torch.Tensor | None = None) -> None:
+        if where is not None and where.is_cpu:
+            values, where = values[where], None
         values = values.reshape(-1)
+        if not len(values):
+            return
         if where is None:
             self.last = values[-1].clone()  # not a view, which would keep all of them
             self.sum = self.sum + values.sum(dtype=_wide(values))
@@ -237,17 +224,7 @@ class _Series:
         self.sum = self.sum + values.where(where, 0).sum(dtype=_wide(values))
         self.count, self.is_chosen = self.count + where.sum(), True
 
-    def set(self, value: torch.Tensor | float) -> None:
-        self.last = value
-        self.pending = [value]
-
-    def close(self) -> WindowValue:
-        self._add_up()
-        value = WindowValue(float(self.sum), int(self.count), self.is_total)
-        self.sum, self.count = 0.0, 0
-        return value
-
-    def _add_up(self) -> None:
+    def add_up(self) -> None:
         pending, self.pending = self.pending, []
         self.count = self.count + len(pending)
         # Most are floats, which a look at the class tells in a tenth of the time of isinstance.
@@ -271,15 +248,6 @@ class _Series:
             "last": self.last,
             "is_total": self.is_total,
         }
-
-    @classmethod
-    def from_state_dict(cls, state: dict[str, Any]) -> _Series:
-        series = cls()
-        series.sum, series.count, series.last = state["sum"], state["count"], state["last"]
-        series.is_total = state["is_total"]
-        pending = state["pending"]
-        series.pending = list(pending.unbind() if isinstance(pending, torch.Tensor) else pending)
-        return series
 
 
 def _wide(values: torch.Tensor) -> torch.dtype:

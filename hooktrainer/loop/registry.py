@@ -7,7 +7,7 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
@@ -23,10 +23,10 @@ from ..errors import (
     UnknownHookPointError,
     add_note,
 )
-from .cadence import Every, Progress
+from .cadence import Every
 from .hook_points import HOOK_POINTS, HookPoint
 from .stateful import StatefulModule, has_state
-from .timing import HOOK_PREFIX, Timing
+from .timing import HOOK_PREFIX
 
 
 class Registry:
@@ -81,9 +81,7 @@ class Registry:
             handles = self._bridge.place(point, op, kwargs, priority, every)
             return HookHandle(lambda: [handle.remove() for handle in handles])
         cadence = every.copy() if every else None  # one Every may serve several ops
-        entry = Entry(
-            point, self._bridge.op(point, op), kwargs, priority, cadence, self._trainer.progress
-        )
+        entry = Entry(point, self._bridge.op(point, op), kwargs, priority, cadence)
         if entry.computes_loss and self.computes_loss:
             raise ConfigError(
                 f"{entry.own_name} computes the losses, as another hook at 'optimizer' does."
@@ -164,7 +162,7 @@ class Registry:
             if not callable(call):
                 continue
             try:
-                with self._trainer.timing.phase(phase_of(owner)):
+                with self._trainer.timing.phase(str(getattr(owner, "phase", "hooks"))):
                     call(*args)
             except Exception as error:
                 name = next((n for n, m in self.modules.items() if m is owner), None)
@@ -212,7 +210,8 @@ class Registry:
         for point, dispatcher in self.points.items():
             dispatcher.entries = [entry for entry in ordered if entry.point == point]
             dispatcher.calls = tuple(
-                (entry.call, HOOK_PREFIX + entry.name, entry.phase) for entry in dispatcher.entries
+                (entry.call, entry.due, HOOK_PREFIX + entry.name, entry.phase)
+                for entry in dispatcher.entries
             )
         optimizer = self.points["optimizer"]
         own = [place for place, entry in enumerate(optimizer.entries) if entry.computes_loss]
@@ -286,21 +285,19 @@ class HookHandle:
 # -- `Dispatcher`, which calls the hooks of a point, and `Entry`, one op at one point.
 
 
+@dataclass(eq=False)
 class Dispatcher:
     """Calls the hooks of one point in order; this is the hot path.
 
     Attributes:
         entries: The ops in run order.
-        calls: What is called for each, with the names of its timer and phase.
+        calls: What is called for each, when, and the names of its timer and phase.
     """
 
-    def __init__(self, point: HookPoint, trainer: Any) -> None:
-        self.point = point
-        self.entries: list[Entry] = []
-        self.calls: tuple[tuple[Callable[..., Any], str, str], ...] = ()
-        self._progress: Progress = trainer.progress
-        self._timing: Timing = trainer.timing
-        self._log = trainer.metrics.log
+    point: HookPoint
+    trainer: Any
+    entries: list[Entry] = field(default_factory=list)
+    calls: tuple[tuple[Callable[..., Any], Every | None, str, str], ...] = ()
 
     def __call__(self, *args: Any) -> Any:
         """Call the hooks with the arguments of the point.
@@ -308,9 +305,13 @@ class Dispatcher:
         Returns:
             The first argument; at a transform point, what the last hook made of it.
         """
-        timing, name, kind, is_step = self._timing, "", self.point.kind, self.point.per_step
+        trainer, point = self.trainer, self.point
+        timing, progress, name = trainer.timing, trainer.progress, ""
+        kind, is_step = point.kind, point.per_step
         try:
-            for call, name, phase in self.calls:
+            for call, every, name, phase in self.calls:
+                if every is not None and not every.due(progress):
+                    continue
                 start = perf_counter() if is_step else timing.begin(phase)
                 try:
                     out = call(*args)
@@ -322,7 +323,7 @@ class Dispatcher:
                 if out is None or kind == "action":
                     continue
                 if kind == "log" and isinstance(out, dict):
-                    self._log(out)
+                    trainer.metrics.log(out)
                 elif kind == "transform" and (
                     out.__class__ is TensorDict or is_tensor_collection(out)
                 ):
@@ -330,14 +331,14 @@ class Dispatcher:
                 else:
                     bare = name.removeprefix(HOOK_PREFIX)
                     raise HookReturnError(
-                        f"hook {bare!r} at hook point {self.point!s} returned {out!r:.80} of type "
-                        f"{type(out).__name__}; this {kind} point takes {self.point.returns}."
+                        f"hook {bare!r} at hook point {point!s} returned {out!r:.80} of type "
+                        f"{type(out).__name__}; this {kind} point takes {point.returns}."
                     )
         except Exception as error:
             add_note(
                 error,
-                f"in hook {name.removeprefix(HOOK_PREFIX)!r} at hook point {self.point!s} "
-                f"(frames {self._progress.frames}, optimizer step {self._progress.optim_steps})",
+                f"in hook {name.removeprefix(HOOK_PREFIX)!r} at hook point {point!s} "
+                f"(frames {progress.frames}, optimizer step {progress.optim_steps})",
             )
             raise
         return args[0] if args else None
@@ -365,7 +366,6 @@ class Entry:
         kwargs: dict[str, Any],
         priority: float,
         every: Every | None,
-        progress: Progress,
     ) -> None:
         inner: Any = op
         while isinstance(inner, (functools.partial, Adapter)):
@@ -379,21 +379,14 @@ class Entry:
         self.method = method if self.owner is not inner and method != "__call__" else ""
         self.own_name = method if self.owner is inner and method else type(self.owner).__name__
         self.name = self.own_name
-        self.phase = "optimize" if point.per_step else phase_of(self.owner)
+        self.phase = "optimize" if point.per_step else str(getattr(self.owner, "phase", "hooks"))
         self.op = functools.partial(op, **kwargs) if kwargs else op
         # A bound method is called faster than the object it belongs to.
         bound = getattr(self.op, "__call__", None)  # noqa: B004
         self.call: Callable[..., Any] = bound if inspect.ismethod(bound) else self.op
+        self.due = every
         if self.computes_loss:
-            self.call = functools.partial(_own_losses, self.op)
-        elif every is not None:
-            self.call = functools.partial(_call_if_due, self.op, every, progress)
-
-
-def phase_of(owner: Any) -> str:
-    """Return the hook's attribute ``phase``, else ``"hooks"``."""
-    phase = getattr(owner, "phase", None)
-    return phase if isinstance(phase, str) else "hooks"
+            self.call, self.due = functools.partial(_own_losses, self.op), None
 
 
 def _own_losses(op: Callable[..., Any], *args: Any) -> Any:
@@ -404,7 +397,3 @@ def _own_losses(op: Callable[..., Any], *args: Any) -> Any:
             "a hook that computes the losses itself returned None: return the losses."
         )
     return losses
-
-
-def _call_if_due(op: Callable[..., Any], every: Every, progress: Progress, *args: Any) -> Any:
-    return op(*args) if every.due(progress) else None

@@ -57,11 +57,15 @@ class GracefulSignals:
         self._is_abandoned = False
 
     def __enter__(self) -> GracefulSignals:
-        if threading.current_thread() is threading.main_thread():
-            for number in ENDING_SIGNALS:
-                self._install(number, self._stop)
-            if hasattr(signal, "SIGUSR1"):
-                self._install(signal.SIGUSR1, self._save)
+        handlers: dict[int, Any] = dict.fromkeys(ENDING_SIGNALS, self._stop)
+        handlers[signal.SIGUSR1] = self._save
+        if threading.current_thread() is not threading.main_thread():
+            handlers = {}
+        for number, handler in handlers.items():
+            before = signal.getsignal(number)
+            is_ours = has_default(number) or before is _end_before_training
+            if is_ours or self._only_cleans_up(before):
+                self._previous[number] = signal.signal(number, handler)
         if self._previous:
             threading.Thread(target=self._watch, name="hooktrainer-grace", daemon=True).start()
         return self
@@ -71,11 +75,6 @@ class GracefulSignals:
             signal.signal(number, handler)
         self._previous = {}
         self._orders.put(None)
-
-    def _install(self, number: int, handler: Any) -> None:
-        before = signal.getsignal(number)
-        if has_default(number) or before is _end_before_training or self._only_cleans_up(before):
-            self._previous[number] = signal.signal(number, handler)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
@@ -91,7 +90,7 @@ class GracefulSignals:
         _say(f"\n{name}: finishing the batch, within {self._grace:g} seconds; once more to abort.")
 
     def _save(self, number: int, frame: FrameType | None) -> None:
-        self._control.request("save")
+        self._control.asked.requests.add("save")
 
     def _watch(self) -> None:
         number = self._orders.get()

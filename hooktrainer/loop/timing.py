@@ -55,25 +55,16 @@ class Timing:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Measure the block as phase ``name``, in the training thread; others use `add`."""
+        """Measure the block as phase ``name``, in the training thread; others add to ``totals``."""
         start = self.begin(name)
         try:
             yield
         finally:
             self.end(name, start)
 
-    def add(self, name: str, seconds: float) -> None:
-        """Add ``seconds`` to ``name``, without subtracting them elsewhere."""
-        self.totals[name] += seconds
-
-    def span(self, name: str, start: float, end: float) -> None:
-        """Record a span if a trace is being recorded; adds to no phase."""
-        if self.trace is not None:
-            self.trace.add(name, start, end)
-
     def traced(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``call``, or while a trace is recorded a wrapper that records each call."""
-        if self.trace is None:
+        if (trace := self.trace) is None:
             return call
 
         def recorded(*args: Any) -> Any:
@@ -81,7 +72,7 @@ class Timing:
             try:
                 return call(*args)
             finally:
-                self.span(name, start, perf_counter())
+                trace.add(name, start, perf_counter())
 
         return recorded
 
@@ -125,11 +116,14 @@ class Timing:
         start, self.lap_start = self.lap_start, perf_counter()
         seconds = self.lap_start - start
         self.totals["step"] += seconds
-        self.span(span, start, self.lap_start)
+        if self.trace is not None:
+            self.trace.add(span, start, self.lap_start)
         return seconds
 
     def close_window(self, frames: int, batches: int) -> dict[str, float]:
         """Report the current window and begin the next one.
+
+        A call at the start of a resumed run begins its first window.
 
         Args:
             frames: Frames collected so far.
@@ -139,22 +133,17 @@ class Timing:
             ``time/<name>`` in seconds per batch and ``time/fps`` in frames per second; empty if the
             window holds no batch.
         """
-        new_batches = batches - self._window_batches
-        if new_batches <= 0 or not self.reports:
-            return {}
-        seconds = {
-            name: total - self._window_start.get(name, 0.0) for name, total in self.totals.items()
-        }
-        report = {f"time/{name}": spent / new_batches for name, spent in seconds.items()}
-        if seconds.get("step", 0.0) > 0.0:
-            report["time/fps"] = (frames - self._window_frames) / seconds["step"]
-        self.start_window(frames, batches)
-        return report
-
-    def start_window(self, frames: int, batches: int) -> None:
-        """Begin a window without reporting one, as at the start of a resumed run."""
+        start, new_batches = self._window_start, batches - self._window_batches
+        new_frames = frames - self._window_frames
         self._window_start = dict(self.totals)
         self._window_frames, self._window_batches = frames, batches
+        if new_batches <= 0 or not self.reports:
+            return {}
+        seconds = {name: total - start.get(name, 0.0) for name, total in self.totals.items()}
+        report = {f"time/{name}": spent / new_batches for name, spent in seconds.items()}
+        if seconds.get("step", 0.0) > 0.0:
+            report["time/fps"] = new_frames / seconds["step"]
+        return report
 
     def __getstate__(self) -> dict[str, Any]:
         # What listens, what is recorded and what is under way belong to this process.
@@ -282,18 +271,15 @@ def time_table(
     serial = sum(row.seconds for row in phases if not row.depth)
     whole = max(times.get("step", 0.0), serial)  # a batch that failed is in no step
     phases.append(TimeRow("in between", whole - serial, 0))
-
-    def add(rows: Iterable[TimeRow], title: str = "") -> None:
+    groups = [("", [*phases, TimeRow("all of it", whole, 0)])]
+    groups += [(heading, time_rows(times, group)) for group, heading in _GROUPS.items()]
+    for heading, rows in groups:
         shown = [row for row in rows if row.seconds > _LEAST * whole]
-        if shown and title:
+        if shown and heading:
             table.add_section()
-            table.add_row(title)
+            table.add_row(heading)
         for label, seconds, depth in shown:
             label = escape(f"{'  ' * depth}{printable(label)}")
             style = "dim" if depth else None
             table.add_row(label, f"{scale * seconds:,.2f}", f"{seconds / whole:.1%}", style=style)
-
-    add([*phases, TimeRow("all of it", whole, 0)])
-    for group, heading in _GROUPS.items():
-        add(time_rows(times, group), heading)
     return table

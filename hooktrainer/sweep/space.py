@@ -9,9 +9,10 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ..algorithms import Algorithm
+from ..base.lazy import import_optional
 from ..base.plain import without_omegaconf
 from ..base.words import did_you_mean, listed
-from ..errors import ConfigError, MissingPackageError
+from ..errors import ConfigError
 from ..run.config import (
     Between,
     Candidates,
@@ -32,13 +33,7 @@ _MEASURE: Final = ("env", "env_kwargs", "total_frames", "eval_interval", "eval_e
 
 def import_optuna() -> Any:
     """Import Optuna and silence its log, or raise MissingPackageError."""
-    try:
-        import optuna
-    except ModuleNotFoundError as error:
-        raise MissingPackageError(
-            "a sweep needs Optuna, which is not installed: pip install 'hooktrainer[sweep]'",
-            name=error.name,
-        ) from None
+    optuna = import_optional("optuna", "a sweep", "hooktrainer[sweep]")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 

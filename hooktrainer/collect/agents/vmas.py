@@ -18,8 +18,9 @@ import torch
 from gymnasium import spaces
 from torch.utils import _pytree as pytree
 
+from ...base.lazy import import_optional
 from ...base.words import did_you_mean, listed
-from ...errors import ConfigError, MissingPackageError, StateMismatchError
+from ...errors import ConfigError, StateMismatchError
 from ...store.rng import rng_state, set_rng_state, undisturbed
 from ..info import InfoKeys, missing
 from ..worlds.world_collector import info_column
@@ -204,16 +205,8 @@ class VmasWorld(AgentsWorld):
 
 def import_vmas(name: str) -> Any:
     """Import VMAS; ``name`` is the feature that needs it, for the MissingPackageError."""
-    try:
-        with warnings.catch_warnings(), redirect_stderr(StringIO()):
-            warnings.simplefilter("ignore")
-            import vmas
-    except ModuleNotFoundError as error:
-        raise MissingPackageError(
-            f"{name} needs a package that is not installed: pip install 'hooktrainer[vmas]'",
-            name=error.name,
-        ) from error
-    return vmas
+    with redirect_stderr(StringIO()):
+        return import_optional("vmas", name, "hooktrainer[vmas]")
 
 
 def _make(

@@ -176,7 +176,7 @@ class OverlappedCollector(RemoteCollector):
         self._under_way -= 1  # an error is an answer too
         batch, times, spans = self._worker.receive()
         for name, seconds in times.items():
-            self.timing.add(f"worker/{name}", seconds)
+            self.timing.totals[f"worker/{name}"] += seconds
         if self.timing.trace is not None:
             self.timing.trace.extend(spans, thread=self._worker.name, pid=self._worker.pid)
         return batch

@@ -76,14 +76,15 @@ class CollectorServer:
             self._collector.policy.load_state_dict(weights)
         self._version = max(self._version, version)
         self._timing.totals.clear()
-        self._timing.trace = Trace() if trace else None
+        recorded = self._timing.trace = Trace() if trace else None
         start = perf_counter()
         batch = self._collector.collect()
         end = perf_counter()
-        self._timing.span("collect", start, end)
+        if recorded is not None:
+            recorded.add("collect", start, end)
         totals = self._timing.totals.items()
         times = {name.removeprefix("collect/"): seconds for name, seconds in totals}
-        spans = self._timing.trace.take() if self._timing.trace is not None else []
+        spans = [] if recorded is None else recorded.take()
         return stamped(batch, self._version), times or {"collect": end - start}, spans
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -436,7 +436,7 @@ class WorldRollout(AnyRollout):
             )
             self._step(timing, actor)
             return
-        timing.add("collect/env", perf_counter() - start)
+        timing.totals["collect/env"] += perf_counter() - start
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "world": self._world.state_dict()}

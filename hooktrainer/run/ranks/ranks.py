@@ -232,25 +232,25 @@ class RankControl(Control):
     def __init__(self, control: Control, ranks: Ranks) -> None:
         super().__init__()
         self.status, self.deadline = control.status, control.deadline
-        self._asked = control
+        self.asked = control
         self._ranks = ranks
 
     def agree(self, place: str) -> None:
         """Meet the other ranks; what any of them asked for now holds for all."""
-        asked = self._asked
+        asked = self.asked
         stop = asked.stop_reason, asked._stop_status
         own = asked.stop_reason is not None, asked.take("save"), asked.take("log")
         rows = self._ranks.meet(place, (stop, *own, asked.signal or 0))
         requests, stops, saves, logs, signals = zip(*rows, strict=True)
         wanted: dict[Request, bool] = {"save": any(saves), "log": any(logs)}
-        self._requests |= {what for what in wanted if wanted[what]}
+        self.requests |= {what for what in wanted if wanted[what]}
         self.signal = max(signals) or None
         if any(stops) and self.stop_reason is None:
             self.stop_reason, self._stop_status = requests[stops.index(True)]
 
     def end(self, error: BaseException | None = None) -> None:
         """Set the status; what was asked for since the ranks last met, all of them asked for."""
-        asked = self._asked
+        asked = self.asked
         if self.stop_reason is None and asked.signal is None:
             self.stop_reason, self._stop_status = asked.stop_reason, asked._stop_status
         super().end(error)

@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from ...base.cores import unpinned
-from ...errors import ConfigError, MissingPackageError
+from ...base.lazy import import_optional
+from ...errors import ConfigError
 from ..placement import Place
 
 _LEAST_STORE, _MOST_STORE = 80 * 2**20, 2 * 2**30  # bytes, for what processes exchange
@@ -19,16 +20,7 @@ _LEAST_STORE, _MOST_STORE = 80 * 2**20, 2 * 2**30  # bytes, for what processes e
 
 def import_ray() -> Any:
     """The module ``ray``."""
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        if error.name != "ray":
-            raise
-        raise MissingPackageError(
-            "--engine ray needs a package that is not installed: pip install 'hooktrainer[ray]'",
-            name="ray",
-        ) from None
-    return ray
+    return import_optional("ray", "--engine ray", "hooktrainer[ray]")
 
 
 class Cluster:

@@ -141,7 +141,7 @@ class RayCollector(RemoteCollector):
         shares: list[Share] = self._results()
         for share in shares:
             for name, seconds in share.times.items():
-                self.timing.add(f"worker/{name}", seconds / len(self._workers))
+                self.timing.totals[f"worker/{name}"] += seconds / len(self._workers)
         first = shares[0]
         rows = sum(share.batch_size[0] for share in shares)
         batch = TensorDict({}, batch_size=(rows, *first.batch_size[1:]))

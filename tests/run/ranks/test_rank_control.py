@@ -24,8 +24,7 @@ def test_a_request_waits_until_the_ranks_meet():
     before = Control()
     before.request_stop("mine")
     control = RankControl(before, TwoRanks())
-    control.request("save")
-    control.request("log")
+    control.asked.requests |= {"save", "log"}
     assert (control.stop_reason, control.take("save")) == (None, False)
     control.agree("the end of a batch")
     assert control.stop_reason == "mine"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,9 @@ from gymnasium import spaces
 from torch.utils.dlpack import from_dlpack
 
 from ....base.checks import check_count
+from ....base.lazy import import_optional
 from ....base.space_parts import CRITIC, POLICY
-from ....errors import ConfigError, MissingPackageError, StateMismatchError
+from ....errors import ConfigError, StateMismatchError
 from ..functional_world import EpisodicWorld
 from ..tensor_world import Observations, Outcome
 from .foreign_world import entries_of, unbounded
@@ -52,7 +52,7 @@ class JaxWorld(EpisodicWorld):
         self.action_space = env.action_space
         self._env = env
         self._first_env = first_env
-        self._jax = jax = _import_jax(self.name)
+        self._jax = jax = import_optional("jax", self.name, "jax")
         self._place = _device_of(jax, self.device)
         key = jax.random.PRNGKey(0)
         self.observation_space = env.observation_space(jax.eval_shape(env.reset, key)[1])
@@ -151,16 +151,6 @@ class JaxWorld(EpisodicWorld):
 
 def _forms(arrays: Any) -> list[str]:
     return [f"{x.dtype.kind}{x.dtype.itemsize}{list(x.shape)}" for x in map(np.asarray, arrays)]
-
-
-def _import_jax(name: str) -> Any:
-    try:
-        return import_module("jax")
-    except ImportError as error:
-        raise MissingPackageError(
-            f"{name} is written in JAX, which cannot be imported ({error}): pip install jax",
-            name="jax",
-        ) from None
 
 
 def _device_of(jax: Any, device: torch.device) -> Any:
