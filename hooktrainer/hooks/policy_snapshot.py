@@ -20,7 +20,7 @@ from ..errors import ConfigError
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
 from ..policies.environment import Environment
-from ..policies.saved import EPISODES, SEED, best_policy, check_not_negative, list_policies
+from ..policies.saved import EPISODES, SEED, best_policy, list_policies
 from ..store import EveryFrames, Last, Retention, Spread
 from ..store.retention import as_retention
 from ..store.rng import undisturbed
@@ -91,9 +91,9 @@ class PolicySnapshot(TrainerHookBase):
                 f"PolicySnapshot({self.every!r}, snapshots={self.snapshots}): give exactly one."
             )
         if self.snapshots is not None:
-            check_snapshots(self.snapshots)
-        check_not_negative("episodes", self.episodes)
-        check_not_negative("seed", self.seed)
+            check_count("snapshots", self.snapshots, least=2)
+        check_count("episodes", self.episodes, least=0)
+        check_count("seed", self.seed, least=0)
         if (self.env is None or self.run_dir is None) and self.policy_fn is None:
             raise ConfigError(
                 "PolicySnapshot needs env and run_dir to save snapshots, or a policy_fn to call."
@@ -208,13 +208,6 @@ class PolicySnapshot(TrainerHookBase):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_recorder": None, "_evaluator": None}
-
-
-def check_snapshots(snapshots: int) -> None:
-    """Check that a number of snapshots is at least 2."""
-    check_count("snapshots", snapshots)
-    if snapshots < 2:
-        raise ConfigError("snapshots=1: there are at least 2, the first and the last.")
 
 
 # -- Evenly spaced policies of a run of unknown length.

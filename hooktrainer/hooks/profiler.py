@@ -12,7 +12,7 @@ from tensordict import TensorDictBase
 
 from ..base.checks import check_count
 from ..base.fs import write_atomically
-from ..loop.hook import FIRST, LAST, TrainerHookBase
+from ..loop.hook import LAST, TrainerHookBase
 from ..loop.loop import Loop
 from ..loop.timing import Trace
 
@@ -131,48 +131,43 @@ class Tracer(TrainerHookBase):
 
     Perfetto (https://ui.perfetto.dev) and chrome://tracing open it. Every phase, hook call and loss
     call is a span. The file is written atomically after ``batches`` batches or at the end of the
-    run, if that is earlier. The hook then removes itself.
+    run, if that is earlier.
 
     Args:
         path: The file, such as ``trace.json``; overwritten if it exists.
         batches: Number of batches to record.
     """
 
+    at = ()  # a listener of the trainer's timing
     rank_zero_only = True
     is_saved = False
-    phase = "trace"
 
     def __init__(self, path: str | os.PathLike[str], batches: int = 10) -> None:
         check_count("batches", batches)
         self.path = Path(path)
         self.batches = batches
         self._last = 0
-        self._handle: Any = None
         self._trace: Trace | None = None
 
     def on_train_start(self, trainer: Loop) -> None:
         """Start recording."""
         self._trace = trainer.timing.trace = Trace()
         self._last = trainer.progress.batches + self.batches
+        trainer.timing.listeners += (self,)
 
-    def __call__(self, batch: TensorDictBase) -> None:
-        """Stop after the last batch; its logging and saving is included."""
-        if self._trace is not None:
-            if self.trainer.progress.batches <= self._last:
-                return
-            # Drop the batch that was just collected.
-            self._trace.cut("collect")
+    def begin(self, phase: str) -> None:
+        """Stop when the batch after the last one is about to be collected."""
+        if phase == "collect" and self.trainer.progress.batches == self._last:
             self.close()
-        self._handle.remove()
+
+    def end(self, phase: str) -> None:
+        """Do nothing; see `hooktrainer.loop.timing.Timing`."""
 
     def close(self) -> None:
         """Write the file if the run ends early."""
         trace, self._trace = self._trace, None
         if trace is not None:
-            self.trainer.timing.trace = None
+            timing = self.trainer.timing
+            timing.listeners = tuple(each for each in timing.listeners if each is not self)
+            timing.trace = None
             trace.write(self.path)
-
-    def register(self, trainer: Loop, name: str = "tracer") -> None:
-        """Register at the beginning of ``batch_process``."""
-        trainer.register_module(name, self)
-        self._handle = trainer.register_op("batch_process", self, priority=FIRST)

@@ -34,7 +34,7 @@ def as_image(name: str, image: Any) -> NDArray[np.uint8]:
             f"image {name!r} has shape {list(np.shape(image))}; [H, W], [C, H, W] or [H, W, C] "
             "with 1 or 3 channels is needed"
         )
-    return _private(array, source=image)
+    return np.array(array, order="C")
 
 
 def as_video(name: str, video: Any) -> NDArray[np.uint8]:
@@ -49,8 +49,8 @@ def as_video(name: str, video: Any) -> NDArray[np.uint8]:
             "with 1 or 3 channels is needed"
         )
     films, time, channels, height, width = array.shape
-    tiled = array.transpose(1, 3, 0, 4, 2).reshape(time, height, films * width, channels)
-    return _private(tiled, source=video)
+    tiled = np.array(array.transpose(1, 3, 0, 4, 2), order="C")
+    return tiled.reshape(time, height, films * width, channels)
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
@@ -102,12 +102,6 @@ def _picture(pixels: NDArray[np.uint8]) -> Any:
     from PIL import Image
 
     return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
-
-
-def _private(array: NDArray[np.uint8], source: Any) -> NDArray[np.uint8]:
-    """Copy unless rearranging has copied already; a video can take hundreds of megabytes."""
-    array = np.ascontiguousarray(array)
-    return array.copy() if np.may_share_memory(array, to_numpy(source)) else array
 
 
 def _check_uint8(kind: str, name: str, array: NDArray[Any]) -> None:

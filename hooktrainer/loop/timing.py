@@ -165,32 +165,24 @@ class Trace:
     """Collects spans by thread and writes them as one file."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[int, str, str], list[Span]] = {}  # by process, its name and thread
+        self._rows: dict[tuple[int, str], list[Span]] = {}  # by process and thread
 
     def add(self, name: str, start: float, end: float) -> None:
         """Add a span of the calling thread; see `Span`."""
-        row = os.getpid(), "hooktrainer", threading.current_thread().name
+        row = os.getpid(), threading.current_thread().name
         self._rows.setdefault(row, []).append(Span(name, start, end))
 
     def extend(
         self, spans: Iterable[tuple[str, float, float]], *, thread: str, pid: int | None = None
     ) -> None:
         """Add spans of another thread or process of this machine."""
-        pid = pid or os.getpid()
-        row = pid, "hooktrainer" if pid == os.getpid() else thread, thread
-        self._rows.setdefault(row, []).extend(Span(*span) for span in spans)
+        row = self._rows.setdefault((pid or os.getpid(), thread), [])
+        row.extend(Span(*span) for span in spans)
 
     def take(self) -> list[Span]:
         """Remove and return all spans."""
         rows, self._rows = self._rows, {}
         return [span for row in rows.values() for span in row]
-
-    def cut(self, name: str) -> None:
-        """Remove the calling thread's last span of that name, and all that begin later."""
-        own = self._rows[os.getpid(), "hooktrainer", threading.current_thread().name]
-        at = max(span.start for span in own if span.name == name)
-        for row in list(self._rows.values()):  # another thread may add its own
-            row[:] = [span for span in row if span.start < at]
 
     def write(self, path: Path) -> None:
         """Write the file atomically."""
@@ -201,8 +193,9 @@ class Trace:
         rows = list(self._rows.items())  # another thread may add its own
         zero = min((span.start for _, spans in rows for span in spans), default=0.0)
         events: list[dict[str, Any]] = []
-        for tid, ((pid, process, thread), spans) in enumerate(rows, start=1):
+        for tid, ((pid, thread), spans) in enumerate(rows, start=1):
             place = {"pid": pid, "tid": tid}
+            process = "hooktrainer" if pid == os.getpid() else thread
             for kind, value in {"process_name": process, "thread_name": thread}.items():
                 events.append({"name": kind, "ph": "M", **place, "args": {"name": value}})
             for name, start, end in sorted(spans, key=lambda span: (span.start, -span.end)):

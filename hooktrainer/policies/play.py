@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..base.checks import check_count
 from ..errors import CheckpointError, ConfigError
 from .interface import MASK
 from .loaded import LoadedPolicy
-from .saved import EPISODES, SEED, Evaluation, SavedPolicy, check_not_negative, find_policy
+from .saved import EPISODES, SEED, Evaluation, SavedPolicy, find_policy
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -51,7 +52,7 @@ class Step:
 
 def episode_seed(seed: int, episode: int) -> int:
     """The seed of an episode, which depends on these two numbers alone; below 2³¹."""
-    check_not_negative("seed", seed)
+    check_count("seed", seed, least=0)
     words = np.random.SeedSequence([seed, episode]).generate_state(1, np.uint32)
     return int(words[0] >> 1)
 
@@ -82,7 +83,7 @@ def play_episodes(
     Raises:
         ConfigError: If the environment cannot be made or does not fit, or the seed is negative.
     """
-    check_not_negative("seed", seed)
+    check_count("seed", seed, least=0)
     made = policy.make_env(**env_kwargs) if env is None else env
     try:
         return [_play(policy, made, seed, episode, on_step) for episode in range(episodes)]

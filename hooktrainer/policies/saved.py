@@ -13,7 +13,7 @@ from typing import Any
 from ..base.checks import EVALUATION_SEED
 from ..base.untrusted import decode_data, refusing
 from ..base.words import listed, shell_word, which
-from ..errors import CheckpointError, ConfigError, DamagedCheckpointError
+from ..errors import CheckpointError, DamagedCheckpointError
 from .environment import Environment
 from .policy_files import DIRECTORY, FACTS, LATEST, file_record, read_facts
 
@@ -200,12 +200,6 @@ def _what_there_is(directory: Path) -> str:
 
 SEED = EVALUATION_SEED
 EPISODES = 10
-
-
-def check_not_negative(name: str, value: int | None) -> None:
-    """Refuse a negative seed or number of episodes; ``name`` is the option's."""
-    if value is not None and value < 0:
-        raise ConfigError(f"{name}={value}: give 0 or more.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 import yaml
 
+from ..base.checks import check_count
 from ..base.cores import pin
 from ..base.plain import to_yaml
 from ..base.words import printable, shell_word, which
 from ..errors import CheckpointError, ConfigError
-from ..hooks.policy_snapshot import PolicySnapshot, check_snapshots
+from ..hooks.policy_snapshot import PolicySnapshot
 from ..hooks.profiler import Profiler, Tracer
 from ..hooks.run_recorder import RunRecorder
 from ..log.sink import DEFAULT_LOGGERS, check_kinds
@@ -188,7 +189,7 @@ class Run:
         check_kinds(args.logger)
         check_ranges(experiment, args)
         if args.snapshots:
-            check_snapshots(args.snapshots)
+            check_count("snapshots", args.snapshots, least=2)
         self.args = args
         self._config = {"name": experiment, **args.as_dict()}
         self._ranks = Ranks.join(args.timeout)

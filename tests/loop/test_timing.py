@@ -217,14 +217,3 @@ def test_spans_of_another_process_have_a_row_of_their_own():
         "spans": ["env", "env"],
     }
     assert spans(trace)[0] == ("optimize", "phase", 500_000.0, 1_000_000.0)
-
-
-def test_a_trace_may_be_cut():
-    trace = Trace()
-    for start in (1.0, 2.0, 3.0):
-        trace.add("step", start, start + 1)
-    trace.add("optimize", 1.0, 1.5)
-    trace.add("optimize", 2.0, 2.5)
-    trace.extend([("collect", 1.5, 9.0), ("collect", 2.0, 3.0)], thread="collector")
-    trace.cut("optimize")
-    assert [name for name, *_ in spans(trace)] == ["step", "optimize", "collect"]

@@ -32,7 +32,7 @@ def test_seeds_of_episodes_are_documented_and_differ():
     words = np.random.SeedSequence([7, 2]).generate_state(1, np.uint32)
     assert episode_seed(7, 2) == int(words[0]) // 2
     assert len({episode_seed(seed, episode) for seed in range(20) for episode in range(20)}) == 400
-    with pytest.raises(ConfigError, match="seed=-1: give 0 or more"):
+    with pytest.raises(ConfigError, match="seed=-1: pass an integer of 0 or more"):
         episode_seed(-1, 0)
 
 

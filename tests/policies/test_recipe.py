@@ -37,6 +37,6 @@ def test_snapshots_of_a_recipe_are_saved_played_and_taken_up_by_a_resume(tmp_pat
 
 def test_a_number_of_snapshots_that_cannot_be_leaves_no_run_behind(tmp_path):
     args = RunConfig(total_frames=1, run_dir=tmp_path / "g", snapshots=1)
-    with pytest.raises(ConfigError, match="at least 2, the first and the last"):
+    with pytest.raises(ConfigError, match="snapshots=1: pass an integer of 2"):
         Run(args, "toy")
     assert not (tmp_path / "g").exists()
