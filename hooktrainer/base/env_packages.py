@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
-import sys
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,11 +36,7 @@ class EnvPackage:
     @property
     def is_installed(self) -> bool:
         """Whether its module exists."""
-        name = self.module.split(".")[0]
-        try:
-            return importlib.util.find_spec(name) is not None
-        except ValueError:  # it was imported, and says nothing of where from
-            return sys.modules.get(name) is not None
+        return importlib.util.find_spec(self.module.split(".")[0]) is not None
 
     def advice(self, env_id: str) -> str:
         """Return how to get one of its environments."""

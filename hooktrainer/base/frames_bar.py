@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain, repeat
 from typing import Any
 from weakref import WeakSet
 
@@ -54,12 +55,5 @@ class _Lines(plain_tqdm):  # type: ignore[type-arg]
     @staticmethod
     def status_printer(file: Any) -> Callable[[str], None]:
         """Return the function that writes the bar."""
-        begun = False
-
-        def write(line: str) -> None:
-            nonlocal begun
-            file.write("\n" + line if begun else line)
-            file.flush()
-            begun = True
-
-        return write
+        breaks = chain([""], repeat("\n"))  # tqdm itself ends the last line
+        return lambda line: print(next(breaks), line, sep="", end="", file=file, flush=True)

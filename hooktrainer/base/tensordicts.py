@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
-from tensordict import NestedKey, TensorDict, TensorDictBase, is_tensor_collection
+from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import nn
 
 from .words import listed
 
-# tensordict's own ways, the first of which torchrl takes as well; if they go, the checks come back.
+# tensordict's own way, which torchrl takes as well; if it goes, the checks come back.
 _make: Any = getattr(TensorDict, "_new_unsafe", TensorDict)
-_put: Any = getattr(TensorDict, "_set_str", None)
 
 
 def tensordict_of(
@@ -39,14 +38,6 @@ def tensordict_of(
     return made
 
 
-def put(batch: TensorDictBase, key: NestedKey, value: torch.Tensor) -> None:
-    """Set an entry that is known to fit, ten times as fast as with checks."""
-    if _put is None or batch.__class__ is not TensorDict or key.__class__ is not str:
-        batch.set(key, value)
-    else:
-        _put(batch, key, value, inplace=False, validated=True)
-
-
 def entries_of(batch: TensorDictBase, keys: Iterable[NestedKey]) -> dict[NestedKey, Any]:
     """Return the existing ones of some entries, in a third of the time of ``get``."""
     if batch.__class__ is not TensorDict:  # a lazy stack would stack all that it has
@@ -67,16 +58,6 @@ def entries_of(batch: TensorDictBase, keys: Iterable[NestedKey]) -> dict[NestedK
         if value is not None:
             found[key] = value
     return found
-
-
-def leaves_of(batch: TensorDictBase, parents: tuple[str, ...] = ()) -> Iterator[tuple[Any, Any]]:
-    """Yield key and tensor of every entry like ``items(True, True)``, in half the time."""
-    for name, value in batch.items():
-        key = (*parents, name)
-        if value.__class__ is not torch.Tensor and is_tensor_collection(value):
-            yield from leaves_of(value, key)
-        else:
-            yield (key if parents else name), value
 
 
 def laid_out_as(like: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:

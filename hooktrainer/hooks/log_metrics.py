@@ -11,14 +11,12 @@ import torch
 from tensordict import NestedKey, TensorDictBase
 
 from ..base.checks import check_count
-from ..base.tensordicts import count_valid, entries_of, valid
+from ..base.tensordicts import count_valid, valid
 from ..collect.info import check_info_keys
 from ..errors import ConfigError, HookError
 from ..loop.hook import TrainerHookBase
 from ..loop.loop import Loop
 from ..loop.metrics import Latest, Samples, TensorTotal, Total
-
-_READ = (("next", "done"), ("next", "episode_reward"))
 
 
 @dataclass(eq=False, repr=False)
@@ -63,8 +61,8 @@ class LogEpisodes(TrainerHookBase):
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any] | None:
         """Return the metrics, or ``None`` if no episode ended; always metrics on an accelerator."""
-        found = entries_of(batch, _READ)
-        done, returns = found[_READ[0]], found.get(_READ[1])
+        done = batch.get(("next", "done"))
+        returns = batch.get(("next", "episode_reward"), None)
         if returns is None:
             raise HookError(
                 "LogEpisodes found no ('next', 'episode_reward'): collect with VectorCollector, or "

@@ -12,7 +12,6 @@ from tensordict import NestedKey, TensorDictBase
 from torch import Tensor
 
 from ..base.checks import check_count, check_fraction
-from ..base.tensordicts import put
 from ..errors import ConfigError
 from ..networks import MemoryTrunk
 from ..networks.memory import IS_INIT
@@ -207,7 +206,7 @@ class ReplayLoss(Loss):
             by_sequence = errors.reshape(tensordict.shape[0], -1)
             errors = _GREATEST * by_sequence.amax(1) + (1 - _GREATEST) * by_sequence.mean(1)
         priority = errors.reshape(*tensordict.shape, *self._error_dims)
-        put(tensordict, self.tensor_keys.priority, priority)
+        tensordict.set(self.tensor_keys.priority, priority)
 
 
 def _rows(value: Tensor, burn_in: int, time: int) -> Tensor:

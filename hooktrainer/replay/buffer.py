@@ -18,7 +18,7 @@ from tensordict import (
 )
 from torch import Tensor
 
-from ..base.tensordicts import entries_of, leaves_of, tensordict_of, valid_steps
+from ..base.tensordicts import entries_of, tensordict_of, valid_steps
 from ..errors import ConfigError
 
 
@@ -130,8 +130,8 @@ class ReplayBuffer:
         """Return each column with its new values, ``[number, ...]``."""
         rows = []
         # Read only the kept entries.
-        kept = leaves_of(data) if self.keys is None else entries_of(data, self._columns).items()
-        for key, value in kept:
+        every = data.items(True, True)
+        for key, value in every if self.keys is None else entries_of(data, self._columns).items():
             column = self._columns.get(key)
             if column is not None:
                 if isinstance(column, np.ndarray):  # which also reshapes faster

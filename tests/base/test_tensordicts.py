@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from tensordict import TensorDict, lazy_stack
 
-from hooktrainer.base.tensordicts import entries_of, leaves_of, put, tensordict_of
+from hooktrainer.base.tensordicts import entries_of, tensordict_of
 
 
 def test_it_is_what_the_constructor_makes():
@@ -32,15 +32,6 @@ def test_it_is_what_the_constructor_makes():
     assert not made.to(torch.float64).get(("next", "deep", "c")).any()
 
 
-def test_the_leaves_are_those_that_tensordict_names():
-    batch = _nested()
-    for each in (batch, lazy_stack([batch, batch + 1])):
-        expected = dict(each.items(include_nested=True, leaves_only=True))
-        found = dict(leaves_of(each))
-        assert found.keys() == expected.keys() == {"a", ("next", "b"), ("next", "deep", "c")}
-        assert all(torch.equal(found[key], expected[key]) for key in found)
-
-
 def _nested() -> TensorDict:
     deep = TensorDict({"c": torch.ones(2)}, [2])
     following = TensorDict({"b": torch.ones(2), "deep": deep}, [2])
@@ -58,11 +49,3 @@ def test_some_entries_are_those_that_get_gives():
         assert len(found) == 4
         assert all(torch.equal(found[key], expected[key]) for key in found)
     assert entries_of(batch, ["a"])["a"] is batch["a"]
-
-
-def test_what_is_put_is_what_set_sets():
-    for batch in (_nested(), lazy_stack([_nested(), _nested()])):
-        for key in ("a", "new", ("next", "b"), ("other", "new")):
-            value = torch.full(batch.shape, 3.0)
-            put(batch, key, value)
-            assert torch.equal(batch.get(key), value)
