@@ -87,7 +87,7 @@ class Algorithm(AlgorithmConfig):
         if self.seeds is not None:
             return self.train_seeds(keep=keep)  # type: ignore[return-value]
         self._announce()
-        trainer = self.trainer(keep=keep)
+        trainer = self.built(self.run_dir is not None if keep is None else keep)
         trainer.train()
         return trainer
 

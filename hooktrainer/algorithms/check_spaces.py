@@ -9,6 +9,7 @@ import gymnasium as gym
 from gymnasium import spaces
 
 from ..base.space_parts import MASK, leaves_of, parts_of
+from ..collect.action_format import action_format_of
 from ..collect.vector_group import is_envpool
 from ..collect.worlds.world_ids import is_built, is_world, world_name
 from ..errors import ConfigError
@@ -40,45 +41,48 @@ def check_observations(
     algorithm: str, env_name: str, space: spaces.Space[Any], wanted: Observations
 ) -> None:
     """Refuse observations that the algorithm has no networks for."""
-    subject = f"{algorithm}: the observations of {env_name} are {_said(space)}"
     try:
         leaves = leaves_of(space)
     except ConfigError as error:
         raise ConfigError(f"{algorithm}: {env_name}: {error}") from None
+    problem = None
     if all(leaf.key[-1] == MASK for leaf in leaves):
-        raise ConfigError(f"{subject}, in which there is nothing to see: give it an entry.")
-    if wanted == "vector" and not (isinstance(space, spaces.Box) and len(space.shape) == 1):
-        raise ConfigError(
-            f"{subject}, but its networks take one vector: use "
-            "gymnasium.wrappers.FlattenObservation."
-        )
+        problem = "in which there is nothing to see: give it an entry"
+    elif wanted == "vector" and not (isinstance(space, spaces.Box) and len(space.shape) == 1):
+        problem = "but its networks take one vector: use gymnasium.wrappers.FlattenObservation"
+    if problem is not None:
+        raise _unfit(algorithm, "observations", env_name, space, problem)
 
 
-def check_actions(algorithm: str, env_name: str, space: spaces.Space[Any], wanted: Actions) -> None:
-    """Refuse actions that the algorithm cannot take."""
-    subject = f"{algorithm}: the actions of {env_name} are {_said(space)}"
+def check_actions(
+    algorithm: str, env_name: str, space: spaces.Space[Any], wanted: Actions, mask_size: int = 0
+) -> None:
+    """Refuse actions that the algorithm cannot take, or an action mask that does not fit them."""
     parts = [part for _, part in parts_of(space)]
-    if not parts:
-        raise ConfigError(f"{subject}, in which there is nothing to do: give it an entry.")
-    for part in parts:
-        if isinstance(part, spaces.Box) and part.dtype.kind != "f":
-            raise ConfigError(
-                f"{subject}, with a Box of {part.dtype}: make it a MultiDiscrete of so many "
-                "choices, or a Box of float32 that the environment rounds."
-            )
-    known = all(isinstance(part, _KNOWN) for part in parts)
+    whole = [part for part in parts if isinstance(part, spaces.Box) and part.dtype.kind != "f"]
     kind = type(space).__name__
     if isinstance(space, spaces.Discrete | spaces.Box):
         kind = "discrete" if isinstance(space, spaces.Discrete) else "continuous"
-    if not known or wanted not in ("any", kind):
-        takers = f"{_TAKERS.get(kind, '')}ppo, a2c and reinforce take {kind} actions"
-        fit = "Discrete, MultiDiscrete, MultiBinary, Box, Dict and Tuple would fit"
-        raise ConfigError(
-            f"{algorithm} is for {'discrete or continuous' if wanted == 'any' else wanted} actions,"
-            f" but those of {env_name} are {_said(space)}: {takers if known else fit}."
+    problem = None
+    if not parts:
+        problem = "in which there is nothing to do: give it an entry"
+    elif whole:
+        problem = (
+            f"with a Box of {whole[0].dtype}: make it a MultiDiscrete of so many choices, or a Box "
+            "of float32 that the environment rounds"
         )
-    if wanted == "continuous":
-        check_bounds(algorithm, env_name, space)
+    elif not all(isinstance(part, _KNOWN) for part in parts):
+        problem = "but Discrete, MultiDiscrete, MultiBinary, Box, Dict and Tuple would fit"
+    elif wanted not in ("any", kind):
+        takers = f"{_TAKERS.get(kind, '')}ppo, a2c and reinforce take {kind} actions"
+        problem = f"but {algorithm} is for {wanted} actions: {takers}"
+    elif wanted == "continuous" and not _are_bounded(space):
+        problem = _BOUND
+    elif mask_size and mask_size != (expected := action_format_of(space).mask_size):
+        fit = f"pass one of {expected}" if expected else "leave the mask out"
+        problem = f"and its action_mask of {mask_size} does not fit: {fit}"
+    if problem is not None:
+        raise _unfit(algorithm, "actions", env_name, space, problem)
 
 
 def check_distribution(
@@ -91,43 +95,32 @@ def check_distribution(
     """Refuse a distribution of continuous actions, or state-dependent noise, that cannot be."""
     problem = None
     if state_dependent and not isinstance(space, spaces.Box):
-        problem = "sde=True is for actions that are one Box"
+        problem = "and sde=True is for actions that are one Box: leave it out"
     elif state_dependent and distribution == "beta":
-        problem = "sde=True with action_distribution='beta' instead of 'gaussian' or 'squashed'"
-    elif distribution != "gaussian":
-        if any(isinstance(part, spaces.Box) for _, part in parts_of(space)):
-            check_bounds(algorithm, env_name, space)
-        else:
-            problem = f"action_distribution={distribution!r} is for continuous actions"
+        problem = "and sde=True with action_distribution='beta' cannot be: leave one out"
+    elif distribution == "gaussian":
+        return
+    elif not any(isinstance(part, spaces.Box) for _, part in parts_of(space)):
+        problem = (
+            f"and action_distribution={distribution!r} is for continuous actions: leave it out"
+        )
+    elif not _are_bounded(space):
+        problem = _BOUND
     if problem is not None:
-        raise ConfigError(
-            f"{algorithm}: {problem}; the actions of {env_name} are {_said(space)}: leave it out."
-        )
+        raise _unfit(algorithm, "actions", env_name, space, problem)
 
 
-def check_bounds(algorithm: str, env_name: str, space: spaces.Space[Any]) -> None:
-    """Refuse continuous actions, or parts of an action, that are not bounded."""
-    if any(isinstance(part, spaces.Box) and not part.is_bounded() for _, part in parts_of(space)):
-        raise ConfigError(
-            f"{algorithm} needs bounded actions, but those of {env_name} are {_said(space)}: bound "
-            "them with a wrapper."
-        )
+_BOUND = "but it needs bounded actions: bound them with a wrapper"
 
 
-def check_mask(
-    algorithm: str, env_name: str, action_space: spaces.Space[Any], size: int, expected: int
-) -> None:
-    """Refuse an action mask that does not fit the actions."""
-    if size not in (0, expected):
-        needed = f"need one of {expected}" if expected else "need none: leave the mask out"
-        raise ConfigError(
-            f"{algorithm}: {env_name} gives an action_mask of {size}, but its actions are "
-            f"{_said(action_space)}, which {needed}."
-        )
+def _are_bounded(space: spaces.Space[Any]) -> bool:
+    boxes = [part for _, part in parts_of(space) if isinstance(part, spaces.Box)]
+    return all(box.is_bounded() for box in boxes)
 
 
-def _said(space: spaces.Space[Any]) -> str:
-    return " ".join(str(space).split())  # arrays of bounds have several lines
+def _unfit(algorithm: str, what: str, env: str, space: spaces.Space[Any], why: str) -> ConfigError:
+    said = " ".join(str(space).split())  # arrays of bounds have several lines
+    return ConfigError(f"{algorithm}: the {what} of {env} are {said}, {why}.")
 
 
 def name_of(env: Any) -> str:

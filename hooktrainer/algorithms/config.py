@@ -98,6 +98,10 @@ class AlgorithmConfig(RunConfig):
     hooks: Suppress[Sequence[TrainerHookBase]] = ()
     """hooks of yours, registered behind the algorithm's; one registered later misses the resume"""
 
+    # What only some algorithms have as a field.
+    action_distribution = "gaussian"
+    clip_actions = False
+
     tuned_for: ClassVar[Settings] = {}
     """By an environment's id, or a pattern of ids, the defaults that are tuned for it."""
     actions: ClassVar[Actions] = "any"
@@ -128,10 +132,6 @@ class AlgorithmConfig(RunConfig):
         if not (self.usual_wrappers and self.collects):
             return None
         return usual_wrappers(self.env, self.env_kwargs)
-
-    def clips(self) -> bool:
-        """Whether the environment clips continuous actions, since the policy's have no bounds."""
-        return False
 
     @classmethod
     def name(cls) -> str:

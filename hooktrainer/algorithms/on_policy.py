@@ -133,10 +133,6 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
     mini_batch_size = 0  # the whole batch
     sequence_length = None  # type: int | None
 
-    def clips(self) -> bool:
-        """Whether the environment clips continuous actions."""
-        return self.clip_actions and self.action_distribution == "gaussian"
-
     def _networks(self, task: Task) -> tuple[Policy, ValueNetwork]:
         """The policy and the critic."""
         kind = self.action_distribution

@@ -17,7 +17,7 @@ from torch import nn
 
 from ..base.space_parts import CRITIC, MASK, groups_of, parts_of
 from ..collect import VectorCollector
-from ..collect.action_format import action_format_of, clipped
+from ..collect.action_format import clipped
 from ..collect.make_group import find_spec, is_several, spaces_of
 from ..collect.worlds import WorldCollector, is_world
 from ..errors import ConfigError
@@ -34,7 +34,7 @@ from ..networks import (
 from ..replay import PrioritizedSampler, ReplayBuffer
 from ..run.run import Run
 from ..trainer import Trainer
-from .check_spaces import check_actions, check_env, check_mask, check_observations, name_of
+from .check_spaces import check_actions, check_env, check_observations, name_of
 from .config import AlgorithmConfig
 
 # -- `RunTask`: the parts that every algorithm has, whatever its environment is like.
@@ -217,9 +217,7 @@ class Task(RunTask):
             train, play, env_kwargs = wrapped.train, wrapped.play, None
         self.observation_space, self.action_space, mask_size = spaces_of(train, env_kwargs)
         check_observations(name, env_name, self.observation_space, fields.observations)
-        check_actions(name, env_name, self.action_space, fields.actions)
-        choices = action_format_of(self.action_space).mask_size
-        check_mask(name, env_name, self.action_space, mask_size, choices)
+        check_actions(name, env_name, self.action_space, fields.actions, mask_size)
         self.mask_key = MASK if mask_size else None
         groups = groups_of(self.observation_space)
         self.networks = self.value_networks = self._factory(groups.policy)
@@ -229,9 +227,8 @@ class Task(RunTask):
             self.value_networks = self._factory(groups.value, of_value=True)
         self._made = {"env": train, "env_kwargs": env_kwargs}
         self._played = {"env": play, "env_kwargs": env_kwargs}
-        clips = fields.clips() and any(
-            isinstance(part, spaces.Box) for _, part in parts_of(self.action_space)
-        )
+        clips = fields.clip_actions and fields.action_distribution == "gaussian"
+        clips &= any(isinstance(part, spaces.Box) for _, part in parts_of(self.action_space))
         if world := is_world(train):
             self._compiles = fields.collector is None
             compiles = fields.compile == "all"

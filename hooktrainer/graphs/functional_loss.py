@@ -33,7 +33,8 @@ class FunctionalLoss:
 
     def __init__(self, module: nn.Module, autocast: tuple[str, torch.dtype] | None = None) -> None:
         self.module = module
-        self._body = _OfLoss(module) if isinstance(module, Loss) else _OfModule(module)
+        self._loss = module if isinstance(module, Loss) else _ModuleLoss(module)
+        self._body = _Computation(self._loss)
         self._autocast = autocast
         # A module that several others hold is met once, a parameter in every module that has it;
         # functional_call would leave the former changed.
@@ -69,25 +70,24 @@ class FunctionalLoss:
     @property
     def variant(self) -> Hashable:
         """What calls that share a graph have in common: `Loss.variant` and `frozen`."""
-        own = self.module.variant if isinstance(self.module, Loss) else None
-        return own, self.frozen
+        return self._loss.variant, self.frozen
 
     def compute_always_the_same(self) -> bool:
         """See `Loss.compute_always_the_same`."""
-        return not isinstance(self.module, Loss) or self.module.compute_always_the_same()
+        return self._loss.compute_always_the_same()
 
     def read(self, tensordict: TensorDictBase) -> Entries:
         """Return the entries of a batch that a call needs."""
-        return self._body.read(tensordict)
+        return self._loss.read(tensordict)
 
     def around(
         self, compute: Callable[[TensorDictBase], Losses]
     ) -> Callable[[TensorDictBase], TensorDictBase]:
         """Return the module's ``forward`` with ``compute`` in place of reading and computing."""
-        return partial(self._body.call, compute)
+        return partial(self._loss.forward, compute=compute)
 
 
-class _OfLoss(nn.Module):
+class _Computation(nn.Module):
     """The computation of a `Loss`."""
 
     def __init__(self, loss: Loss) -> None:
@@ -97,24 +97,24 @@ class _OfLoss(nn.Module):
     def forward(self, entries: Entries) -> Losses:
         return self.loss.compute(entries)
 
-    def read(self, tensordict: TensorDictBase) -> Entries:
-        return self.loss.read(tensordict)
 
-    def call(
-        self, compute: Callable[[TensorDictBase], Losses], tensordict: TensorDictBase
-    ) -> TensorDictBase:
-        return self.loss.call(compute, tensordict)
-
-
-class _OfModule(nn.Module):
-    """The ``forward`` of a module that maps TensorDicts."""
+class _ModuleLoss(Loss):
+    """A module that maps TensorDicts to losses, as a `Loss`."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
-        self._batch_dims = 1
 
-    def forward(self, entries: Entries) -> Losses:
+    @property
+    def in_keys(self) -> list[NestedKey]:
+        return list(getattr(self.module, "in_keys", None) or ())
+
+    def read(self, tensordict: TensorDictBase) -> Entries:
+        self._batch_dims = tensordict.ndim
+        leaves = _leaves(tensordict)
+        return {key: leaves[key] for key in self.in_keys or leaves if key in leaves}
+
+    def losses(self, entries: Entries) -> Losses:
         batch = TensorDict({}, next(iter(entries.values())).shape[: self._batch_dims])
         for key, value in entries.items():
             batch.set(key, value)
@@ -126,19 +126,9 @@ class _OfModule(nn.Module):
         }
         return {**written, **_leaves(out)}
 
-    def read(self, tensordict: TensorDictBase) -> Entries:
-        self._batch_dims = tensordict.ndim
-        leaves = _leaves(tensordict)
-        wanted = getattr(self.module, "in_keys", None) or leaves
-        return {key: leaves[key] for key in wanted if key in leaves}
-
-    def call(
-        self, compute: Callable[[TensorDictBase], Losses], tensordict: TensorDictBase
-    ) -> TensorDictBase:
-        out = compute(tensordict)
+    def _write(self, out: Losses, tensordict: TensorDictBase) -> None:
         for key in [key for key in out if isinstance(key, tuple) and key[0] == "written"]:
             tensordict.set(key[1], out.pop(key))
-        return TensorDict(out)
 
 
 def _leaves(tensordict: TensorDictBase) -> dict[NestedKey, torch.Tensor]:

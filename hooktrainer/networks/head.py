@@ -82,12 +82,8 @@ class Head(Actor):
         """
         return self._run(self.network, inputs, features)[0]
 
-    def infer(self, *inputs: Tensor) -> Tensor:
-        """The result of `evaluate` without gradient, as fast as possible."""
-        return self.remember(*inputs)[0]
-
     def remember(self, *inputs: Tensor) -> tuple[Tensor, States]:
-        """The result of `infer`, and the next hidden states by key."""
+        """The result of `evaluate` and the next hidden states, without gradient, but faster."""
         if self.trunk is None:
             return self._run(self._infer, inputs)
         with torch.no_grad():

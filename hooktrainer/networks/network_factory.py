@@ -56,6 +56,7 @@ class NetworkFactory:
 
     Attributes:
         in_keys: The entries that the networks read.
+        has_images: Whether a part of the observation is an image or a grid.
         norms: The normalizations by key, once a network was made.
         shared: The trunk that the networks share, see `after`.
     """
@@ -80,14 +81,11 @@ class NetworkFactory:
         self._is_used = False
         self._leaves = [leaf for leaf in leaves_of(space) if leaf.key[-1] != MASK]
         self.in_keys: list[NestedKey] = [unravel_key(leaf.key) for leaf in self._leaves]
+        found = [leaf.space for leaf in self._leaves if leaf.space is not None]
+        self.has_images = any(map(has_convolutions, found))
         self.norms: dict[NestedKey, RunningNorm] = {}
         self.shared: nn.Module | None = None
         self._features = 0  # of the shared trunk
-
-    @property
-    def has_images(self) -> bool:
-        """Whether a part of the observation is an image or a grid."""
-        return any(leaf.space is not None and has_convolutions(leaf.space) for leaf in self._leaves)
 
     def network(self, outputs: int) -> nn.Module:
         """A network from an observation to ``[*batch, outputs]``."""

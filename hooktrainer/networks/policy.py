@@ -94,7 +94,8 @@ class Policy(Head):
 
     def sample(self, *inputs: Tensor) -> dict[str, Tensor]:
         """The part of `act` needed at every step: the action, and the inputs of `complete`."""
-        return self.distribution.sample(self.infer(*inputs), self._wanted, is_deterministic())
+        parameters, _ = self.remember(*inputs)
+        return self.distribution.sample(parameters, self._wanted, is_deterministic())
 
     def complete(self, sample: dict[str, Tensor]) -> dict[str, Tensor]:
         """The rest of `act` for one result of `sample`, or for many stacked: ``out_keys``."""

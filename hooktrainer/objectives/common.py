@@ -18,15 +18,15 @@ from ..base.tensordicts import entries_of, tensordict_of
 from ..base.words import did_you_mean
 from ..errors import ConfigError
 from ..networks import QNetwork, ValueNetwork
-from ..networks.encoders import named
 from ..networks.layers import arguments
 
 Distance: TypeAlias = Callable[..., Tensor]
 Entries: TypeAlias = Mapping[NestedKey, Tensor]
+Compute: TypeAlias = Callable[[TensorDictBase], dict[Any, Tensor]]
 KeyOf: TypeAlias = Callable[[NestedKey], NestedKey]  # `this_key` or `next_key`
 
 _NO_BATCH = torch.Size()
-_DISTANCES: dict[str, Distance] = {"l1": l1_loss, "l2": mse_loss, "smooth_l1": smooth_l1_loss}
+DISTANCES: dict[str, Distance] = {"l1": l1_loss, "l2": mse_loss, "smooth_l1": smooth_l1_loss}
 
 
 @dataclass(frozen=True)
@@ -98,26 +98,13 @@ class Loss(KeyedModule, ABC):
     def in_keys(self) -> list[NestedKey]:
         """Entries it reads."""
 
-    @property
-    def _optional(self) -> Sequence[NestedKey]:
-        """Further entries that it reads if they exist."""
-        return ()
+    def forward(self, tensordict: TensorDictBase, compute: Compute | None = None) -> TensorDict:
+        """Compute the losses of a batch ``[*batch]``; a missing entry is a `KeyError`.
 
-    def forward(self, tensordict: TensorDictBase) -> TensorDict:
-        """Compute the losses of a batch ``[*batch]``; a missing entry is a `KeyError`."""
-        return self.call(lambda batch: self.compute(self.read(batch)), tensordict)
-
-    def call(
-        self, compute: Callable[[TensorDictBase], dict[str, Tensor]], tensordict: TensorDictBase
-    ) -> TensorDict:
-        """Call the loss with another implementation of the computation, such as a compiled one.
-
-        Args:
-            compute: Maps the batch to the result of ``compute(read(batch))``.
-            tensordict: ``[*batch]``.
+        ``compute`` replaces ``compute(read(batch))``, such as by a compiled graph.
         """
         self._begin()
-        out = compute(tensordict)
+        out = self.compute(self.read(tensordict)) if compute is None else compute(tensordict)
         self._write(out, tensordict)
         return tensordict_of(out, _NO_BATCH)
 
@@ -135,7 +122,7 @@ class Loss(KeyedModule, ABC):
         hints = dict.fromkeys(self.in_keys, self.hint)
         for term in self._terms:
             hints = dict.fromkeys(term.in_keys, term.hint) | hints
-        entries = entries_of(tensordict, [*hints, *self._optional])
+        entries = entries_of(tensordict, hints)
         if not hints.keys() <= entries.keys():
             for key, hint in hints.items():
                 require(tensordict, key, self, hint)
@@ -192,11 +179,6 @@ class Loss(KeyedModule, ABC):
             self.register_buffer(name, None if value is None else torch.tensor(float(value)))
 
 
-def distance(loss_function: str) -> Distance:
-    """Return the function ``f(input, target, reduction=...)`` named "l1", "l2" or "smooth_l1"."""
-    return named("loss function", loss_function, _DISTANCES)
-
-
 def require(tensordict: TensorDictBase, key: NestedKey, who: object, hint: str = "") -> Tensor:
     """Return the entry ``key``, or raise a `KeyError` that lists the existing entries."""
     value = tensordict.get(key, None)
@@ -236,7 +218,7 @@ def evaluate(
         **known: ``features`` of the network's trunk, whose inputs are left out.
     """
     if isinstance(network, (ValueNetwork, QNetwork)):
-        return network.infer(*inputs) if fast else network.evaluate(*inputs, **known)
+        return network.remember(*inputs)[0] if fast else network.evaluate(*inputs, **known)
     return network(as_tensordict(network.in_keys, inputs, batch_dims)).get(out_key)
 
 

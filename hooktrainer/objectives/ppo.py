@@ -9,7 +9,8 @@ from tensordict import NestedKey
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from .common import Entries, Loss, as_tensordict, distance, evaluate
+from ..networks.encoders import named
+from .common import DISTANCES, Entries, Loss, as_tensordict, evaluate
 
 
 class ClipPPOLoss(Loss):
@@ -115,7 +116,10 @@ class ClipPPOLoss(Loss):
         # The entries for the divergence's closed form; none for the estimate.
         self._old_keys = exact if kl and set(exact) <= set(written) else ()
         self._diagnose = True
-        self._distance = distance(loss_critic_type)
+        self._distance = named("loss function", loss_critic_type, DISTANCES)
+        entropy = ["loss_entropy"] if entropy_bonus else []
+        critic = [] if critic_network is None else ["loss_critic"]
+        self.out_keys = ["loss_objective", *entropy, *critic]
 
     @property
     def in_keys(self) -> list[NestedKey]:
@@ -126,12 +130,6 @@ class ClipPPOLoss(Loss):
         read += [] if self.clip_value is None else [keys.value]
         read += [*self._old_keys, *([keys.collected] if self.kl else []), keys.mask]
         return list(dict.fromkeys(key for key in read if key is not None))
-
-    @property
-    def out_keys(self) -> list[str]:
-        entropy = ["loss_entropy"] if self.entropy_bonus else []
-        critic = [] if self.critic_network is None else ["loss_critic"]
-        return ["loss_objective", *entropy, *critic]
 
     @property
     def variant(self) -> bool:
@@ -145,7 +143,7 @@ class ClipPPOLoss(Loss):
 
     def _begin(self) -> None:
         self._diagnose = self.diagnostics > 0 and self._calls % self.diagnostics == 0
-        super()._begin()
+        self._calls += 1
 
     def losses(self, entries: Entries) -> dict[str, Tensor]:
         keys, critic = self.tensor_keys, self.critic_network

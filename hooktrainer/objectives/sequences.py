@@ -12,10 +12,21 @@ from tensordict import NestedKey, TensorDictBase
 from torch import Tensor
 
 from ..base.checks import check_count, check_fraction
+from ..base.tensordicts import entries_of
 from ..errors import ConfigError
 from ..networks import MemoryTrunk
+from ..networks.encoders import named
 from ..networks.memory import IS_INIT
-from .common import Entries, KeyOf, Loss, distance, evaluate, evaluate_frozen, next_key, this_key
+from .common import (
+    DISTANCES,
+    Entries,
+    KeyOf,
+    Loss,
+    evaluate,
+    evaluate_frozen,
+    next_key,
+    this_key,
+)
 
 _OWN: NestedKey = ("features", "own")
 _TARGET: NestedKey = ("features", "target")
@@ -59,7 +70,7 @@ class ReplayLoss(Loss):
             **self._more_keys,
         )
         self.gamma = check_fraction("gamma", gamma)
-        self._distance = distance(loss_function)
+        self._distance = named("loss function", loss_function, DISTANCES)
         check_count("burn_in", burn_in, least=0)
         self.burn_in = burn_in
 
@@ -106,6 +117,7 @@ class ReplayLoss(Loss):
 
     @property
     def _optional(self) -> Sequence[NestedKey]:
+        """Further entries that it reads if they exist."""
         return [self.tensor_keys.priority_weight]
 
     @abstractmethod
@@ -114,7 +126,7 @@ class ReplayLoss(Loss):
 
     def read(self, tensordict: TensorDictBase) -> Entries:
         """See `Loss.read`; raises `ConfigError` if a batch of sequences has several dimensions."""
-        entries = super().read(tensordict)
+        entries = {**super().read(tensordict), **entries_of(tensordict, self._optional)}
         if self._trunk is not None and tensordict.ndim != 1:
             raise ConfigError(
                 f"{type(self).__name__}: the batch is {list(tensordict.shape)}; of networks with a "

@@ -65,7 +65,7 @@ class TD3Loss(DeterministicLoss):
         return self.policy_delay == 1
 
     def _begin(self) -> None:
-        super()._begin()
+        self._calls += 1
         self._trains_actor = self._calls % self.policy_delay == 0
 
     def _noise(self, entries: Entries) -> Tensor:

@@ -23,7 +23,7 @@ from ..store.backends import torch_save
 from ..store.tree import is_segment_tree, segment_leaves, segment_tree
 from .formats import Content, NotRead
 from .formats import read as read
-from .hook_bridge import build_value_estimator, has_value_estimator
+from .hook_bridge import build_value_estimator
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
@@ -101,8 +101,7 @@ def _parameters(module: Any, saved: Any) -> dict[str, Any]:
     """Map the state of a TorchRL loss to that of ``module``."""
     if not isinstance(saved, Mapping) or not all(isinstance(name, str) for name in saved):
         raise CheckpointError(f"TorchRL's checkpoint holds {shown(saved)} as its loss module.")
-    if has_value_estimator(module):
-        build_value_estimator(module, saved)
+    build_value_estimator(module, saved)
     own = module.state_dict()
     if own.keys() == saved.keys():
         taken = dict(saved)

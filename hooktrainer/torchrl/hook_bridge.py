@@ -144,6 +144,9 @@ class _Stage(Adapter):
         return out
 
 
+_THEIRS = "torchrl.trainers.trainers"  # which is slow to import: it is used where others did
+
+
 class TorchRLBridge:
     """Adapts hooks, steppers and stages of ``torchrl.trainers``."""
 
@@ -182,18 +185,18 @@ class TorchRLBridge:
 
     def op(self, point: HookPoint, op: Callable[..., Any]) -> Callable[..., Any]:
         """Return the callable for one of TorchRL's hooks at a point."""
-        if "torchrl.trainers.trainers" not in sys.modules:
+        if (theirs := sys.modules.get(_THEIRS)) is None:
             return op
-        if point == "optimizer" and _is(op, "OptimizerHook"):
+        if point == "optimizer" and isinstance(op, theirs.OptimizerHook):
             entries = self._trainer.registry.points[point].entries
             # TorchRL passes it its index among those of its kind.
-            index = sum(_is(entry.owner, "OptimizerHook") for entry in entries)
+            index = sum(isinstance(entry.owner, theirs.OptimizerHook) for entry in entries)
             return Adapter(op, lambda losses, clip, norm, _: op(losses, clip, norm, index))
         hook = getattr(op, "__self__", None)
-        stores = point == "batch_process" and _is(hook, "ReplayBufferTrainer")
+        stores = point == "batch_process" and isinstance(hook, theirs.ReplayBufferTrainer)
         if stores and self._trainer.source.replay_buffer is hook.replay_buffer:  # type: ignore[union-attr]
             return Adapter(op, lambda batch: None)  # the collector has stored it itself
-        if _is(op, "UpdateWeights"):
+        if isinstance(op, theirs.UpdateWeights):
             return Adapter(op, lambda: self.send(getattr(op, "collector", None), op))
         return op
 
@@ -202,7 +205,8 @@ class TorchRLBridge:
 
         The optimizer is still saved as ``optimizer``, as in TorchRL.
         """
-        if _is(module, "OptimizationStepper"):
+        theirs = sys.modules.get(_THEIRS)
+        if theirs is not None and isinstance(module, theirs.OptimizationStepper):
             registry = self._trainer.registry
             given = getattr(self._trainer, "optimizer", None)
             own = None if given is None else registry.modules.get("optimizer")
@@ -214,13 +218,14 @@ class TorchRLBridge:
 
     def part(self, thing: Any) -> Any:
         """Return the object that holds the state of a hook, the loss module or the collector."""
-        if _is(thing, "TargetNetUpdaterHook"):
+        theirs = sys.modules.get(_THEIRS)
+        if theirs is not None and isinstance(thing, theirs.TargetNetUpdaterHook):
             from ..hooks.target_net_updater import TargetNetUpdaterHook
 
             return TargetNetUpdaterHook(thing.target_params_updater)
         if thing is self._trainer.source and waits_for_processes(thing):
             return _CollectorProcesses(thing, self._trainer.control)
-        if has_value_estimator(thing):
+        if isinstance(thing, nn.Module) and hasattr(type(thing), "value_estimator"):
             return _StatefulLoss(thing)
         return thing
 
@@ -242,13 +247,6 @@ class _Stepper(Adapter):
     """Calls a TorchRL stepper at ``optimizer``."""
 
     computes_loss = True
-
-
-def _is(thing: Any, name: str) -> bool:
-    """Return whether ``thing`` is of a class of ``torchrl.trainers``, which are slow to import."""
-    theirs = sys.modules.get("torchrl.trainers.trainers")
-    kind = getattr(theirs, name, None)
-    return kind is not None and isinstance(thing, kind)
 
 
 class _CollectorProcesses:
@@ -281,21 +279,12 @@ class _CollectorProcesses:
 _PREFIX = "_value_estimator."
 
 
-def has_value_estimator(module: Any) -> bool:
-    """Return whether ``module`` is a loss that builds its value estimator lazily."""
-    return isinstance(module, nn.Module) and hasattr(type(module), "value_estimator")
-
-
 def build_value_estimator(loss: Any, saved: Mapping[str, Any]) -> None:
-    """Build the value estimator of such a loss if the saved state has one."""
-    if _is_in(saved) and not _is_in(loss.state_dict()):
+    """Build the value estimator of a loss that builds it lazily, if the saved state has one."""
+    if any(str(key).startswith(_PREFIX) for key in saved):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that it is built with default hyper-parameters
-            loss.value_estimator  # noqa: B018
-
-
-def _is_in(state: Mapping[str, Any]) -> bool:
-    return any(str(key).startswith(_PREFIX) for key in state)
+            getattr(loss, "value_estimator", None)
 
 
 class _StatefulLoss(StatefulModule):

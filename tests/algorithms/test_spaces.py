@@ -181,7 +181,7 @@ def test_policy_and_value_share_a_trunk_where_there_are_images_or_where_asked():
         (
             partial(AnyEnv, VECTOR, spaces.Discrete(4), 3),
             {},
-            "action_mask of 3.*Discrete.4.*one of 4",
+            "Discrete.4.*action_mask of 3.*one of 4",
         ),
         (partial(AnyEnv, VECTOR, BOX), {"network": "natur"}, "Did you mean nature"),
         (partial(AnyEnv, VECTOR, BOX), {"network": nn.Linear(4, 2)}, "does not map.*observation"),

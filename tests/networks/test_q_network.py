@@ -55,6 +55,6 @@ def test_value_network_keys_depend_on_what_it_reads():
     assert network.out_keys == ["state_action_value"]
     inputs = torch.randn(3, 4), torch.randn(3, 1)
     batch = TensorDict(observation=inputs[0], action=inputs[1], batch_size=[3])
-    torch.testing.assert_close(network(batch)["state_action_value"], network.infer(*inputs))
+    torch.testing.assert_close(network(batch)["state_action_value"], network.remember(*inputs)[0])
     assert network.evaluate(*inputs).requires_grad
-    assert not network.infer(*inputs).requires_grad
+    assert not network.remember(*inputs)[0].requires_grad
