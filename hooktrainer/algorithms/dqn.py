@@ -9,7 +9,7 @@ from gymnasium import spaces
 from ..networks import EpsilonGreedy, QNetwork
 from ..objectives import DQNLoss, HardUpdate
 from ..objectives.sequences import ReplayLoss
-from ..replay import DevicePrioritizedSampler, PrioritizedSampler
+from ..replay import DevicePrioritizedSampler, PrioritizedSampler, ReplayBuffer
 from ..run.config import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
@@ -97,7 +97,10 @@ class DQN(OffPolicy):
             sampler = PrioritizedSampler(rows, self.alpha, self.beta)
         elif self.prioritized:
             sampler = DevicePrioritizedSampler(rows, self.alpha, self.beta, device=task.device)
-        buffer = task.replay_buffer(loss_module.in_keys, rows, sample, sampler)
+        kept = loss_module.in_keys
+        buffer = ReplayBuffer(
+            rows, batch_size=sample, sampler=sampler, keys=kept, device=task.device
+        )
         return task.finish(self._trainer(task, loss_module, policy, buffer=buffer), q_network)
 
     def _updater(self, loss_module: ReplayLoss) -> HardUpdate:

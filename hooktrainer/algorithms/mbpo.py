@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from tyro.conf import Suppress
@@ -14,6 +14,7 @@ from ..hooks import ModelRollouts
 from ..loop.cadence import Every
 from ..networks import DynamicsEnsemble
 from ..objectives import SACLoss
+from ..replay import ReplayBuffer
 from ..run.config import Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
@@ -82,10 +83,10 @@ class MBPO(ActorCriticOffPolicy):
         actor = task.squashed_policy()
         loss_module = SACLoss(actor, task.qvalue(), gamma=self.gamma, loss_function="l2")
         loss_module.to(task.device)
-        collected = task.replay_buffer(loss_module.in_keys, self.buffer_size, real)
-        imagined = task.replay_buffer(
-            loss_module.in_keys, 4 * self.num_rollouts * self.horizon, self.batch_size - real
-        )
+        shared: dict[str, Any] = {"keys": loss_module.in_keys, "device": task.device}
+        collected = ReplayBuffer(self.buffer_size, batch_size=real, **shared)
+        size, left = 4 * self.num_rollouts * self.horizon, self.batch_size - real
+        imagined = ReplayBuffer(size, batch_size=left, **shared)
         trainer = self._trainer(task, loss_module, actor, buffer=collected)
         dynamics = DynamicsEnsemble(
             math.prod(task.observation_space.shape or ()), actor.action_features, self.num_models

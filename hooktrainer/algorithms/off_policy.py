@@ -125,7 +125,9 @@ class OffPolicy(FromReplay, WithMemory):
     ) -> Trainer:
         """The trainer: ``explores`` collects, the loss is of samples of a replay buffer."""
         if buffer is None:
-            buffer = task.replay_buffer(loss_module.in_keys, *self._rows())
+            rows, sample = self._rows()
+            kept = loss_module.in_keys
+            buffer = ReplayBuffer(rows, batch_size=sample, keys=kept, device=task.device)
         hooks: list[TrainerHookBase] = [ReplayBufferTrainer(buffer)]
         if self.memory is not None:
             length, keys = self.sequence_length, loss_module.hidden_keys

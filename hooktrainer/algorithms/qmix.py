@@ -10,6 +10,7 @@ from torch import nn
 from ..hooks import ReplayBufferTrainer, TargetNetUpdaterHook
 from ..networks import AgentsPolicy, EncodedMixer, EpsilonGreedy, MonotonicMixer, SumMixer
 from ..objectives import HardUpdate, QMixLoss
+from ..replay import ReplayBuffer
 from ..run.config import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .agents import AgentsTask, Keys, SeveralAgents
@@ -71,7 +72,9 @@ class ValueMixing(FromReplay, SeveralAgents):
         policy = AgentsPolicy({name: EpsilonGreedy(q, **epsilon) for name, q in values.items()})
         masks = [mask for group in task.groups if (mask := task.mask(group)) is not None]
         keys = [*loss.in_keys, *masks, *[("next", *mask) for mask in masks]]
-        buffer = task.replay_buffer(keys, self.buffer_size, self.batch_size)
+        buffer = ReplayBuffer(
+            self.buffer_size, batch_size=self.batch_size, keys=keys, device=task.device
+        )
         updater = HardUpdate(loss, value_network_update_interval=self.target_interval)
         hooks = [ReplayBufferTrainer(buffer), TargetNetUpdaterHook(updater)]
         trainer = self._wired(task, policy, loss, hooks)

@@ -31,7 +31,6 @@ from ..networks import (
     TanhGaussianPolicy,
     ValueNetwork,
 )
-from ..replay import PrioritizedSampler, ReplayBuffer
 from ..run.run import Run
 from ..trainer import Trainer
 from .check_spaces import check_actions, check_env, check_observations, name_of
@@ -119,22 +118,6 @@ class RunTask(ABC):
             **self._made,
             **self._infos,
             **kwargs,
-        )
-
-    def replay_buffer(
-        self,
-        keys: Sequence[NestedKey],
-        size: int,
-        batch_size: int,
-        sampler: PrioritizedSampler | None = None,
-    ) -> ReplayBuffer:
-        """A replay buffer of these entries, those that a loss reads."""
-        return ReplayBuffer(
-            size,
-            batch_size=batch_size,
-            sampler=sampler,
-            keys=keys,
-            device=self.device,
         )
 
     def trainer(

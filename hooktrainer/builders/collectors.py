@@ -48,21 +48,14 @@ def sync_sync_collector(
     return helpers.sync_sync_collector(env_fns, env_kwargs, *numbers, **kwargs)
 
 
-def sync_async_collector(
-    env_fns: EnvFns,
-    env_kwargs: EnvKwargs,
-    num_env_per_collector: int | None = None,
-    num_collectors: int | None = None,
-    **kwargs: Any,
-) -> Any:
+def sync_async_collector(env_fns: EnvFns, env_kwargs: EnvKwargs, *args: Any, **kwargs: Any) -> Any:
     """Build a ``MultiAsyncCollector`` of TorchRL, whose collectors do not wait for each other.
 
     Arguments are those of `sync_sync_collector`.
     """
     from torchrl.trainers import helpers
 
-    numbers = num_env_per_collector, num_collectors
-    return helpers.sync_async_collector(env_fns, env_kwargs, *numbers, **kwargs)
+    return helpers.sync_async_collector(env_fns, env_kwargs, *args, **kwargs)
 
 
 def make_collector_onpolicy(

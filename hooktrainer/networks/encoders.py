@@ -126,8 +126,14 @@ class _ArrayEncoder(nn.Module):
         super().__init__()
         self.shape: tuple[int, ...] = tuple(space.shape or ())
 
-    def _batch(self, x: Tensor) -> tuple[int, ...]:
-        return tuple(x.shape[: x.ndim - len(self.shape)])
+    def forward(self, x: Tensor) -> Tensor:
+        """The features ``[*batch, out_features]`` of arrays."""
+        batch = x.shape[: x.ndim - len(self.shape)]
+        return self._encode(x.reshape(-1, *self.shape)).reshape(*batch, self.out_features)
+
+    def _encode(self, x: Tensor) -> Tensor:
+        """The features of arrays ``[n, *shape]``."""
+        raise NotImplementedError
 
 
 class _Convolutional(_ArrayEncoder):
@@ -144,10 +150,8 @@ class _Convolutional(_ArrayEncoder):
     def _planes(self, x: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The features ``[*batch, out_features]`` of arrays."""
-        planes = self._planes(x.reshape(-1, *self.shape))
-        return self.convolutions(planes).reshape(*self._batch(x), self.out_features)
+    def _encode(self, x: Tensor) -> Tensor:
+        return self.convolutions(self._planes(x))
 
 
 class ImageEncoder(_Convolutional):
@@ -436,10 +440,8 @@ class VectorEncoder(_ArrayEncoder):
         else:
             self.norm = normalize
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The features ``[*batch, out_features]`` of arrays."""
-        batch = self._batch(x)
-        flat = x.reshape(*batch, self.out_features).to(torch.get_default_dtype())
+    def _encode(self, x: Tensor) -> Tensor:
+        flat = x.reshape(len(x), self.out_features).to(torch.get_default_dtype())
         if self._scale != 1.0:
             flat = flat * self._scale
         return flat if self.norm is None else self.norm(flat)
@@ -460,10 +462,8 @@ class DiscreteEncoder(_ArrayEncoder):
         self.out_features = sum(sizes) - sum(large.values()) + _EMBEDDING * len(large)
         self.register_buffer("_values", torch.arange(_LARGEST_ONE_HOT), persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The features of integers ``[*batch, *shape]``."""
-        batch = self._batch(x)
-        columns = x.reshape(*batch, len(self._sizes))
+    def _encode(self, x: Tensor) -> Tensor:
+        columns = x.reshape(len(x), len(self._sizes))
         parts = []
         for place, size in enumerate(self._sizes):
             if size > _LARGEST_ONE_HOT:

@@ -34,27 +34,30 @@ class Observation:
     """One tensor that a policy reads.
 
     Attributes:
-        key: The policy's name for it, with dots between the parts.
+        keys: The policy's keys for it; with several agents, in the group's TensorDict.
         path: The keys, or tuple indices, that lead to it in the observation.
         shape: Its shape for one environment and agent.
         dtype: The type it is converted to.
         start: Subtracted, so that discrete values count from 0.
         group: The group whose agents observe it; ``None`` for one agent or the global state.
-        keys: With several agents, the keys that lead to it in the group's TensorDict.
     """
 
-    key: str
+    keys: tuple[str, ...]
     path: tuple[str | int, ...]
     shape: tuple[int, ...]
     dtype: str
     start: Any = None
     group: str | None = None
-    keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise ValueError(f"{self.key} has the type {self.dtype!r:.40}")
         check_start(self.start, self.shape)
+
+    @property
+    def key(self) -> str:
+        """Its keys, with dots between them."""
+        return ".".join(self.keys)
 
     @property
     def torch_dtype(self) -> torch.dtype:

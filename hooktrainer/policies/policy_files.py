@@ -28,7 +28,7 @@ POLICY: Final = "policy.safetensors"
 LATEST: Final = "latest"
 DIRECTORY: Final = "policies"
 SEAL: Final = "policy"
-SCHEMA: Final = 5
+SCHEMA: Final = 6
 
 MOST_FACTS: Final = 1 << 24
 """Largest size of ``policy.json`` and of the program, in bytes."""

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ..base import fs
 from ..base.space_parts import MASK, Leaf, parts_of
-from ..collect.action_format import ActionFormat, action_format_of, clips
+from ..collect.action_format import ActionFormat, clips
 from ..collect.agents import make_world
 from ..collect.agents.world import Grouping
 from ..collect.make_group import Envs, find_spec, is_several, make_one
@@ -88,7 +88,6 @@ class PolicyRecorder:
         self._traced = traced = trace(
             self._policy, list(seen.observations), seen.examples, actions, former=self._traced
         )
-        seen.check(traced.example)
         state = {name: value.contiguous().clone() for name, value in traced.state.items()}
         program = {**traced.program, "sampling": traced.sampling}
         content = PolicyContent(program, current_weights(self._policy, traced), state)
@@ -172,13 +171,6 @@ class Described:
     observations: dict[NestedKey, Observation]
     examples: list[Tensor]
     groups: tuple[Group, ...]
-    formats: list[ActionFormat]
-
-    def check(self, actions: Sequence[Tensor]) -> None:
-        """Refuse a policy's actions for the examples if the environment does not take them."""
-        for group, form, action in zip(self.groups, self.formats, actions, strict=True):
-            flat = action.flatten(0, 1) if group.agents and action.ndim > 1 else action
-            form.check(flat.numpy(), EXAMPLES * max(len(group.agents), 1))
 
 
 def describe(
@@ -214,7 +206,6 @@ def describe(
         {unravel_key(leaf.key): observation_of(leaf) for leaf in layout.leaves},
         _examples(space, layout, EXAMPLES, {} if mask is None else {MASK: mask}),
         (Group(action_of(action_space, categorical_actions, bounded)),),
-        [action_format_of(action_space, categorical_actions)],
     )
 
 
@@ -233,19 +224,19 @@ def _describe_several(
         layout = ObservationLayout(group.observation_space)
         drawn = _examples(group.observation_space, layout, EXAMPLES * agents, {})
         examples += [v.reshape(EXAMPLES, agents, *v.shape[1:]) for v in drawn]
-        own = {tuple(leaf.key): observation_of(leaf, group.path) for leaf in layout.leaves}
+        own = [observation_of(leaf, group.path) for leaf in layout.leaves]
         for name, path in ((MASK, group.mask_path or ()), (PRESENCE, ())):
             if (value := seen.get((group.name, name))) is not None:
-                own[name,] = Observation(name, path, tuple(value.shape[2:]), "bool")
+                own.append(Observation((name,), path, tuple(value.shape[2:]), "bool"))
                 examples.append(value.cpu().repeat_interleave(EXAMPLES, 0))
-        for key, one in own.items():
-            full = unravel_key((group.name, *key))
-            observations[full] = dataclasses.replace(one, group=group.name, keys=key)
+        for one in own:
+            full = unravel_key((group.name, *one.keys))
+            observations[full] = dataclasses.replace(one, group=group.name)
     if (space := world.state_space) is not None:
         layout = ObservationLayout(space)
         examples += _examples(space, layout, EXAMPLES, {})
         state = observation_of(layout.leaves[0])
-        observations["state"] = dataclasses.replace(state, key="state", keys=("state",))
+        observations["state"] = dataclasses.replace(state, keys=("state",))
     return Described(
         dataclasses.replace(_recorded_several(env, env_kwargs), several=True),
         observations,
@@ -254,7 +245,6 @@ def _describe_several(
             Group(action_of(one.action_space, True, one.action_space), one.name, one.agents)
             for one in world.groups
         ),
-        [group.action_format for group in world.groups],
     )
 
 
@@ -355,9 +345,7 @@ def _examples(
 def observation_of(leaf: Leaf, before: tuple[str | int, ...] = ()) -> Observation:
     """A leaf as plain data, its path after some keys."""
     start = None if leaf.start is None else np.asarray(leaf.start).tolist()
-    return Observation(
-        ".".join(leaf.key), (*before, *leaf.path), leaf.shape, leaf.dtype.name, start
-    )
+    return Observation(tuple(leaf.key), (*before, *leaf.path), leaf.shape, leaf.dtype.name, start)
 
 
 def action_of(space: gym.Space[Any], categorical: bool, bounded: gym.Space[Any] | None) -> Action:

@@ -41,8 +41,7 @@ class Traced:
     """A policy as plain data, without its weights.
 
     `sampling` is the reason if random actions cannot be recorded; `state` has the initial hidden
-    states without a batch dimension; `example` the actions for the examples, of each group of
-    agents.
+    states without a batch dimension.
     """
 
     reads: tuple[NestedKey, ...]
@@ -51,7 +50,6 @@ class Traced:
     weights: tuple[str, ...]
     constants: Mapping[str, Tensor]
     state: Mapping[str, Tensor]
-    example: tuple[Tensor, ...]
 
 
 def trace(
@@ -88,9 +86,7 @@ def trace(
             weights, constants = weights | more, constants | drawn
         except ConfigError as error:
             sampling = str(error)
-        example = own(*own.given)[: len(actions)]
-        reads = tuple(own.reads)
-        traced = Traced(reads, program, sampling, tuple(weights), constants, own.state, example)
+        traced = Traced(tuple(own.reads), program, sampling, tuple(weights), constants, own.state)
         if (reason := own.difference(traced)) is not None:
             raise ConfigError(
                 f"{own.name} acts differently when it is saved ({reason}): does it "

@@ -254,7 +254,7 @@ def test_facts_that_cannot_be_are_damage(field, value, save):
         {"shape": [1] * 100},
         {"start": [[0]] * 1000},
         {"path": [-1]},
-        {"key": 7},
+        {"keys": 7},
         {"parts": []},
     ],
 )

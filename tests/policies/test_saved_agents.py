@@ -270,19 +270,6 @@ def test_what_does_not_fit_is_named(seen, problem, save):
         loaded(seen)
 
 
-def test_actions_of_another_shape_are_refused_when_they_are_saved(save):
-    class Few(torch.nn.Module):
-        in_keys = [("cat", "observation")]  # noqa: RUF012
-        out_keys = [("cat", "action"), ("dog", "action")]  # noqa: RUF012
-
-        def act(self, cats):
-            whole = torch.zeros(len(cats), dtype=torch.int64)
-            return {("cat", "action"): whole, ("dog", "action"): whole}
-
-    with pytest.raises(ConfigError, match=r"\[12\]; .* with 24 environments"):
-        save(Few(), Leaving)
-
-
 # -- trust -------------------------------------------------------------------------------------
 
 
