@@ -58,8 +58,7 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
         **({best.metric: lambda entry: entry.get("metrics", {}).get(best.metric)} if best else {}),
         "note": _note,
     }
-    optional = ("optimizer steps", "saved", "back end", "size")
-    output.print_records(entries, columns, json=json, optional=optional)
+    output.print_records(entries, columns, json=json)
     if not json:
         sizes = {name: n for one in listing.checkpoints for name, n in one.sizes.items()}
         output.line(

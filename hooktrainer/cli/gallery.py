@@ -113,7 +113,7 @@ def _report(made: Gallery, json: bool) -> int:
             "length": lambda one: f"{one.evaluation.mean_length:,.1f}",
             "film": lambda one: output.duration(one.picture.seconds_shown),
         }
-        output.print_records(made.exhibits, columns, json=False, optional=list(columns)[1:])
+        output.print_records(made.exhibits, columns, json=False)
     for reason in dict.fromkeys(exhibit.picture.reason for exhibit in made.exhibits):
         if reason is not None:
             output.note(f"curves instead of a film: {reason}")

@@ -7,16 +7,15 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import is_dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich import filesize
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -50,13 +49,7 @@ Column = str | Callable[[Any], object]
 """A key of the records, or a function of a record."""
 
 
-def print_records(
-    records: Sequence[Any],
-    columns: Mapping[str, Column],
-    *,
-    json: bool,
-    optional: Collection[str] = (),
-) -> None:
+def print_records(records: Sequence[Any], columns: Mapping[str, Column], *, json: bool) -> None:
     """Print mappings or dataclass objects as JSON, or as a table; ``columns`` are by heading."""
     if json:
         print_json(records)
@@ -68,44 +61,25 @@ def print_records(
         return record.get(column) if isinstance(record, Mapping) else getattr(record, column)
 
     rows = [[cell(record, column) for column in columns.values()] for record in records]
-    print_table(columns, rows, optional=optional)
+    print_table(columns, rows)
 
 
 def print_table(
-    columns: Iterable[str],
-    rows: Iterable[Iterable[Any]],
-    *,
-    title: str | None = None,
-    optional: Collection[str] = (),
+    columns: Iterable[str], rows: Iterable[Iterable[Any]], *, title: str | None = None
 ) -> None:
-    """Print a table, with numbers aligned to the right.
+    """Print a table, with numbers aligned to the right; cells are folded on a narrow terminal.
 
     ``None`` is an empty cell, integers have commas, floats six digits; all other cells but
-    `rich.text.Text` are plain text. Columns in ``optional`` are dropped on a narrow terminal, the
-    last one first, and listed on stderr.
+    `rich.text.Text` are plain text.
     """
-    columns, screen = list(columns), console()
     cells = [[_cell(content) for content in row] for row in rows]
-    kept, left_out = list(range(len(columns))), list[str]()
-    spare = [index for index in kept if columns[index] in optional]
-
-    def table() -> Table:
-        made = Table(title=title and printable(title), title_justify="left", title_style="bold")
-        for index in kept:
-            numbers = all(_NUMBER.match(row[index].plain) for row in cells)
-            justify: Literal["left", "right"] = "right" if numbers else "left"
-            made.add_column(printable(columns[index]), justify=justify, overflow="fold")
-        for row in cells:
-            made.add_row(*(row[index] for index in kept))
-        return made
-
-    unbounded = screen.options.update(width=10_000)
-    while spare and Measurement.get(screen, unbounded, table()).maximum > screen.width:
-        kept.remove(index := spare.pop())
-        left_out.insert(0, columns[index])
-    screen.print(table())
-    if left_out:
-        note(f"too narrow for: {', '.join(left_out)}")
+    table = Table(title=title and printable(title), title_justify="left", title_style="bold")
+    for index, name in enumerate(columns):
+        numbers = all(_NUMBER.match(row[index].plain) for row in cells)
+        table.add_column(printable(name), justify="right" if numbers else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*row)
+    console().print(table)
 
 
 _NUMBER = re.compile(r"$|[-+<>≥]?\s?\d|-?(nan|inf)\b")

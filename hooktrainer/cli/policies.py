@@ -48,7 +48,7 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
     ]
     rows += [(path.name, *[None] * 5, output.bad(why)) for path, why in damaged.items()]
     columns = ("frames", "trained", "return", "length", "episodes", "size", "note")
-    output.print_table(columns, rows, optional=("trained", "length", "episodes", "size"))
+    output.print_table(columns, rows)
     names = ", ".join(sorted({saved.environment.name for saved in policies}))
     count = plural(len(policies), "policy", "policies")
     output.line(f"{count} of {names} in {run}; hooktrainer play {shell_word(run)}@FRAMES plays one")

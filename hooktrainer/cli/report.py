@@ -170,12 +170,12 @@ def print_section(section: Section, score: str, metric: str) -> None:
         less = " (less is better)" if section.minimize else ""
         title += f": {score} {metric}{less} at {section.frames:,.0f} frames"
     heads, rows = estimates_table(section)
-    output.print_table(heads, rows, title=title, optional=heads[2:-1])
+    output.print_table(heads, rows, title=title)
     for note in section.notes:
         output.line(f"{note}.")
     heads, rows = comparisons_table(section)
     if rows:
-        output.print_table(heads, rows, optional=["corrected", "p"])
+        output.print_table(heads, rows)
 
 
 # -- `hooktrainer report --until-decided`: add seeds until it is decided which group is the best.

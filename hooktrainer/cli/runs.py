@@ -64,7 +64,7 @@ def runs(
         json: print JSON: a list with one object per run
     """
     from ..show.report import group_runs, summarize
-    from ..show.report.grouping import differing, repeat_note
+    from ..show.report.grouping import repeat_note
 
     metrics = list(metric) or ["eval/return"]
     below = output.runs_below(places)
@@ -75,8 +75,7 @@ def runs(
         found = [summarize(run, metrics[0], minimize=minimize) for run in below]
     chosen = _sorted(_chosen(found, where), sort, reverse, minimize)
     if chosen or json:
-        optional = ("experiment", "seed", "time", "best", "age", *differing(chosen))
-        output.print_records(chosen, _columns(chosen, metrics[0]), json=json, optional=optional)
+        output.print_records(chosen, _columns(chosen, metrics[0]), json=json)
     else:
         hidden = f" ({plural(len(found), 'run')} not shown)" if found else ""
         output.line(f"no such run below {', '.join(map(str, places))}{hidden}.")

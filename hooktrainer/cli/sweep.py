@@ -168,7 +168,7 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
         )
         return code
     heads, rows = trial_rows(made)
-    output.print_table(heads, rows, optional=heads[heads.index("frames") :])
+    output.print_table(heads, rows)
     if mattered := importances_text(made):
         output.line(mattered)
     if found is not None and section is not None:
