@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional
 
+from ..base.checks import check_count
 from ..base.child_program import ChildProgram
 from ..base.words import plural
 from ..errors import CheckpointError, ConfigError, TakenError
@@ -66,6 +67,7 @@ def verify_resume(
         ignore: leave out matching paths, such as 'components/hook/mine/*'; may be repeated
         json: print JSON: what was compared, and every difference
     """
+    check_count("--kills", kills, least=0)
     program = find_trainable(script).command
     refuse_run_options(args)
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed

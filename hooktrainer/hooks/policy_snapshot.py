@@ -22,7 +22,7 @@ from ..loop.hook import TrainerHookBase
 from ..policies.environment import Environment
 from ..policies.saved import EPISODES, SEED, best_policy, list_policies
 from ..store import EveryFrames, Last, Retention, Spread
-from ..store.retention import as_retention
+from ..store.retention import best_of
 from ..store.rng import undisturbed
 from ..store.run_dir import RunDir
 from .evaluate import Evaluate
@@ -100,7 +100,8 @@ class PolicySnapshot(TrainerHookBase):
             )
         self.run_dir = None if self.run_dir is None or self.env is None else RunDir(self.run_dir)
         self.is_saved = self.run_dir is None  # else the saved snapshots are the state
-        self.keep = None if self.keep is None else as_retention(self.keep)
+        if self.keep is not None:
+            best_of(self.keep)  # refuses what does not say what to keep
         self._recorder: PolicyRecorder | None = None
         self._evaluator: Evaluator | None = None
         self._cadence: SpreadCadence | None = None

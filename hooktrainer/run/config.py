@@ -122,7 +122,8 @@ def check_ranges(subject: str, described: Any) -> None:
     """Raise ConfigError for a dataclass's value out of its field's range, and for NaN."""
     for name, said in _said(type(described)).items():
         given = getattr(described, name)
-        if given is None and not _may_be_none(hints_of(type(described))[name]):
+        kinds = _with_members(hints_of(type(described))[name])
+        if given is None and not any(kind in (Any, type(None)) for kind in kinds):
             raise ConfigError(f"{subject}: {name}=None: pass a value, or leave it out.")
         for value in given if isinstance(given, tuple) else (given,):
             for one in said:
@@ -143,10 +144,6 @@ def _with_members(hint: Any) -> Iterator[Any]:
     yield hint
     for member in get_args(hint):
         yield from _with_members(member)
-
-
-def _may_be_none(hint: Any) -> bool:
-    return any(each in (Any, type(None)) for each in _with_members(hint))
 
 
 def _said(kind: type[Any]) -> dict[str, list[Any]]:

@@ -59,7 +59,7 @@ def list_checkpoints(
     checkpoints.sort(key=lambda checkpoint: checkpoint.manifest.sequence)
     if run_id is None and directory.name == SUBDIRECTORY:
         with suppress(OSError):
-            run_id = id_in(RunDir(directory.parent).read_if_possible())
+            run_id = id_in(RunDir(directory.parent).read(strict=False))
     if run_id is None and checkpoints:
         run_id = checkpoints[-1].manifest.run_id
     listing = Listing([], damaged, [], run_id)

@@ -29,24 +29,18 @@ _PACKAGES: Final = ("torch", "tensordict", "torchrl", "gymnasium", "numpy", "hoo
 
 def this_process() -> dict[str, Any]:
     """The process that trains: its command, signed by who runs it, its libraries, its project."""
-    script, typed = _script(), sys.orig_argv
-    if script is not None and _is_installed(script):  # a command, as the user typed it
-        typed = [script.name, *sys.argv[1:]]
+    script, module, is_command = _program()
+    typed = [script.name, *sys.argv[1:]] if script and is_command else sys.orig_argv
     command = {
         "pid": os.getpid(),
         "host": socket.gethostname(),
         "command": shlex.join(typed),  # for people; the rest is for running it again
         "script": None if script is None else str(script),
-        "module": _module(),
+        "module": module,
         "argv": sys.argv[1:],
         "cwd": str(Path.cwd()),
     }
     return {**command, "signature": sign_command(command), **origin()}
-
-
-def origin() -> dict[str, Any]:
-    """What a result depends on beside its options: `library_versions` and `git_state`."""
-    return {"versions": dict(library_versions()), **git_state()}
 
 
 @functools.cache
@@ -61,22 +55,22 @@ def library_versions() -> Mapping[str, str | None]:
     return versions
 
 
-def git_state() -> dict[str, Any]:
-    """Commit of the user's project, and whether tracked files differ from it.
+def origin() -> dict[str, Any]:
+    """What a result depends on beside its options: versions, and the user's project.
 
-    That is the repository that holds the script or, where the user has none (``hooktrainer train``,
-    ``python -m``, a notebook), the current directory. Both are `None` where there is no git, no
-    repository or no commit.
+    ``git_commit`` is the project's commit, ``git_dirty`` whether tracked files differ from it. The
+    project is the repository that holds the script or, where the user has none (``hooktrainer
+    train``, ``python -m``, a notebook), the current directory. Both are `None` where there is no
+    git, no repository or no commit.
     """
-    script, here = _script(), Path(__file__).absolute().parent
-    if _module() or script is None or _is_installed(script) or here in script.parents:
-        where = Path.cwd()
-    else:
-        where = script.parent
+    facts: dict[str, Any] = {"versions": dict(library_versions())}
+    (script, module, is_command), here = _program(), Path(__file__).absolute().parent
+    is_own = script and not module and not is_command and here not in script.parents
+    where = script.parent if script and is_own else Path.cwd()
     names = ("HEAD", "--git-path", "objects", "--git-path", "index", "--show-toplevel")
     found = (_git("rev-parse", *names, where=where) or "").split("\n")
     if len(found) != 4:
-        return {"git_commit": None, "git_dirty": None}
+        return {**facts, "git_commit": None, "git_dirty": None}
     commit, (objects, index, top) = found[0], (where / path for path in found[1:])
     # A repository's configuration can name programs that ``git status`` runs (``core.fsmonitor``,
     # filters). So git works in a repository of our own, on objects, index and files of the user's.
@@ -93,23 +87,16 @@ def git_state() -> dict[str, Any]:
             GIT_INDEX_FILE=str(index),
             GIT_OBJECT_DIRECTORY=str(objects),
         )
-    return {"git_commit": commit, "git_dirty": None if changes is None else bool(changes)}
+    dirty = None if changes is None else bool(changes)
+    return {**facts, "git_commit": commit, "git_dirty": dirty}
 
 
-def _script() -> Path | None:
+def _program() -> tuple[Path | None, str | None, bool]:
+    """The script, what followed ``-m``, and whether the script is an installed command."""
     script = Path(sys.argv[0] or ".").absolute()
-    return script if script.is_file() else None
-
-
-def _module() -> str | None:
-    """What followed ``-m``, if anything."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return None if spec is None else str(spec.name)
-
-
-def _is_installed(script: Path) -> bool:
-    """Whether this is a command that some package brought."""
-    return script.absolute().parent == Path(sysconfig.get_path("scripts")).absolute()
+    is_command = script.parent == Path(sysconfig.get_path("scripts")).absolute()
+    return script if script.is_file() else None, None if spec is None else spec.name, is_command
 
 
 def _git(*command: str, where: Path, **environ: str) -> str | None:
@@ -169,10 +156,25 @@ def sign_command(state: Mapping[str, Any], *, create: bool = True) -> str | None
         state: What ``run.json`` says of it: ``script``, ``module``, ``argv`` and ``cwd``.
         create: Make a key if there is none.
     """
-    if (key := _key(create=create)) is None:
-        return None
-    command = json.dumps(["command", *(state.get(name) for name in _COMMAND)])
-    return hmac.new(key, command.encode(), "sha256").hexdigest()
+    with suppress(OSError, RuntimeError):
+        path = key_file()
+        if create and not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with NamedTemporaryFile(dir=path.parent) as new:  # its mode is 0600
+                new.write(secrets.token_bytes(_BYTES))
+                new.flush()
+                os.fsync(new.fileno())
+                with suppress(FileExistsError):  # of two processes, one's is kept
+                    os.link(new.name, path)
+        with path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            others = found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+            key = file.read(_BYTES + 1)
+        # Nobody else can have read or written it.
+        if found.st_uid == os.getuid() and not others and len(key) == _BYTES:
+            command = json.dumps(["command", *(state.get(name) for name in _COMMAND)])
+            return hmac.new(key, command.encode(), "sha256").hexdigest()
+    return None
 
 
 def is_own_command(state: Mapping[str, Any]) -> bool:
@@ -196,24 +198,3 @@ def key_file() -> Path:
     place = os.environ.get("XDG_STATE_HOME", "")
     root = Path(place) if os.path.isabs(place) else Path.home() / ".local" / "state"
     return root / "hooktrainer" / "key"
-
-
-def _key(*, create: bool) -> bytes | None:
-    """The key, if nobody else can have read or written it."""
-    with suppress(OSError, RuntimeError):
-        path = key_file()
-        if create and not path.exists():
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with NamedTemporaryFile(dir=path.parent) as new:  # its mode is 0600
-                new.write(secrets.token_bytes(_BYTES))
-                new.flush()
-                os.fsync(new.fileno())
-                with suppress(FileExistsError):  # of two processes, one's is kept
-                    os.link(new.name, path)
-        with path.open("rb") as file:
-            found = os.fstat(file.fileno())
-            others = found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-            key = file.read(_BYTES + 1)
-            if found.st_uid == os.getuid() and not others and len(key) == _BYTES:
-                return key
-    return None

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from ..base.checks import check_count, check_positive
 from ..errors import ConfigError
@@ -58,25 +58,10 @@ class Retention(ABC):
         """
 
     def __or__(self, other: Retention) -> Retention:
-        return _Joined(self, as_retention(other), set.union)
+        return _Joined(self, other, set.union)
 
     def __and__(self, other: Retention) -> Retention:
-        return _Joined(self, as_retention(other), set.intersection)
-
-
-def as_retention(keep: Any) -> Retention:
-    """Return what says what to keep; refuse anything else before there is anything to keep.
-
-    Raises:
-        ConfigError: If it is something else.
-    """
-    if not isinstance(keep, Retention):
-        raise ConfigError(
-            f"keep={keep!r} of type {type(keep).__module__}.{type(keep).__name__} does not say "
-            "what to keep: give Last(5), Best(1, 'eval/return') or another of "
-            "hooktrainer.store."
-        )
-    return keep
+        return _Joined(self, other, set.intersection)
 
 
 @dataclass(frozen=True)
@@ -225,10 +210,19 @@ class Spread(Retention):
         return kept
 
 
-def best_of(policy: Retention) -> Best | None:
-    """Return the first `Best` in what says what to keep: by it one is the best of the run."""
-    if isinstance(policy, Best):
-        return policy
-    if isinstance(policy, _Joined):
-        return best_of(policy.left) or best_of(policy.right)
-    return None
+def best_of(keep: Retention) -> Best | None:
+    """Return the first `Best` in what says what to keep: by it one is the best of the run.
+
+    Raises:
+        ConfigError: If it, or a part of it, does not say what to keep.
+    """
+    if not isinstance(keep, Retention):
+        raise ConfigError(
+            f"keep={keep!r} of type {type(keep).__module__}.{type(keep).__name__} does not say "
+            "what to keep: give Last(5), Best(1, 'eval/return') or another of "
+            "hooktrainer.store."
+        )
+    if isinstance(keep, _Joined):
+        left, right = best_of(keep.left), best_of(keep.right)
+        return left or right
+    return keep if isinstance(keep, Best) else None

@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final, Literal, TypedDict
 
+from ..base.checks import check_seed
 from ..base.endings import ENDINGS
 from ..base.fs import write_atomically
 from ..base.plain import to_plain, to_yaml
@@ -66,6 +67,7 @@ class RunDir:
         self.checkpoints = self.path / "checkpoints"
         self.trace = self.path / "trace.json"
         self.profile = self.path / "profile"
+        self._traces = (self.run_file, self.config_file, self.metrics, self.logs, self.checkpoints)
         self._run_id = run_id
 
     @classmethod
@@ -95,8 +97,10 @@ class RunDir:
                 its first batch is no reason.
             NotFoundError: `resume` is true and `path` holds no run.
             ConfigError: `resume` is true, and the run has no id, or its `metrics.csv` is a link.
-            ValueError: `resume` is true and there is no `path`.
+            ValueError: `resume` is true and there is no `path`, or `seed` is no seed.
         """
+        if seed is not None:
+            check_seed("seed", seed)
         if path is None and resume:
             raise ValueError("resume=True needs the path of the run to continue")
         run = cls(new_directory(Path(root) / experiment, seed) if path is None else path)
@@ -108,7 +112,7 @@ class RunDir:
             if run.path.exists() and not run.path.is_dir():
                 raise TakenError(f"{run.path} is a file; a run needs a directory")
             if run.holds_run and not run._came_to_nothing():
-                state = run.read_if_possible() or {"status": "unknown"}
+                state = run.read(strict=False) or {"status": "unknown"}
                 raise TakenError(
                     f"{run.path} already holds a run (status: {state['status']} at "
                     f"{state.get('frames', 0)} frames). Continue it with --resume latest, choose "
@@ -129,7 +133,7 @@ class RunDir:
         """
         if self._run_id is not None:
             return self._run_id
-        if state := self.read_if_possible():
+        if state := self.read(strict=False):
             return id_in(state)
         if not self.checkpoints.is_dir():
             return None
@@ -140,7 +144,7 @@ class RunDir:
     @property
     def forked_from(self) -> dict[str, Any] | None:
         """Where it branched off: ``run_id``, ``path`` and ``frames``; ``None`` if it did not."""
-        return parent_in(self.read_if_possible())
+        return parent_in(self.read(strict=False))
 
     def begin(
         self,
@@ -165,17 +169,17 @@ class RunDir:
             with suppress(OSError):
                 leftover.unlink()
         process = this_process()
-        known = self.read_if_possible()
+        known = self.read(strict=False)
         if known:
             again = {"time": _now(), "command": process.pop("command")}
             fields: dict[str, Any] = {"resumed": [*known.get("resumed", []), again]}
         else:
+            self.run_file.unlink(missing_ok=True)  # it cannot be read
             fields = {"experiment": experiment, "seed": seed, "started": _now()}
             fields |= {"frames": 0, "optim_steps": 0, "seconds": 0.0, "metrics": {}}
         if forked_from is not None:
             fields["forked_from"] = dict(forked_from)
-        fields = {"run_id": run_id, "status": "running", "reason": None, **fields, **process}
-        self._write(known, fields)
+        self.update(run_id=run_id, status="running", reason=None, **fields, **process)
         self._run_id = run_id
 
     def forget_logs(self) -> None:
@@ -222,28 +226,33 @@ class RunDir:
         status = fields.get("status", "running")
         if status not in STATUSES:
             raise ValueError(f"status is one of {', '.join(STATUSES)}, not {status!r}")
-        self._write(self.read(), fields)
-
-    def _write(self, known: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
-        fresh = finite(to_plain(fields))
+        known, fresh = self.read(), finite(to_plain(fields))
         if "metrics" in fresh:
             fresh["metrics"] = {**known.get("metrics", {}), **fresh["metrics"]}
         content = {**known, **fresh, "updated": _now()}
         durable = content.get("status") != known.get("status")
         write_atomically(self.run_file, json.dumps(content, indent=2) + "\n", durable=durable)
 
-    def read(self) -> dict[str, Any]:
+    def read(self, *, strict: bool = True) -> dict[str, Any]:
         """Read `run.json`; empty if there is none.
+
+        Args:
+            strict: Whether a damaged one, as after the power failed, is refused; else it is empty.
 
         Raises:
             ConfigError: It is not JSON, or not what a run writes; so in `read_hooks`.
         """
-        with refusing(self.run_file, ConfigError):
-            content = _parsed(self.run_file, self.path)
-            if content is None:
-                return {}
-            check_fields(content, RunState)
-            return dict(content)
+        try:
+            with refusing(self.run_file, ConfigError):
+                content = parse_json(read_file(self.run_file, self.path))
+                check_fields(content, RunState)
+                return dict(content)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except ConfigError:
+            if strict:
+                raise
+            return {}
 
     def read_hooks(self) -> list[dict[str, Any]]:
         """Read `hooks.json`: what `Registry.table` returned when the run began.
@@ -252,11 +261,12 @@ class RunDir:
             NotFoundError: There is none.
         """
         with refusing(self.hooks_file, ConfigError):
-            content = _parsed(self.hooks_file, self.path)
-            if content is None:
+            try:
+                content = parse_json(read_file(self.hooks_file, self.path))
+            except (FileNotFoundError, NotADirectoryError):
                 raise NotFoundError(
                     f"{self.path} has no hooks.json; describe the script that began it."
-                )
+                ) from None
             if not isinstance(content, list):
                 raise MalformedError("it holds no list of hooks")
             for entry in content:
@@ -266,27 +276,16 @@ class RunDir:
     @property
     def holds_run(self) -> bool:
         """Whether a run has left anything here."""
-        return bool(self._traces())
-
-    def _traces(self) -> list[Path]:
-        places = (self.run_file, self.config_file, self.metrics, self.logs, self.checkpoints)
-        return [place for place in places if place.exists()]
-
-    def read_if_possible(self) -> dict[str, Any]:
-        """Read `run.json`; empty if it is damaged, as after the power failed."""
-        try:
-            return self.read()
-        except ConfigError:
-            return {}
+        return any(place.exists() for place in self._traces)
 
     def _came_to_nothing(self) -> bool:
         """Whether a run died here before its first batch, as by an option that cannot work."""
-        state = self.read_if_possible()
+        state = self.read(strict=False)
         if state.get("frames") or any(self.checkpoints.glob("step*")):
             return False
         if not state:  # it was made beforehand, perhaps as a link to another disk
             free = is_locked(self.checkpoints) is False or not any(self.checkpoints.glob("*"))
-            return free and self._traces() == [self.checkpoints]
+            return free and not any(place.exists() for place in self._traces[:-1])
         status = state.get("status")
         died = status == "running" and is_alive(self.checkpoints, state) is False
         return died or status == "failed"
@@ -295,7 +294,7 @@ class RunDir:
         if not self.holds_run:
             there = "holds no run" if self.path.is_dir() else "does not exist"
             raise NotFoundError(f"cannot resume: {self.path} {there}")
-        if self.read_if_possible() and self.run_id is None:
+        if self.read(strict=False) and self.run_id is None:
             raise ConfigError(f"cannot resume: {self.run_file} holds no id of a run.")
         if self.metrics.is_symlink():
             raise ConfigError(
@@ -367,17 +366,6 @@ class HookEntry:
     priority: float
     module: str | None
     saves: Sequence[str]
-
-
-def _parsed(file: Path, root: Path) -> Any:
-    """The content of a JSON file in ``root``; ``None`` if there is no such file."""
-    try:
-        content = parse_json(read_file(file, root))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    if content is None:
-        raise MalformedError("it holds nothing")
-    return content
 
 
 def read_config(file: Path, root: Path | None = None) -> dict[str, Any]:

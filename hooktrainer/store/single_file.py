@@ -20,19 +20,19 @@ from ..base.untrusted.read_torch import read_torch
 from ..errors import CheckpointError
 from .backends import compact, get_backend, torch_save
 from .provenance import new_run_id
-from .stored import Checkpoint, Manifest, delete, encode_state, to_json, write_checkpoint
+from .stored import Checkpoint, Manifest, delete, encode_state, write_checkpoint
 from .tree import byte_view, flatten, unflatten
 
-FORMAT = "hooktrainer-state-2"
+FORMAT = "hooktrainer-state-3"
 
 
 def save_file(path: str | Path, tree: Any, backend: str = "torch") -> None:
     """Save a state tree to a file, which appears complete and flushed to the disk, or not at all.
 
-    With the back end ``"torch"`` the file is a `torch.save` of ``{"format", "skeleton", "tensors",
-    "checksum"}``: the tree's JSON as a string, its tensors by name, on the CPU, and the xxh3-128
-    hash of both. With any other, tree and tensors are in a directory ``<file>.tensors`` beside, and
-    the file holds the place in it.
+    With the back end ``"torch"`` the file is a `torch.save` of ``{"format", "state", "tensors",
+    "checksum"}``: what `encode_state` returns, as text, the tensors by name, on the CPU, and the
+    xxh3-128 hash of both. With any other, tree and tensors are in a directory ``<file>.tensors``
+    beside, and the file holds the place in it.
 
     Args:
         path: The file to write; one that is there is replaced. Its directory is created if needed.
@@ -45,18 +45,18 @@ def save_file(path: str | Path, tree: Any, backend: str = "torch") -> None:
     """
     path = Path(path)
     skeleton, tensors = flatten(tree)
+    state = encode_state(skeleton, tensors)
     fs.make_directories(path.parent)
     beside = path.with_name(f"{path.name}.tensors")
     content: dict[str, Any] = {"format": FORMAT}
     if backend == "torch":
-        text, compacted = to_json(skeleton), compact(tensors)
+        text, compacted = state.decode(), compact(tensors)
         checksum = _checksum(text, compacted)
-        content |= {"skeleton": text, "tensors": compacted, "checksum": checksum}
+        content |= {"state": text, "tensors": compacted, "checksum": checksum}
     else:
         fs.make_directories(beside)
         place = beside / f"state-{secrets.token_hex(4)}"
         manifest = Manifest(0, 0, 0, time.time(), backend, new_run_id())  # of no run
-        state = encode_state(skeleton, tensors)
         write_checkpoint(place, manifest, state, tensors, get_backend(backend))
         content["directory"] = f"{beside.name}/{place.name}"
     with fs.replace_file(path) as file:
@@ -110,12 +110,12 @@ def decode(content: Any, path: str | Path) -> Any:
             if directory.resolve().parent.parent != parent.resolve():
                 raise MalformedError(f"{content['directory']} is a link out of its directory")
             return Checkpoint.open(directory).load()
-        text, tensors = content["skeleton"], content["tensors"]
+        text, tensors = content["state"], content["tensors"]
         if type(text) is not str or not all(type(x) is torch.Tensor for x in tensors.values()):
             raise MalformedError("it does not hold a tree and its tensors")
         if _checksum(text, tensors) != content["checksum"]:
             raise MalformedError("its content does not match its checksum")
-        return unflatten(parse_json(text), tensors)
+        return unflatten(parse_json(text)["skeleton"], tensors)
 
 
 def _checksum(text: str, tensors: dict[str, torch.Tensor]) -> str:

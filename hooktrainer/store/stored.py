@@ -198,7 +198,7 @@ class Checkpoint:
         memory is taken for its tensors.
 
         Raises:
-            DamagedCheckpointError: If anything differs; names the first file that does.
+            DamagedCheckpointError: If anything differs; names each file that does.
             CheckpointError: If what it holds is not known to this version, or cannot be read here.
         """
         from .tree import blank, unflatten
@@ -240,16 +240,22 @@ class Checkpoint:
         from .backends import get_backend
 
         with self._reading():
+            damage = []
             for name, record in self.manifest.files.items():
-                with _damage_in(name), open_file(self.path / name, self.path) as file:
-                    size = os.fstat(file.fileno()).st_size
-                    if size != record.size:
-                        raise DamagedCheckpointError(f"{name} has {size} bytes, not {record.size}")
-                    if fs.hash_file(file) != record.xxh3_128:
-                        raise DamagedCheckpointError(f"{name} does not match its hash")
-                    # The next save would link to what the name says.
-                    if name.endswith(".chunk") and Path(name).stem != record.xxh3_128:
-                        raise DamagedCheckpointError(f"{name} is named by another hash")
+                try:
+                    with _damage_in(name), open_file(self.path / name, self.path) as file:
+                        size = os.fstat(file.fileno()).st_size
+                        if size != record.size:
+                            damage.append(f"{name} has {size} bytes, not {record.size}")
+                        elif fs.hash_file(file) != record.xxh3_128:
+                            damage.append(f"{name} does not match its hash")
+                        # The next save would link to what the name says.
+                        elif name.endswith(".chunk") and Path(name).stem != record.xxh3_128:
+                            damage.append(f"{name} is named by another hash")
+                except DamagedCheckpointError as error:
+                    damage.append(str(error))
+            if damage:
+                raise DamagedCheckpointError("; ".join(damage))
             there = (f.relative_to(self.path) for f in fs.files_under(self.path / TENSORS))
             for name in (STATE, *(path.as_posix() for path in there)):
                 if name not in self.manifest.files:
@@ -294,26 +300,22 @@ def _damage_in(name: str) -> Iterator[None]:
 
 
 def encode_state(skeleton: Json, tensors: Mapping[str, torch.Tensor]) -> bytes:
-    """Return the content of ``state.json``: the JSON of a state, and the specs of its tensors."""
-    from .tree import TensorSpec
-
-    specs = {name: str(TensorSpec.of(tensor)) for name, tensor in tensors.items()}
-    return to_json({"skeleton": skeleton, "tensors": specs}).encode()
-
-
-def to_json(node: Json) -> str:
-    """Return the JSON of a state.
+    """Return the content of ``state.json``: the JSON of a state, and the specs of its tensors.
 
     Raises:
         CheckpointError: If it is longer than what is read.
     """
+    from .tree import TensorSpec
+
+    specs = {name: str(TensorSpec.of(tensor)) for name, tensor in tensors.items()}
+    node = {"skeleton": skeleton, "tensors": specs}
     text = json.dumps(node, allow_nan=False, separators=(",", ":"))
     if len(text) > MAX_STRUCTURE:
         raise CheckpointError(
             f"The state has {len(text):,} bytes besides its tensors, more than {MAX_STRUCTURE:,}: "
             "return large data from state_dict() as tensors or NumPy arrays."
         )
-    return text
+    return text.encode()
 
 
 def write_checkpoint(

@@ -174,15 +174,15 @@ class _Encoder:
             return {"$dict": [[[self.node(part, place) for part in pair] for pair, place in pairs]]}
         if isinstance(value, torch.Tensor):
             return {"$tensor": self._tensor(value, path)}
-        if is_segment_tree(value):
+        tag = "numpy" if isinstance(value, np.generic) else _TAGS.get(kind, "")
+        if tag in ("numpy", "ndarray") and (value.dtype.hasobject or value.dtype.names):
+            raise _cannot_save(path, f"a NumPy value of dtype {value.dtype}")
+        if tag:
+            parts = _TYPES[tag].parts(value)
+        elif is_segment_tree(value):
             tag, parts = "SegmentTree", (segment_leaves(value), kind.__name__)
         else:
-            tag = "numpy" if isinstance(value, np.generic) else _TAGS.get(kind, "")
-            if not tag:
-                raise _cannot_save(path, f"a {kind.__module__}.{kind.__qualname__}")
-            if tag in ("numpy", "ndarray") and (value.dtype.hasobject or value.dtype.names):
-                raise _cannot_save(path, f"a NumPy value of dtype {value.dtype}")
-            parts = _TYPES[tag].parts(value)
+            raise _cannot_save(path, f"a {kind.__module__}.{kind.__qualname__}")
         # The path of a value is that of its first part: td/x, not td/0/x.
         nodes = [
             self.node(part, f"{under}.{place}" if place else path)

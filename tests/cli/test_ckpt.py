@@ -55,9 +55,11 @@ def test_show_prints_counters_metrics_options_and_parts(call, make_run):
 def test_verify_names_every_damaged_file(call, make_run):
     run = make_run()
     file = damage(run / "checkpoints" / "step_000000000300")
+    (run / "checkpoints" / "step_000000000300" / "state.json").write_bytes(b"{}")
     (run / "checkpoints" / "step_000000000100" / "manifest.json").unlink()
     done = call("ckpt", "verify", run)
     assert done.code == 1
+    assert "state.json has 2 bytes" in done.out
     assert f"{file} does not match its hash" in done.out
     assert "manifest.json is missing" in done.out
     assert "2 of 3 checkpoints damaged" in done.out

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hooktrainer.store.provenance import git_state
+from hooktrainer.store.provenance import origin
 from hooktrainer.store.run_dir import RunDir
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_without_git_there_is_no_commit(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert git_state() == {"git_commit": None, "git_dirty": None}
+    assert (origin()["git_commit"], origin()["git_dirty"]) == (None, None)
     assert RunDir.create(tmp_path / "r").read()["git_commit"] is None
 
 
@@ -115,9 +115,9 @@ def test_nothing_that_a_repository_names_is_run(project, monkeypatch):
     (project / "hooks/post-index-change").chmod(0o755)
     (project / ".gitattributes").write_text("*.py filter=trap\n")
     os.utime(project / "train.py", (1, 1))  # so that its content is compared
-    assert git_state() == {"git_commit": commit_of(project), "git_dirty": False}
+    assert (origin()["git_commit"], origin()["git_dirty"]) == (commit_of(project), False)
     (project / "train.py").write_text("changed")
-    assert git_state()["git_dirty"] is True
+    assert origin()["git_dirty"] is True
     assert not (project / "ran").exists()
     assert subprocess.run(["git", "status"], check=False, capture_output=True).returncode == 0
     assert (project / "ran").exists()  # the trap works

@@ -124,8 +124,8 @@ def test_the_mode_must_be_known():
     [
         lambda path: CheckpointManager(path, keep=hooktrainer.Latest(2)),
         lambda path: CheckpointManager(path, keep=0),
-        lambda path: Last(2) | hooktrainer.Latest(2),
-        lambda path: Last(2) & 3,
+        lambda path: CheckpointManager(path, keep=Last(2) | hooktrainer.Latest(2)),
+        lambda path: CheckpointManager(path, keep=Best(2, "x") & 3),
         lambda path: PolicySnapshot(None, "CartPole-v1", path, snapshots=2, keep=2),
     ],
 )

@@ -42,7 +42,7 @@ def test_the_default_name_holds_experiment_time_and_seed(tmp_path):
 
 
 def test_runs_started_at_once_do_not_collide(tmp_path, monkeypatch):
-    monkeypatch.setattr(provenance, "git_state", dict)
+    monkeypatch.setattr(provenance, "origin", dict)
     with ThreadPoolExecutor(8) as pool:
         runs = list(pool.map(lambda _: RunDir.create(seed=0, root=tmp_path), range(16)))
     assert len({run.path for run in runs}) == 16
@@ -169,7 +169,7 @@ def test_runs_are_found_in_the_order_they_were_started(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [("{", "it is not valid JSON"), ("null", "it holds nothing")]
+    ("text", "why"), [("{", "it is not valid JSON"), ("null", "it holds a NoneType")]
 )
 def test_a_broken_run_json_is_named(tmp_path, text, why):
     (tmp_path / "run.json").write_text(text)

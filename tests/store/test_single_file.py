@@ -30,7 +30,7 @@ def test_round_trip_and_plain_torch_load(tmp_path):
     assert transposed.tolist() == [[1, 1]] * 3
     assert (type(scalar), scalar, text, nothing) == (np.float32, 2, "x", None)
     content = torch.load(path, weights_only=True)
-    assert set(content) == {"format", "skeleton", "tensors", "checksum"}
+    assert set(content) == {"format", "state", "tensors", "checksum"}
 
 
 def test_a_small_view_does_not_save_its_whole_storage(tmp_path):

@@ -51,16 +51,21 @@ def summarize(
     run: RunDir, metric: str | None = "eval/return", *, minimize: bool = False
 ) -> RunSummary:
     """Return the state of a run; without a metric, no metrics file is read."""
+    options: dict[str, Any] = {}
     try:
-        return _summary(run, run.read(), metric, minimize)
+        options = run.read_config()
+        return _summary(run, run.read(), options, metric, minimize)
     except (ValueError, TypeError, AttributeError, OSError):  # damaged, or no run
-        return _summary(run, {}, metric, minimize)
+        return _summary(run, {}, options, metric, minimize)
 
 
 def _summary(
-    run: RunDir, state: Mapping[str, Any], metric: str | None, minimize: bool
+    run: RunDir,
+    state: Mapping[str, Any],
+    options: Mapping[str, Any],
+    metric: str | None,
+    minimize: bool,
 ) -> RunSummary:
-    options = run.read_config()
     status = str(state.get("status", "unknown"))
     if status == "running" and is_alive(run.checkpoints, state) is False:
         status = "died"
