@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import NestedKey, TensorDict, unravel_key
+from tensordict import NestedKey, TensorDict
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..base.space_parts import MASK
@@ -17,8 +17,8 @@ from ..errors import ConfigError
 from ..networks.policy import ArraySteps
 from ..networks.policy import Policy as NetworkPolicy
 from ..store.rng import rng_state, set_rng_state
-from .action_format import ActionFormat, Sampler
-from .buffers import ObservationRows, OutputBuffers
+from .action_format import ActionFormat
+from .buffers import Inputs, OutputBuffers
 from .spaces import Array
 
 SomeEnvs = Sequence[int] | torch.Tensor
@@ -30,18 +30,15 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Actor:
-    """A policy over the observations of one `StepBuffers`; this one carries nothing.
+    """A policy over the observations of one rollout; this one carries and writes nothing.
 
     Attributes:
         has_stages: Whether it can be asked for some of the environments at a time.
+        is_laid_out: Whether its outputs are known, as after the first call of the policy.
     """
 
     has_stages = False
-
-    @property
-    def is_laid_out(self) -> bool:
-        """Whether the policy has been called, so that its outputs are known."""
-        return True
+    is_laid_out = True
 
     def act(self, t: int, envs: slice | None = None) -> Any:
         """Actions for the observations of step ``t``, recorded with all other outputs.
@@ -51,14 +48,17 @@ class Actor:
         raise NotImplementedError
 
     def skip(self, t: int) -> None:
-        """Note that the policy is not asked in step ``t``."""
+        """Note that the policy is not asked in step ``t``, since actions are drawn at random."""
 
     def begin(self, envs: SomeEnvs) -> None:
         """Note that these environments are at the start of an episode."""
 
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
-        """What the policy wrote in this rollout, ``[num_envs, time, ...]`` each."""
-        raise NotImplementedError
+        """What the policy wrote in this rollout, ``[num_envs, time, ...]`` each.
+
+        With ``blank``, zeros like what it would have written, had it been asked.
+        """
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -100,7 +100,7 @@ class FunctionActor(Actor):
     def __init__(
         self,
         function: Callable[..., Any],
-        buffers: ObservationRows,
+        inputs: Inputs,
         action_format: ActionFormat,
         num_envs: int,
         horizon: int,
@@ -112,21 +112,19 @@ class FunctionActor(Actor):
         stages: Sequence[slice] = (),
     ) -> None:
         self._complete = complete
-        self._outputs = OutputBuffers(num_envs, horizon)
+        self.is_laid_out = False
+        self.outputs = OutputBuffers(num_envs, horizon)
         self._function = function
         self._format = action_format
         self._num_envs = num_envs
         self._device = None if device.type == "cpu" else device
-        rows = {
-            unravel_key(leaf.key): tensors
-            for leaf, tensors in zip(buffers.leaves, buffers.inputs, strict=True)
-        }
+        rows = dict(inputs)
         options: list[dict[str, torch.Tensor]] = [{} for _ in range(horizon)]
         if keys is None and len(rows) > 1 and _has_parameter(function, MASK) and MASK in rows:
             options = [{MASK: mask} for mask in rows.pop(MASK)]
-        inputs = list(zip(*(rows[key] for key in keys), strict=True)) if keys else _joined(rows)
+        taken = list(zip(*(rows[key] for key in keys), strict=True)) if keys else _joined(rows)
         # Made once: for each step the arguments of the call.
-        self._arguments: list[Arguments] = list(zip(inputs, options, strict=False))
+        self._arguments: list[Arguments] = list(zip(taken, options, strict=False))
         self._may_be_fast = in_full and self._device is None
         self._steps: ArraySteps | None = None
         self.is_fast = False
@@ -136,32 +134,24 @@ class FunctionActor(Actor):
         self._latest: Arguments | None = None
         self._before: dict[str, Any] = {}
 
-    @property
-    def is_laid_out(self) -> bool:
-        return bool(self._outputs)
-
     def act(self, t: int, envs: slice | None = None) -> Any:
-        if t == 0 and self._may_be_fast and self._outputs:
+        if t == 0 and self._may_be_fast and self.is_laid_out:
             # Take the fast way through this rollout, if there is one with the present parameters.
             policy: Any = getattr(self._function, "__self__", None)
             is_sample = isinstance(policy, NetworkPolicy) and self._function == policy.sample
             if self._steps is None and is_sample:
                 seen = [inputs[0] for inputs, _ in self._arguments]
-                self._steps = policy.array_steps(seen, self._outputs.rows(slice(None)))
+                self._steps = policy.array_steps(seen, self.outputs.buffers)
             self._may_be_fast = self._steps is not None
             self.is_fast = self._steps is not None and self._steps.begin()
         if self.is_fast and self._steps is not None:
             return self._steps(t)
         outputs = self._call(self._arguments[t]) if envs is None else self._call_stage(t, envs)
-        self._outputs.write(t, outputs, envs)
+        self.outputs.write(t, outputs, envs)
         return self._format.find(outputs)
 
-    def rows(self, span: slice) -> dict[NestedKey, torch.Tensor]:
-        """Where what the function returns in some steps is recorded, by whoever calls it."""
-        return self._outputs.rows(span)
-
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
-        outputs = self._outputs.tensors(blank)
+        outputs = self.outputs.tensors(blank)
         if self._complete is None:
             return outputs
         completed = self._complete(outputs)
@@ -216,7 +206,7 @@ class FunctionActor(Actor):
         inputs, options = arguments
         result = self._function(*inputs, **options)
         outputs = result if isinstance(result, Mapping) else {"action": result}
-        if not self._outputs:
+        if not self.is_laid_out:
             for key in self._format.keys:
                 if not hasattr(outputs.get(key), "shape"):
                     raise ConfigError(
@@ -224,7 +214,8 @@ class FunctionActor(Actor):
                         f"actions as a tensor or an array, or a dict of these with {key!r}."
                     )
             self._format.check(self._format.find(outputs), self._num_envs)
-            self._outputs.allocate(outputs)
+            self.outputs.allocate(outputs)
+            self.is_laid_out = True
         return outputs
 
 
@@ -262,52 +253,3 @@ def _same(a: Any, b: Any) -> bool:
         else np.array_equal(as_array(x), as_array(y))
         for x, y in zip(tree_leaves(a), tree_leaves(b), strict=True)
     )
-
-
-class RandomActor(Actor):
-    """An `Actor` without a policy, or in the place of one in the first batches.
-
-    These look like the policy's: everything that it would have written beside actions is zero.
-    """
-
-    def __init__(
-        self,
-        sampler: Sampler,
-        action_format: ActionFormat,
-        num_envs: int,
-        horizon: int,
-        policy: Actor | None = None,
-    ) -> None:
-        self.steps = 0
-        self._sampler = sampler
-        self._format = action_format
-        self._outputs = OutputBuffers(num_envs, horizon)
-        self._policy = policy
-
-    def act(self, t: int, envs: slice | None = None) -> Any:
-        if self._policy is not None:
-            self._policy.skip(t)
-        outputs = self._sampler(t, self.steps + t)
-        if not self._outputs:
-            self._outputs.allocate(outputs)
-        self._outputs.write(t, outputs)
-        return self._format.find(outputs)
-
-    def begin(self, envs: SomeEnvs) -> None:
-        if self._policy is not None:
-            self._policy.begin(envs)
-
-    def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
-        actions = self._outputs.tensors()
-        if self._policy is None:
-            return actions
-        tensors = self._policy.tensors(blank=True)
-        for key, action in actions.items():
-            tensors[key].copy_(action)
-        return tensors
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._sampler.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._sampler.load_state_dict(state_dict)

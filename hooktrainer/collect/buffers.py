@@ -14,7 +14,7 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,14 +30,8 @@ Kinds = Sequence[tuple[tuple[int, ...], Any]]
 """Shape and type of each of several arrays."""
 
 
-class ObservationRows(Protocol):
-    """The observations of a rollout: by leaf one tensor ``[num_envs, *shape]`` a step."""
-
-    leaves: tuple[Leaf, ...]
-
-    @property
-    def inputs(self) -> Sequence[Sequence[torch.Tensor]]:
-        """Those to act on, written before the policy is asked."""
+Inputs = Mapping[NestedKey, Sequence[torch.Tensor]]
+"""What policies act on: by key of a batch for each step a tensor ``[num_envs, *shape]``."""
 
 
 @dataclass(slots=True)
@@ -68,7 +62,7 @@ class StepBuffers:
         step_count: int64, ``[time, num_envs]``: steps of the episode so far.
         info: For each of the info keys float32, ``[time, num_envs]``.
         rows: For each step its `Row`.
-        inputs: For each leaf of the observation its rows as tensors, ``[num_envs, *shape]`` each.
+        inputs: The observations as `Inputs`.
     """
 
     def __init__(
@@ -79,20 +73,22 @@ class StepBuffers:
         infos: int = 0,
         allocate: Callable[[Kinds], list[Array]] | None = None,
     ) -> None:
-        self.leaves = tuple(leaves)
         signals = (np.float32, bool, bool, np.float64, np.int64, *[np.float32] * infos)
         kinds: Kinds = [
             *(((horizon + 1, num_envs, *leaf.shape), leaf.dtype) for leaf in leaves),
             *(((horizon, num_envs), kind) for kind in signals),
         ]
         arrays: list[Array] = allocate(kinds) if allocate else [np.zeros(*kind) for kind in kinds]
-        number = len(self.leaves)
+        number = len(leaves)
         self.observation = tuple(arrays[:number])
         self.reward, self.terminated, self.truncated = arrays[number : number + 3]
         self.episode_reward, self.step_count, *info = arrays[number + 3 :]
         self.info = tuple(info)
         self.rows = self.rows_of(slice(None))
-        self.inputs = [torch.from_numpy(array).unbind(0) for array in self.observation]
+        self.inputs: Inputs = {
+            unravel_key(leaf.key): torch.from_numpy(array).unbind(0)
+            for leaf, array in zip(leaves, self.observation, strict=True)
+        }
 
     def rows_of(self, envs: slice) -> list[Row]:
         return [
@@ -107,23 +103,19 @@ class StepBuffers:
             for t in range(len(self.reward))
         ]
 
-    def carry(self) -> None:
-        """Make the last row of the observations the first one of the next rollout."""
-        for array in self.observation:
-            array[0] = array[-1]
-
 
 class OutputBuffers:
-    """What the policy writes in a rollout; laid out by its first output."""
+    """What the policy writes in a rollout, ``[time, num_envs, ...]``; laid out by its first output.
+
+    Attributes:
+        buffers: By key; empty until it is laid out.
+    """
 
     def __init__(self, num_envs: int, horizon: int) -> None:
         self._num_envs = num_envs
         self._horizon = horizon
-        self._buffers: dict[NestedKey, torch.Tensor] = {}
+        self.buffers: dict[NestedKey, torch.Tensor] = {}
         self._rows: list[tuple[NestedKey, tuple[torch.Tensor, ...]]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._buffers)
 
     def allocate(self, outputs: Mapping[NestedKey, torch.Tensor | Array]) -> None:
         """Make a buffer for each output like the one given."""
@@ -136,7 +128,7 @@ class OutputBuffers:
                 )
             if not isinstance(value, torch.Tensor):
                 value = torch.from_numpy(np.zeros((), value.dtype))
-            self._buffers[key] = buffer = value.new_zeros((self._horizon, *shape))
+            self.buffers[key] = buffer = value.new_zeros((self._horizon, *shape))
             self._rows.append((key, buffer.unbind(0)))
 
     def write(
@@ -154,35 +146,41 @@ class OutputBuffers:
                 row.numpy()[...] = value
 
     def rows(self, span: slice) -> dict[NestedKey, torch.Tensor]:
-        return {key: buffer[span] for key, buffer in self._buffers.items()}
+        return {key: buffer[span] for key, buffer in self.buffers.items()}
 
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
         """Fresh tensors ``[num_envs, time, ...]`` of the rollout; zeros if ``blank``."""
-        return {key: env_first(buffer, blank) for key, buffer in self._buffers.items()}
+        return {key: env_first(buffer, blank) for key, buffer in self.buffers.items()}
 
 
 Entries = dict[NestedKey, Any]
 
 
-def place_outputs(
-    outputs: Mapping[NestedKey, torch.Tensor], device: torch.device
-) -> tuple[Entries, Entries]:
-    """What a policy wrote, on a batch's device: the entries of the batch and of its ``"next"``."""
+def as_batch(
+    outputs: Mapping[NestedKey, torch.Tensor],
+    observed: Entries,
+    observed_next: Entries,
+    given: Entries,
+    device: torch.device | None = None,
+) -> TensorDict:
+    """Build a batch.
+
+    Args:
+        outputs: What the policy wrote, at the root and under ``"next"``.
+        observed: Observations at the root.
+        observed_next: Observations under ``"next"``.
+        given: What else the environments gave.
+        device: That of all entries, if the batch is to say so.
+    """
     root: Entries = {}
     following: Entries = {}
     for key, tensor in outputs.items():
-        placed = tensor if tensor.device == device else tensor.to(device)
         if isinstance(key, tuple) and key[0] == "next":
-            following[unravel_key(key[1:])] = placed
+            following[unravel_key(key[1:])] = tensor
         else:
-            root[key] = placed
-    return root, following
-
-
-def as_batch(
-    root: Entries, following: Entries, given: Entries, device: torch.device | None = None
-) -> TensorDict:
-    """Build a batch; ``given`` is what environments gave beside observations."""
+            root[key] = tensor
+    root |= observed
+    following |= observed_next
     if taken := sorted(map(str, following.keys() & given.keys())):
         raise ConfigError(
             f"The policy writes ('next', {taken[0]!r}), and the environments give it: let the "

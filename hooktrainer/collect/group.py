@@ -103,14 +103,15 @@ class EnvGroup(ABC):
         self.seeds = EpisodeSeeds(seed, self.seeds.first_env)
         self.episodes = [-1] * self.num_envs
 
-    def bind(self, layout: ObservationLayout, action_format: ActionFormat) -> None:
-        """Say how to write observations and how to read actions; called before any step."""
-        self._layout = layout
-        self._format = action_format
+    def prepare(
+        self, layout: ObservationLayout, action_format: ActionFormat, horizon: int
+    ) -> StepBuffers:
+        """Say how to write observations and how to read actions; called before any step.
 
-    def make_buffers(self, horizon: int) -> StepBuffers:
-        """The memory of a rollout, whose rows the group is given from then on."""
-        return StepBuffers(self._layout.leaves, self.num_envs, horizon, len(self.info_keys))
+        Returns the memory of a rollout, whose rows the group is given from then on.
+        """
+        self._layout, self._format = layout, action_format
+        return StepBuffers(layout.leaves, self.num_envs, horizon, len(self.info_keys))
 
     @abstractmethod
     def first_mask(self) -> Any:

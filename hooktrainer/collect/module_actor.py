@@ -12,7 +12,7 @@ from tensordict.nn import TensorDictModuleBase
 from ..errors import ConfigError
 from .action_format import ActionFormat
 from .actors import Actor, SomeEnvs
-from .buffers import ObservationRows, OutputBuffers
+from .buffers import Inputs, OutputBuffers
 
 Key = tuple[str, ...]
 _INIT: Key = ("is_init",)
@@ -34,21 +34,21 @@ class ModuleActor(Actor):
     def __init__(
         self,
         policy: TensorDictModuleBase,
-        buffers: ObservationRows,
+        inputs: Inputs,
         action_format: ActionFormat,
         num_envs: int,
         horizon: int,
         device: torch.device,
     ) -> None:
         reads, writes = _as_keys(policy.in_keys), _as_keys(policy.out_keys)
-        observed = [leaf.key for leaf in buffers.leaves]
+        observed = _as_keys(inputs)
         hidden = [key for key in reads if ("next", *key) in writes]
         actions = _as_keys(action_format.keys)
         _check_keys(reads, writes, [*observed, *hidden, _INIT], actions)
         self._policy = policy
         self._format = action_format
         self._num_envs = num_envs
-        self._observations = [(rows[0].to(device, copy=True), rows) for rows in buffers.inputs]
+        self._observations = [(rows[0].to(device, copy=True), rows) for rows in inputs.values()]
         self._is_init = torch.ones(num_envs, 1, dtype=torch.bool, device=device)
         self._first = _first_values(policy, hidden, num_envs, device)
         self._hidden = {key: value.clone() for key, value in self._first.items()}
@@ -61,6 +61,7 @@ class ModuleActor(Actor):
         self._given = {*observed, *hidden, _INIT}
         self._following = [(tensor, ("next", *key)) for key, tensor in self._hidden.items()]
         self._recorded: list[NestedKey] = []
+        self.is_laid_out = False
         self._outputs = OutputBuffers(num_envs, horizon)
         # What the policy reads beside the observations is recorded before it is called.
         self._carried = {unravel_key(key): tensor for key, tensor in self._hidden.items()}
@@ -70,16 +71,12 @@ class ModuleActor(Actor):
         self._carried_rows.allocate(self._carried)
         self._any_init = True
 
-    @property
-    def is_laid_out(self) -> bool:
-        return bool(self._outputs)
-
     def act(self, t: int, envs: slice | None = None) -> Any:
         for tensor, rows in self._observations:
             tensor.copy_(rows[t], non_blocking=True)
         self._carried_rows.write(t, self._carried)
         self._policy(self._data)
-        if not self._outputs:
+        if not self.is_laid_out:
             self._lay_out()
         outputs = {key: self._data.get(key) for key in self._recorded}
         self._outputs.write(t, outputs)
@@ -144,6 +141,7 @@ class ModuleActor(Actor):
         outputs = {key: self._data.get(key) for key in self._recorded}
         self._format.check(self._format.find(outputs), self._num_envs)
         self._outputs.allocate(outputs)
+        self.is_laid_out = True
 
 
 def _as_keys(keys: Iterable[NestedKey]) -> list[Key]:

@@ -17,8 +17,8 @@ from ..base.space_parts import MASK
 from ..errors import ConfigError, StateMismatchError
 from ..loop.timing import Timing
 from .action_format import RandomActions, Sampler
-from .actors import Actor, FunctionActor, Policy, RandomActor, as_array, learn_outputs
-from .buffers import as_batch, env_first_array, place_outputs
+from .actors import Actor, FunctionActor, Policy, as_array, learn_outputs
+from .buffers import Entries, OutputBuffers, as_batch, env_first_array
 from .group import EnvGroup, random_action_seed
 from .module_actor import ModuleActor, unknown_keys
 from .spaces import Array, ObservationLayout
@@ -30,7 +30,8 @@ class AnyRollout(ABC):
     """Steps environments with a policy, and makes batches of the transitions.
 
     A subclass makes buffers and actors, steps the environments once (`_send`, `_receive`) and makes
-    a batch.
+    a batch. Batches of actions that are drawn at random look like those of the policy: all else
+    that it would have written is zero.
     """
 
     _is_running = False  # whether the next batch continues the running episodes
@@ -45,35 +46,35 @@ class AnyRollout(ABC):
     def _set_actors(
         self,
         policy: Policy | None,
-        rows: Any,
         action_format: Any,
         num_envs: int,
         device: torch.device,
         sampler: Sampler,
     ) -> None:
-        """Make what acts on the observations of ``rows``: the policy, if any, or a sampler."""
+        """Make what acts on the observations of the buffers: the policy, if any, and a sampler."""
         self._policy_device = device
-        sizes = (action_format, num_envs, self._horizon)
-        actor: Actor | None = None
+        self._actor = Actor()
+        self._has_policy = policy is not None
         if policy is not None:
-            rest = (rows, *sizes, device)
+            inputs = self._buffers.inputs
+            rest = (inputs, action_format, num_envs, self._horizon, device)
             act, complete = getattr(policy, "act", None), getattr(policy, "complete", None)
             if callable(complete):
                 act = getattr(policy, "sample", act)
             keys = [unravel_key(key) for key in getattr(policy, "in_keys", ())]
-            given = [unravel_key(leaf.key) for leaf in rows.leaves]
-            missing = [key for key in keys if key not in given]
+            missing = [key for key in keys if key not in inputs]
             if callable(act) and not missing:
                 stages = self._stages
-                actor = FunctionActor(act, *rest, keys or None, complete, self._in_full, stages)
+                in_full = self._in_full
+                self._actor = FunctionActor(act, *rest, keys or None, complete, in_full, stages)
             elif isinstance(policy, TensorDictModuleBase):
-                actor = ModuleActor(policy, *rest)
+                self._actor = ModuleActor(policy, *rest)
             elif callable(policy) and not missing:
-                actor = FunctionActor(policy, *rest, stages=self._stages)
+                self._actor = FunctionActor(policy, *rest, stages=self._stages)
             else:
-                raise unknown_keys(missing, given)
-        self._random = RandomActor(sampler, *sizes, actor)
-        self._actor: Actor = actor or self._random
+                raise unknown_keys(missing, inputs)
+        self._sampler, self._format = sampler, action_format
+        self._drawn = OutputBuffers(num_envs, self._horizon)
 
     def abandon(self) -> None:
         self._is_running = False
@@ -83,20 +84,38 @@ class AnyRollout(ABC):
         is_running, self._is_running = self._is_running, False
         if not is_running:
             self._begin()
-        self._buffers.carry()
-        self._random.steps = steps
+        for rows in self._buffers.observation:  # go on from where the last rollout ended
+            rows[0] = rows[-1]
+        self._steps, self._draws = steps, warm_up or not self._has_policy
         if warm_up and not self._actor.is_laid_out:
             learn_outputs(self._actor, self._policy_device)
-        batch = self._collect(timing, self._random if warm_up else self._actor)
+        batch = self._collect(timing)
         self._is_running = True
         return batch
+
+    def _draw(self, t: int, envs: slice | None = None) -> Any:
+        """Actions of step ``t`` that are drawn at random."""
+        self._actor.skip(t)
+        outputs = self._sampler(t, self._steps + t)
+        if not self._drawn.buffers:
+            self._drawn.allocate(outputs)
+        self._drawn.write(t, outputs)
+        return self._format.find(outputs)
+
+    def _outputs(self) -> dict[NestedKey, torch.Tensor]:
+        """What the policy wrote in this rollout, or what was drawn in its place."""
+        outputs = self._actor.tensors(blank=self._draws)
+        if self._draws:
+            for key, action in self._drawn.tensors().items():
+                outputs[key] = outputs.get(key, action).copy_(action)
+        return outputs
 
     @abstractmethod
     def _begin(self) -> None:
         """Begin the next episode of every environment."""
 
     @abstractmethod
-    def _collect(self, timing: Timing, actor: Any) -> TensorDict:
+    def _collect(self, timing: Timing) -> TensorDict:
         """Make the steps of a rollout, and a batch of them."""
 
     def _send(self, t: int, stage: int, actions: Any) -> None:
@@ -104,22 +123,22 @@ class AnyRollout(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def _receive(self, t: int, stage: int | None, actor: Any) -> object:
+    def _receive(self, t: int, stage: int | None) -> object:
         """Complete step ``t`` of a stage, or make it for all, who take the actions ``_sent``.
 
         Returns whether it was the last step that is needed.
         """
 
-    def _step(self, timing: Timing, actor: Any) -> int:
+    def _step(self, timing: Timing) -> int:
         """Make all steps of a rollout; return how many there were.
 
         Stages act in the order of their environments, so that everything comes out as with one.
         """
-        act = timing.traced("collect/inference", actor.act)
+        act = timing.traced("collect/inference", self._draw if self._draws else self._actor.act)
         receive = timing.traced("collect/env", self._receive)
         take, horizon = self._take, self._horizon
         stages: list[tuple[int | None, slice | None]] = [(None, None)]
-        if self._stages and actor.has_stages:  # random actions wait for nothing
+        if self._actor.has_stages and not self._draws and self._stages:
             stages = list(enumerate(self._stages))
         inference = stepping = 0.0
         is_last: object = False
@@ -127,7 +146,7 @@ class AnyRollout(ABC):
         for t in range(horizon + 1):
             for stage, envs in stages:
                 if t:
-                    is_last = receive(t - 1, stage, actor)
+                    is_last = receive(t - 1, stage)
                     landed = perf_counter()
                     stepping += landed - now
                     now = landed
@@ -149,7 +168,7 @@ class AnyRollout(ABC):
         """Everything the next rollout depends on, the policy's parameters aside."""
         return {
             "policy": self._actor.state_dict(),
-            "random": self._random.state_dict(),
+            "random": self._sampler.state_dict(),
             "running": self._running() if self._is_running else None,
         }
 
@@ -163,7 +182,7 @@ class AnyRollout(ABC):
             raise StateMismatchError("The saved collector stepped environments of another kind.")
         if (saved := state_dict["running"]) is not None:
             shapes = [list(observation.shape[1:]) for observation in saved["observations"]]
-            own = [list(leaf.shape) for leaf in self._buffers.leaves]
+            own = [list(rows[0].shape[1:]) for rows in self._buffers.inputs.values()]
             if shapes != own:
                 raise StateMismatchError(
                     f"The saved observations have the shapes {shapes}, those of this collector "
@@ -173,7 +192,7 @@ class AnyRollout(ABC):
     def load_state_dict(self, state_dict: dict[str, Any]) -> Sequence[int]:
         self._is_running = False
         self._actor.load_state_dict(state_dict["policy"])
-        self._random.load_state_dict(state_dict["random"])
+        self._sampler.load_state_dict(state_dict["random"])
         saved = state_dict["running"]
         return [] if saved is None else self._restore(saved)
 
@@ -192,24 +211,21 @@ class Rollout(AnyRollout):
         self._group = group = collector._envs
         self._horizon = horizon
         self._traj_ids = collector._traj_ids
-        self._device = device = collector.device
-        self._action_format = action_format = collector._action_format
-        # Compared once: a comparison of devices costs as much as making a small tensor.
-        self._moves_arrays = device.type != "cpu"
+        self._device = collector.device
+        action_format = collector._action_format
+        self._moves = {collector.device.type, collector._computes.type} != {"cpu"}
         self._stages = group.stages if len(group.stages) > 1 else ()
         self._in_full = not (self._stages or group.has_gaps)
         num_envs, seeds = group.num_envs, group.seeds
         mask = group.first_mask()
         layout = ObservationLayout(group.observation_space, mask, action_format.mask_size)
-        group.bind(layout, action_format)
-        self._names = [unravel_key(leaf.key) for leaf in layout.leaves]
-        self._buffers = buffers = group.make_buffers(horizon)
+        self._buffers = buffers = group.prepare(layout, action_format, horizon)
+        self._names = list(buffers.inputs)
         masks = buffers.observation[self._names.index(MASK)] if MASK in self._names else None
         self._masks = masks if action_format.mask_size else None  # [time + 1, num_envs, mask_size]
         seed = random_action_seed(seeds.seed, seeds.first_env)
         sampler = RandomActions(action_format, num_envs, seed, self._masks)
-        rest = (num_envs, collector._computes, sampler)
-        self._set_actors(collector.policy, buffers, action_format, *rest)
+        self._set_actors(collector.policy, action_format, num_envs, collector._computes, sampler)
         self._rewards = np.zeros(num_envs)
         self._counts = np.zeros(num_envs, np.int64)
         self._finals: list[tuple[int, int, list[Array]]] = []
@@ -222,14 +238,14 @@ class Rollout(AnyRollout):
         self._group.reset(self._buffers.rows[-1])
         self._forget(range(self._group.num_envs))
 
-    def _collect(self, timing: Timing, actor: Any) -> TensorDict:
+    def _collect(self, timing: Timing) -> TensorDict:
         first_episodes = list(self._group.episodes)
         self._finals.clear()
-        self._add_up(self._step(timing, actor))
+        self._add_up(self._step(timing))
         if self._masks is not None:
             self._check_masks(self._masks[:-1])
         with timing.phase("collect/transfer"):
-            batch = self._batch(actor.tensors(), first_episodes)
+            batch = self._batch(first_episodes)
             if self._played:
                 actions = as_array(batch.get("action"))
                 last = {i: t for i, t, _ in self._finals}
@@ -271,10 +287,10 @@ class Rollout(AnyRollout):
     def _send(self, t: int, stage: int, actions: Array) -> None:
         self._group.send(stage, actions, self._buffers.rows[t])
 
-    def _receive(self, t: int, stage: int | None, actor: Any) -> object:
+    def _receive(self, t: int, stage: int | None) -> object:
         group, row = self._group, self._buffers.rows[t]
         if finished := group.step(self._sent, row) if stage is None else group.receive(stage):
-            actor.begin([i for i, _ in finished])
+            self._actor.begin([i for i, _ in finished])
             self._finals += [(i, t, values) for i, values in finished]
         return False
 
@@ -294,10 +310,9 @@ class Rollout(AnyRollout):
             self._rewards, self._counts = rewards[-1].copy(), counts[-1].copy()
             self._rewards[ended[t]] = self._counts[ended[t]] = 0
 
-    def _batch(
-        self, outputs: dict[NestedKey, torch.Tensor], first_episodes: list[int]
-    ) -> TensorDict:
-        root, following = place_outputs(outputs, self._device)
+    def _batch(self, first_episodes: list[int]) -> TensorDict:
+        root: Entries = {}
+        following: Entries = {}
         buffers = self._buffers
         terminated, truncated = map(env_first_array, (buffers.terminated, buffers.truncated))
         infos = zip(self._group.info_keys, buffers.info, strict=True)
@@ -315,17 +330,18 @@ class Rollout(AnyRollout):
             after = env_first_array(observed[1:])
             for i, t, values in self._finals:
                 after[i, t] = values[k]
-            root[name] = self._tensor(env_first_array(observed[:-1]))
-            following[name] = self._tensor(after)
+            root[name] = torch.from_numpy(env_first_array(observed[:-1]))
+            following[name] = torch.from_numpy(after)
         if self._traj_ids:
             # ``episode * num_envs + environment``, where the episode counts on after each end.
             ended = np.cumsum(arrays["done"], axis=1) - arrays["done"]  # before this step
             episodes = ended + np.asarray(first_episodes)[:, None]
             number = len(first_episodes)
             ids = episodes * number + np.arange(number)[:, None]
-            root["collector", "traj_ids"] = self._tensor(ids)
-        given = {key: self._tensor(array[..., None]) for key, array in arrays.items()}
-        return as_batch(root, following, given)
+            root["collector", "traj_ids"] = torch.from_numpy(ids)
+        given = {key: torch.from_numpy(array[..., None]) for key, array in arrays.items()}
+        batch = as_batch(self._outputs(), root, following, given)
+        return batch.to(self._device) if self._moves else batch
 
     def _forget(self, envs: Sequence[int]) -> None:
         index = list(envs)
@@ -337,19 +353,15 @@ class Rollout(AnyRollout):
 
     def _check_masks(self, masks: Array) -> None:
         """Refuse action masks that allow nothing where an action is to be chosen."""
-        nothing = np.argwhere(self._action_format.leaves_nothing(masks))
+        nothing = np.argwhere(self._format.leaves_nothing(masks))
         if len(nothing):
             i = int(nothing[0][1])
             raise ConfigError(
                 f"the {MASK} of environment {self._group.seeds.first_env + i}, "
-                f"{self._group.names[i]}, allows none of the actions of {self._action_format.space}"
+                f"{self._group.names[i]}, allows none of the actions of {self._format.space}"
                 f" in a running episode: {masks[tuple(nothing[0])].astype(int)}. Let "
                 "it allow one, or end the episode."
             )
-
-    def _tensor(self, array: Array) -> torch.Tensor:
-        tensor = torch.from_numpy(array)
-        return tensor.to(self._device) if self._moves_arrays else tensor
 
 
 class GappedRollout(Rollout):
@@ -375,12 +387,12 @@ class GappedRollout(Rollout):
         rows = torch.arange(self._group.num_envs, device=taken.device)[:, None]
         return made[rows, taken]
 
-    def _receive(self, t: int, stage: int | None, actor: Any) -> object:
+    def _receive(self, t: int, stage: int | None) -> object:
         finished = self._group.step(self._sent, self._buffers.rows[t])
         self._finals += [(i, t, values) for i, values in finished]
         began = self._group.began
         if began.any():
-            actor.begin(np.flatnonzero(began).tolist())
+            self._actor.begin(np.flatnonzero(began).tolist())
         self._began[t] = began
         self._left -= ~began
         return self._left.max() <= 0

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from gymnasium.envs.registration import EnvSpec
 
-from ..base.space_parts import Leaf
 from ..base.worker import Channel, Worker, WorkerPool
 from ..errors import ConfigError, as_failure
 from .action_format import ActionFormat
@@ -65,16 +64,14 @@ class WorkerGroup(EnvGroup):
     def first_mask(self) -> Any:
         return self._ask_all("first_mask", lambda w: ())[0]
 
-    def bind(self, layout: ObservationLayout, action_format: ActionFormat) -> None:
-        super().bind(layout, action_format)
-        self._ask_all("each", lambda w: ("bind", layout, action_format))
-
-    def make_buffers(self, horizon: int) -> StepBuffers:
+    def prepare(
+        self, layout: ObservationLayout, action_format: ActionFormat, horizon: int
+    ) -> StepBuffers:
         file = unnamed_file()
-        made = self._layout.leaves, self.num_envs, horizon, len(self.info_keys)
+        made = layout.leaves, self.num_envs, horizon, len(self.info_keys)
         buffers = StepBuffers(*made, partial(shared_arrays, file))
         for child in self._pool:
-            child.send(call("map", made))
+            child.send(call("prepare", layout, action_format, made))
             child.give_file(file)
         for child in self._pool:
             child.receive()
@@ -203,7 +200,7 @@ def serve(channel: Channel, make: Callable[..., Any], *args: Any) -> None:
             message = channel.receive()
             try:
                 name, given = pickle.loads(message)
-                if name == "map":
+                if name == "prepare":
                     given = (channel.take_file(), *given)
                 answer = getattr(served, name)(*given)
                 if name == "step":  # which is plain and has to be quick
@@ -257,8 +254,12 @@ class EnvWorker:
     def each(self, name: str, *args: Any) -> list[Any]:
         return [getattr(group, name)(*args) for group in self._groups]
 
-    def map(self, file: int, made: tuple[Sequence[Leaf], int, int, int]) -> None:
-        buffers = StepBuffers(*made, allocate=partial(shared_arrays, file))
+    def prepare(
+        self, file: int, layout: ObservationLayout, action_format: ActionFormat, made: Any
+    ) -> None:
+        """Be prepared for a rollout, in the memory ``file`` of the `StepBuffers` ``made`` there."""
+        self.each("prepare", layout, action_format, 0)
+        buffers = StepBuffers(*made, partial(shared_arrays, file))
         os.close(file)
         self._rows = [buffers.rows_of(share) for share in self._shares]
 

@@ -14,7 +14,7 @@ from ...base.checks import check_count, share_equally
 from ...base.space_parts import MASK, Leaf
 from ...errors import ConfigError
 from ..action_format import Sampler
-from ..buffers import ObservationRows
+from ..buffers import Inputs
 from ..episodes_collector import EpisodesCollector, Workers, check_workers
 from ..group import random_action_seed
 from ..info import InfoKeys, check_info_keys
@@ -220,15 +220,15 @@ class AgentsActions(Sampler):
     def to_world(self, actions: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         return {name: torch.as_tensor(action) for name, action in actions.items()}
 
-    def sampler(self, buffers: ObservationRows, seed: int, first: int, num: int) -> Sampler:
-        self._rows = dict(zip((leaf.key for leaf in buffers.leaves), buffers.inputs, strict=True))
+    def sampler(self, inputs: Inputs, seed: int, first: int, num: int) -> Sampler:
+        self._inputs = inputs
         self._generator = torch.Generator().manual_seed(random_action_seed(seed, first))
         return self
 
     def __call__(self, t: int, step: int) -> Entries:
         drawn: Entries = {}
         for group, actions in self._of:
-            first, masks = self._rows[group.keys[0]][t], self._rows.get((group.name, MASK))
+            first, masks = self._inputs[group.keys[0]][t], self._inputs.get((group.name, MASK))
             shape = first.shape[:2]
             uniform = torch.rand(shape.numel(), actions.numbers, generator=self._generator)
             mask = None if masks is None else masks[t].flatten(0, 1).cpu()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from tensordict import NestedKey
 
 from ...base.space_parts import MASK
 from ..action_format import ActionFormat, Sampler
-from ..buffers import ObservationRows
+from ..buffers import Inputs
 from .functional_world import stream_keys, uniforms
 
 _ACTIONS = 1  # purpose of the random streams
@@ -34,9 +35,9 @@ class WorldActions:
             self._box = tuple(bound.to(device) for bound in bounds)
         self._clips = clips and self._box is not None
 
-    def sampler(self, buffers: ObservationRows, seed: int, first: int, num: int) -> Sampler:
+    def sampler(self, inputs: Inputs, seed: int, first: int, num: int) -> Sampler:
         keys = stream_keys(seed, _ACTIONS, first, num, self.numbers, self._device)
-        return WorldSampler(self, buffers, keys)
+        return WorldSampler(self, keys, inputs.get(MASK))
 
     def to_world(self, actions: Any) -> torch.Tensor:
         """Convert the policy's actions ``[num_envs, *format.shape]``."""
@@ -76,10 +77,10 @@ class WorldActions:
 class WorldSampler(Sampler):
     """A `Sampler` whose actions are a function of seed, environment and step."""
 
-    def __init__(self, actions: WorldActions, buffers: ObservationRows, keys: torch.Tensor) -> None:
-        self._actions, self._keys = actions, keys
-        names = [leaf.key for leaf in buffers.leaves]
-        self._masks = buffers.inputs[names.index((MASK,))] if (MASK,) in names else None
+    def __init__(
+        self, actions: WorldActions, keys: torch.Tensor, masks: Sequence[torch.Tensor] | None
+    ) -> None:
+        self._actions, self._keys, self._masks = actions, keys, masks
 
     def __call__(self, t: int, step: int) -> dict[NestedKey, torch.Tensor]:
         mask = None if self._masks is None else self._masks[t]

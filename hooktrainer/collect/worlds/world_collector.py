@@ -21,7 +21,7 @@ from ...errors import ConfigError
 from ...graphs.compiling import CannotCompileError, Graph
 from ...loop.timing import Timing
 from ..actors import FunctionActor, Policy, learn_outputs
-from ..buffers import Entries, OutputBuffers, as_batch, env_first, place_outputs
+from ..buffers import Entries, Inputs, OutputBuffers, as_batch, env_first
 from ..episodes_collector import EpisodesCollector, Workers
 from ..info import check_info_keys
 from ..rollout import AnyRollout
@@ -36,8 +36,9 @@ from .world_ids import make_tensor_world, makes_shares
 class WorldBuffers:
     """The buffers of a rollout, time first, allocated once.
 
-    ``inputs`` are for each leaf ``time + 1`` rows ``[num_envs, *shape]``: the policy's inputs, and
-    last its input of the next rollout. ``following`` holds a batch's ``"next"``.
+    ``observation`` has a tensor ``[time + 1, num_envs, *shape]`` for each leaf, ``inputs`` its
+    rows: the policy's inputs, and last its input of the next rollout. ``following`` holds a batch's
+    ``"next"``.
     """
 
     def __init__(
@@ -48,19 +49,19 @@ class WorldBuffers:
         device: torch.device,
         infos: Sequence[str] = (),
     ) -> None:
-        self.leaves = tuple(leaves)
         self.device = device
         self.keys: list[NestedKey] = [unravel_key(leaf.key) for leaf in leaves]
         kinds = [torch.from_numpy(np.zeros((), leaf.dtype)).dtype for leaf in leaves]
-        self._observation = [
+        self.observation = [
             torch.zeros((horizon + 1, num_envs, *leaf.shape), dtype=kind, device=device)
             for leaf, kind in zip(leaves, kinds, strict=True)
         ]
-        self.inputs = [observation.unbind(0) for observation in self._observation]
+        rows = [observation.unbind(0) for observation in self.observation]
+        self.inputs: Inputs = dict(zip(self.keys, rows, strict=True))
         reward = torch.zeros(num_envs, device=device)
         self.following = OutputBuffers(num_envs, horizon)
         self.following.allocate(
-            dict(zip(self.keys, (rows[0] for rows in self.inputs), strict=True))
+            {key: rows[0] for key, rows in self.inputs.items()}
             | dict.fromkeys(("terminated", "truncated", "done"), reward.bool())
             | dict.fromkeys(("reward", *infos), reward)
         )
@@ -73,7 +74,7 @@ class WorldBuffers:
         }
 
     def put(self, observation: Observations, row: int) -> None:
-        for rows, value in zip(self.inputs, self.values(observation), strict=True):
+        for rows, value in zip(self.inputs.values(), self.values(observation), strict=True):
             rows[row].copy_(value)
 
     def write(self, t: int, outcome: Outcome) -> torch.Tensor:
@@ -85,7 +86,7 @@ class WorldBuffers:
         else:  # hidden: an episode's last known observation is the policy's last input
             final = [
                 torch.where(ends["done"].view(-1, *[1] * (rows[t].ndim - 1)), rows[t], rows[t + 1])
-                for rows in self.inputs
+                for rows in self.inputs.values()
             ]
         written = {**dict(zip(self.keys, final, strict=True)), "reward": outcome.reward, **ends}
         for name in self._infos:
@@ -108,16 +109,8 @@ class WorldBuffers:
     def rows(self, span: slice, sample: Mapping[NestedKey, torch.Tensor]) -> Rows:
         """The buffers of the steps ``span``; ``sample`` holds those of the policy's outputs."""
         after = slice(span.start + 1, span.stop + 1)
-        observation = [observation[after] for observation in self._observation]
+        observation = [observation[after] for observation in self.observation]
         return Rows(observation, self.following.rows(span), sample)
-
-    def carry(self) -> None:
-        for observation in self._observation:
-            observation[0].copy_(observation[-1])
-
-    def observations(self) -> Entries:
-        pairs = zip(self.keys, self._observation, strict=True)
-        return {key: env_first(before[:-1]) for key, before in pairs}
 
 
 def ends_of(outcome: Outcome) -> dict[NestedKey, torch.Tensor]:
@@ -326,10 +319,11 @@ class WorldRollout(AnyRollout):
         self._horizon, policy = collector._horizon, collector.policy
         num_envs, device, actions = collector.num_envs, collector.device, self._actions
         leaves, infos = collector._leaves(), collector._info_keys
-        self._buffers = buffers = WorldBuffers(leaves, num_envs, self._horizon, device, infos)
+        self._buffers = WorldBuffers(leaves, num_envs, self._horizon, device, infos)
         self._take = actions.to_world
-        sampler = actions.sampler(buffers, collector.seed, collector._first_env, num_envs)
-        self._set_actors(policy, buffers, actions.format, num_envs, collector._computes, sampler)
+        inputs = self._buffers.inputs
+        sampler = actions.sampler(inputs, collector.seed, collector._first_env, num_envs)
+        self._set_actors(policy, actions.format, num_envs, collector._computes, sampler)
         self._moves = collector._computes != device
         # Sums of many small numbers: in double precision where the device has it.
         wide = torch.float32 if device.type == "mps" else torch.float64
@@ -350,29 +344,29 @@ class WorldRollout(AnyRollout):
             torch.ones_like(self._lengths, dtype=torch.bool, device=self._policy_device)
         )
 
-    def _collect(self, timing: Timing, actor: Any) -> TensorDict:
+    def _collect(self, timing: Timing) -> TensorDict:
         self._hides_final = False
         self._logged = {}
-        if self._compiled is None or actor is not self._actor:
-            self._step(timing, actor)
+        if self._compiled is None or self._draws:
+            self._step(timing)
         else:
-            self._step_at_once(self._compiled, actor, timing)
+            self._step_at_once(self._compiled, timing)
         with timing.phase("collect/transfer"):
             self.log = {
                 name: torch.stack(values).nanmean() for name, values in self._logged.items()
             }
-            batch = self._batch(actor.tensors())
+            batch = self._batch()
             if self._hides_final:
                 batch["collector", "final_hidden"] = batch["next", "done"].clone()
             return batch
 
-    def _batch(self, outputs: dict[NestedKey, torch.Tensor]) -> TensorDict:
+    def _batch(self) -> TensorDict:
         """The batch, whose entries ``[num_envs, time, ...]`` are fresh tensors, not views."""
         buffers = self._buffers
-        root, following = place_outputs(outputs, buffers.device)
-        root |= buffers.observations()
+        pairs = zip(buffers.keys, buffers.observation, strict=True)
+        root: Entries = {key: env_first(before[:-1]) for key, before in pairs}
         given: Entries = buffers.following.tensors()
-        following |= {key: given.pop(key) for key in buffers.keys}
+        following = {key: given.pop(key) for key in buffers.keys}
         rewards, done = given["reward"].transpose(0, 1), given["done"].transpose(0, 1)
         returns = _sums_of_episodes(rewards.to(self._returns.dtype), done, self._returns)
         lengths = _sums_of_episodes(
@@ -386,12 +380,14 @@ class WorldRollout(AnyRollout):
             **given,
         }
         given = {key: value.unsqueeze(-1) for key, value in given.items()}
-        return as_batch(root, following, given, buffers.device)
+        if not self._moves:
+            return as_batch(self._outputs(), root, following, given, buffers.device)
+        return as_batch(self._outputs(), root, following, given).to(buffers.device)
 
-    def _receive(self, t: int, stage: int | None, actor: Any) -> object:
+    def _receive(self, t: int, stage: int | None) -> object:
         outcome = self._world.step(self._sent)
         done = self._buffers.write(t, outcome)
-        actor.begin(done.to(self._policy_device) if self._moves else done)
+        self._actor.begin(done.to(self._policy_device) if self._moves else done)
         for name, value in (outcome.log or {}).items():
             self._logged.setdefault(name, []).append(value.float().nanmean())
         self._hides_final |= outcome.final is None
@@ -410,15 +406,16 @@ class WorldRollout(AnyRollout):
         places = [self._buffers.keys.index(unravel_key(key)) for key in policy.in_keys]
         return WorldSteps(world, sample, places, self._actions.to_world, self._buffers)
 
-    def _step_at_once(self, steps: WorldSteps, actor: Any, timing: Timing) -> None:
+    def _step_at_once(self, steps: WorldSteps, timing: Timing) -> None:
         world: Any = self._world
-        if not self._actor.is_laid_out:
-            learn_outputs(self._actor, self._policy_device)
+        actor: Any = self._actor
+        if not actor.is_laid_out:
+            learn_outputs(actor, self._policy_device)
         if not self._rows:
             spans = (
                 slice(t, min(t + STEPS, self._horizon)) for t in range(0, self._horizon, STEPS)
             )
-            self._rows = [self._buffers.rows(span, actor.rows(span)) for span in spans]
+            self._rows = [self._buffers.rows(span, actor.outputs.rows(span)) for span in spans]
         start = perf_counter()
         try:
             for number, rows in enumerate(self._rows):
@@ -434,7 +431,7 @@ class WorldRollout(AnyRollout):
             _log.warning(
                 "the steps of %s cannot be compiled, and are made eagerly: %s", world.name, error
             )
-            self._step(timing, actor)
+            self._step(timing)
             return
         timing.totals["collect/env"] += perf_counter() - start
 
@@ -443,7 +440,7 @@ class WorldRollout(AnyRollout):
 
     def _running(self) -> dict[str, Any]:
         return {
-            "observations": [rows[-1].clone() for rows in self._buffers.inputs],
+            "observations": [rows[-1].clone() for rows in self._buffers.observation],
             "returns": self._returns.clone(),
             "lengths": self._lengths.clone(),
         }
@@ -454,7 +451,7 @@ class WorldRollout(AnyRollout):
         return super().load_state_dict({**state_dict, "running": running})
 
     def _restore(self, saved: dict[str, Any]) -> Sequence[int]:
-        for rows, saved_row in zip(self._buffers.inputs, saved["observations"], strict=True):
+        for rows, saved_row in zip(self._buffers.observation, saved["observations"], strict=True):
             rows[-1].copy_(saved_row)
         self._returns.copy_(saved["returns"])
         self._lengths.copy_(saved["lengths"])
