@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -36,7 +36,7 @@ class EpisodesCollector(Collector):
     its own number. So each share of the environments plays the episodes it would play in the
     whole, and after a resharding no episode is played twice.
 
-    A subclass makes the environments (`_make`) and the rollout (`_make_rollout`).
+    A subclass makes the environments and says what steps them (`_make`).
     """
 
     num_envs: int
@@ -47,7 +47,7 @@ class EpisodesCollector(Collector):
     _envs: Any  # an `EnvGroup`, a `TensorWorld` or an `AgentsWorld`
     _live: tuple[str, ...] = ("_rollout",)  # attributes that are made again in a copy
     _restore_episodes = True
-    unsaved = None  # a warning named what cannot be restored when the collector was made
+    _make_rollout: Callable[[Any], AnyRollout]
 
     def __init__(
         self,
@@ -89,11 +89,7 @@ class EpisodesCollector(Collector):
 
     @abstractmethod
     def _make(self, num_envs: int | None, workers: Workers) -> None:
-        """Make the environments, and set ``num_envs``."""
-
-    @abstractmethod
-    def _make_rollout(self) -> AnyRollout:
-        """Make what steps them."""
+        """Make the environments; set ``num_envs`` and ``_make_rollout``."""
 
     def _open(self, num_envs: int | None, workers: Workers = Workers()) -> None:  # noqa: B008
         """Make environments that have played nothing yet."""
@@ -113,14 +109,14 @@ class EpisodesCollector(Collector):
             self._envs.close()
             raise
 
-    def _warn_of_lost(self) -> None:
-        """Say which running episodes a resumed run would not bring back, and why."""
-        if self._envs.lost and self._restore_episodes:
-            warnings.warn(
-                f"A resumed run cannot restore the running episodes: {self._envs.lost}. It begins "
-                "new ones; all else is exact.",
-                stacklevel=3,
-            )
+    @property
+    def unsaved(self) -> str | None:
+        if not (self._envs.lost and self._restore_episodes):
+            return None
+        return (
+            f"A resumed run cannot restore the running episodes: {self._envs.lost}. It begins new "
+            "ones; all else is exact."
+        )
 
     def _try_infos(self, **changes: Any) -> None:
         """Play an episode of one environment, or its beginning: a missing info key is refused."""
@@ -138,7 +134,7 @@ class EpisodesCollector(Collector):
     def _ready(self) -> AnyRollout:
         self.start()
         if self._rollout is None:
-            self._rollout = self._make_rollout()
+            self._rollout = self._make_rollout(self)
         return self._rollout
 
     @property
@@ -188,6 +184,8 @@ class EpisodesCollector(Collector):
             self.load_state_dict(state)
 
     def use_workers(self, workers: int, stages: int = 1, *, timeout: float = TIMEOUT) -> None:
+        check_count("workers", workers, least=0)
+        check_count("stages", stages)
         self._check_workers(self.num_envs, workers, stages)
         self._workers = Workers(workers, stages, timeout) if workers else Workers()
 
@@ -262,7 +260,7 @@ class EpisodesCollector(Collector):
         return {
             "frames": self.frames,
             "seed": self.seed,
-            "episodes": self.episodes,
+            "episodes": list(self._envs.episodes),
             "attributes": dict(self._attributes),
             "rollout": self._rollout and self._rollout.state_dict(),
         }
@@ -351,9 +349,3 @@ def collector_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
     if "frames" in own:
         own["frames"] = state[OVERLAP]["frames"]
     return own
-
-
-def check_workers(workers: int, stages: int) -> None:
-    """Refuse numbers that make no sense."""
-    check_count("stages", stages)
-    check_count("workers", workers, least=0)

@@ -37,9 +37,6 @@ class Restore(NamedTuple):
         return f"{self.method} ({self.reason})"
 
 
-NOT_ASKED = Restore("none", "restore_episodes=False")
-
-
 @dataclass(frozen=True)
 class GroupOptions:
     """Options of every group; see `hooktrainer.collect.VectorCollector`."""
@@ -60,6 +57,7 @@ class EnvGroup(ABC):
     Attributes:
         names: A name for each environment, for messages; ``name`` is the first.
         restores: For each, how `restore` brings its running episode back.
+        lost: Which running episodes cannot be restored, and why; ``None`` for none.
         shares: Whether episodes are counted; always.
         episodes: For each environment the index of its running episode; -1 before the first.
         stages: The parts that can be stepped by turns, if there are several.
@@ -82,6 +80,8 @@ class EnvGroup(ABC):
     ) -> None:
         self.names = tuple(names)
         self.name = self.names[0]
+        if not options.restore_episodes:
+            restores = [Restore("none", "restore_episodes=False")] * len(names)
         self.restores = tuple(restores)
         self.seeds = options.seeds
         self.info_keys = options.info_keys
@@ -90,13 +90,9 @@ class EnvGroup(ABC):
         self.action_space = action_space
         self.num_envs = len(self.names)
         self.episodes = [-1] * self.num_envs
-
-    @property
-    def lost(self) -> str | None:
-        """Which running episodes cannot be restored, and why; ``None`` for none."""
-        lost = [i for i, restore in enumerate(self.restores) if restore.method == "none"]
-        reasons = sorted({f"{self.names[i]}: {self.restores[i].reason}" for i in lost})
-        return f"environments {ranges(lost)} ({listed(reasons, most=3)})" if lost else None
+        lost = [i for i, restore in enumerate(restores) if restore.method == "none"]
+        reasons = sorted({f"{names[i]}: {restores[i].reason}" for i in lost})
+        self.lost = f"environments {ranges(lost)} ({listed(reasons, most=3)})" if lost else None
 
     def seed(self, seed: int) -> None:
         """Start over: the next episodes are the first ones of this seed."""
@@ -138,9 +134,9 @@ class EnvGroup(ABC):
         """Complete the step of a stage, the one that began first; see `step`."""
         raise NotImplementedError
 
-    @abstractmethod
     def snapshots(self) -> list[Any]:
         """For each environment what is saved beside actions, a state tree; ``None`` for nothing."""
+        return [None] * self.num_envs
 
     @abstractmethod
     def restore(
@@ -179,13 +175,6 @@ class EnvGroup(ABC):
     def set_attribute(self, name: str, value: Any) -> None:
         """Set an attribute that every environment has."""
 
-    def _check_attribute(self, exists: bool, name: str) -> None:
-        if not exists:
-            raise ConfigError(
-                f"{self.names[0]} has no attribute {name!r} to be set: name one that it has from "
-                "the beginning."
-            )
-
     @abstractmethod
     def close(self) -> None:
         """Release the environments. Safe to call again."""
@@ -214,6 +203,13 @@ def check_alike(envs: Sequence[Any]) -> None:
                 )
 
 
+def no_attribute(env: str, name: str) -> ConfigError:
+    """The error of an attribute that is to be set and is not there."""
+    return ConfigError(
+        f"{env} has no attribute {name!r} to be set: name one that it has from the beginning."
+    )
+
+
 _BLOCK = 64  # seeds made at once: a SeedSequence costs as much as a short episode's reset
 _RANDOM_ACTIONS = 2**32 - 1  # takes the place of an environment's index
 
@@ -222,8 +218,6 @@ class EpisodeSeeds:
     """Gives every episode a seed, below 2³¹, from the run's seed and both indices alone."""
 
     def __init__(self, seed: int, first_env: int = 0) -> None:
-        if seed < 0:
-            raise ConfigError(f"seed={seed} is negative: give an integer of 0 or more.")
         self.seed = int(seed)
         self.first_env = first_env
         self._blocks: dict[int, tuple[int, list[int]]] = {}

@@ -60,7 +60,8 @@ def make_group(
             built, source = source, SeededCartPole(count)
             vars(source).update(vars(built))  # with what was set since it was built
         return VectorGroup(source, options)
-    return _scalar([source] * count if callable(source) else source, options)
+    factories = [source] * count if callable(source) else source
+    return ScalarGroup([make_one(factory) for factory in factories], options)
 
 
 def source_of(env: Envs, num_envs: int | None) -> tuple[Source, int]:
@@ -95,20 +96,18 @@ def make_one(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> gym.Env[
     make: Any = source if callable(source) else None
     if isinstance(source, EnvSpec):
         make = partial(gym.make, source, **(env_kwargs or {}))
-    return _built(make or _made_of(source)[0], "env builds", source, env_kwargs)
-
-
-def _built(make: EnvFactory, who: str, source: Any = None, kwargs: Any = None) -> Any:
-    with explain_env_errors(source, kwargs):
-        made = make()
-    check_made(made, who)
+    with explain_env_errors(source, env_kwargs):
+        made: Any = (make or _made_of(source)[0])()
+    if not isinstance(made, gym.Env):
+        raise _no_env("env builds", made)
     return made
 
 
 def _made_of(source: Any) -> Sequence[Any]:
     """A list of factories, or the refusal of what is none."""
     if not isinstance(source, Sequence):
-        check_made(source, f"env={source!r:.80} is")
+        if not isinstance(source, gym.Env):
+            raise _no_env(f"env={source!r:.80} is", source)
         raise ConfigError(
             f"env={source!r:.200} is built already: give its id, or a function that builds it, "
             "such as lambda: gymnasium.make('CartPole-v1')."
@@ -161,12 +160,7 @@ def _from_spec(
     # These wrappers check at every step what the collector guarantees, or checks once.
     plain.order_enforce = False
     plain.disable_env_checker = True
-    return _scalar([partial(make_one, plain, kwargs)] * num_envs, options)
-
-
-def _scalar(factories: Sequence[EnvFactory], options: GroupOptions) -> EnvGroup:
-    envs = [_built(factory, f"Factory {i} built") for i, factory in enumerate(factories)]
-    return ScalarGroup(envs, options)
+    return ScalarGroup([make_one(plain, kwargs) for _ in range(num_envs)], options)
 
 
 class EnvSpaces(NamedTuple):
@@ -243,12 +237,11 @@ def explain_env_errors(
         raise ConfigError(f"env_kwargs={dict(kwargs)}: {error}") from error
 
 
-def check_made(made: Any, who: str) -> None:
-    """Refuse what is no environment of Gymnasium, with what takes it instead."""
-    if not isinstance(made, gym.Env):
-        raise ConfigError(
-            f"{who} a {type(made).__name__}, not a gymnasium.Env. VectorCollector takes an id, a "
-            "function that builds one environment, or a vector environment that is built already; "
-            "WorldCollector takes simulators of tensors; AgentsCollector, mappo, ippo, vdn and "
-            "qmix take PettingZoo's parallel environments."
-        )
+def _no_env(who: str, made: Any) -> ConfigError:
+    """The error of what is no environment of Gymnasium, with what takes it instead."""
+    return ConfigError(
+        f"{who} a {type(made).__name__}, not a gymnasium.Env. VectorCollector takes an id, a "
+        "function that builds one environment, or a vector environment that is built already; "
+        "WorldCollector takes simulators of tensors; AgentsCollector, mappo, ippo, vdn and qmix "
+        "take PettingZoo's parallel environments."
+    )

@@ -207,9 +207,9 @@ class Rollout(AnyRollout):
     _group: EnvGroup
     _take = staticmethod(as_array)
 
-    def __init__(self, collector: Any, horizon: int) -> None:
+    def __init__(self, collector: Any, horizon: int | None = None) -> None:
         self._group = group = collector._envs
-        self._horizon = horizon
+        self._horizon = horizon = horizon or collector._horizon
         self._traj_ids = collector._traj_ids
         self._device = collector.device
         action_format = collector._action_format
@@ -372,11 +372,11 @@ class GappedRollout(Rollout):
     environment follow one another, and between two batches some may be missing.
     """
 
-    def __init__(self, collector: Any, horizon: int) -> None:
+    def __init__(self, collector: Any) -> None:
         # Even if every second step is none there are enough.
-        super().__init__(collector, 2 * horizon)
-        self._wanted = horizon
-        self._began = np.ones((2 * horizon, self._group.num_envs), bool)
+        super().__init__(collector, 2 * collector._horizon)
+        self._wanted = collector._horizon
+        self._began = np.ones((self._horizon, self._group.num_envs), bool)
 
     def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
         self._began[...] = True

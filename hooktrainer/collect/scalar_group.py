@@ -14,7 +14,7 @@ from gymnasium.wrappers.utils import RunningMeanStd
 from ..base.space_parts import MASK
 from ..errors import ConfigError, StateMismatchError, add_note
 from .buffers import Row
-from .group import NOT_ASKED, EnvGroup, Finished, GroupOptions, Restore, begun, check_alike
+from .group import EnvGroup, Finished, GroupOptions, Restore, begun, check_alike, no_attribute
 from .info import write_infos
 from .spaces import Array, refuse_missing
 
@@ -31,7 +31,7 @@ class ScalarGroup(EnvGroup):
         check_alike(envs)
         first = envs[0]
         names = [str(env) for env in envs]
-        restores = [choose_restore(env) if options.restore_episodes else NOT_ASKED for env in envs]
+        restores = list(map(choose_restore, envs))
         super().__init__(names, restores, options, first.observation_space, first.action_space)
         self._envs = list(envs)
         self._steps = [_repeated(env.step, options.frame_skip) for env in envs]
@@ -123,7 +123,8 @@ class ScalarGroup(EnvGroup):
 
     def set_attribute(self, name: str, value: Any) -> None:
         for env in self._envs:
-            self._check_attribute(env.has_wrapper_attr(name), name)
+            if not env.has_wrapper_attr(name):
+                raise no_attribute(self.name, name)
             env.set_wrapper_attr(name, value)
 
     def close(self) -> None:

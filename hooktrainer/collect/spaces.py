@@ -47,28 +47,22 @@ class ObservationLayout:
                     f"shape [{mask_size}], the masks of several choices side by side."
                 )
         self.leaves = tuple(leaves)
-        self._paths = tuple(leaf.path for leaf in leaves[: -1 if self.mask_in_info else None])
-        self._starts = tuple(leaf.start for leaf in leaves)
+        observed = leaves[: -1 if self.mask_in_info else None]
+        self._places = tuple((leaf.path, leaf.start) for leaf in observed)
         # The common case, one array and nothing else, is written without any call.
-        self.is_single = self._paths == ((),) and not self.mask_in_info and leaves[0].start is None
+        self.is_single = len(leaves) == 1 and not leaves[0].path and leaves[0].start is None
 
     def check(
         self, observation: Any, info: Mapping[str, Any], name: str, num_envs: int | None = None
     ) -> None:
         """Look whether an observation is what the space says; called where an episode begins."""
-        for value, leaf in zip(self._find(observation, info), self.leaves, strict=True):
-            check_leaf(value, leaf, name, num_envs)
+        for value, leaf in zip(self.values(observation, info), self.leaves, strict=True):
+            check_leaf(value if leaf.start is None else value + leaf.start, leaf, name, num_envs)
 
     def values(self, observation: Any, info: Mapping[str, Any] | None) -> list[Any]:
         """The leaves, uncopied and in order; without ``info`` no mask that comes in it."""
-        return [
-            value if start is None else value - start
-            for value, start in zip(self._find(observation, info), self._starts, strict=False)
-        ]
-
-    def _find(self, observation: Any, info: Mapping[str, Any] | None) -> list[Any]:
         found = []
-        for path in self._paths:
+        for path, start in self._places:
             value = observation
             for key in path:
                 if value is None:
@@ -76,7 +70,7 @@ class ObservationLayout:
                 value = value[key]
             if value.__class__ is not np.ndarray:
                 refuse_missing(value, "observation", path)
-            found.append(value)
+            found.append(value if start is None else value - start)
         if self.mask_in_info and info is not None:
             if MASK not in info:
                 raise ConfigError(

@@ -12,7 +12,7 @@ from tensordict.nn import InteractionType
 from ..base.checks import check_count, share_equally
 from .action_format import action_format_of
 from .actors import Policy
-from .episodes_collector import EpisodesCollector, Workers, check_workers
+from .episodes_collector import EpisodesCollector, Workers
 from .group import EnvGroup, EpisodeSeeds, GroupOptions, Restore
 from .info import check_info_keys
 from .make_group import Envs, VectorizationMode, make_group
@@ -135,7 +135,8 @@ class VectorCollector(EpisodesCollector):
         policy_device: torch.device | str | None = None,
     ) -> None:
         check_count("frame_skip", frame_skip)
-        check_workers(workers, stages)
+        check_count("workers", workers, least=0)
+        check_count("stages", stages)
         super().__init__(
             policy,
             frames_per_batch,
@@ -163,7 +164,6 @@ class VectorCollector(EpisodesCollector):
         can_make_more = callable(env) or isinstance(env, (str, EnvSpec, Sequence))
         if restore_episodes and self._info_keys and can_make_more:
             self._try_infos(_env=self._env_of(1))
-        self._warn_of_lost()
 
     def _make(self, num_envs: int | None, workers: Workers) -> None:
         options = GroupOptions(
@@ -175,13 +175,10 @@ class VectorCollector(EpisodesCollector):
         )
         made = (self._env, num_envs, options, self._env_kwargs, self._mode)
         self._envs = WorkerGroup(*made, workers) if workers.number else make_group(*made)
+        self._make_rollout = GappedRollout if self._envs.has_gaps else Rollout
         self.num_envs = self._envs.num_envs
         self._leaves = ObservationLayout(self._envs.observation_space).leaves
         self._action_format = action_format_of(self._envs.action_space, self._categorical_actions)
-
-    def _make_rollout(self) -> Rollout:
-        kind: type[Rollout] = GappedRollout if self._envs.has_gaps else Rollout
-        return kind(self, self._horizon)
 
     def _set_in_envs(self, name: str, value: Any) -> None:
         self._envs.set_attribute(name, value)
@@ -193,7 +190,6 @@ class VectorCollector(EpisodesCollector):
         )
 
     def _check_workers(self, num_envs: int, workers: int, stages: int) -> None:
-        check_workers(workers, stages)
         if workers:
             envs_to_share(self._env_of(num_envs), num_envs, workers, stages)
 

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from ..base.space_parts import MASK
 from ..errors import ConfigError, add_note
 from .buffers import Row
-from .group import NOT_ASKED, EnvGroup, Finished, GroupOptions, Restore, said_autoreset_mode
+from .group import EnvGroup, Finished, GroupOptions, Restore, no_attribute, said_autoreset_mode
 from .info import write_vector_info
 from .spaces import Array
 
@@ -88,11 +88,9 @@ class VectorGroup(EnvGroup):
         )
         self._resets_itself = mode is AutoresetMode.SAME_STEP
         self.has_gaps = mode is AutoresetMode.NEXT_STEP and not self._seeds_each
-        restore = NOT_ASKED
-        if options.restore_episodes and self._seeds_each:
+        restore = Restore("none", "it seeds its sub-environments itself")
+        if self._seeds_each:
             restore = Restore("replay", "it takes a seed for each episode")
-        elif options.restore_episodes:
-            restore = Restore("none", "it seeds its sub-environments itself")
         super().__init__(
             [str(env)] * env.num_envs,
             [restore] * env.num_envs,
@@ -153,9 +151,6 @@ class VectorGroup(EnvGroup):
                 leaf[done] = np.asarray(value)[done]
         return finished
 
-    def snapshots(self) -> list[Any]:
-        return [None] * self.num_envs
-
     def restore(
         self,
         episodes: Sequence[int],
@@ -188,7 +183,8 @@ class VectorGroup(EnvGroup):
         return []
 
     def set_attribute(self, name: str, value: Any) -> None:
-        self._check_attribute(hasattr(self._env.unwrapped, name), name)
+        if not hasattr(self._env.unwrapped, name):
+            raise no_attribute(self.name, name)
         setattr(self._env.unwrapped, name, value)
 
     def close(self) -> None:
@@ -209,7 +205,8 @@ class VectorGroup(EnvGroup):
             seed = self.seeds(0, max(episodes))
         begun = self._env.reset(seed=seed, options=options)
         if which is None:
-            self._device = device_of_tensors(begun[0])
+            tensors = [x for x in tree_leaves(begun[0]) if isinstance(x, torch.Tensor)]
+            self._device = tensors[0].device if tensors else None
         return begun if self._device is None else as_arrays(begun)
 
     def _outcome(self, actions: Array) -> Any:
@@ -228,11 +225,6 @@ class VectorGroup(EnvGroup):
             one = {key: value[i] for key, value in final_info.items()}
             return self._layout.copies(final[i], one)
         return self._layout.copies(final, final_info, i)
-
-
-def device_of_tensors(tree: Any) -> torch.device | None:
-    """Where the first tensor of an observation is; ``None`` if there is none."""
-    return next((x.device for x in tree_leaves(tree) if isinstance(x, torch.Tensor)), None)
 
 
 def as_arrays(tree: Any) -> Any:

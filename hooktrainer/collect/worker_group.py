@@ -255,9 +255,13 @@ class EnvWorker:
         return [getattr(group, name)(*args) for group in self._groups]
 
     def prepare(
-        self, file: int, layout: ObservationLayout, action_format: ActionFormat, made: Any
+        self,
+        file: int,
+        layout: ObservationLayout,
+        action_format: ActionFormat,
+        made: tuple[Any, int, int, int],
     ) -> None:
-        """Be prepared for a rollout, in the memory ``file`` of the `StepBuffers` ``made`` there."""
+        """Prepare the groups, and map the memory of the `StepBuffers` ``made`` in ``file``."""
         self.each("prepare", layout, action_format, 0)
         buffers = StepBuffers(*made, partial(shared_arrays, file))
         os.close(file)

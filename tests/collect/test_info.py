@@ -110,7 +110,6 @@ class SayingSameStep(Saying, SameStepCounter): ...
 class SayingDisabled(Saying, DisabledCounter): ...
 
 
-@pytest.mark.filterwarnings("ignore:A resumed run cannot restore")
 @pytest.mark.parametrize("kind", [SayingSameStep, SayingDisabled])
 def test_a_vector_environment_of_ones_own(kind: Any) -> None:
     collector = Collector(kind(2, length=3), frames_per_batch=10, info_keys=["won"])

@@ -15,12 +15,12 @@ from ...base.space_parts import MASK, Leaf
 from ...errors import ConfigError
 from ..action_format import Sampler
 from ..buffers import Inputs
-from ..episodes_collector import EpisodesCollector, Workers, check_workers
+from ..episodes_collector import EpisodesCollector, Workers
 from ..group import random_action_seed
 from ..info import InfoKeys, check_info_keys
 from ..make_group import is_scenario
 from ..worlds.world_actions import WorldActions
-from ..worlds.world_collector import WorldCollector
+from ..worlds.world_collector import WorldCollector, WorldRollout
 from .parallel_world import ParallelWorld, pettingzoo_factory
 from .vmas import VmasWorld
 from .world import AgentGroup, AgentsWorld, Entries, Grouping, agent_leaves
@@ -112,6 +112,7 @@ class AgentsCollector(WorldCollector):
 
     def _make(self, num_envs: int | None, workers: Workers) -> None:
         assert num_envs is not None
+        self._make_rollout = WorldRollout
         self.num_envs = num_envs
         self.frame_skip = 1
         self.world = make_world(
@@ -132,7 +133,6 @@ class AgentsCollector(WorldCollector):
         EpisodesCollector._set_in_envs(self, name, value)  # which refuses
 
     def _check_workers(self, num_envs: int, workers: int, stages: int) -> None:
-        check_workers(workers, stages)
         if stages != 1 or workers > num_envs or (workers and not self.world.shares):
             raise ConfigError(
                 f"workers={workers}, stages={stages}: {self.world.name} with num_envs={num_envs} "

@@ -23,6 +23,7 @@ from ...loop.timing import Timing
 from ..actors import FunctionActor, Policy, learn_outputs
 from ..buffers import Entries, Inputs, OutputBuffers, as_batch, env_first
 from ..episodes_collector import EpisodesCollector, Workers
+from ..group import no_attribute
 from ..info import check_info_keys
 from ..rollout import AnyRollout
 from .functional_world import Carry, FunctionalWorld
@@ -247,7 +248,6 @@ class WorldCollector(EpisodesCollector):
                 f"frame_skip={frame_skip}: {self.world.name} counts {self.frame_skip} frames a "
                 "step, and actions are not repeated: leave it out."
             )
-        self._warn_of_lost()
 
     @property
     def _envs(self) -> TensorWorld:
@@ -261,15 +261,13 @@ class WorldCollector(EpisodesCollector):
             first_env=self._first_env,
             env_kwargs=self._env_kwargs,
         )
+        self._make_rollout = WorldRollout
         self.num_envs = self.world.num_envs
         self.frame_skip = self.world.frame_skip
         self.device = self.world.device
         self._actions = WorldActions(
             self.world.action_space, self._categorical_actions, self._clip_actions, self.device
         )
-
-    def _make_rollout(self) -> WorldRollout:
-        return WorldRollout(self)
 
     def _leaves(self) -> Sequence[Leaf]:
         return leaves_of(self.world.observation_space)
@@ -286,10 +284,7 @@ class WorldCollector(EpisodesCollector):
 
     def _set_in_envs(self, name: str, value: Any) -> None:
         if not hasattr(self.world, name):
-            raise ConfigError(
-                f"{self.world.name} has no attribute {name!r} to be set: name one that it has from "
-                "the beginning."
-            )
+            raise no_attribute(self.world.name, name)
         now = getattr(self.world, name)
         if isinstance(now, torch.Tensor):
             now.copy_(torch.as_tensor(value))

@@ -119,7 +119,6 @@ def test_a_saved_policy_finds_the_game_as_it_is_played() -> None:
     env.close()
 
 
-@pytest.mark.filterwarnings("ignore:A resumed run cannot restore")
 def test_ales_own_vector_environment_is_stepped_in_both_of_its_modes() -> None:
     batches = []
     for mode in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP):

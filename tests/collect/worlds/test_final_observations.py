@@ -39,7 +39,6 @@ def test_the_true_final_observation_gives_targets_without_bias():
     torch.testing.assert_close(errors(batch, 0.95), torch.zeros(6), atol=1e-5, rtol=0)
 
 
-@pytest.mark.filterwarnings("ignore:A resumed run cannot restore")
 @pytest.mark.parametrize("lmbda", [0.0, 0.95])
 def test_a_hidden_final_observation_is_replaced_by_the_last_known(lmbda):
     """The bias is gamma times how the value changes in the last step: the episode's alone."""
@@ -53,7 +52,6 @@ def test_a_hidden_final_observation_is_replaced_by_the_last_known(lmbda):
     torch.testing.assert_close(found, torch.tensor(back * 2), atol=1e-5, rtol=0)
 
 
-@pytest.mark.filterwarnings("ignore:A resumed run cannot restore")
 def test_the_bias_is_smaller_than_that_of_the_alternatives():
     """Of taking the end for a terminal state, and the next episode's first state for the final."""
     known = errors(collect(HiddenDecay), 0.0)[2].abs()

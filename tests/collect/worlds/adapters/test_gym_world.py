@@ -13,8 +13,6 @@ from hooktrainer import ConfigError
 from hooktrainer.collect.worlds import GymWorld, WorldCollector, adapt_world
 from hooktrainer.testing import check_collector
 
-pytestmark = pytest.mark.filterwarnings("ignore:A resumed run cannot restore")
-
 
 class Climb:
     """Physics of both: each environment climbs by its action, terminates at 3, ends after 5."""

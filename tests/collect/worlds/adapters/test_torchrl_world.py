@@ -21,10 +21,7 @@ from hooktrainer import ConfigError
 from hooktrainer.collect.worlds import TorchRLWorld, WorldCollector, adapt_world
 from hooktrainer.testing import check_collector
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:A resumed run cannot restore"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 class Climb(EnvBase):
