@@ -36,6 +36,12 @@ def check_positive(name: str, value: Any, what: str = "number", *, none: str = "
         raise ConfigError(f"{name}={value!r}: pass a positive {what}{extra}.")
 
 
+def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
+    """Refuse ``value`` unless it is one of ``choices``."""
+    if value not in (known := list(choices)):
+        raise ConfigError(f"{name}={value!r}: pass {' or '.join(map(repr, known))}.")
+
+
 def check_seed(name: str, value: Any) -> None:
     """Refuse ``value`` unless it is an integer from 0 to 2**63 - 1."""
     check_count(name, value, least=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -30,6 +31,12 @@ def show_frames(bar: Any, frames: int) -> bool:
     """Move a bar to a number of frames, possibly beyond its end; return whether it was drawn."""
     bar.total = max(bar.total, frames)
     return bool(bar.update(frames - bar.n))
+
+
+def print_line(line: str) -> None:
+    """Print a line above the bars, on the first of the processes that ``torchrun`` numbers."""
+    if os.environ.get("RANK", "0") == "0":
+        tqdm.write(line)
 
 
 @contextmanager

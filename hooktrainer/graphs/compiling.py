@@ -29,6 +29,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from ..base.frames_bar import print_line
 from .inductor import Compiled, keep_between_runs, with_inductor
 
 # -- `Structure`: what a trace of a function depends on, but for the numbers in tensors.
@@ -228,14 +229,12 @@ class Graph(Generic[T]):
         function: What is compiled. It draws the random numbers that it would draw eagerly. It may
             write into tensors, but has no other side effects.
         what: Its name, for messages.
-        say: Called with a line before and after compiling.
     """
 
-    not_in_graphs: ClassVar = frozenset(("_function", "_say", "_structure", "_made", "_traced"))
-    not_in_graphs |= {"_fixed"}
+    not_in_graphs: ClassVar = frozenset(("_function", "_structure", "_made", "_traced", "_fixed"))
 
-    def __init__(self, function: Callable[..., T], what: str, say: Callable[[str], None]) -> None:
-        self._function, self._what, self._say = function, what, say
+    def __init__(self, function: Callable[..., T], what: str) -> None:
+        self._function, self._what = function, what
         self._made: dict[Any, list[_Traced]] = {}  # by the key of their structure
         self._structure: Structure | None = None
         self._traced: _Traced | None = None  # that was called last
@@ -284,7 +283,7 @@ class Graph(Generic[T]):
                 "changes: make it a buffer of the module"
             )
         start = time.perf_counter()
-        self._say(f"compiling {self._what} ...")
+        print_line(f"compiling {self._what} ...")
         try:
             with torch.random.fork_rng():
                 traced = _Traced(self._function, args, structure.tensors)
@@ -292,7 +291,7 @@ class Graph(Generic[T]):
             raise CannotCompileError(_reason(error)) from error
         if not structure:
             raise CannotCompileError(f"{self._what} changes an attribute, which a graph does not")
-        self._say(f"compiled {self._what} in {time.perf_counter() - start:.0f} s")
+        print_line(f"compiled {self._what} in {time.perf_counter() - start:.0f} s")
         return traced
 
 
@@ -450,9 +449,9 @@ def _like(tree: list[Any] | tuple[Any, ...], values: list[Any]) -> Any:
 class GraphOr(Generic[T]):
     """A `Graph`, or the function itself with one warning if it cannot be compiled."""
 
-    def __init__(self, function: Callable[..., T], what: str, say: Callable[[str], None]) -> None:
+    def __init__(self, function: Callable[..., T], what: str) -> None:
         self._function, self._what = function, what
-        self._graph: Graph[T] | None = Graph(function, what, say)
+        self._graph: Graph[T] | None = Graph(function, what)
 
     def __call__(self, *args: Any) -> T:
         """Call the function."""
@@ -463,10 +462,6 @@ class GraphOr(Generic[T]):
                 self._graph = None
                 _log.warning("%s cannot be compiled, and is made eagerly: %s", self._what, error)
         return self._function(*args)
-
-
-def quiet(line: str) -> None:
-    """Print nothing."""
 
 
 def _reason(error: Exception) -> str:

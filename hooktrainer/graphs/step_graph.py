@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, NamedTuple
@@ -14,7 +14,7 @@ from ..base.tensordicts import is_loss, laid_out_as, total_loss
 from ..objectives.common import Entries
 from ..optim import FlatAdam
 from ..optim.flat_adam import AdamState, adam_step, hyperparameters
-from .compiling import CannotCompileError, Graph, quiet
+from .compiling import CannotCompileError, Graph
 from .functional_loss import FunctionalLoss, Losses
 
 
@@ -52,20 +52,13 @@ class StepGraph:
         loss: The loss.
         optimizer: Takes the steps. A group without any gradient makes none.
         rules: How steps are taken.
-        say: Called with a line before and after compiling.
     """
 
     not_in_graphs: ClassVar = frozenset(  # but for its arguments
         ("_optimizer", "_states", "_given", "_hyper", "_bound", "_graph")
     )
 
-    def __init__(
-        self,
-        loss: FunctionalLoss,
-        optimizer: FlatAdam,
-        rules: StepRules,
-        say: Callable[[str], None] = quiet,
-    ) -> None:
+    def __init__(self, loss: FunctionalLoss, optimizer: FlatAdam, rules: StepRules) -> None:
         self._loss = loss
         self._optimizer = optimizer
         self._rules = rules
@@ -83,7 +76,7 @@ class StepGraph:
         self._given: list[list[Any]] = []
         self._hyper: list[torch.Tensor] = []
         self._bound = (0.0, torch.zeros((), device=self._device))
-        self._graph = Graph(self._run, "the optimizer step", say)
+        self._graph = Graph(self._run, "the optimizer step")
 
     def __call__(
         self,
@@ -250,7 +243,6 @@ class GradientGraph:
     Args:
         loss: The loss.
         objectives: What the optimizers minimize, each by its own parameters alone.
-        say: Called with a line before and after compiling.
 
     Raises:
         CannotCompileError: If a parameter is not one of the loss.
@@ -258,12 +250,7 @@ class GradientGraph:
 
     not_in_graphs: ClassVar = frozenset(("_graph", "_objectives"))
 
-    def __init__(
-        self,
-        loss: FunctionalLoss,
-        objectives: Sequence[Objective],
-        say: Callable[[str], None] = quiet,
-    ) -> None:
+    def __init__(self, loss: FunctionalLoss, objectives: Sequence[Objective]) -> None:
         if any(parameter not in loss.names for own, _ in objectives for parameter in own):
             raise CannotCompileError("an optimizer has parameters that are not the loss's")
         self._loss = loss
@@ -272,7 +259,7 @@ class GradientGraph:
             (tuple(loss.names[parameter] for parameter in own), components)
             for own, components in objectives
         )
-        self._graph = Graph(self._gradients, "the losses and their gradient", say)
+        self._graph = Graph(self._gradients, "the losses and their gradient")
 
     def __call__(self, entries: Entries) -> tuple[Losses, list[Grads]]:
         """Return the losses of a batch, and by objective its parameters and their gradients.

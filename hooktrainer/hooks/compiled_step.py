@@ -9,11 +9,11 @@ from collections.abc import Callable, Hashable
 import torch
 from tensordict import TensorDictBase
 from torch import nn
-from tqdm.auto import tqdm
 
 from ..base.checks import check_count
+from ..base.frames_bar import print_line
 from ..errors import ConfigError
-from ..graphs.compiling import CannotCompileError, GraphOr, quiet
+from ..graphs.compiling import CannotCompileError, GraphOr
 from ..graphs.functional_loss import FunctionalLoss, Losses
 from ..graphs.step_graph import GradientGraph, Objective, StepGraph, StepOutcome, StepRules
 from ..loop.hook import LAST, TrainerHookBase
@@ -73,7 +73,6 @@ class CompiledStep(TrainerHookBase):
         self._outcomes: deque[StepOutcome] = deque()
         self._guarded = False
         self._reported = ""
-        self._print: Callable[[str], None] = tqdm.write
 
     def on_train_start(self, trainer: Loop) -> None:
         """Replace the computation of the losses and the updates of the optimizers by graphs."""
@@ -101,7 +100,7 @@ class CompiledStep(TrainerHookBase):
         for hook in trainer.registry.hooks():
             gae = hook.value_estimator if isinstance(hook, ValueEstimatorHook) else None
             if isinstance(gae, GAE) and gae.value_network is not None:
-                gae.compiled = GraphOr(gae.compute, "the advantages", self._print)
+                gae.compiled = GraphOr(gae.compute, "the advantages")
                 self._estimators.append(gae)
 
     def close(self) -> None:
@@ -116,11 +115,6 @@ class CompiledStep(TrainerHookBase):
         if self._mini_batches is not None:
             self._mini_batches.gathers = True
             self._mini_batches = None
-
-    def shard(self, rank: int, world_size: int) -> None:
-        """Silence messages on all ranks but 0."""
-        if rank:
-            self._print = quiet
 
     def _plan_if_changed(self) -> None:
         """Decide how much is one graph, again if the hooks have changed."""
@@ -151,7 +145,7 @@ class CompiledStep(TrainerHookBase):
             how_much = "losses and gradient are a graph, the optimizer step is not"
         if reason is not None and reason != self._reported:
             self._reported = reason
-            self._print(f"compiled: {how_much}, since {reason}.")
+            print_line(f"compiled: {how_much}, since {reason}.")
 
     def _step_unsupported_reason(self) -> str | None:
         """Return why a whole optimizer step cannot be a graph; ``None`` if it can."""
@@ -235,7 +229,7 @@ class CompiledStep(TrainerHookBase):
         key = (loss.variant, next(iter(entries.values())).shape)
         graph = self._graphs.get(key)
         if graph is None:
-            graph = self._graphs[key] = GradientGraph(loss, self._objectives, self._print)
+            graph = self._graphs[key] = GradientGraph(loss, self._objectives)
         assert isinstance(graph, GradientGraph)
         out, grads = graph(entries)
         for hook, grad in zip(self._hooks, grads, strict=True):
@@ -264,7 +258,7 @@ class CompiledStep(TrainerHookBase):
         key = (loss.variant, batch.shape, len(batches), len(rows), rules, groups)
         graph = self._graphs.get(key)
         if graph is None:
-            graph = self._graphs[key] = StepGraph(loss, hook.optimizer, rules, self._print)
+            graph = self._graphs[key] = StepGraph(loss, hook.optimizer, rules)
         assert isinstance(graph, StepGraph)
         device = hook.optimizer.flat_groups[0].state.parameters.device
         is_finite = None if device.type == "cpu" else trainer.finite.on(device)

@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 from tensordict import TensorDictBase
 
-from ..base.checks import check_count
-from ..errors import ConfigError
+from ..base.checks import check_choice, check_count
 from ..loop.hook import LATE, TrainerHookBase
 
 
@@ -43,8 +42,7 @@ class EarlyStopping(TrainerHookBase):
     check_finite: bool = True
 
     def __post_init__(self) -> None:
-        if self.mode not in ("min", "max"):
-            raise ConfigError(f"EarlyStopping(mode={self.mode!r}): pass 'min' or 'max'.")
+        check_choice("EarlyStopping: mode", self.mode, ("min", "max"))
         check_count("patience", self.patience, least=0)
         check_count("wait_for", self.wait_for, least=0)
         self.best_score: float | None = None
@@ -118,8 +116,7 @@ class SaveOnBest(TrainerHookBase):
     mode: Literal["max", "min"] = "max"
 
     def __post_init__(self) -> None:
-        if self.mode not in ("min", "max"):
-            raise ConfigError(f"SaveOnBest(mode={self.mode!r}): pass 'min' or 'max'.")
+        check_choice("SaveOnBest: mode", self.mode, ("min", "max"))
         self.best: float | None = None
 
     def __call__(self, batch: TensorDictBase) -> None:

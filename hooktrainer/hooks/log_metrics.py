@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from tensordict import NestedKey, TensorDictBase
 
-from ..base.checks import check_count
+from ..base.checks import check_choice, check_count
 from ..base.tensordicts import count_valid, valid
 from ..collect.info import check_info_keys
-from ..errors import ConfigError, HookError
+from ..errors import HookError
 from ..loop.hook import TrainerHookBase
 from ..loop.loop import Loop
 from ..loop.metrics import Latest, Samples, TensorTotal, Total
@@ -150,10 +150,7 @@ class LogScalar(TrainerHookBase):
     reduction: str = "mean"
 
     def __post_init__(self) -> None:
-        if self.reduction not in _REDUCTIONS:
-            raise ConfigError(
-                f"LogScalar(reduction={self.reduction!r}): pass one of {', '.join(_REDUCTIONS)}."
-            )
+        check_choice("LogScalar: reduction", self.reduction, _REDUCTIONS)
         self.logname = str(self.key) if self.logname is None else self.logname
         self.default_name = f"log_{self.logname}"
 

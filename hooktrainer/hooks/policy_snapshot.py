@@ -311,13 +311,12 @@ class Evaluator:
         if left and report:
             what = plural(left, "policy", "policies")
             print(f"playing {what} of {printable(self._run)}; Ctrl-C leaves the rest", flush=True)
-        fruitless = 0  # once may be a program that began before the last policy was saved
-        while left and fruitless < 2:
-            self.look()
-            assert self._program is not None
-            failed = self._program.wait() != 0
-            before, left = left, self._unplayed()
-            fruitless = 0 if left < before else fruitless + 1 + failed
+        for _ in range(2):  # the first program may have begun before the last policy was saved
+            if left:
+                self.look()
+                assert self._program is not None
+                self._program.wait()
+                left = self._unplayed()
         if not report:
             return
         policies = list_policies(self._run)

@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
-from tqdm.auto import tqdm
 
+from ..base.checks import check_choice
+from ..base.frames_bar import print_line
 from ..collect.collector import NoiseSchedule
 from ..errors import ConfigError
 from ..loop.hook import AFTER, DEFAULT, EARLY, TrainerHookBase
@@ -52,7 +53,6 @@ class Schedule(TrainerHookBase):
     def __post_init__(self) -> None:
         self._last: float | None = None  # the value set last
         self._metric = f"train/{self.attribute}"
-        self._speaks = True
         self._assign(None)
 
     @classmethod
@@ -94,14 +94,10 @@ class Schedule(TrainerHookBase):
         """Set the value for the first batch; print a change of a resumed run's value."""
         before = self._last
         self()
-        if self._speaks and before is not None and f"{before:.4g}" != f"{self._last:.4g}":
+        if before is not None and f"{before:.4g}" != f"{self._last:.4g}":
             total, now = trainer.resumed_total_frames, trainer.total_frames
             cause = f"total_frames {total:,} → {now:,}: " if total not in (None, now) else ""
-            tqdm.write(f"{cause}{self._metric} {before:.4g} → {self._last:.4g}")
-
-    def shard(self, rank: int, world_size: int) -> None:
-        """Silence messages on all ranks but 0."""
-        self._speaks = rank == 0
+            print_line(f"{cause}{self._metric} {before:.4g} → {self._last:.4g}")
 
     def register(self, trainer: Loop, name: str | None = None) -> None:
         """Register at ``post_steps``, before weights are sent, and at ``pre_steps_log``."""
@@ -220,8 +216,7 @@ class LRSchedulerHook(TrainerHookBase):
     def __init__(
         self, scheduler: LRScheduler, interval: Literal["batch", "optim"] = "batch"
     ) -> None:
-        if interval not in ("batch", "optim"):
-            raise ConfigError(f"LRSchedulerHook(interval={interval!r}): pass 'batch' or 'optim'.")
+        check_choice("LRSchedulerHook: interval", interval, ("batch", "optim"))
         self.scheduler = scheduler
         self.interval = interval
         step_at = "post_optim" if interval == "optim" else "post_steps"

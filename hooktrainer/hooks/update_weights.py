@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from tensordict import TensorDict
 
-from ..base.checks import check_count
+from ..base.checks import check_choice, check_count
 from ..collect.adapt import weight_schemes
 from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
@@ -44,10 +44,7 @@ class UpdateWeights(TrainerHookBase):
         interval_unit: Literal["batches", "optim_steps"] = "batches",
     ) -> None:
         check_count("update_weights_interval", update_weights_interval)
-        if interval_unit not in ("batches", "optim_steps"):
-            raise ConfigError(
-                f"UpdateWeights(interval_unit={interval_unit!r}): pass 'batches' or 'optim_steps'."
-            )
+        check_choice("UpdateWeights: interval_unit", interval_unit, ("batches", "optim_steps"))
         if (collector is None) == (sender is None):
             raise ConfigError("UpdateWeights: pass either a collector or a sender.")
         if sender is not None and (policy_weights_getter or weight_update_map):

@@ -163,11 +163,9 @@ class TrainerHookBase:
 def register_all(hooks: Iterable[Any], trainer: Any) -> None:
     """Register hooks in this order."""
     for hook in hooks:
-        if isinstance(hook, type):
-            raise ConfigError(f"hooks=[{hook.__name__}] has a class: pass {hook.__name__}(...).")
-        if not callable(getattr(hook, "register", None)):
+        if isinstance(hook, type) or not callable(getattr(hook, "register", None)):
             raise ConfigError(
-                f"hooks=[...] has {hook!r:.80}, which has no method register(trainer)."
+                f"hooks=[{hook!r:.80}]: pass an object with a method register(trainer)."
             )
         hook.register(trainer)
 

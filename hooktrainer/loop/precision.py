@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from tensordict import is_tensor_collection
 
-from ..errors import ConfigError
+from ..base.checks import check_choice
 
 _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -21,8 +21,7 @@ class Precision:
     """
 
     def __init__(self, name: str | None, loss_module: Any) -> None:
-        if name is not None and name not in _TYPES:
-            raise ConfigError(f"precision={name!r}: pass 'bf16', 'fp16', or None for float32.")
+        check_choice("precision", name, (*_TYPES, None))
         self.name = name
         self.scales = name == "fp16"
         self._module = loss_module

@@ -14,7 +14,7 @@ from torch import nn
 
 from hooktrainer.algorithms import DQN, PPO
 from hooktrainer.graphs import compiling
-from hooktrainer.graphs.compiling import CannotCompileError, Graph, GraphOr, quiet
+from hooktrainer.graphs.compiling import CannotCompileError, Graph, GraphOr
 from hooktrainer.graphs.inductor import copied
 
 
@@ -48,7 +48,7 @@ def linear() -> nn.Sequential:
 
 def test_arguments_and_results_are_trees_and_arguments_may_be_written_to():
     module = Scales()
-    graph = Graph(lambda *args: module(*args), "it", quiet)
+    graph = Graph(lambda *args: module(*args), "it")
     results = []
     for turn, call in enumerate((graph, graph.again, graph.again)):
         module.factor.data.fill_(turn + 2.0)
@@ -63,11 +63,17 @@ def test_arguments_and_results_are_trees_and_arguments_may_be_written_to():
     assert not torch.equal(results[1]["pair"].one, results[2]["pair"].one)  # nothing is overwritten
 
 
-def test_what_has_changed_is_noticed_but_by_again_and_found_again():
-    module, lines = Scales(), []
-    graph = Graph(
-        lambda x: module(Pair(x.clone(), None), {"x": [x]})["list"][0], "it", lines.append
-    )
+@pytest.fixture
+def lines(monkeypatch) -> list[str]:
+    """The printed lines: one before and one after compiling."""
+    printed: list[str] = []
+    monkeypatch.setattr(compiling, "print_line", printed.append)
+    return printed
+
+
+def test_what_has_changed_is_noticed_but_by_again_and_found_again(lines):
+    module = Scales()
+    graph = Graph(lambda x: module(Pair(x.clone(), None), {"x": [x]})["list"][0], "it")
     x = torch.ones(2)
     graph(x)
     module.offset = 5.0
@@ -88,13 +94,12 @@ def test_what_has_changed_is_noticed_but_by_again_and_found_again():
         graph(x)
 
 
-def test_other_arguments_are_noticed(linear):
+def test_other_arguments_are_noticed(linear, lines):
     def function(given):
         out = linear(given["x"].float())
         return out if given["more"] is None else out + given["more"]
 
-    lines = []
-    graph = Graph(function, "it", lines.append)
+    graph = Graph(function, "it")
     linear[0].weight.data.fill_(1.0)
     x = torch.ones(3, 2)
     cases = [
@@ -111,13 +116,12 @@ def test_other_arguments_are_noticed(linear):
             more = 0.0 if case["more"] is None else float(case["more"])
             assert torch.equal(graph(case), torch.full((len(case["x"]), 1), 2.0 + more))
         assert len(lines) == 2 * number
-    minus = Graph(lambda one, other: one - other, "it", quiet)
+    minus = Graph(lambda one, other: one - other, "it")
     assert torch.equal(minus(x, 0), -minus(0, x))  # a number is no place of a tensor
 
 
-def test_tensors_are_exchanged_without_compiling(linear):
-    lines = []
-    graph = Graph(linear.forward, "it", lines.append)
+def test_tensors_are_exchanged_without_compiling(linear, lines):
+    graph = Graph(linear.forward, "it")
     x = torch.ones(1, 2)
     for value in (3.0, 4.0):
         linear[0].weight = nn.Parameter(torch.full((1, 2), value))
@@ -128,7 +132,7 @@ def test_tensors_are_exchanged_without_compiling(linear):
 
 
 def test_what_is_no_graph_is_computed_with_one_warning(caplog):
-    half = GraphOr(lambda x: x / 2 if x.sum().item() > 0 else x, "it", quiet)
+    half = GraphOr(lambda x: x / 2 if x.sum().item() > 0 else x, "it")
     assert half(torch.full((1,), 2.0)) == 1
     assert half(torch.full((1,), -2.0)) == -2
     (said,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
@@ -139,7 +143,7 @@ def test_what_is_no_graph_is_computed_with_one_warning(caplog):
 def test_buffers_may_be_written_to(monkeypatch):
     monkeypatch.setattr(compiling, "BACKEND", "eager")
     eager, traced = nn.BatchNorm1d(2), nn.BatchNorm1d(2)
-    graph = Graph(traced.forward, "it", quiet)
+    graph = Graph(traced.forward, "it")
     for turn in range(3):
         x = torch.arange(6.0).view(3, 2) * (turn + 1)
         torch.testing.assert_close(graph(x), eager(x).detach())
@@ -159,7 +163,7 @@ READ = {
 def test_no_number_is_frozen(read):
     """Neither one that is read from a tensor, nor one that is drawn outside of torch."""
     scale, x = torch.ones(1), torch.ones(2)
-    graph = GraphOr(partial(read, scale=scale), "it", quiet)
+    graph = GraphOr(partial(read, scale=scale), "it")
     for turn in range(3):
         scale.fill_(turn + 1.0)
         results = []
@@ -176,18 +180,18 @@ def test_a_function_that_changes_its_module_is_refused(linear):
         return linear(x)
 
     with pytest.raises(CannotCompileError, match="changes an attribute"):
-        Graph(count, "it", quiet)(torch.ones(1, 2))
+        Graph(count, "it")(torch.ones(1, 2))
 
 
-def test_a_function_of_the_same_structure_inherits_the_graph(monkeypatch):
+def test_a_function_of_the_same_structure_inherits_the_graph(monkeypatch, lines):
     monkeypatch.setattr(compiling, "_kept", {})
 
     def compiled_lines(module: nn.Module, x: torch.Tensor) -> list[str]:
-        lines: list[str] = []
-        graph = Graph(module.forward, "it", lines.append)
+        lines.clear()
+        graph = Graph(module.forward, "it")
         for _ in range(2):
             assert graph(x).allclose(module.forward(x).detach())
-        return lines
+        return list(lines)
 
     first, same, other = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)
     other.negative_slope = 5.0

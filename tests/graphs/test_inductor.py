@@ -8,13 +8,13 @@ from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_cache
 
 from hooktrainer.graphs import inductor
-from hooktrainer.graphs.compiling import Graph, quiet
+from hooktrainer.graphs.compiling import Graph
 
 
 def looked_up() -> tuple[str, torch.Tensor]:
     """Whether inductor's cache had a graph, and what this computes."""
     counters.clear()
-    graph = Graph(lambda a, b: torch.bmm(a, b).tanh(), "a product", quiet)
+    graph = Graph(lambda a, b: torch.bmm(a, b).tanh(), "a product")
     torch.manual_seed(0)
     out = graph(torch.randn(3, 5, 4), torch.randn(3, 4, 6))
     (found,) = (

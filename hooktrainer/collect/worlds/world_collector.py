@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from tensordict import NestedKey, TensorDict, unravel_key
 from tensordict.nn import InteractionType
-from tqdm.auto import tqdm
 
 from ...base.checks import share_equally
 from ...base.space_parts import Leaf, leaves_of
@@ -417,7 +416,7 @@ class WorldRollout(AnyRollout):
                 length = len(rows.following["reward"])
                 if length not in self._graphs:
                     what = f"{length} steps of the world" if length > 1 else "a step of the world"
-                    self._graphs[length] = Graph(steps.__call__, what, tqdm.write)
+                    self._graphs[length] = Graph(steps.__call__, what)
                 graph = self._graphs[length]
                 # From the second call on only values have changed.
                 world.carry = (graph.again if number else graph)(world.carry, rows)
