@@ -118,7 +118,7 @@ class Worker(_End):
     It ends when `close` is called, when this object is deleted, and when this process ends, even by
     SIGKILL. ``start`` is one of:
 
-    - ``"forkserver"`` (``"spawn"`` if unavailable): a part of this run. It ignores SIGINT, SIGTERM
+    - ``"forkserver"``: a part of this run. It ignores SIGINT, SIGTERM
       and SIGHUP, since this process decides when to stop. The script needs
       ``if __name__ == "__main__":``.
     - ``"fork"``, ``"spawn"``: a run of its own in its own session, with default signal handlers.
@@ -157,8 +157,6 @@ class Worker(_End):
         self._is_run = start != "forkserver"
         self._has_begun = False
         self._is_given_up = False
-        if start == "forkserver" and start not in multiprocessing.get_all_start_methods():
-            start = "spawn"
         context: Any = multiprocessing.get_context(start)
         payload = None if start == "fork" else _pickled(name, target, args)
         self.connection, theirs = context.Pipe()
