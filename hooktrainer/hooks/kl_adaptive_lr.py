@@ -78,7 +78,8 @@ class KLAdaptiveLR(AveragingHook):
         lr = self.optimizer.param_groups[0]["lr"]
         rate, self.computed = self.computed, None
         if rate is None:
-            kl = self._kl(losses)
+            if (kl := losses.get(self.key, None)) is None:
+                raise HookError(f"no {self.key!r} among the losses: use ClipPPOLoss(kl=True).")
             if self.average_over_ranks is not None:
                 kl = kl.detach().clone()
                 self._average([kl])
@@ -95,20 +96,11 @@ class KLAdaptiveLR(AveragingHook):
         self, losses: Mapping[str, torch.Tensor], lr: torch.Tensor, numbers: Sequence[Any]
     ) -> torch.Tensor:
         """Return the rate of a step, a function of losses, the rate before and `numbers`."""
-        kl = self._kl(losses).detach().to(lr.dtype)
+        kl = losses[self.key].detach().to(lr.dtype)
         desired, factor, low, high = numbers
         slower, faster = (lr / factor).clamp_min(low), (lr * factor).clamp_max(high)
         lr = torch.where((kl > 0) & (kl < desired / 2), faster, lr)
         return torch.where(kl > desired * 2, slower, lr)
-
-    def _kl(self, losses: Mapping[str, torch.Tensor] | TensorDictBase) -> torch.Tensor:
-        kl = losses.get(self.key, None)
-        if kl is None:
-            raise HookError(
-                f"KLAdaptiveLR: no {self.key!r} among {sorted(map(str, losses.keys()))}: use "
-                "ClipPPOLoss(kl=True)."
-            )
-        return kl
 
     def log_lr(self, batch: Any) -> dict[str, Any]:
         """Metric: the learning rate after the batch's steps."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from ..base.checks import check_choice
+from ..base.checks import check_choice, check_positive
 from ..base.frames_bar import print_line
 from ..collect.collector import NoiseSchedule
 from ..errors import ConfigError
@@ -69,16 +69,18 @@ class Schedule(TrainerHookBase):
             until: Fraction of the run at which ``end`` is reached.
 
         Raises:
-            ConfigError: If ``until`` is not in ``(0, 1]``.
+            ConfigError: If ``until`` is not positive.
         """
-        return cls(owner, attribute, partial(_line, (start, end), _checked(until)))
+        check_positive("Schedule: until", until)
+        return cls(owner, attribute, partial(_line, (start, end), until))
 
     @classmethod
     def cosine(
         cls, owner: Any, attribute: str, start: float, end: float, until: float = 1.0
     ) -> Schedule:
         """Make a schedule that is half a cosine period; arguments as for `linear`."""
-        return cls(owner, attribute, partial(_half_cosine, (start, end), _checked(until)))
+        check_positive("Schedule: until", until)
+        return cls(owner, attribute, partial(_half_cosine, (start, end), until))
 
     def __call__(self) -> None:
         """Set the value for the next batch."""
@@ -174,12 +176,6 @@ class ExplorationSchedule(TrainerHookBase):
     def positions(self, positions: list[Any]) -> None:
         for schedule, position in zip(self.schedules, positions, strict=True):
             schedule.position = position
-
-
-def _checked(until: float) -> float:
-    if not 0 < until <= 1:
-        raise ConfigError(f"Schedule(until={until!r}): pass a fraction of the run, above 0.")
-    return until
 
 
 def _line(ends: tuple[float, float], until: float, fraction: float) -> float:

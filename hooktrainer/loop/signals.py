@@ -147,7 +147,7 @@ def ending_cleanly() -> Iterator[None]:
 def exit_now(code: int) -> None:
     """End the process immediately, after flushing standard output and error."""
     for stream in (sys.stdout, sys.stderr):
-        flusher = threading.Thread(target=_flush, args=[stream.flush], daemon=True)
+        flusher = threading.Thread(target=stream.flush, daemon=True)
         flusher.start()
         flusher.join(0.2)  # it may be held up
     os._exit(code)
@@ -159,11 +159,6 @@ def _end_before_training(number: int, frame: FrameType | None) -> None:
     if is_importing(frame):  # where an exception gets lost
         exit_now(128 + number)
     raise SignalExit(number)
-
-
-def _flush(flush: Callable[[], None]) -> None:
-    with suppress(Exception):
-        flush()
 
 
 def _say(text: str) -> None:
