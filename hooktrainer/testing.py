@@ -27,6 +27,7 @@ from .store.rng import rng_state, seed_all, set_rng_state
 from .store.tree import flatten, unflatten
 from .trainer import Trainer
 
+_FLAGS = ("done", "terminated", "truncated")
 _MUTABLE = (list, dict, set, bytearray, deque, torch.Tensor, np.ndarray)
 
 
@@ -67,12 +68,8 @@ class FakeCollector:
     def _batch(self) -> TensorDictBase:
         shape = (self.num_envs, self.time)
         steps = torch.arange(self.time) + (self.yielded - 1) * self.time
-        terminated = ((steps + 1) % 5 == 0).expand(shape).unsqueeze(-1).clone()
-        flags = {
-            "done": terminated,
-            "terminated": terminated,
-            "truncated": torch.zeros_like(terminated),
-        }
+        terminated = ((steps + 1) % 5 == 0).expand(shape).unsqueeze(-1)
+        never = torch.zeros_like(terminated)
         after = torch.randn(*shape, 4, generator=self._generator)
         first = torch.randn(*shape, 4, generator=self._generator)  # of the next episode, if any
         following = torch.where(terminated, first, after)
@@ -84,15 +81,16 @@ class FakeCollector:
             {
                 "observation": observation,
                 "action": torch.randint(2, shape, generator=self._generator),
-                **{key: torch.zeros_like(terminated) for key in flags},
+                **dict.fromkeys(_FLAGS, never),
                 "next": {
                     "observation": after,
                     "reward": torch.randn(*shape, 1, generator=self._generator),
-                    **{key: flag.clone() for key, flag in flags.items()},
+                    **dict.fromkeys(_FLAGS, terminated),
+                    "truncated": never,
                 },
             },
             batch_size=shape,
-        )
+        ).clone()  # each flag in memory of its own
 
     def set_seed(self, seed: int) -> None:
         """Seed the data."""
@@ -251,9 +249,6 @@ def _pickled(hook: Any) -> Any:
 # -- `check_collector`: whether a collector keeps the contract of `hooktrainer.collect.Collector`.
 
 
-_FLAGS = ("done", "terminated", "truncated")
-
-
 Make = Callable[[], Any]
 
 
@@ -319,8 +314,8 @@ def _layout(make: Make, batches: int) -> None:
                 _transitions(collector, batch)
             kept.append((batch, batch.clone()))
         _require(bool(kept), "it has no batch")
-        for batch, copy in kept:
-            _require(_same(batch, copy), "a batch changes when others are collected")
+        problem = "a batch changes when others are collected"
+        _require(_alike(*map(list, zip(*kept, strict=True))), problem)
 
 
 def _transitions(collector: Collector, batch: TensorDictBase) -> None:
@@ -476,13 +471,5 @@ def _beginning(batch: TensorDictBase, key: Any) -> torch.Tensor:
 
 
 def _alike(batches: list[Any], others: list[Any]) -> bool:
-    return len(batches) == len(others) and all(map(_same, batches, others))
-
-
-def _same(one: Any, other: Any) -> bool:
-    keys = set(one.keys(True, True))
-    return keys == set(other.keys(True, True)) and all(
-        one[key].dtype == other[key].dtype
-        and torch.equal(one[key].nan_to_num(0.5), other[key].nan_to_num(0.5))
-        for key in keys
-    )
+    trees = ({"batches": [one.to_dict() for one in each]} for each in (batches, others))
+    return not any(compare_trees(*trees))

@@ -136,7 +136,8 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
     def _networks(self, task: Task) -> tuple[Policy, ValueNetwork]:
         """The policy and the critic."""
         kind = self.action_distribution
-        check_distribution(task.name, task.env_name, task.action_space, kind, self.sde)
+        if self.sde or kind != "gaussian":
+            check_distribution(task.name, task.env_name, task.action_space, kind, self.sde)
         shares, gain = self.share_network, math.sqrt(2.0)
         problem = None
         if task.is_asymmetric and shares:
@@ -181,9 +182,7 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
         orthogonal_init(critic.network)
         return actor.to(task.device), critic.to(task.device)
 
-    def _mini_batches(self, keys: Sequence[NestedKey]) -> MiniBatches:
-        if self.memory is None:
-            return MiniBatches(self.mini_batch_size, keys)
+    def _mini_batches_of_sequences(self, keys: Sequence[NestedKey]) -> MiniBatches:
         length = self.sequence_length or self.steps_per_batch
         if self.steps_per_batch % length or self.mini_batch_size % length:
             raise ConfigError(
@@ -206,7 +205,9 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
             hooks["reward_scaler"] = RewardScaler(self.gamma)
         gae = GAE(gamma=self.gamma, lmbda=self.lmbda, value_network=critic)
         hooks["value_estimator"] = ValueEstimatorHook(gae)
-        if self.mini_batch_size:
-            hooks["mini_batches"] = self._mini_batches(loss_module.in_keys)
+        if self.mini_batch_size and self.memory is None:
+            hooks["mini_batches"] = MiniBatches(self.mini_batch_size, loss_module.in_keys)
+        elif self.mini_batch_size:
+            hooks["mini_batches"] = self._mini_batches_of_sequences(loss_module.in_keys)
         explores = StateDependentExploration(actor, self.sde_interval) if self.sde else actor
         return task.finish(self._wired(task, explores, loss_module, hooks), actor)

@@ -417,7 +417,6 @@ class GridEncoder(_Convolutional):
 
 
 _LARGEST_ONE_HOT = 64
-_EMBEDDING = 32
 
 
 class VectorEncoder(_ArrayEncoder):
@@ -448,27 +447,24 @@ class VectorEncoder(_ArrayEncoder):
 
 
 class DiscreteEncoder(_ArrayEncoder):
-    """Encodes values of a Discrete or MultiDiscrete as one-hot vectors, above 64 as embeddings."""
+    """Encodes values of a Discrete or MultiDiscrete, which count from 0.
 
-    _values: Tensor
+    Each becomes a one-hot vector; or, if one of them has more than 64 values, 32 features.
+    """
+
+    _first: Tensor
 
     def __init__(self, space: spaces.Discrete | spaces.MultiDiscrete) -> None:
         super().__init__(space)
-        sizes = self._sizes = np.ravel(getattr(space, "n", getattr(space, "nvec", 0))).tolist()
-        large = {place: size for place, size in enumerate(sizes) if size > _LARGEST_ONE_HOT}
-        self.embeddings = nn.ModuleDict(
-            {str(place): nn.Embedding(size, _EMBEDDING) for place, size in large.items()}
-        )
-        self.out_features = sum(sizes) - sum(large.values()) + _EMBEDDING * len(large)
-        self.register_buffer("_values", torch.arange(_LARGEST_ONE_HOT), persistent=False)
+        sizes = np.ravel(getattr(space, "n", getattr(space, "nvec", 0)))
+        total, is_large = int(sizes.sum()), max(sizes) > _LARGEST_ONE_HOT
+        self.embedding = nn.Embedding(total, 32) if is_large else None
+        self.out_features = 32 * len(sizes) if is_large else total
+        self.register_buffer("_first", torch.from_numpy(sizes.cumsum() - sizes), persistent=False)
 
     def _encode(self, x: Tensor) -> Tensor:
-        columns = x.reshape(len(x), len(self._sizes))
-        parts = []
-        for place, size in enumerate(self._sizes):
-            if size > _LARGEST_ONE_HOT:
-                parts.append(self.embeddings[str(place)](columns[..., place].long()))
-            else:
-                one_hot = columns[..., place, None] == self._values[:size]
-                parts.append(one_hot.to(torch.get_default_dtype()))
-        return torch.cat(parts, -1)
+        index = x.reshape(len(x), math.prod(self.shape)) + self._first
+        if self.embedding is not None:
+            return self.embedding(index).flatten(1)
+        zeros = torch.zeros(len(x), self.out_features, device=x.device)
+        return zeros.scatter(1, index, 1.0)

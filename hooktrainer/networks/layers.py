@@ -36,10 +36,6 @@ class AgentLinear(nn.Module):
         """``[agents, batch, out_features]``."""
         return torch.baddbmm(self.bias, x, self.weight.transpose(1, 2))
 
-    def extra_repr(self) -> str:
-        agents, outputs, inputs = self.weight.shape
-        return f"agents={agents}, in_features={inputs}, out_features={outputs}"
-
 
 _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, AgentLinear)
 

@@ -69,10 +69,6 @@ class Observation:
         """Whether it marks the agents that act."""
         return self.group is not None and self.key == PRESENCE and not self.path
 
-    def blank(self, batch: int) -> Tensor:
-        """Padding for an absent agent, ``[batch, *shape]``."""
-        return torch.full((batch, *self.shape), self.key == MASK, dtype=self.torch_dtype)
-
     def take(
         self, observation: Any, action_mask: Any = None, whose: str = ""
     ) -> tuple[Tensor, bool]:
@@ -260,7 +256,9 @@ class Interface:
             if one.is_presence:
                 return torch.full((size,), agent in observation)
             found = taken.get(f"{one.key} of {agent}")
-            return one.blank(size) if found is None else found[0]
+            if found is not None:
+                return found[0]
+            return torch.full((size, *one.shape), one.key == MASK, dtype=one.torch_dtype)
 
         inputs = [
             taken[one.key][0]

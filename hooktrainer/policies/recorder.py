@@ -11,6 +11,7 @@ import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -189,13 +190,13 @@ def describe(
     bounded: gym.Space[Any] | None = None
     mask = None
     if isinstance(env, gym.vector.VectorEnv):  # whose reset would disturb the collector
-        environment = _by_spec(env.spec, {})
+        environment = _plain(_by_spec(env.spec, {}))
         space, action_space = env.single_observation_space, env.single_action_space
     else:
         made = make_one(env, env_kwargs)
         try:
             mask = made.reset(seed=0)[1].get(MASK)
-            environment = _recorded(env, env_kwargs or {}, made)
+            environment = _plain(_recorded(env, env_kwargs or {}, made))
         finally:
             made.close()
         space, action_space = made.observation_space, made.action_space
@@ -238,7 +239,7 @@ def _describe_several(
         state = observation_of(layout.leaves[0])
         observations["state"] = dataclasses.replace(state, keys=("state",))
     return Described(
-        dataclasses.replace(_recorded_several(env, env_kwargs), several=True),
+        _plain(_recorded_several(env, env_kwargs)),
         observations,
         examples,
         tuple(
@@ -271,16 +272,17 @@ def _recorded_several(env: Any, env_kwargs: Mapping[str, Any]) -> Environment:
         env, given = env.func, {**env.keywords, **given}
     place = {"id": env} if isinstance(env, str) else place_of(env)
     if place is None:
-        return Environment(reason="other processes cannot import what makes it")
+        return Environment(reason="other processes cannot import what makes it", several=True)
+    return Environment(**place, kwargs=given, several=True)
+
+
+def _plain(found: Environment) -> Environment:
+    """The environment as JSON has it, or with the reason why it has it not."""
     try:
-        return Environment(**place, kwargs=_plain(given))
+        return Environment.decode(json.loads(json.dumps(found.encode(), allow_nan=False)))
     except (TypeError, ValueError) as error:
-        return Environment(reason=f"it has arguments that are not plain data ({error})")
-
-
-def _plain(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Keyword arguments as JSON has them."""
-    return dict(json.loads(json.dumps(kwargs, allow_nan=False)))
+        reason = f"it has arguments that are not plain data ({error})"
+        return Environment(reason=reason, several=found.several)
 
 
 def _by_spec(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> Environment:
@@ -292,22 +294,17 @@ def _by_spec(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> Environment:
     given = {k: v for k, v in own.items() if k not in known.kwargs or known.kwargs[k] != v}
     if spec.max_episode_steps != known.max_episode_steps:
         given["max_episode_steps"] = spec.max_episode_steps
-    try:
-        wrappers = tuple(
-            (one.entry_point, _plain(one.kwargs or {})) for one in spec.additional_wrappers
-        )
-        found = Environment(spec.id, _plain(given), wrappers)
-    except (TypeError, ValueError) as error:
-        return Environment(reason=f"it has arguments that are not plain data ({error})")
+    wrappers = tuple((one.entry_point, one.kwargs or {}) for one in spec.additional_wrappers)
+    found = Environment(spec.id, given, wrappers)
     entry = known.entry_point
     if entry is None or (isinstance(entry, str) and entry.startswith("gymnasium.")):
         return found
-    try:
+    registered = {"kwargs": known.kwargs, "max_episode_steps": known.max_episode_steps}
+    with suppress(ImportError, AttributeError, TypeError, ValueError):
         place = place_of(load_env_creator(entry) if isinstance(entry, str) else entry)
-        registered = {"kwargs": _plain(known.kwargs), "max_episode_steps": known.max_episode_steps}
-    except (ImportError, AttributeError, TypeError, ValueError):
-        return found  # it can be made after importing what registers it
-    return found if place is None else dataclasses.replace(found, **place, registered=registered)
+        whole = dataclasses.replace(found, **(place or {}), registered=registered)
+        return found if place is None or _plain(whole).reason else whole
+    return found  # it can be made after importing what registers it
 
 
 def place_of(factory: Any) -> dict[str, Any] | None:

@@ -68,7 +68,7 @@ def test_a_batch_of_any_dimensions_is_its_rows(space):
 def test_the_entries_of_a_nested_space_have_keys_and_a_mask_is_left_out():
     encoder = ObservationEncoder(NESTED)
     assert set(encoder.in_keys) == {"image", "carries", "state", ("rest", "0"), ("rest", "1")}
-    assert encoder.out_features == 64 * 7 * 7 + 3 + 4 + 2 + (2 + 32)
+    assert encoder.out_features == 64 * 7 * 7 + 3 + 4 + 2 + 2 * 32
     plain = ObservationEncoder(spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2))))
     assert plain.in_keys == [("observation", "0"), ("observation", "1")]
 
