@@ -214,17 +214,12 @@ def shared_arrays(file: int, kinds: Kinds) -> list[Array]:
 
     Processes that ask for the same arrays in the same order get the same memory.
     """
-    counts = [math.prod(shape) for shape, _ in kinds]
-    bytes_ = [
-        count * np.dtype(kind).itemsize for count, (_, kind) in zip(counts, kinds, strict=True)
-    ]
-    starts = [0, *itertools.accumulate(-(-size // 64) * 64 for size in bytes_)]
+    sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in kinds]
+    starts = [0, *itertools.accumulate(-(-size // 64) * 64 for size in sizes)]
     os.ftruncate(file, starts[-1])
     memory = mmap.mmap(file, starts[-1])
-    return [
-        np.frombuffer(memory, kind, count, start).reshape(shape)
-        for (shape, kind), count, start in zip(kinds, counts, starts, strict=False)
-    ]
+    pairs = zip(kinds, starts, strict=False)
+    return [np.ndarray(shape, kind, memory, start) for (shape, kind), start in pairs]
 
 
 def unnamed_file() -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 
 from ..base.checks import check_count, share_equally
+from ..base.fs import write_atomically
 from ..base.lazy import import_optional
 from ..base.untrusted import shown
 from ..errors import (
@@ -85,7 +85,7 @@ class Dataset:
         Raises:
             TakenError: If something is there already.
         """
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         path = Path(path)
         if path.exists() and not (overwrite and path.is_file()):
@@ -98,12 +98,8 @@ class Dataset:
             for key, value in self.transitions.items(include_nested=True, leaves_only=True)
         }
         about = {"format": _FORMAT, "env": self.env or "", "description": self.description}
-        beside = path.with_name(f".tmp-{path.name}-{secrets.token_hex(4)}")
-        try:
-            save_file(entries, beside, {**about, "returns": json.dumps(list(self.returns))})
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+        about["returns"] = json.dumps(list(self.returns))
+        write_atomically(path, save(entries, about))
         return path
 
 

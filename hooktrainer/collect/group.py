@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -158,19 +158,6 @@ class EnvGroup(ABC):
             The environments whose method is ``none``: they have begun their next episode.
         """
 
-    def _hold_against(
-        self, found: Sequence[Any], saved: Sequence[Array], name: str, which: str
-    ) -> None:
-        """Refuse observations of an episode that was played again which are not those saved."""
-        for leaf, value, array in zip(self._layout.leaves, found, saved, strict=False):
-            got = np.asarray(value).astype(leaf.dtype)
-            if not np.array_equal(got, array, equal_nan=leaf.dtype.kind == "f"):
-                raise StateMismatchError(
-                    f"{name}: {which}, played again from its seed, does not lead to the saved "
-                    "observation. Is it built with the same arguments, and does nothing outlast "
-                    "its episodes? restore_episodes=False goes on with new episodes."
-                )
-
     @abstractmethod
     def set_attribute(self, name: str, value: Any) -> None:
         """Set an attribute that every environment has."""
@@ -201,6 +188,18 @@ def check_alike(envs: Sequence[Any]) -> None:
                     f"Environment {i} has the {name} {own}, environment 0 has {first}. All have to "
                     "be the same."
                 )
+
+
+def check_replayed(found: Iterable[Any], saved: Iterable[Array], which: str) -> None:
+    """Refuse observations of an episode that was played again which are not those saved."""
+    for value, array in zip(found, saved, strict=False):
+        got = np.asarray(value).astype(array.dtype)
+        if not np.array_equal(got, array, equal_nan=True):
+            raise StateMismatchError(
+                f"{which}, played again from its seed, does not lead to the saved observation. Is "
+                "it built with the same arguments, and does nothing outlast its episodes? "
+                "restore_episodes=False of VectorCollector goes on with new episodes."
+            )
 
 
 def no_attribute(env: str, name: str) -> ConfigError:

@@ -69,7 +69,6 @@ class ModuleActor(Actor):
             self._carried["is_init"] = self._is_init
         self._carried_rows = OutputBuffers(num_envs, horizon)
         self._carried_rows.allocate(self._carried)
-        self._any_init = True
 
     def act(self, t: int, envs: slice | None = None) -> Any:
         for tensor, rows in self._observations:
@@ -82,15 +81,14 @@ class ModuleActor(Actor):
         self._outputs.write(t, outputs)
         for tensor, following in self._following:
             tensor.copy_(outputs[following])
-        self._clear_init()
+        self._is_init.fill_(False)
         return self._format.find(outputs)
 
     def skip(self, t: int) -> None:
         self._carried_rows.write(t, self._carried)
-        self._clear_init()
+        self._is_init.fill_(False)
 
     def begin(self, envs: SomeEnvs) -> None:
-        self._any_init = True
         if isinstance(envs, torch.Tensor):  # on a device that is not waited for
             self._is_init.logical_or_(envs.unsqueeze(-1))
             for key, tensor in self._hidden.items():
@@ -119,16 +117,10 @@ class ModuleActor(Actor):
         for key, value in state_dict["hidden"]:
             self._hidden[tuple(key)].copy_(value)
         self._is_init.copy_(state_dict["is_init"])
-        self._any_init = bool(self._is_init.any())
         for private in self._private():
             del self._data[private]
         for key, value in state_dict["kept"]:
             self._data.set(tuple(key), value.to(self._data.device))
-
-    def _clear_init(self) -> None:
-        if self._any_init:
-            self._is_init.fill_(False)
-            self._any_init = False
 
     def _private(self) -> list[Key]:
         keys = _as_keys(self._data.keys(True, True))

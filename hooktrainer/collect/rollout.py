@@ -64,9 +64,8 @@ class AnyRollout(ABC):
             keys = [unravel_key(key) for key in getattr(policy, "in_keys", ())]
             missing = [key for key in keys if key not in inputs]
             if callable(act) and not missing:
-                stages = self._stages
-                in_full = self._in_full
-                self._actor = FunctionActor(act, *rest, keys or None, complete, in_full, stages)
+                own = (keys or None, complete, self._in_full, self._stages)
+                self._actor = FunctionActor(act, *rest, *own)
             elif isinstance(policy, TensorDictModuleBase):
                 self._actor = ModuleActor(policy, *rest)
             elif callable(policy) and not missing:
@@ -261,10 +260,9 @@ class Rollout(AnyRollout):
             array[...] = observation.numpy()
         self._rewards = saved["episode_rewards"].numpy().copy()
         self._counts = saved["step_counts"].numpy().copy()
-        self._played = {i: [saved["actions"][str(i)].numpy()] for i in self._played}
-        actions = [
-            self._played[i][0] if i in self._played else None for i in range(self._group.num_envs)
-        ]
+        played = {i: saved["actions"][str(i)].numpy() for i in self._played}
+        self._played = {i: [array] for i, array in played.items()}
+        actions = [played.get(i) for i in range(self._group.num_envs)]
         episodes = list(self._group.episodes)
         lost = self._group.restore(episodes, saved["snapshots"], actions, row)
         self._forget(lost)

@@ -14,7 +14,16 @@ from gymnasium.wrappers.utils import RunningMeanStd
 from ..base.space_parts import MASK
 from ..errors import ConfigError, StateMismatchError, add_note
 from .buffers import Row
-from .group import EnvGroup, Finished, GroupOptions, Restore, begun, check_alike, no_attribute
+from .group import (
+    EnvGroup,
+    Finished,
+    GroupOptions,
+    Restore,
+    begun,
+    check_alike,
+    check_replayed,
+    no_attribute,
+)
 from .info import write_infos
 from .spaces import Array, refuse_missing
 
@@ -50,13 +59,8 @@ class ScalarGroup(EnvGroup):
 
     def step(self, actions: Array, row: Row) -> list[Finished]:
         finished: list[Finished] = []
-        layout, steps, rows = self._layout, self._steps, row.observation
+        layout, steps, infos = self._layout, self._steps, self._infos
         rewards, terminations, truncations = row.reward, row.terminated, row.truncated
-        infos = self._infos
-        single, first, ndarray = layout.is_single, rows[0], np.ndarray
-        reward = terminated = truncated = 0.0
-        observation: Any = None
-        info: Any = {}
         i = 0
         try:
             for i, action in enumerate(self._format.each(actions)):
@@ -72,10 +76,7 @@ class ScalarGroup(EnvGroup):
                 if terminated or truncated:
                     finished.append((i, layout.copies(observation, info)))
                     observation, info = self._begin(i, self.episodes[i] + 1)
-                if single and observation.__class__ is ndarray:
-                    first[i] = observation
-                else:
-                    layout.write(rows, i, observation, info)
+                layout.write(row.observation, i, observation, info)
         except Exception as error:
             self._annotate(error, i, "stepping", f" at step {row.index + 1} of the batch,")
             raise
@@ -117,8 +118,8 @@ class ScalarGroup(EnvGroup):
             else:
                 values = self._layout.copies(observation, info)
                 saved = [leaf[i] for leaf in row.observation]
-                name = f"Environment {self.seeds.first_env + i}, {self.names[i]}"
-                self._hold_against(values, saved, name, f"its episode {episodes[i]}")
+                place = f"environment {self.seeds.first_env + i}, {self.names[i]}"
+                check_replayed(values, saved, f"Episode {episodes[i]} of {place}")
         return lost
 
     def set_attribute(self, name: str, value: Any) -> None:

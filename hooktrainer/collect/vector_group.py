@@ -17,7 +17,15 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from ..base.space_parts import MASK
 from ..errors import ConfigError, add_note
 from .buffers import Row
-from .group import EnvGroup, Finished, GroupOptions, Restore, no_attribute, said_autoreset_mode
+from .group import (
+    EnvGroup,
+    Finished,
+    GroupOptions,
+    Restore,
+    check_replayed,
+    no_attribute,
+    said_autoreset_mode,
+)
 from .info import write_vector_info
 from .spaces import Array
 
@@ -179,7 +187,7 @@ class VectorGroup(EnvGroup):
             if begin.any():
                 observation, info = self._begin(self.episodes, begin)
         values = self._layout.values(observation, info)
-        self._hold_against(values, row.observation, str(self._env), "a running episode")
+        check_replayed(values, row.observation, f"A running episode of {self._env}")
         return []
 
     def set_attribute(self, name: str, value: Any) -> None:

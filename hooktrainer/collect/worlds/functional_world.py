@@ -307,10 +307,9 @@ def stream_keys(
 
 def uniforms(keys: torch.Tensor, counter: torch.Tensor | int) -> torch.Tensor:
     """The numbers at one position of some streams: float32 in [0, 1), shaped like ``keys``."""
-    if isinstance(counter, torch.Tensor):
-        place = torch.add(keys, counter.unsqueeze(-1), alpha=GAMMA)
-    else:
-        place = keys + _wrapped(counter * GAMMA)
+    if not isinstance(counter, torch.Tensor):
+        counter = keys.new_full((), counter)
+    place = torch.add(keys, counter.unsqueeze(-1), alpha=GAMMA)
     # The last step of the hash does not change the upper bits used here.
     bits = (_hashed(place) >> (64 - _BITS)) & (2**_BITS - 1)
     return bits.to(torch.float32) * 2.0**-_BITS
@@ -331,8 +330,3 @@ def _hashed(x: torch.Tensor) -> torch.Tensor:
 def _shifted(x: torch.Tensor, places: int) -> torch.Tensor:
     """Logical right shift."""
     return (x >> places) & (2 ** (64 - places) - 1)
-
-
-def _wrapped(number: int) -> int:
-    """Wrap an integer to int64."""
-    return (number + 2**63) % 2**64 - 2**63

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from typing import Any, Final, Literal, TypeAlias
@@ -71,17 +71,10 @@ def kind_of(env: Any) -> Kind | None:
         return "torchrl"
     if isinstance(env, TensorWorld):
         return "world"
-    return next((kind for kind, marks in _MARKS if not _missing(env, marks)), None)
-
-
-def _missing(env: Any, names: Iterable[str]) -> list[str]:
-    def has(name: str) -> bool:
-        try:
-            return find(env, name) is not None
-        except Exception:  # a wrapper that forwards what is not there, in its own way
-            return False
-
-    return [name for name in names if not has(name)]
+    for kind, marks in _MARKS:
+        if all(find(env, name) is not None for name in marks):
+            return kind
+    return None
 
 
 def is_world(env: Any) -> bool:
