@@ -14,6 +14,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 from tensordict import NestedKey
+from torch.utils._pytree import tree_structure, tree_unflatten
 
 from ..base.space_parts import DTYPES, Path, parts_of
 from ..base.untrusted.array_file import check_bit_generator
@@ -164,6 +165,7 @@ class JointActionFormat(ActionFormat):
         self.space = space
         # By path the format of a part, its place in the vector, and that of its mask.
         self._parts: list[tuple[Path, ActionFormat, slice, slice]] = []
+        self._form = tree_structure(gym.vector.utils.create_empty_array(space))
         width = self.mask_size = 0
         for path, part_space in parts_of(space):
             part = ActionFormat(part_space)
@@ -176,11 +178,8 @@ class JointActionFormat(ActionFormat):
         self.dtype = np.dtype(np.int64 if kinds == {np.dtype(np.int64)} else np.float32)
 
     def to_env(self, actions: Array) -> Any:
-        parts = [
-            (path, part.to_env(_as(actions[:, place], part)))
-            for path, part, place, _ in self._parts
-        ]
-        return _tree(self.space, parts)
+        parts = [part.to_env(_as(actions[:, place], part)) for _, part, place, _ in self._parts]
+        return tree_unflatten(parts, self._form)
 
     def each(self, actions: Array) -> list[Any]:
         batch = gym.vector.utils.batch_space(self.space)
@@ -267,21 +266,6 @@ def _as(columns: Array, part: ActionFormat) -> Array:
     shaped = columns.reshape(len(columns), *part.shape)
     # Rounded: an index that was a float on its way may have become 1.9999999.
     return np.rint(shaped).astype(part.dtype) if part.dtype.kind in "iu" else shaped
-
-
-def _tree(space: spaces.Space[Any], parts: list[tuple[Path, Any]]) -> Any:
-    """A dict or tuple as ``space`` has it, from its parts by path."""
-    if isinstance(space, spaces.Dict):
-        names: Any = space.spaces.items()
-    elif isinstance(space, spaces.Tuple):
-        names = enumerate(space.spaces)
-    else:
-        return parts[0][1]
-    made = {
-        key: _tree(held, [(path[1:], value) for path, value in parts if path[0] == key])
-        for key, held in names
-    }
-    return made if isinstance(space, spaces.Dict) else tuple(made.values())
 
 
 class ClipParts(gym.ActionWrapper[Any, Any, Any], RecordConstructorArgs):

@@ -211,6 +211,8 @@ class RecordDataset(TrainerHookBase):
         dataset: What was written; ``None`` before the end.
     """
 
+    at = "pre_steps_log"  # where batches are as they were collected
+
     def __init__(self, path: str | Path, *, env: str | None = None, description: str = "") -> None:
         self.path = Path(path)
         self.env = env
@@ -256,11 +258,6 @@ class RecordDataset(TrainerHookBase):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         saved = state_dict["transitions"]
         self._batches = [] if saved is None else [saved]
-
-    def register(self, trainer: Loop, name: str = "record_dataset") -> None:
-        """Register at ``pre_steps_log``, where batches are as they were collected."""
-        trainer.register_module(name, self)
-        trainer.register_op("pre_steps_log", self)
 
 
 class DatasetCollector(Collector):

@@ -172,7 +172,7 @@ class EpisodesCollector(Collector):
 
     def reset(self) -> None:
         if self._rollout is not None:
-            self._rollout.abandon()
+            self._rollout.is_running = False
 
     def start(self) -> None:
         """Start the processes that `use_workers` asked for, if they are still to be started."""

@@ -23,21 +23,19 @@ from .group import EnvGroup, random_action_seed
 from .module_actor import ModuleActor, unknown_keys
 from .spaces import Array, ObservationLayout
 
-_PARTS = ("policy", "random", "running")
-
 
 class AnyRollout(ABC):
     """Steps environments with a policy, and makes batches of the transitions.
 
-    A subclass makes buffers and actors, steps the environments once (`_send`, `_receive`) and makes
-    a batch. Batches of actions that are drawn at random look like those of the policy: all else
-    that it would have written is zero.
+    A subclass makes buffers and actors, steps the environments once (`_receive`) and makes a batch.
+    Batches of actions that are drawn at random look like those of the policy: all else that it
+    would have written is zero.
     """
 
-    _is_running = False  # whether the next batch continues the running episodes
+    is_running = False  # whether the next batch continues the running episodes
     _in_full = False  # whether every step of a rollout is made, and by all environments at once
-    _adds: Sequence[str] = ()  # what the state holds beside `_PARTS`
     _stages: Sequence[slice] = ()  # the parts of the environments that take turns, if any
+    _group: EnvGroup  # that is stepped in stages, if any
     _sent: Any  # the latest actions
     _horizon: int
     _buffers: Any
@@ -75,12 +73,9 @@ class AnyRollout(ABC):
         self._sampler, self._format = sampler, action_format
         self._drawn = OutputBuffers(num_envs, self._horizon)
 
-    def abandon(self) -> None:
-        self._is_running = False
-
     def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
         """Collect one batch. If that fails, the running episodes are abandoned."""
-        is_running, self._is_running = self._is_running, False
+        is_running, self.is_running = self.is_running, False
         if not is_running:
             self._begin()
         for rows in self._buffers.observation:  # go on from where the last rollout ended
@@ -89,7 +84,7 @@ class AnyRollout(ABC):
         if warm_up and not self._actor.is_laid_out:
             learn_outputs(self._actor, self._policy_device)
         batch = self._collect(timing)
-        self._is_running = True
+        self.is_running = True
         return batch
 
     def _draw(self, t: int, envs: slice | None = None) -> Any:
@@ -116,10 +111,6 @@ class AnyRollout(ABC):
     @abstractmethod
     def _collect(self, timing: Timing) -> TensorDict:
         """Make the steps of a rollout, and a batch of them."""
-
-    def _send(self, t: int, stage: int, actions: Any) -> None:
-        """Begin step ``t`` of the environments of a stage."""
-        raise NotImplementedError
 
     @abstractmethod
     def _receive(self, t: int, stage: int | None) -> object:
@@ -156,7 +147,7 @@ class AnyRollout(ABC):
                     now = acted
                     self._sent = actions
                     if stage is not None:
-                        self._send(t, stage, actions)
+                        self._group.send(stage, actions, self._buffers.rows[t])
             if is_last:
                 break
         timing.totals["collect/inference"] += inference
@@ -168,7 +159,7 @@ class AnyRollout(ABC):
         return {
             "policy": self._actor.state_dict(),
             "random": self._sampler.state_dict(),
-            "running": self._running() if self._is_running else None,
+            "running": self._running() if self.is_running else None,
         }
 
     @abstractmethod
@@ -177,7 +168,7 @@ class AnyRollout(ABC):
 
     def check(self, state_dict: dict[str, Any]) -> None:
         """Raise a `StateMismatchError` if the state comes from other environments or policies."""
-        if state_dict.keys() != {*_PARTS, *self._adds}:
+        if state_dict.keys() != self.state_dict().keys():
             raise StateMismatchError("The saved collector stepped environments of another kind.")
         if (saved := state_dict["running"]) is not None:
             shapes = [list(observation.shape[1:]) for observation in saved["observations"]]
@@ -189,11 +180,13 @@ class AnyRollout(ABC):
                 )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Sequence[int]:
-        self._is_running = False
+        self.is_running = False
         self._actor.load_state_dict(state_dict["policy"])
         self._sampler.load_state_dict(state_dict["random"])
         saved = state_dict["running"]
-        return [] if saved is None else self._restore(saved)
+        lost = [] if saved is None else self._restore(saved)
+        self.is_running = saved is not None
+        return lost
 
     @abstractmethod
     def _restore(self, saved: dict[str, Any]) -> Sequence[int]:
@@ -203,7 +196,6 @@ class AnyRollout(ABC):
 class Rollout(AnyRollout):
     """Steps a group of environments with a policy and makes batches of the transitions."""
 
-    _group: EnvGroup
     _take = staticmethod(as_array)
 
     def __init__(self, collector: Any, horizon: int | None = None) -> None:
@@ -266,7 +258,6 @@ class Rollout(AnyRollout):
         episodes = list(self._group.episodes)
         lost = self._group.restore(episodes, saved["snapshots"], actions, row)
         self._forget(lost)
-        self._is_running = True
         return lost
 
     def _running(self) -> dict[str, Any]:
@@ -281,9 +272,6 @@ class Rollout(AnyRollout):
                 str(i): torch.from_numpy(np.concatenate(parts)) for i, parts in self._played.items()
             },
         }
-
-    def _send(self, t: int, stage: int, actions: Array) -> None:
-        self._group.send(stage, actions, self._buffers.rows[t])
 
     def _receive(self, t: int, stage: int | None) -> object:
         group, row = self._group, self._buffers.rows[t]

@@ -198,7 +198,7 @@ class VectorCollector(EpisodesCollector):
 
     def _take_share(self, rank: int) -> None:
         if isinstance(self._env, (list, tuple)):
-            self._env = self._env[rank * self.num_envs : (rank + 1) * self.num_envs]
+            self._env = self._env[rank * self.num_envs :][: self.num_envs]
 
     def describe_restore(self) -> list[Restore]:
         """For each environment how its running episode comes back after a resume, and why so."""

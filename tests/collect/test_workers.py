@@ -225,7 +225,7 @@ def test_workers_that_are_stuck_are_ended_together(monkeypatch: pytest.MonkeyPat
         left = pids(built)
         rollout: Any = built._ready()
         rollout._begin()
-        rollout._is_running = True
+        rollout.is_running = True
         for child in built._envs._pool:  # type: ignore[attr-defined]
             child.timeout = 0.1
         with pytest.raises(ChildError, match=r"worker 0 .* has not answered"):

@@ -206,8 +206,6 @@ def group_agents(
             if set(rest) == {"observation"}:  # PettingZoo's own layout
                 observation, path = rest["observation"], ("observation",)
         made.append(AgentGroup(name, tuple(members), observation, action, mask_path, path))
-    for group in made:  # raises if there is no tensor form
-        group.leaves, group.action_format  # noqa: B018
     return tuple(made)
 
 

@@ -215,7 +215,7 @@ def _read(channel: Channel, server: CollectorServer) -> None:
 # -- Trees of tensors between processes, with one copy on each side: tensors are pickled as NumPy
 # arrays, whose memory is shared if it is large: the sender need not wait for the reader.
 
-_PIPE = 2**17  # bytes; a pipe holds little more
+_LARGE = 2**13  # bytes; a pipe holds ten times as much
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -242,15 +242,12 @@ def _tensor(array: Any, device: Any, requires_grad: bool | None) -> torch.Tensor
 def send(connection: Worker | Channel, tree: Any) -> None:
     """Send a tree of plain data, tensors and TensorDicts."""
     pieces: list[memoryview] = []
-    room = _PIPE
 
     def stays(buffer: pickle.PickleBuffer) -> bool:
-        nonlocal room
         piece = buffer.raw()
-        room -= len(piece)
-        if room < 0:
+        if len(piece) >= _LARGE:
             pieces.append(piece)
-        return room >= 0
+        return len(piece) < _LARGE
 
     head = dump(tree, stays)
     kinds = [((len(piece),), np.uint8) for piece in pieces]

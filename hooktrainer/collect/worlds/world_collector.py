@@ -306,8 +306,6 @@ class WorldCollector(EpisodesCollector):
 class WorldRollout(AnyRollout):
     """Steps tensor environments with a policy and makes batches, without waiting for the device."""
 
-    _adds = ("world",)
-
     def __init__(self, collector: WorldCollector) -> None:
         self._world, self._actions = collector.world, collector._actions
         self._horizon, policy = collector._horizon, collector.policy
@@ -449,7 +447,6 @@ class WorldRollout(AnyRollout):
             rows[-1].copy_(saved_row)
         self._returns.copy_(saved["returns"])
         self._lengths.copy_(saved["lengths"])
-        self._is_running = True
         return []
 
 
