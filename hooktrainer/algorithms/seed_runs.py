@@ -8,7 +8,6 @@ import os
 import pickle
 import signal
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -403,28 +402,25 @@ class _RaySeed:
     def __init__(self, run: AlgorithmConfig) -> None:
         import ray
 
-        self.connection, self._end = Pipe(duplex=False)
-        self._error: Exception = ChildError("it has ended")
+        self.connection, end = Pipe(duplex=False)
         command = os.getcwd(), sys.argv, sys.orig_argv, sys.modules["__main__"].__spec__
         there: Any = _There
         actor = ray.remote(there).options(num_cpus=1, max_concurrency=2)
         self._there: Any = actor.remote(command)
-        result = self._there.train.remote(run)
-        threading.Thread(target=self._wait, args=(ray.get, result), daemon=True).start()
-
-    def _wait(self, get: Callable[[Any], SeedResult], result: Any) -> None:
-        try:
-            self._end.send(("ended", get(result)))
-        except Exception as error:
-            self._error = getattr(error, "cause", error)
-        self._end.close()
+        self._result = self._there.train.remote(run).future()
+        self._result.add_done_callback(lambda _: end.close())  # which wakes who waits
+        self._received = False
 
     def receive_object(self) -> Any:
         """Receive the result; raise what the run ended with."""
+        if self._received:
+            raise ChildError("it has ended")
         try:
-            return self.connection.recv()
-        except EOFError:
-            raise self._error from None
+            result = self._result.result()
+        except Exception as error:
+            raise getattr(error, "cause", error) from None
+        self._received = True
+        return "ended", result
 
     def terminate(self) -> None:
         """Have the run save and end."""

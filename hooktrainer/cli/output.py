@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import is_dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from ..base.words import printable
 from ..errors import ConfigError
 from ..store import Checkpoint, find
 from ..store.lookup import checkpoint_directory, find_runs, no_run, sweep_of
-from ..store.run_dir import RunDir
+from ..store.run_dir import RunDir, finite
 from ..store.stored import NAME
 
 
@@ -107,19 +105,7 @@ def bad(text: str) -> Text:
 
 def print_json(value: Any) -> None:
     """Print JSON; dataclasses become objects, NaN and infinities the texts nan, inf and -inf."""
-    print(json.dumps(_plain(value), indent=2, default=str, allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if is_dataclass(value):
-        value = vars(value)
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return _plain(value.tolist()) if hasattr(value, "tolist") else value
+    print(json.dumps(finite(value), indent=2, default=str, allow_nan=False))
 
 
 size = filesize.decimal

@@ -301,11 +301,8 @@ def _why(one: Candidate) -> str:
     if len(one.scores) == len(one.runs):
         return f"no further seed of {one.label} has come to its end; its output says why"
     run = one.runs[len(one.scores)]
-    reason = run.reason or ("it has no evaluations" if run.status in ENDED else "see above")
-    return (
-        f"{run.path} {run.status}: {reason}. Without the seeds that fail, {one.label} would look "
-        "better than it is"
-    )
+    why = run.reason or "it has no evaluations"
+    return f"{run.path} {run.status}: {why}; without it {one.label} would look better than it is"
 
 
 # -- Which seeds the groups of a report lack, and the commands that train them.

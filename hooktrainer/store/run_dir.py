@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final, Literal, TypedDict
@@ -387,11 +387,13 @@ def read_config(file: Path, root: Path | None = None) -> dict[str, Any]:
 
 
 def finite(value: Any) -> Any:
-    """Plain values with NaN and infinities, which JSON lacks, as `nan`, `inf` and `-inf`."""
+    """Values for JSON: NaN and infinities as `nan`, `inf` and `-inf`, dataclasses as mappings."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if is_dataclass(value):
+        value = vars(value)
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [finite(item) for item in value]
-    return value
+    return finite(value.tolist()) if hasattr(value, "tolist") else value

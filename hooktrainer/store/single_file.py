@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def save_file(path: str | Path, tree: Any, backend: str = "torch") -> None:
     content: dict[str, Any] = {"format": FORMAT}
     if backend == "torch":
         text, compacted = state.decode(), compact(tensors)
-        checksum = _checksum(text, compacted)
+        checksum = checksum_of(text, compacted)
         content |= {"state": text, "tensors": compacted, "checksum": checksum}
     else:
         fs.make_directories(beside)
@@ -113,12 +114,13 @@ def decode(content: Any, path: str | Path) -> Any:
         text, tensors = content["state"], content["tensors"]
         if type(text) is not str or not all(type(x) is torch.Tensor for x in tensors.values()):
             raise MalformedError("it does not hold a tree and its tensors")
-        if _checksum(text, tensors) != content["checksum"]:
+        if checksum_of(text, tensors) != content["checksum"]:
             raise MalformedError("its content does not match its checksum")
         return unflatten(parse_json(text)["skeleton"], tensors)
 
 
-def _checksum(text: str, tensors: dict[str, torch.Tensor]) -> str:
+def checksum_of(text: str, tensors: Mapping[str, torch.Tensor]) -> str:
+    """The xxh3-128 hash of a state: its ``state.json``, and its tensors."""
     digest = xxhash.xxh3_128(text.encode())
     for name, tensor in tensors.items():
         digest.update(name.encode())

@@ -18,6 +18,7 @@ import math
 import re
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -136,25 +137,19 @@ def memory(tensor: torch.Tensor) -> memoryview:
 
 
 def blank(specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
-    """Tensors of zeros, to try out a skeleton: the system gives no memory for them until used."""
-    return {
-        # An empty array has strides of 0, which cannot be viewed.
-        name: torch.from_numpy(np.zeros(spec.nbytes, np.uint8)).view(spec.dtype).reshape(spec.shape)
-        if spec.nbytes
-        else torch.empty(spec.shape, dtype=spec.dtype)
-        for name, spec in specs.items()
-    }
+    """Tensors to be filled; the system gives no memory for them until they are."""
+    return {name: torch.empty(spec.shape, dtype=spec.dtype) for name, spec in specs.items()}
 
 
 # -- From a tree to its parts.
 
 
+@dataclass
 class _Encoder:
     """Turns one tree into JSON; `tensors` collects its tensors, in the order of the tree."""
 
-    def __init__(self) -> None:
-        self.tensors: dict[str, torch.Tensor] = {}
-        self._names: dict[tuple[Any, ...], str] = {}  # by what makes two views one tensor
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    _names: dict[tuple[Any, ...], str] = field(default_factory=dict)  # by what makes views equal
 
     def node(self, value: Any, path: str) -> Json:
         kind = type(value)

@@ -42,7 +42,6 @@ def test_a_run_is_listed_with_its_state(call, tmp_path):
         "metric": "eval/return",
         "last": 20.0,
         "best": 30.0,
-        "best_frames": 200,
     }
     assert {key: entry[key] for key in wanted} == wanted
     assert entry["options"]["lr"] == 0.1

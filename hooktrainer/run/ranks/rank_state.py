@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import xxhash
 from tensordict import is_tensor_collection
 from torch.utils._pytree import tree_map
 
 from ...loop.stateful import fitting, mismatches
 from ...store import CheckpointManager
 from ...store.rng import seed_all
+from ...store.single_file import checksum_of
+from ...store.stored import encode_state
 from ...store.tree import flatten
 from .gradients import whole
 from .ranks import Ranks
@@ -174,11 +174,4 @@ def on_cpu(tree: Any) -> Any:
 def tree_digest(tree: Any) -> str:
     """The xxh3-128 hash of a state tree."""
     skeleton, tensors = flatten(tree)
-    digest: Any = xxhash.xxh3_128(json.dumps(skeleton, allow_nan=False, sort_keys=True).encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
-        if tensor.numel():
-            flat = tensor.detach().cpu().contiguous().reshape(-1)
-            digest.update(flat.view(torch.uint8).numpy())
-    return str(digest.hexdigest())
+    return checksum_of(encode_state(skeleton, tensors).decode(), tensors)

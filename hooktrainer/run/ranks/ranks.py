@@ -37,8 +37,6 @@ class Ranks:
         world_size: Number of processes; with 1, nothing is set up, and only `first` can be used.
         local_rank: Index of this process on its machine.
         timeout: Seconds after which a silent rank is given up.
-        init_method: Where ranks find each other, as in ``torch.distributed.init_process_group``; by
-            default the environment variables that ``torchrun`` sets.
 
     Raises:
         RanksError: If the others do not turn up.
@@ -51,7 +49,6 @@ class Ranks:
         local_rank: int = 0,
         *,
         timeout: float = TIMEOUT,
-        init_method: str | None = None,
     ) -> None:
         self.rank = rank
         self.world_size = world_size
@@ -62,7 +59,6 @@ class Ranks:
             with self._together("the start of the run"):
                 dist.init_process_group(
                     "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
-                    init_method=init_method,
                     rank=rank,
                     world_size=world_size,
                     timeout=timedelta(seconds=timeout),

@@ -49,7 +49,6 @@ def make_gallery(
     seed: int = SEED,
     episodes: int = EPISODES,
     view: View | None = None,
-    tensorboard: bool = True,
     trust: bool = False,
     progress: Callable[[str], None] = lambda text: None,
     before: Gallery | None = None,
@@ -64,7 +63,6 @@ def make_gallery(
         seed: Seed of the evaluation, for policies that have none yet.
         episodes: Episodes of the evaluation, for policies that have none yet.
         view: How the pictures are made.
-        tensorboard: Whether to add them to TensorBoard too, if the run logs there.
         trust: As for `load_policy`.
         progress: Called with lines about progress and about policies that are left out.
         before: What an earlier call has returned; its films are reused.
@@ -95,7 +93,7 @@ def make_gallery(
     path = place.path / "gallery.html" if file is None else Path(file)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, page, durable=False)
-    if tensorboard and place.logs.is_dir():
+    if place.logs.is_dir():
         try:
             write_board(place.logs, exhibits)
         except (OSError, ValueError) as error:  # the run may be another user's

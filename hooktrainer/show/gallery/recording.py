@@ -58,9 +58,7 @@ class Recording:
     return, `length` the number of actions.
     """
 
-    def __init__(self, env: Any, frame_skip: int, view: View, seed: int, episode: int) -> None:
-        self.seed = seed
-        self.episode = episode
+    def __init__(self, env: Any, frame_skip: int, view: View) -> None:
         self.total = 0.0
         self.length = 0
         self.frames: list[Frame] = []
@@ -134,7 +132,7 @@ def record_episodes(
 
     def watch(step: Step) -> None:
         if step.index == 0:
-            recorded.append(Recording(env, policy.saved.frame_skip, view, seed, step.episode))
+            recorded.append(Recording(env, policy.saved.frame_skip, view))
             recorded[-1].reason = reason
         recorded[-1].look(step)
 

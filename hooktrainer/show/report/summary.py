@@ -21,8 +21,8 @@ class RunSummary:
 
     `status` is as in `run.json`; ``died`` if that is ``running`` and the process is gone;
     ``unknown`` without a readable `run.json`. `reason` is why it ended, if not at its last frame.
-    `started` and `updated` are in seconds since 1970. `last`, `best` and `best_frames` are of
-    `metric`; `metrics` has the last value of all. `forked_from` has ``run_id``, ``path`` and
+    `started` and `updated` are in seconds since 1970. `last` and `best` are of `metric`;
+    `metrics` has the last value of all. `forked_from` has ``run_id``, ``path`` and
     ``frames`` of a checkpoint.
     """
 
@@ -42,7 +42,6 @@ class RunSummary:
     metric: str | None
     last: float | None
     best: float | None
-    best_frames: int | None
     options: Mapping[str, Any]
     metrics: Mapping[str, float]
 
@@ -91,7 +90,6 @@ def _summary(
         metric=metric,
         last=float(curve.values[-1]) if len(curve.values) else metrics.get(metric or ""),
         best=None if best is None else best[1],
-        best_frames=None if best is None else best[0],
         options=options,
         metrics=metrics,
     )

@@ -19,7 +19,7 @@ import xxhash
 
 from ...base import fs
 from ...base.untrusted import MalformedError, check_room, open_file, parse_json, read_file
-from ..tree import TensorSpec, byte_view, memory
+from ..tree import TensorSpec, blank, byte_view, memory
 
 CHUNK_BYTES = 4 << 20
 _INDEX = "index.json"
@@ -102,7 +102,7 @@ class NativeBackend:
     def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
         """Read all tensors; see `Backend.read`."""
         self.check(directory, specs)
-        tensors = {name: torch.empty(spec.shape, dtype=spec.dtype) for name, spec in specs.items()}
+        tensors = blank(specs)
         for chunk, file in _plan(directory, specs):
             views = [byte_view(tensors[name]) for name in chunk.names]
             whole = views[0] if len(views) == 1 else torch.empty(chunk.stop, dtype=torch.uint8)

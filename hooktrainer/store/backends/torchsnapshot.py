@@ -15,7 +15,7 @@ import torch
 from ...base import fs
 from ...base.untrusted import MalformedError, check_room, open_file
 from ...errors import CheckpointError
-from ..tree import TensorSpec, byte_view, memory
+from ..tree import TensorSpec, blank, byte_view, memory
 
 _KEY = "tensors"
 
@@ -93,7 +93,7 @@ class TorchSnapshotBackend:
     def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
         """Read all tensors; see `Backend.read`."""
         self.check(directory, specs)
-        tensors = {name: torch.empty(spec.shape, dtype=spec.dtype) for name, spec in specs.items()}
+        tensors = blank(specs)
         for name, (file, _) in _files(directory, specs).items():
             with open_file(file, directory) as opened:
                 fs.read_into(opened, memory(byte_view(tensors[name])))
