@@ -64,14 +64,12 @@ class RunTask(ABC):
                 f"{self.name}: collector={algorithm.collector!r}, but it collects nothing: leave "
                 "that out."
             )
-        env_kwargs = algorithm.env_kwargs or None
         # The environment, as arguments of what collects and of the evaluation.
-        self._made: dict[str, Any] = {"env": algorithm.env, "env_kwargs": env_kwargs}
+        self._made: dict[str, Any] = {"env": algorithm.env}
+        self._made["env_kwargs"] = algorithm.env_kwargs or None
+        if algorithm.info_keys:  # not every collector takes it
+            self._made["info_keys"] = algorithm.info_keys
         self._played: dict[str, Any] = dict(self._made)
-        infos = algorithm.info_keys
-        self._infos: dict[str, Any] = (
-            {"info_keys": infos} if infos else {}
-        )  # not every collector takes it
         self._collects: Callable[..., Any] = VectorCollector
         self._plays: Callable[..., Any] | None = None  # in evaluations; None: a VectorCollector
         self._agents: Mapping[str, Sequence[str]] = {}
@@ -116,7 +114,6 @@ class RunTask(ABC):
             num_envs=num_envs,
             frames_per_batch=num_envs * steps,
             **self._made,
-            **self._infos,
             **kwargs,
         )
 
@@ -166,7 +163,6 @@ class RunTask(ABC):
                 stop_at=fields.stop_at,
                 collector=self._plays,
                 **self._played | ({"env": made[0]} if several else {}),
-                **self._infos,
             ).register(trainer)
         register_all(fields.hooks, trainer)
         self._run.attach(trainer)
@@ -208,8 +204,8 @@ class Task(RunTask):
         self.is_asymmetric = groups.value is not groups.policy
         if self.is_asymmetric:
             self.value_networks = self._factory(groups.value, of_value=True)
-        self._made = {"env": train, "env_kwargs": env_kwargs}
-        self._played = {"env": play, "env_kwargs": env_kwargs}
+        self._made |= {"env": train, "env_kwargs": env_kwargs}
+        self._played |= {"env": play, "env_kwargs": env_kwargs}
         clips = fields.clip_actions and fields.action_distribution == "gaussian"
         clips &= any(isinstance(part, spaces.Box) for _, part in parts_of(self.action_space))
         if world := is_world(train):
@@ -217,11 +213,11 @@ class Task(RunTask):
             compiles = fields.compile == "all"
             self._collects = partial(WorldCollector, clip_actions=clips, compile=compiles)
         elif clips:
-            self._made = {"env": _clipped(train, env_kwargs)}
+            self._made |= {"env": _clipped(train, env_kwargs), "env_kwargs": None}
         if world and not isinstance(train, str):
             self._plays = self._collects
         elif clips:  # what an id stands for is played by Gymnasium
-            self._played = {"env": _clipped(play, env_kwargs)}
+            self._played |= {"env": _clipped(play, env_kwargs), "env_kwargs": None}
 
     def _factory(self, space: spaces.Space[Any], of_value: bool = False) -> NetworkFactory:
         fields = self._fields

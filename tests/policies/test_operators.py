@@ -98,6 +98,7 @@ NETWORKS = {
         SEQUENCE,
     ),
     "an embedding": (lambda: nn.Sequential(Argmax(), nn.Embedding(8, 4)), VECTOR),
+    "one-hot vectors": (lambda: lambda x: F.one_hot(x.argmax(1), 8), VECTOR),
     "einsum": (lambda: lambda x: torch.einsum("bi,bj->bij", x, x), VECTOR),
     "indexing": (lambda: lambda x: x[:, [1, 3]] + x[..., ::4] + x[:, 2:4], VECTOR),
     "gathering": (lambda: lambda x: x.gather(1, x.argsort(1))[:, -3:], VECTOR),
