@@ -68,7 +68,7 @@ def watch(
     def look() -> tuple[RunSummary, RenderableType]:
         summary = summarize(place, metric=None)
         size = place.metrics.stat().st_size if place.metrics.is_file() else 0
-        return summary, frame(summary, curves(size), None if once else screen.height)
+        return summary, frame(summary, curves(size))
 
     summary, picture = look()
     ended = summary.status != "running"
@@ -91,14 +91,11 @@ def watch(
     return _code(summary)
 
 
-def frame(
-    summary: RunSummary, curves: Mapping[str, Curve], rows: int | None = None
-) -> RenderableType:
-    """Draw the state of a run in a number of lines, by default unlimited."""
+def frame(summary: RunSummary, curves: Mapping[str, Curve]) -> RenderableType:
+    """Draw the state of a run; the metrics come last, since a low terminal cuts off the end."""
     latest = {name: float(one.values[-1]) for name, one in curves.items() if len(one.values)}
     values = latest or summary.metrics
     phases = _phases({n[5:]: value for n, value in values.items() if n.startswith("time/")})
-    room = None if rows is None else max(4, rows - 8 - (phases.row_count + 5 if phases else 0))
     seed = "" if summary.seed is None else f" · seed {summary.seed}"
     head = Text.assemble(
         (printable(summary.experiment or summary.path), "bold"),
@@ -106,8 +103,9 @@ def frame(
         (printable(summary.status), _color(summary)),
         (f" · {printable(summary.path)}", "dim"),
     )
-    parts = head, _progress(summary, values), _note(summary), _metrics(values, curves, room)
-    return Group(*(part for part in (*parts, phases and Group("", phases)) if part))
+    about = head, _progress(summary, values), _note(summary)
+    parts = (*about, phases and Group("", phases), _metrics(values, curves))
+    return Group(*(part for part in parts if part))
 
 
 def _color(summary: RunSummary) -> str:
@@ -141,9 +139,7 @@ def _note(summary: RunSummary) -> RenderableType | None:
     return Text(printable(summary.reason), style=_color(summary)) if summary.reason else None
 
 
-def _metrics(
-    values: Mapping[str, float], curves: Mapping[str, Curve], room: int | None
-) -> RenderableType | None:
+def _metrics(values: Mapping[str, float], curves: Mapping[str, Curve]) -> RenderableType | None:
     from ..show.chart import sparkline
 
     names = [name for name in values if not name.startswith("time/")]
@@ -152,13 +148,11 @@ def _metrics(
     for head, style in (("metric", ""), ("now", ""), ("least", "dim"), ("most", "dim")):
         table.add_column(head, style=style, justify="left" if head == "metric" else "right")
     table.add_column("over the run", style="cyan")
-    for name in names[:room]:
+    for name in names:
         curve = curves[name].values.tolist() if name in curves else []
         numbers = [values[name], *((min(curve), max(curve)) if curve else ())]
         cells = [*map(output.number, numbers), "", ""][:3]
         table.add_row(Text(printable(name)), *cells, sparkline(curve))
-    if room is not None and len(names) > room:
-        table.add_row(f"and {len(names) - room} more", style="dim")
     return Group("", table) if names else None
 
 
