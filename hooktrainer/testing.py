@@ -312,7 +312,8 @@ def _layout(make: Make, batches: int) -> None:
                 _require(collector.device in (None, value.device), problem)
             if "next" in batch:
                 _transitions(collector, batch)
-            kept.append((batch, batch.clone()))
+            # Not clone(), which makes 0.0 of -0.0 where a TensorDict has a device.
+            kept.append((batch, pickle.loads(pickle.dumps(batch))))
         _require(bool(kept), "it has no batch")
         problem = "a batch changes when others are collected"
         _require(_alike(*map(list, zip(*kept, strict=True))), problem)

@@ -115,7 +115,7 @@ class AgentsCollector(WorldCollector):
         self._make_rollout = WorldRollout
         self.num_envs = num_envs
         self.frame_skip = 1
-        self.world = make_world(
+        self._envs = self.world = make_world(
             self._env,
             num_envs,
             first_env=self._first_env,

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from types import EllipsisType
 from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from torch.utils._pytree import tree_map
 
 from ...base.checks import check_count
 from ...errors import StateMismatchError
-from .tensor_world import Observations, Outcome
+from .tensor_world import Observations, Outcome, TensorWorld
 
 State: TypeAlias = torch.Tensor | dict[str, torch.Tensor]
 """The state of all environments: tensors ``[num_envs, ...]``."""
@@ -34,20 +33,17 @@ class Carry(NamedTuple):
     length: torch.Tensor
 
 
-class EpisodicWorld(ABC):
+class EpisodicWorld(TensorWorld):
     """Environments whose episodes are functions of the seed, and of their own and its index.
 
     Attributes:
         carry: The running episodes; ``None`` before the first.
     """
 
-    name: str
-    num_envs: int
-    device: torch.device
     carry: Any
     frame_skip = 1
     shares = True
-    lost: str | None = None
+    lost = None
 
     def seed(self, seed: int) -> None:
         self._seed = seed
@@ -83,8 +79,8 @@ class EpisodicWorld(ABC):
     def _restore(self, state: Mapping[str, Any]) -> None:
         """Restore what `_saved` returned."""
 
-    def close(self) -> None:  # noqa: B027 - optional to override
-        """Do nothing."""
+    def close(self) -> None:
+        return
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(num_envs={self.num_envs}, device={str(self.device)!r})"
@@ -134,8 +130,6 @@ class FunctionalWorld(EpisodicWorld):
         tensor([False, False, False])
     """
 
-    observation_space: spaces.Space[Any]
-    action_space: spaces.Space[Any]
     carry: Carry | None
     max_episode_steps: int | None = None
     num_uniforms: ClassVar[int] = 0

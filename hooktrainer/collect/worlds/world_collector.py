@@ -66,7 +66,6 @@ class WorldBuffers:
             | dict.fromkeys(("reward", *infos), reward)
         )
         self._infos = tuple(infos)
-        self._has_entries = False  # whether those of `Outcome.entries` have their buffers
         self._starts = {
             key: torch.as_tensor(leaf.start).to(device)
             for key, leaf in zip(self.keys, leaves, strict=True)
@@ -93,9 +92,8 @@ class WorldBuffers:
             rest = (outcome.log, "the simulator", len(outcome.reward), self.device)
             written[name] = info_column(name, *rest)
         if outcome.entries:
-            if not self._has_entries:
+            if not outcome.entries.keys() <= self.following.buffers.keys():
                 self.following.allocate(outcome.entries)
-                self._has_entries = True
             written |= outcome.entries
         self.following.write(t, written)
         return ends["done"]
@@ -203,7 +201,7 @@ class WorldCollector(EpisodesCollector):
     """
 
     world: TensorWorld
-    _live = ("world", "_rollout", "_actions")
+    _live = ("_envs", "world", "_rollout", "_actions")
 
     def __init__(
         self,
@@ -248,12 +246,8 @@ class WorldCollector(EpisodesCollector):
                 "step, and actions are not repeated: leave it out."
             )
 
-    @property
-    def _envs(self) -> TensorWorld:
-        return self.world
-
     def _make(self, num_envs: int | None, workers: Workers) -> None:
-        self.world = make_tensor_world(
+        self._envs = self.world = make_tensor_world(
             self._env,
             num_envs,
             device=self.device,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import getitem
@@ -14,7 +14,7 @@ from gymnasium import spaces
 from tensordict import NestedKey, TensorDictBase, unravel_key
 
 from ....base.space_parts import leaves_of
-from ..tensor_world import Observations, Outcome
+from ..tensor_world import TensorWorld
 
 
 def entries_of(space: spaces.Space[Any]) -> Callable[[Any], dict[NestedKey, Any]]:
@@ -30,7 +30,7 @@ def unbounded(shape: Sequence[int], dtype: Any) -> spaces.Box:
     return spaces.Box(-np.inf, np.inf, tuple(shape))
 
 
-class ForeignWorld(ABC):
+class ForeignWorld(TensorWorld):
     """A simulator whose state cannot be saved, as a `TensorWorld`.
 
     Its running episodes are lost when a run is resumed. The next ones are seeded from the run's
@@ -54,18 +54,10 @@ class ForeignWorld(ABC):
         self.device = torch.device(device)
         self.observation_space = observation_space
         self.action_space = action_space
-        self.lost: str | None = lost
+        self.lost = lost
         self.episodes = [-1] * num_envs
         self._seed = self._resumed = 0
         self._entries = entries_of(observation_space)
-
-    @abstractmethod
-    def reset(self) -> Observations:
-        """Start the next episode of every environment."""
-
-    @abstractmethod
-    def step(self, actions: torch.Tensor) -> Outcome:
-        """Step all environments and reset those that ended."""
 
     @abstractmethod
     def _start_over(self, seed: int) -> None:
@@ -83,9 +75,6 @@ class ForeignWorld(ABC):
         words = np.random.SeedSequence((self._seed, self._resumed)).generate_state(1)
         self._start_over(int(words[0] >> 1))  # simulators take seeds of 31 bits
         return False
-
-    def close(self) -> None:  # noqa: B027 - optional to override
-        """Close all environments. Safe to call again."""
 
 
 def find(env: Any, name: str) -> Any:
