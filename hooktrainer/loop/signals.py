@@ -80,9 +80,8 @@ class GracefulSignals:
         name = signal.Signals(number).name
         if self._is_abandoned:
             self._is_abandoned = False
-            assert self._control.signal is not None
             why = f"the batch was not done {self._grace:g} seconds after {name}"
-            raise SignalExit(self._control.signal, why, self._control.deadline)
+            raise SignalExit(number, why, self._control.deadline)
         if self._control.deadline is not None:
             raise KeyboardInterrupt(f"a second signal ({name})")
         self._control.receive(number, self._grace)
@@ -147,10 +146,15 @@ def ending_cleanly() -> Iterator[None]:
 def exit_now(code: int) -> None:
     """End the process immediately, after flushing standard output and error."""
     for stream in (sys.stdout, sys.stderr):
-        flusher = threading.Thread(target=stream.flush, daemon=True)
+        flusher = threading.Thread(target=_flush, args=[stream], daemon=True)
         flusher.start()
         flusher.join(0.2)  # it may be held up
     os._exit(code)
+
+
+def _flush(stream: Any) -> None:
+    with suppress(Exception):  # it may be None, or a pipe that nobody reads
+        stream.flush()
 
 
 def _end_before_training(number: int, frame: FrameType | None) -> None:
