@@ -247,6 +247,7 @@ class _Series:
             "pending": torch.stack(pending) if is_uniform else list(self.pending),
             "last": self.last,
             "is_total": self.is_total,
+            "is_chosen": self.is_chosen,
         }
 
 

@@ -162,7 +162,8 @@ class Registry:
             if not callable(call):
                 continue
             try:
-                with self._trainer.timing.phase(str(getattr(owner, "phase", "hooks"))):
+                phase = getattr(owner, "phase", None)
+                with self._trainer.timing.phase(phase if isinstance(phase, str) else "hooks"):
                     call(*args)
             except Exception as error:
                 name = next((n for n, m in self.modules.items() if m is owner), None)
@@ -379,7 +380,8 @@ class Entry:
         self.method = method if self.owner is not inner and method != "__call__" else ""
         self.own_name = method if self.owner is inner and method else type(self.owner).__name__
         self.name = self.own_name
-        self.phase = "optimize" if point.per_step else str(getattr(self.owner, "phase", "hooks"))
+        phase = "optimize" if point.per_step else getattr(self.owner, "phase", None)
+        self.phase = phase if isinstance(phase, str) else "hooks"
         self.op = functools.partial(op, **kwargs) if kwargs else op
         # A bound method is called faster than the object it belongs to.
         bound = getattr(self.op, "__call__", None)  # noqa: B004

@@ -135,11 +135,11 @@ class Timing:
         """
         start, new_batches = self._window_start, batches - self._window_batches
         new_frames = frames - self._window_frames
-        self._window_start = dict(self.totals)
+        totals = self._window_start = dict(self.totals)  # another thread may add its own
         self._window_frames, self._window_batches = frames, batches
         if new_batches <= 0 or not self.reports:
             return {}
-        seconds = {name: total - start.get(name, 0.0) for name, total in self.totals.items()}
+        seconds = {name: total - start.get(name, 0.0) for name, total in totals.items()}
         report = {f"time/{name}": spent / new_batches for name, spent in seconds.items()}
         if seconds.get("step", 0.0) > 0.0:
             report["time/fps"] = new_frames / seconds["step"]

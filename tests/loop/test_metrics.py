@@ -61,6 +61,17 @@ def test_samples_count_one_each():
     assert metrics.close_window() == {"return": 4.0}  # 20 over 5
 
 
+def test_no_sample_yet_is_no_value_after_a_resume_either():
+    class Away(torch.Tensor):
+        is_cpu = False
+
+    metrics, again = Metrics(), Metrics()
+    none = torch.zeros(2, dtype=torch.bool).as_subclass(Away)
+    metrics.log({"return": Samples(torch.ones(2), none)})
+    again.load_state_dict(metrics.state_dict())
+    assert metrics.latest("return") is again.latest("return") is None
+
+
 def test_a_long_window_is_bounded_and_exact():
     metrics = Metrics()
     for value in range(1000):

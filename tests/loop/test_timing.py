@@ -59,6 +59,18 @@ def test_a_window_reports_seconds_per_batch_and_frames_per_second():
     assert report == {"time/collect": 0.0, "time/step": 1.0, "time/fps": 100.0}
 
 
+def test_what_another_thread_adds_meanwhile_is_in_the_next_window():
+    class Late(float):
+        def __sub__(self, other: float) -> float:
+            timing.totals["worker/env"] += 1.0
+            return super().__sub__(other)
+
+    timing = Timing()
+    timing.totals["step"] = Late(8.0)
+    assert timing.close_window(100, 1) == {"time/step": 8.0, "time/fps": 12.5}
+    assert timing.close_window(200, 2)["time/worker/env"] == 1.0
+
+
 # -- a trainer -----------------------------------------------------------------------------------
 
 
@@ -72,6 +84,7 @@ def test_a_trainer_times_every_phase_and_every_hook(logger):
         sum(range(1000))
 
     trainer.register_op("post_optim", slow_hook)
+    hook_of_a_batch.phase = 2  # not the name of a phase
     trainer.register_op("post_steps", hook_of_a_batch)
     trainer.train()
     first = logger.rows[0][1]
