@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from ..base.checks import check_choice, check_positive
+from ..base.checks import check_choice, check_fraction, check_positive
 from ..base.frames_bar import print_line
 from ..collect.collector import NoiseSchedule
 from ..errors import ConfigError
@@ -69,9 +69,9 @@ class Schedule(TrainerHookBase):
             until: Fraction of the run at which ``end`` is reached.
 
         Raises:
-            ConfigError: If ``until`` is not positive.
+            ConfigError: If ``until`` is not in ``(0, 1]``.
         """
-        check_positive("Schedule: until", until)
+        check_positive("Schedule: until", check_fraction("Schedule: until", until))
         return cls(owner, attribute, partial(_line, (start, end), until))
 
     @classmethod
@@ -79,7 +79,7 @@ class Schedule(TrainerHookBase):
         cls, owner: Any, attribute: str, start: float, end: float, until: float = 1.0
     ) -> Schedule:
         """Make a schedule that is half a cosine period; arguments as for `linear`."""
-        check_positive("Schedule: until", until)
+        check_positive("Schedule: until", check_fraction("Schedule: until", until))
         return cls(owner, attribute, partial(_half_cosine, (start, end), until))
 
     def __call__(self) -> None:

@@ -180,7 +180,7 @@ class ActorAndCritic(torch.nn.Module):
         return out
 
 
-def delayed_actor(total_frames=50, loss=None, **overrides):
+def delayed_actor(total_frames=50, loss=None, unit="optim_steps", **overrides):
     loss = loss or ActorAndCritic()
     trainer = tiny_trainer(
         loss_module=loss,
@@ -192,7 +192,7 @@ def delayed_actor(total_frames=50, loss=None, **overrides):
     actor = torch.optim.Adam([loss.actor], lr=0.25)
     critic = torch.optim.SGD([loss.critic], lr=0.125)
     OptimizerHook(critic, ["loss_critic"]).register(trainer, "critic")
-    delayed = OptimizerHook(actor, ["loss_actor"], every=Every(optim_steps=2))
+    delayed = OptimizerHook(actor, ["loss_actor"], every=Every(**{unit: 2}))
     delayed.register(trainer, "actor")
     return trainer, loss
 
@@ -219,6 +219,16 @@ def test_the_delay_continues_after_a_resume():
     second.train()
     assert again.actor.equal(loss.actor)
     assert second.state_dict()["components"]["cadence/optimizer/actor"]["next"] == 6
+
+
+def test_the_delay_causes_no_save(tmp_path):
+    file, seen = tmp_path / "state.pt", []
+    options = {"save_trainer_file": file, "save_trainer_interval": 1_000}
+    trainer, _ = delayed_actor(unit="batches", **options)
+    trainer.register_op("post_loss", lambda batch: trainer.skip_optim_step())
+    trainer.register_op("batch_process", lambda batch: seen.append(file.exists()))
+    trainer.train()
+    assert seen == [False] * 5
 
 
 @pytest.mark.parametrize("name", ["exp_avg", "exp_avg_sq", "step"])

@@ -67,6 +67,9 @@ def test_shapes(make, values):
     assert [schedule.value(f) for f in (0.0, 0.25, 0.5, 1.0)] == pytest.approx(values)
     early = make(optimizer, "lr", 0.5, 0.1, until=0.5)
     assert [early.value(f) for f in (0.0, 0.5, 0.75, 1.0)] == [0.5, 0.1, 0.1, 0.1]
+    for until in (0.0, 2.0):
+        with pytest.raises(ConfigError, match="until"):
+            make(optimizer, "lr", 0.5, 0.1, until)
 
 
 # -- with other total_frames -----------------------------------------------------------------------
