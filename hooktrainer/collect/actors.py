@@ -35,10 +35,12 @@ class Actor:
     Attributes:
         has_stages: Whether it can be asked for some of the environments at a time.
         is_laid_out: Whether its outputs are known, as after the first call of the policy.
+        may_be_fast: Whether there may be a faster way to act, once these are known.
     """
 
     has_stages = False
     is_laid_out = True
+    may_be_fast = False
 
     def act(self, t: int, envs: slice | None = None) -> Any:
         """Actions for the observations of step ``t``, recorded with all other outputs.
@@ -125,7 +127,9 @@ class FunctionActor(Actor):
         taken = list(zip(*(rows[key] for key in keys), strict=True)) if keys else _joined(rows)
         # Made once: for each step the arguments of the call.
         self._arguments: list[Arguments] = list(zip(taken, options, strict=False))
-        self._may_be_fast = in_full and self._device is None
+        owner = getattr(function, "__self__", None)
+        is_sample = isinstance(owner, NetworkPolicy) and function == owner.sample
+        self.may_be_fast = in_full and self._device is None and is_sample
         self._steps: ArraySteps | None = None
         self.is_fast = False
         self._stages = stages
@@ -135,14 +139,13 @@ class FunctionActor(Actor):
         self._before: dict[str, Any] = {}
 
     def act(self, t: int, envs: slice | None = None) -> Any:
-        if t == 0 and self._may_be_fast and self.is_laid_out:
+        if t == 0 and self.may_be_fast and self.is_laid_out:
             # Take the fast way through this rollout, if there is one with the present parameters.
-            policy: Any = getattr(self._function, "__self__", None)
-            is_sample = isinstance(policy, NetworkPolicy) and self._function == policy.sample
-            if self._steps is None and is_sample:
+            if self._steps is None:
+                policy: Any = self._function.__self__  # type: ignore[attr-defined]
                 seen = [inputs[0] for inputs, _ in self._arguments]
                 self._steps = policy.array_steps(seen, self.outputs.buffers)
-            self._may_be_fast = self._steps is not None
+            self.may_be_fast = self._steps is not None
             self.is_fast = self._steps is not None and self._steps.begin()
         if self.is_fast and self._steps is not None:
             return self._steps(t)

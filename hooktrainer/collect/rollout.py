@@ -81,7 +81,7 @@ class AnyRollout(ABC):
         for rows in self._buffers.observation:  # go on from where the last rollout ended
             rows[0] = rows[-1]
         self._steps, self._draws = steps, warm_up or not self._has_policy
-        if warm_up and not self._actor.is_laid_out:
+        if (warm_up or self._actor.may_be_fast) and not self._actor.is_laid_out:
             learn_outputs(self._actor, self._policy_device)
         batch = self._collect(timing)
         self.is_running = True
@@ -205,7 +205,7 @@ class Rollout(AnyRollout):
         self._device = collector.device
         action_format = collector._action_format
         self._moves = {collector.device.type, collector._computes.type} != {"cpu"}
-        self._stages = group.stages if len(group.stages) > 1 else ()
+        self._stages = group.stages if len(group.stages) > 1 and not group.has_gaps else ()
         self._in_full = not (self._stages or group.has_gaps)
         num_envs, seeds = group.num_envs, group.seeds
         mask = group.first_mask()

@@ -60,6 +60,8 @@ class WorkerGroup(EnvGroup):
             first.action_space,
         )
         check_alike([fact for fact in facts for _ in fact.names])
+        self.has_gaps = first.has_gaps
+        self.began = np.zeros(self.num_envs, bool)
 
     def first_mask(self) -> Any:
         return self._ask_all("first_mask", lambda w: ())[0]
@@ -98,7 +100,10 @@ class WorkerGroup(EnvGroup):
         finished: list[Finished] = []
         for w, own in enumerate(self._shares):
             start = own[stage].start
-            for i, final in pickle.loads(self._pool[w].receive()):
+            ended, began = pickle.loads(self._pool[w].receive())
+            if self.has_gaps:
+                self.began[own[stage]] = began
+            for i, final in ended:
                 finished.append((start + i, final))
                 self.episodes[start + i] += 1
         return finished
@@ -220,6 +225,7 @@ class Facts(NamedTuple):
     restores: Sequence[Restore]
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
+    has_gaps: bool
 
 
 class EnvWorker:
@@ -245,7 +251,8 @@ class EnvWorker:
 
     def facts(self) -> list[Facts]:
         return [
-            Facts(g.names, g.restores, g.observation_space, g.action_space) for g in self._groups
+            Facts(g.names, g.restores, g.observation_space, g.action_space, g.has_gaps)
+            for g in self._groups
         ]
 
     def first_mask(self) -> Any:
@@ -273,8 +280,10 @@ class EnvWorker:
             group.episodes = list(before)
             group.reset(rows[-1])
 
-    def step(self, stage: int, t: int, actions: Array) -> list[Finished]:
-        return self._groups[stage].step(actions, self._rows[stage][t])
+    def step(self, stage: int, t: int, actions: Array) -> tuple[list[Finished], Array | None]:
+        group = self._groups[stage]
+        finished = group.step(actions, self._rows[stage][t])
+        return finished, group.began if group.has_gaps else None
 
     def restore(self, seed: int, states: Sequence[tuple[Any, Any, Any]]) -> list[list[int]]:
         self.each("seed", seed)

@@ -49,10 +49,10 @@ def test_batches_are_the_same_bits(mode: Any, exploration: InteractionType) -> N
         batches = []
         for _ in range(4):
             batches.append(source.collect())
+            assert is_quick(source) == (kind is CategoricalPolicy)  # from the first batch on
             for parameter in policy.parameters():  # as an optimizer step does
                 parameter.data.add_(0.01)
         found.append((torch.stack(batches), torch.get_rng_state()))
-        assert is_quick(source) == (kind is CategoricalPolicy)
         source.shutdown()
     (quick, after), (plain, plain_after) = found
     assert (quick == plain).all()

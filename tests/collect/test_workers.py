@@ -24,7 +24,7 @@ from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 from torchrl.data import Bounded
 from torchrl.modules import OrnsteinUhlenbeckProcessModule
-from toy_envs import Counter, Masked, Nested, Opaque, recurrent
+from toy_envs import Counter, Masked, Nested, Opaque, VectorCounter, recurrent
 
 from hooktrainer import ConfigError, VectorCollector
 from hooktrainer.base.worker import ChildError
@@ -421,3 +421,21 @@ def test_what_cannot_work_is_refused(arguments: Arguments, message: str) -> None
         del options["num_envs"]
     with pytest.raises(ConfigError, match=message):
         VectorCollector(**options)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_step_that_only_resets_is_no_transition(workers):
+    """The environments reset themselves in the step after an episode's end."""
+    gym.register("Later-v0", entry_point=Counter, vector_entry_point=VectorCounter)
+    try:
+        options = {"workers": workers, "stages": 2 if workers else 1}
+        mode = "vector_entry_point"
+        with collector(
+            env="Later-v0", num_envs=4, frames_per_batch=48, vectorization_mode=mode, **options
+        ) as built:
+            for _ in range(2):
+                following = built.collect()["next"]
+                assert following["reward"].min() == 1.0
+                assert set(following["step_count"][following["done"]].tolist()) == {5}
+    finally:
+        del gym.registry["Later-v0"]
