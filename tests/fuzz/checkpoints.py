@@ -35,7 +35,7 @@ from hooktrainer.errors import CheckpointError, ConfigError
 from hooktrainer.replay import ReplayBuffer
 from hooktrainer.store import Checkpoint, CheckpointManager, load_file, save_file
 from hooktrainer.store.rng import rng_state
-from hooktrainer.store.single_file import FORMAT, _checksum
+from hooktrainer.store.single_file import FORMAT, checksum_of
 from hooktrainer.store.stored import FileRecord, Manifest, seal
 
 MANIFEST, STATE = "manifest.json", "state.json"
@@ -177,7 +177,7 @@ def _resave(parts: tuple[str | None, ...], whole: float) -> Callable[[Files, ran
             files["state.pt"] = spoil_torch_file(data, rng)
             return
         content = torch.load(io.BytesIO(data), weights_only=True)
-        text, tensors = content["skeleton"], dict(content["tensors"])
+        text, tensors = content["state"], dict(content["tensors"])
         for _ in range(rng.choice((1, 1, 2))):
             part = rng.choice(parts)
             if rng.random() >= 0.6:
@@ -187,12 +187,15 @@ def _resave(parts: tuple[str | None, ...], whole: float) -> Callable[[Files, ran
                 text = mutate_json(text.encode("utf-8", "replace"), rng).decode("utf-8", "replace")
                 break
             else:
-                tree = json.loads(text)
-                text = json.dumps({**tree, part: mutate_tree(tree[part], rng)})
+                state = json.loads(text)
+                tree = state["skeleton"]
+                text = json.dumps(
+                    {**state, "skeleton": {**tree, part: mutate_tree(tree[part], rng)}}
+                )
         plain = {name: tensor.detach() for name, tensor in tensors.items()}
-        checksum = _checksum(text, plain) if rng.random() < 0.97 else "0" * 32
+        checksum = checksum_of(text, plain) if rng.random() < 0.97 else "0" * 32
         result = io.BytesIO()
-        saved = {"format": FORMAT, "skeleton": text, "tensors": tensors, "checksum": checksum}
+        saved = {"format": FORMAT, "state": text, "tensors": tensors, "checksum": checksum}
         torch.save(saved, result)
         files["state.pt"] = result.getvalue()
 
