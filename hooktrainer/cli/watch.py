@@ -92,7 +92,7 @@ def watch(
 
 
 def frame(summary: RunSummary, curves: Mapping[str, Curve]) -> RenderableType:
-    """Draw the state of a run; the metrics come last, since a low terminal cuts off the end."""
+    """Draw the state of a run; the times come last, since a low terminal cuts off the end."""
     latest = {name: float(one.values[-1]) for name, one in curves.items() if len(one.values)}
     values = latest or summary.metrics
     phases = _phases({n[5:]: value for n, value in values.items() if n.startswith("time/")})
@@ -104,7 +104,7 @@ def frame(summary: RunSummary, curves: Mapping[str, Curve]) -> RenderableType:
         (f" · {printable(summary.path)}", "dim"),
     )
     about = head, _progress(summary, values), _note(summary)
-    parts = (*about, phases and Group("", phases), _metrics(values, curves))
+    parts = (*about, _metrics(values, curves), phases and Group("", phases))
     return Group(*(part for part in parts if part))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, cast
 
-from ..base.words import did_you_mean, listed, which
+from ..base.words import listed, nearest, which
 from ..errors import CheckpointError, ConfigError
 from .provenance import RUN_FILE, id_in
 from .retention import Best
@@ -229,6 +229,8 @@ def sweep_of(run: RunDir, place: str | os.PathLike[str]) -> Path | None:
 
 
 def no_run(path: Path, thing: str = "run") -> str:
-    """The message for a run that is not there, with the nearest ones next to it."""
-    there = map(str, sorted(path.parent.glob("*/")))
-    return f"there is no {thing} {path}.{did_you_mean(str(path), there)}"
+    """The message for a run that is not there, with those next to it or in runs/ named likewise."""
+    directories = (one for parent in (Path("runs"), path.parent) for one in parent.glob("*/"))
+    there = {one.name: str(one) for one in sorted(directories)}
+    near = " or ".join(there[name] for name in nearest(path.name, there))
+    return f"there is no {thing} {path}." + (f" Did you mean {near}?" if near else "")

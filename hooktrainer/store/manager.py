@@ -90,7 +90,8 @@ class CheckpointManager:
             raise ConfigError(f"on_failure={on_failure!r}: it must be 'stop' or 'continue'.")
         self.directory = Path(directory).absolute()
         self.keep = Last(5) if keep is None else keep
-        self.best = best_of(self.keep) if best is None else best
+        chosen = best_of(self.keep)  # refuses what does not say what to keep
+        self.best = best or chosen
         self.config = dict(config or {})
         self._run_id = run_id
         self._backend_name = backend_name(backend)

@@ -97,7 +97,10 @@ def test_curves_are_drawn_in_the_terminal(call, six):
 
 def test_a_damaged_configuration_hides_no_other_run(call, six):
     (six / "lr0.1_0" / "config.yaml").write_text("[")
-    assert sorted(entry["status"] for entry in listed(call, six)) == 5 * ["finished"] + ["unknown"]
+    *others, broken = sorted(listed(call, six), key=lambda entry: entry["status"])
+    assert [entry["status"] for entry in others] == 5 * ["finished"]
+    assert broken["status"] == "unknown"
+    assert "lr0.1_0/config.yaml: " in broken["reason"]
 
 
 def test_the_parent_of_a_fork_is_shown(call, tmp_path):

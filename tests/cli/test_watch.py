@@ -27,6 +27,7 @@ def test_watch_once_shows_progress_metrics_and_phases(call, tmp_path):
         "100.00",  # milliseconds of a batch
     ):
         assert text in done.out
+    assert done.out.index("eval/return") < done.out.index("optimize  ")  # a low terminal cuts
     run.update(total_frames=None)
     assert "0%  300 frames" in call("watch", run.path, "--once").out
 

@@ -123,7 +123,7 @@ def test_the_mode_must_be_known():
     "make",
     [
         lambda path: CheckpointManager(path, keep=hooktrainer.Latest(2)),
-        lambda path: CheckpointManager(path, keep=0),
+        lambda path: CheckpointManager(path, keep=0, best=Best(1, "x")),
         lambda path: CheckpointManager(path, keep=Last(2) | hooktrainer.Latest(2)),
         lambda path: CheckpointManager(path, keep=Best(2, "x") & 3),
         lambda path: PolicySnapshot(None, "CartPole-v1", path, snapshots=2, keep=2),

@@ -143,8 +143,10 @@ def test_resuming_nothing_is_refused_and_makes_nothing(tmp_path, there):
     with pytest.raises(FileNotFoundError, match="holds no run" if there else "does not exist"):
         RunDir.create(path, resume=True)
     assert path.exists() == there
-    with pytest.raises(ValueError, match="needs the path"):
-        RunDir.create(resume=True, root=tmp_path)
+    for options, why in (({"resume": True}, "needs the path"), ({"seed": -1}, "seed=-1: pass an")):
+        with pytest.raises(ValueError, match=why):
+            RunDir.create(**options, root=tmp_path)
+    assert len(list(tmp_path.iterdir())) == there
 
 
 @pytest.mark.parametrize("target", ["elsewhere.csv", "nowhere"])

@@ -20,10 +20,10 @@ class RunSummary:
     """The state of a run.
 
     `status` is as in `run.json`; ``died`` if that is ``running`` and the process is gone;
-    ``unknown`` without a readable `run.json`. `reason` is why it ended, if not at its last frame.
-    `started` and `updated` are in seconds since 1970. `last` and `best` are of `metric`;
-    `metrics` has the last value of all. `forked_from` has ``run_id``, ``path`` and
-    ``frames`` of a checkpoint.
+    ``unknown`` if `run.json` or `config.yaml` cannot be read. `reason` is why it ended, if not at
+    its last frame, or why a file cannot be read. `started` and `updated` are in seconds since 1970.
+    `last` and `best` are of `metric`; `metrics` has the last value of all. `forked_from` has
+    ``run_id``, ``path`` and ``frames`` of a checkpoint.
     """
 
     path: Path
@@ -54,8 +54,8 @@ def summarize(
     try:
         options = run.read_config()
         return _summary(run, run.read(), options, metric, minimize)
-    except (ValueError, TypeError, AttributeError, OSError):  # damaged, or no run
-        return _summary(run, {}, options, metric, minimize)
+    except (ValueError, TypeError, AttributeError, OSError) as error:  # damaged, or no run
+        return _summary(run, {"reason": str(error)}, options, metric, minimize)
 
 
 def _summary(
