@@ -456,14 +456,14 @@ class DiscreteEncoder(_ArrayEncoder):
 
     def __init__(self, space: spaces.Discrete | spaces.MultiDiscrete) -> None:
         super().__init__(space)
-        sizes = np.ravel(getattr(space, "n", getattr(space, "nvec", 0)))
+        sizes = np.ravel(getattr(space, "n", getattr(space, "nvec", 0))).astype(np.int64)
         total, is_large = int(sizes.sum()), max(sizes) > _LARGEST_ONE_HOT
         self.embedding = nn.Embedding(total, 32) if is_large else None
         self.out_features = 32 * len(sizes) if is_large else total
         self.register_buffer("_first", torch.from_numpy(sizes.cumsum() - sizes), persistent=False)
 
     def _encode(self, x: Tensor) -> Tensor:
-        index = x.reshape(len(x), math.prod(self.shape)) + self._first
+        index = x.reshape(len(x), math.prod(self.shape)).long() + self._first
         if self.embedding is not None:
             return self.embedding(index).flatten(1)
         zeros = torch.zeros(len(x), self.out_features, device=x.device)

@@ -11,6 +11,7 @@ from torch import nn
 from hooktrainer.base.space_parts import leaves_of
 from hooktrainer.errors import ConfigError
 from hooktrainer.networks import (
+    DiscreteEncoder,
     GridEncoder,
     ImageEncoder,
     NetworkFactory,
@@ -120,6 +121,15 @@ def test_the_values_of_a_grid_are_categories_each_a_plane():
     assert planes[:, 0, 0].tolist() == [1, 0, 0, 1, 0]
     assert planes[:, 1, 4].tolist() == [0, 0, 1, 0, 1]
     assert NetworkFactory(spaces.Dict(grid=space)).has_images
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.float32])
+def test_discrete_values_of_any_type_are_categories(dtype):
+    values = torch.tensor([[2, 1], [0, 0]], dtype=dtype)
+    few = DiscreteEncoder(spaces.MultiDiscrete([3, 2], dtype=np.uint8))
+    assert few(values).tolist() == [[0, 0, 1, 0, 1], [1, 0, 0, 1, 0]]
+    many = DiscreteEncoder(spaces.MultiDiscrete([70, 2], dtype=np.uint8))
+    assert torch.equal(many(values)[0], many.embedding.weight[[2, 71]].flatten())
 
 
 def test_networks_of_one_factory_share_their_statistics_and_nothing_else():
