@@ -10,8 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from ..errors import ConfigError
-
 Array = npt.NDArray[Any]
 Path = tuple[str | int, ...]
 _MOST_PARTS = 1 << 12
@@ -26,7 +24,7 @@ class Part:
         path: Keys and tuple indices that lead to it in the environment's action; empty for all.
         shape: The environment's shape.
         dtype: The environment's type.
-        start: Offset of discrete actions, which count from 0.
+        start: Offset of discrete actions, which count from 0; ``None`` for others.
         sizes: Sizes of the concatenated one-hot vectors that the policy returns; empty for indices
             or numbers.
         low: Least action ``[*shape]`` if the environment clips actions; else ``None``.
@@ -78,17 +76,26 @@ class Action:
             raise ValueError(f"the action has {len(self.parts)} parts")
         _ = _tree([(part.path, None) for part in self.parts])  # else there is no such tree
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a policy's action, without its batch."""
+        one = self.parts[0]
+        if one.path or one.sizes:
+            return (sum(part.width for part in self.parts),)
+        return one.shape
+
+    @property
+    def is_index(self) -> bool:
+        """Whether the policy's action is indices, which have no fractions."""
+        one = self.parts[0]
+        return not one.path and one.start is not None and not one.sizes
+
     def convert(self, actions: Tensor) -> Any:
         """Return the action, or a tree of actions, ``[batch, *shape]`` for the policy's."""
         array: Array = actions.numpy()
         if not self.parts[0].path:
             return self.parts[0].convert(array)
         ends = np.cumsum([part.width for part in self.parts])
-        if array.ndim != 2 or array.shape[1] != ends[-1]:
-            raise ConfigError(
-                f"the policy's action has shape {list(array.shape)}; its parts need "
-                f"[batch, {ends[-1]}]."
-            )
         converted = []
         for part, columns in zip(self.parts, np.split(array, ends[:-1], axis=1), strict=True):
             if not part.sizes:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..base.untrusted import decode_data, refusing
 from ..base.words import listed, printable
-from ..errors import ConfigError, DamagedCheckpointError
+from ..errors import CheckpointError, ConfigError, DamagedCheckpointError
 from .actions import DTYPES, Action, Part, check_start, single
 
 Array = npt.NDArray[Any]
@@ -193,13 +193,23 @@ class Interface:
         ]
 
     def check(self, outputs: Sequence[Tensor]) -> list[Tensor]:
-        """Check a program's outputs for one observation; return those after the actions."""
+        """Check a program's outputs for one observation; return those after the actions.
+
+        Raises:
+            CheckpointError: If the environment does not take the actions.
+        """
         if len(outputs) < len(self.groups):
             raise ValueError("its program does not return actions for all groups")
         for group, action in zip(self.groups, outputs, strict=False):
-            wanted = (1, len(group.agents)) if group.agents else (1,)
-            if tuple(action.shape[: len(wanted)]) != wanted:
-                raise ValueError(f"its program does not return an action for each {group.name!r}")
+            agents = (len(group.agents),) if group.agents else ()
+            wanted = [1, *agents, *group.action.shape]
+            is_index = group.action.is_index
+            if list(action.shape) != wanted or (is_index and action.is_floating_point()):
+                raise CheckpointError(
+                    f"the policy's action{f' of {group.name}' * bool(agents)} is {action.dtype} "
+                    f"{list(action.shape)}; the environment's, {group.action}, needs "
+                    f"{'indices ' * is_index}{wanted}."
+                )
         return list(outputs[len(self.groups) :])
 
     def read(

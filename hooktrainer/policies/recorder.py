@@ -351,13 +351,14 @@ def action_of(space: gym.Space[Any], categorical: bool, bounded: gym.Space[Any] 
     parts = []
     for (path, part), (_, limit) in zip(parts_of(space), limits, strict=True):
         form = ActionFormat(part, categorical or bool(path))
-        start = None if form.start is None else np.asarray(form.start).tolist()
+        start = getattr(part, "start", None)
         sizes = tuple(form.sizes if form.is_one_hot else ())
         low = high = None
         if bounded is not None and isinstance(limit, gym.spaces.Box) and limit.is_bounded():
             low, high = limit.low.tolist(), limit.high.tolist()
         shape = tuple(part.shape or ())
-        parts.append(Part(path, shape, str(part.dtype), start, sizes, low, high))
+        first = None if start is None else np.asarray(start).tolist()
+        parts.append(Part(path, shape, str(part.dtype), first, sizes, low, high))
     return Action(tuple(parts))
 
 

@@ -173,7 +173,7 @@ class _Copy(nn.Module):
                 data.set(IS_INIT, torch.zeros(batch, 1, dtype=torch.bool).as_subclass(_Constant))
         data = self.policy(data)
         following = [("next", *_parts(key)) for key in self.hidden]
-        return tuple(data.get(key) for key in [*self.actions, *following])
+        return tuple(data[key] for key in [*self.actions, *following])
 
     def record(
         self, *, random: bool = False

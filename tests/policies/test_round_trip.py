@@ -30,7 +30,7 @@ from torchrl.modules import (
     TanhNormal,
 )
 
-from hooktrainer import ConfigError, VectorCollector
+from hooktrainer import CheckpointError, ConfigError, VectorCollector
 from hooktrainer.loop.cadence import Progress
 from hooktrainer.networks import (
     AdditiveGaussian,
@@ -246,6 +246,24 @@ def test_shapes_that_do_not_fit_are_named(reload):
         loaded(torch.zeros(4, requires_grad=True))
 
 
+def test_actions_that_do_not_fit_are_named(reload):
+    class Share(nn.Module):
+        def forward(self, observation):
+            return observation[:, 0].sigmoid()
+
+    for policy, options, said in (
+        (nn.Linear(4, 2), {}, r"float32 \[1, 2\]; .* int64\[\], needs indices \[1\]"),
+        (Share(), {}, r"float32 \[1\]; .* needs indices \[1\]"),
+        (
+            CategoricalPolicy(mlp(4, 3, (8,))),
+            {"categorical_actions": False},
+            r"int64 \[1\]; .* needs \[1, 3\]",
+        ),
+    ):
+        with pytest.raises(CheckpointError, match=said):
+            reload(policy, **options)
+
+
 def test_what_cannot_be_saved_is_refused_with_the_reason(save):
     with pytest.raises(ConfigError, match=r"only a torch.nn.Module can be saved"):
         save(lambda observation: observation)
@@ -256,6 +274,9 @@ def test_what_cannot_be_saved_is_refused_with_the_reason(save):
 
     with pytest.raises(ConfigError, match="draws random numbers"):
         save(Dice(), box_env)
+
+    with pytest.raises(ConfigError, match='"action" not found'):
+        save(TensorDictModule(nn.Linear(4, 2), ["observation"], ["act"]), box_env)
 
     class Fickle(nn.Module):
         def forward(self, observation):

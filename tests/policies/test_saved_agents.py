@@ -15,7 +15,13 @@ from tensordict.nn import InteractionType
 from tensordict.nn.probabilistic import set_interaction_type
 from torch import nn
 
-from hooktrainer import AgentsCollector, ConfigError, load_policy, play_episodes
+from hooktrainer import (
+    AgentsCollector,
+    CheckpointError,
+    ConfigError,
+    load_policy,
+    play_episodes,
+)
 from hooktrainer.collect.agents import make_world
 from hooktrainer.networks import (
     AgentMLP,
@@ -270,6 +276,19 @@ def test_what_does_not_fit_is_named(seen, problem, save):
         loaded(seen)
 
 
+def test_actions_of_another_shape_are_named(save):
+    class Few(torch.nn.Module):
+        in_keys = [("cat", "observation")]  # noqa: RUF012
+        out_keys = [("cat", "action"), ("dog", "action")]  # noqa: RUF012
+
+        def act(self, cats):
+            whole = torch.zeros(len(cats), dtype=torch.int64)
+            return {("cat", "action"): whole, ("dog", "action"): whole}
+
+    with pytest.raises(CheckpointError, match=r"of cat is .*\[1\]; .* needs indices \[1, 2\]"):
+        load_policy(save(Few(), Leaving))
+
+
 # -- trust -------------------------------------------------------------------------------------
 
 
@@ -307,8 +326,6 @@ def test_what_needs_code_needs_trust(environment, needs, save):
     ],
 )
 def test_an_interface_that_cannot_be_is_damage(change, problem, save):
-    from hooktrainer import CheckpointError
-
     path = save(pets(), Leaving)
     interface = read_facts(path)["interface"]
     change(interface)
