@@ -96,11 +96,12 @@ def test_curves_are_drawn_in_the_terminal(call, six):
 
 
 def test_a_damaged_configuration_hides_no_other_run(call, six):
-    (six / "lr0.1_0" / "config.yaml").write_text("[")
+    (six / "lr0.1_0" / "config.yaml").write_text("{")
     *others, broken = sorted(listed(call, six), key=lambda entry: entry["status"])
     assert [entry["status"] for entry in others] == 5 * ["finished"]
     assert broken["status"] == "unknown"
     assert "lr0.1_0/config.yaml: " in broken["reason"]
+    assert broken["reason"] in call("report", six, "--unfinished").err
 
 
 def test_the_parent_of_a_fork_is_shown(call, tmp_path):

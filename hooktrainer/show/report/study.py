@@ -91,7 +91,7 @@ def read_study(
         if why is None:
             counted.append(run)
         else:
-            left_out.append((run.path, why.format(metric=metric)))
+            left_out.append((run.path, why.replace("{metric}", metric)))
     by_task: dict[str, list[RunSummary]] = {}
     for run in counted:
         by_task.setdefault(str(run.options.get("env") or ""), []).append(run)
@@ -120,6 +120,8 @@ def _reason(run: RunSummary, measured: bool, unfinished: bool) -> str | None:
     """Return why a run does not count; ``None`` if it does."""
     if is_for_tuning(run.seed):
         return "its seed is one of tuning, whose runs are no evidence for what was chosen"
+    if run.status == "unknown" and run.reason:
+        return run.reason  # nobody knows which group it belongs to
     if not measured:
         return "it has no {metric}"
     if run.status not in ENDED and not unfinished:
