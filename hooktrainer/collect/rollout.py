@@ -204,7 +204,6 @@ class Rollout(AnyRollout):
         self._traj_ids = collector._traj_ids
         self._device = collector.device
         action_format = collector._action_format
-        self._moves = {collector.device.type, collector._computes.type} != {"cpu"}
         self._stages = group.stages if len(group.stages) > 1 and not group.has_gaps else ()
         self._in_full = not (self._stages or group.has_gaps)
         num_envs, seeds = group.num_envs, group.seeds
@@ -326,8 +325,10 @@ class Rollout(AnyRollout):
             ids = episodes * number + np.arange(number)[:, None]
             root["collector", "traj_ids"] = torch.from_numpy(ids)
         given = {key: torch.from_numpy(array[..., None]) for key, array in arrays.items()}
-        batch = as_batch(self._outputs(), root, following, given)
-        return batch.to(self._device) if self._moves else batch
+        outputs = self._outputs()
+        batch = as_batch(outputs, root, following, given)
+        stays = self._device.type == "cpu" and all(value.is_cpu for value in outputs.values())
+        return batch if stays else batch.to(self._device)
 
     def _forget(self, envs: Sequence[int]) -> None:
         index = list(envs)

@@ -95,6 +95,14 @@ def test_act_gets_the_entries_it_names() -> None:
     assert batch["action"][0].tolist() == [[0, 0], [1, 1], [0, 2]]
 
 
+def test_what_a_policy_writes_on_another_device_is_moved() -> None:
+    def policy(observation: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"action": (observation[:, 1] % 2).long(), "extra": observation.to("meta")}
+
+    with pytest.raises(NotImplementedError, match="copy out of meta"):
+        VectorCollector([Counter], policy, frames_per_batch=3).collect()
+
+
 def test_a_tensordict_module() -> None:
     policy = categorical_actor()
     batch = VectorCollector("CartPole-v1", policy, num_envs=3, frames_per_batch=30).collect()

@@ -366,9 +366,10 @@ class WorldRollout(AnyRollout):
             **given,
         }
         given = {key: value.unsqueeze(-1) for key, value in given.items()}
-        if not self._moves:
-            return as_batch(self._outputs(), root, following, given, buffers.device)
-        return as_batch(self._outputs(), root, following, given).to(buffers.device)
+        outputs = self._outputs()
+        if all(value.device == buffers.device for value in outputs.values()):
+            return as_batch(outputs, root, following, given, buffers.device)
+        return as_batch(outputs, root, following, given).to(buffers.device)
 
     def _receive(self, t: int, stage: int | None) -> object:
         outcome = self._world.step(self._sent)
