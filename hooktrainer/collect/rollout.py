@@ -34,6 +34,7 @@ class AnyRollout(ABC):
 
     is_running = False  # whether the next batch continues the running episodes
     _in_full = False  # whether every step of a rollout is made, and by all environments at once
+    _adds: Sequence[str] = ()  # what the state holds beside that of every rollout
     _stages: Sequence[slice] = ()  # the parts of the environments that take turns, if any
     _group: EnvGroup  # that is stepped in stages, if any
     _sent: Any  # the latest actions
@@ -168,7 +169,7 @@ class AnyRollout(ABC):
 
     def check(self, state_dict: dict[str, Any]) -> None:
         """Raise a `StateMismatchError` if the state comes from other environments or policies."""
-        if state_dict.keys() != self.state_dict().keys():
+        if state_dict.keys() != {"policy", "random", "running", *self._adds}:
             raise StateMismatchError("The saved collector stepped environments of another kind.")
         if (saved := state_dict["running"]) is not None:
             shapes = [list(observation.shape[1:]) for observation in saved["observations"]]

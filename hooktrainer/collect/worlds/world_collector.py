@@ -300,6 +300,8 @@ class WorldCollector(EpisodesCollector):
 class WorldRollout(AnyRollout):
     """Steps tensor environments with a policy and makes batches, without waiting for the device."""
 
+    _adds = ("world",)
+
     def __init__(self, collector: WorldCollector) -> None:
         self._world, self._actions = collector.world, collector._actions
         self._horizon, policy = collector._horizon, collector.policy

@@ -156,6 +156,18 @@ def test_states_of_tensors_and_of_other_environments_are_told_apart():
             collector.load_state_dict(state)
 
 
+def test_a_world_is_asked_for_its_state_once_it_has_one():
+    class Late(Ladder):
+        def state_dict(self):
+            assert self.carry is not None
+            return super().state_dict()
+
+    first, second = (WorldCollector(Late, num_envs=2, frames_per_batch=4) for _ in range(2))
+    first.collect()
+    second.load_state_dict(first.state_dict())
+    assert second.collect()["observation"].equal(first.collect()["observation"])
+
+
 def test_a_checkpoint_holds_a_wrapped_collector_once():
     """Its log is a hook's; restored as a hook too, it would go back to where it was wrapped."""
     trainer = tiny_trainer(collector=WorldCollector(CARTPOLE, num_envs=2, frames_per_batch=4))
