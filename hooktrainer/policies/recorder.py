@@ -279,7 +279,7 @@ def _recorded_several(env: Any, env_kwargs: Mapping[str, Any]) -> Environment:
 def _plain(found: Environment) -> Environment:
     """The environment as JSON has it, or with the reason why it has it not."""
     try:
-        return Environment.decode(json.loads(json.dumps(found.encode(), allow_nan=False)))
+        return Environment.decode(json.loads(json.dumps(vars(found), allow_nan=False)))
     except (TypeError, ValueError) as error:
         reason = f"it has arguments that are not plain data ({error})"
         return Environment(reason=reason, several=found.several)
