@@ -57,7 +57,7 @@ docs: $(VENV)/.docs  ## build the documentation into site/
 bench: .bench-venv/.ready  ## measure hooktrainer and its peers side by side; ARGS=--quick tries it
 	.bench-venv/bin/python benchmarks/run.py $(ARGS)
 
-bench-checkpoint: .bench-venv/.ready  ## measure checkpoints beside the disk's own limit and other libraries
+bench-checkpoint: .bench-venv/.ready  ## measure checkpoints, compared with the disk's own limit and other libraries
 	.bench-venv/bin/python benchmarks/checkpoint.py $(ARGS)
 
 bench-pipeline: $(VENV)/.dev  ## measure what stages and collecting ahead gain

@@ -544,7 +544,7 @@ def save(args: Args, parts: dict[str, Results]) -> Path:
     data = {
         "benchmark": "checkpoint",
         "title": f"Saving {args.mib} MiB, {args.tensors} tensors of 1 KiB, an agent of 4 MiB and "
-        "a replay buffer, beside the disk's own limit and other libraries",
+        "a replay buffer, compared with the disk's own limit and other libraries",
         "measured": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": machine(),
         "versions": versions() | {name: version(name) for name in PEERS if _installed(name)},

@@ -74,7 +74,7 @@ class Step(NamedTuple):
 
 
 def step(state: CartPole, action: Array, key: Array) -> tuple[CartPole, Array, Array, Array]:
-    """Step as Gymnasium's CartPole-v1; what ended begins anew.
+    """Step as Gymnasium's CartPole-v1; ended environments are reset.
 
     Returns:
         The state, the observations before environments were reset, terminated, truncated.

@@ -1,8 +1,8 @@
 """What every benchmark script shares: its options, one clock, one judge, one line of JSON.
 
 A script trains as its library does and calls `Meter.tick` once a rollout (or every 100 frames).
-The meter starts its clock after the warm-up, stops it while it judges the policy, and says when the
-run is over. All scripts are therefore timed and judged alike.
+The meter starts its clock after the warm-up, stops it while it judges the policy, and returns when
+the run is over. All scripts are therefore timed and judged alike.
 """
 
 from __future__ import annotations

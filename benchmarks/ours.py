@@ -10,7 +10,7 @@ from hooktrainer.log import Logger
 
 
 class Tick(TrainerHookBase):
-    """Tells the meter about every batch, and stops the run when it says so.
+    """Reports every batch to the meter, and stops the run when the meter returns True.
 
     Args:
         meter: the meter.

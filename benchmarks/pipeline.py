@@ -1,4 +1,4 @@
-"""What stages and collecting ahead gain, beside a serial run: one thing after the other.
+"""What stages and collecting ahead gain over a serial run: one thing after the other.
 
     python benchmarks/pipeline.py             # a minute or two
     python benchmarks/pipeline.py --quick     # a short check that all of it runs

@@ -1,6 +1,6 @@
 """rsl_rl's PPO on torch/CartPole-v1, the environments as tensors.
 
-rsl_rl has Gaussian policies alone, so the sign of the action says where to push. It logs to
+rsl_rl has Gaussian policies only, so the sign of the action is the direction. It logs to
 TensorBoard, as its users have it, and has an environment of its own, see `setup.sh`.
 """
 

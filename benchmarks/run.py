@@ -124,7 +124,7 @@ def run_benchmark(benchmark: Benchmark, args: Args, console: Console) -> Results
 def main(args: Args) -> int:
     """Run what was asked for; return 1 if a row of hooktrainer's own failed."""
     console = Console()
-    console.width = max(console.width, 140)  # the tables are wide, also where nobody looks
+    console.width = max(console.width, 140)  # the tables are wide, also without a terminal
     unknown = [name for name in args.only if name not in BENCHMARKS]
     if unknown:
         console.print(f"no benchmark {', '.join(unknown)}; there are: {', '.join(BENCHMARKS)}")

@@ -1,4 +1,4 @@
-"""What a sweep finds, beside random search, on models of two tasks: minutes in place of days.
+"""A sweep compared with random search on models of two tasks: minutes in place of days.
 
     python benchmarks/sweep_model.py
     python benchmarks/sweep_model.py --record "PPO CartPole, 8k frames"
@@ -42,7 +42,7 @@ from hooktrainer.sweep.ledger import MedianPruner
 
 CURVES = Path(__file__).with_name("results") / "sweep_curves.json"
 SETTINGS, SEEDS, EVALUATIONS = 80, 4, 4
-# By task, what a batched run costs beside its rows, in rows, as measured with 2 to 32 of them; and
+# By task, what a batched run costs besides its rows, in rows, as measured with 2 to 32 of them; and
 # what the end of a trial costs that is ended early, as a part of a run: assumed, to be a batch. A
 # sweep of 8 trials on CartPole costs 2.7 trials alone by that, and 3.2 as measured.
 COSTS = {"PPO CartPole, 8k frames": (2.5, 1 / 8), "PPO Pendulum, 12k frames": (4.0, 1 / 12)}
@@ -55,7 +55,7 @@ class Model:
     Args:
         rows: Settings, each with the returns of its seeds.
         space: What is searched.
-        fixed: What a batched run costs beside its rows, in rows.
+        fixed: What a batched run costs besides its rows, in rows.
         ending: What it costs to end a trial early, as a part of a run.
     """
 
@@ -215,15 +215,15 @@ def main() -> None:
         model = Model(rows, SearchSpace.of(TASKS[task]()), *COSTS[task])
         for trials, (parallel, pruner, name) in itertools.product(given.trials, ways):
             options = SweepOptions(run_dir=Path(), trials=trials, seeds=2, parallel=parallel)
-            beside = min(parallel, trials)
+            at_once = min(parallel, trials)
             found = []
             for seed in range(given.repeats):
                 score, cost = swept(model, pruner, options, seed)
-                alone, wide = (searched(model, 2, cost, seed, many) for many in (1, beside))
+                alone, wide = (searched(model, 2, cost, seed, many) for many in (1, at_once))
                 found.append((score, cost / model.cost(2), score - alone, score - wide))
             score, cost, _, _ = np.mean(found, axis=0)
             gains = [mean_interval([one[k] for one in found]) for k in (2, 3)]
-            shown = (f"{beside} side by side{name}", f"{cost:.1f}", f"{score:.0f}", *gains)
+            shown = (f"{at_once} side by side{name}", f"{cost:.1f}", f"{score:.0f}", *gains)
             print(f"| {task} | {trials} | {' | '.join(shown)} |", flush=True)
 
 

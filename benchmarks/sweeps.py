@@ -1,4 +1,4 @@
-"""What a sweep finds, beside random search at equal CPU seconds.
+"""What a sweep finds, compared with random search at equal CPU seconds.
 
     python benchmarks/sweeps.py --output benchmarks/results/sweeps.json
 
@@ -146,7 +146,7 @@ def _area(algorithm: Algorithm, place: Path) -> float:
 
 
 def compared(task: str, budgets: list[int], seed: int) -> list[dict[str, Any]]:
-    """Sweeps of several numbers of trials beside random search, once."""
+    """Sweeps of several numbers of trials and random search, once."""
     algorithm = TASKS[task]()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)

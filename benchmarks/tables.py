@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from suite import Limit
 
-SAID = {True: "[green]met[/]", False: "[bold red]short[/]", None: "[dim]not measured[/]"}
+VERDICTS = {True: "[green]met[/]", False: "[bold red]short[/]", None: "[dim]not measured[/]"}
 
 
 def print_tables(results: Results, console: Console) -> None:
@@ -61,12 +61,12 @@ def targets(results: Results) -> Table:
 
 def verdict_cells(results: Results, verdict: Verdict) -> tuple[str, str, str, str]:
     """Return a target as a row: what, how much, what was measured, and whether it is met."""
-    target, said = verdict.target, SAID[verdict.met]
+    target, text = verdict.target, VERDICTS[verdict.met]
     if isinstance(target, Limit):
         label = results.benchmark.measures[target.measure].label
-        return f"{target.ours}: {label}", f"≤ {target.bound:g}", number(verdict.value), said
+        return f"{target.ours}: {label}", f"≤ {target.bound:g}", number(verdict.value), text
     name = f"{target.ours} against {target.against}"
-    return name, f"≥ {target.bound:g} x", times(verdict.value), said
+    return name, f"≥ {target.bound:g} x", times(verdict.value), text
 
 
 def number(value: float | None) -> str:

@@ -117,7 +117,7 @@ def pendulum(seed: int) -> EnvBase:
 
 
 class Tick:
-    """Hooks that tell the meter about every batch, and stop the run when it says so.
+    """Hooks that report every batch to the meter, and stop the run when it returns True.
 
     Args:
         meter: the meter.

@@ -1,6 +1,6 @@
 """Writes into the pages what must never disagree with the code, each time they are built.
 
-A page says where: ``<!-- hook-points: loop -->``, ``<!-- hook-points: table -->`` and
+The marks in a page: ``<!-- hook-points: loop -->``, ``<!-- hook-points: table -->`` and
 ``<!-- hooks -->``, ``<!-- benchmarks -->``,
 ``<!-- benchmarks: short -->`` and ``<!-- benchmarks: pipeline -->``.
 MkDocs calls `on_page_markdown` for every page.

@@ -1,4 +1,4 @@
-"""Writes the commands of `hooktrainer` into the page that says ``<!-- cli: commands -->``.
+"""Writes the commands of `hooktrainer` into the page with ``<!-- cli: commands -->``.
 
 MkDocs calls `on_page_markdown` for every page.
 """
@@ -18,7 +18,7 @@ MARK = "<!-- cli: commands -->"
 
 
 def commands() -> str:
-    """A section for each command of `hooktrainer`: what its docstring says, as Markdown."""
+    """A section for each command of `hooktrainer`: its docstring, as Markdown."""
     return "\n\n".join(_command(name, load(name)) for name in COMMANDS)
 
 

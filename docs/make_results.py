@@ -71,7 +71,7 @@ def title(row: ResultRow) -> str:
     return f"`{' '.join(row.recipe.train)}`"
 
 
-def said_seeds(row: ResultRow) -> str:
+def seeds_of(row: ResultRow) -> str:
     """The seeds of a row, which are consecutive."""
     seeds = list(row.digests)
     return f"{seeds[0]}-{seeds[-1]}" if len(seeds) > 1 else f"{seeds[0]}"
@@ -90,7 +90,7 @@ def table(rows: Mapping[str, ResultRow]) -> str:
         cells = [
             f"`{row.name}`",
             title(row),
-            said_seeds(row),
+            seeds_of(row),
             frames(statistics.median(row.frames))
             + (f" ({shortest} to {longest})" if shortest != longest else ""),
             interval_text(interval(scores)).replace(" [-]", "; none"),
@@ -107,26 +107,26 @@ def made_with(rows: Mapping[str, ResultRow]) -> str:
     """What bits depend on, once for all rows that have it in common."""
     groups: dict[str, list[str]] = {}
     for row in rows.values():
-        said = [
+        parts = [
             value if name in ("processor", "system") else f"{name} {value}"
             for name, value in row.surroundings.items()
         ]
         own = len(row.recipe.packages)
-        shared = ", ".join(said[: len(said) - own])
-        beside = f" ({', '.join(said[len(said) - own :])})" if own else ""
-        groups.setdefault(shared, []).append(f"`{row.name}`{beside}")
+        shared = ", ".join(parts[: len(parts) - own])
+        extra = f" ({', '.join(parts[len(parts) - own :])})" if own else ""
+        groups.setdefault(shared, []).append(f"`{row.name}`{extra}")
     most = max(groups, key=lambda what: len(groups[what]))
     special = [name for name in groups[most] if "(" in name]
-    beside = f" Beside that: {', '.join(special)}." if special else ""
+    extra = f" Also: {', '.join(special)}." if special else ""
     if len(groups) == 1:
-        return f"All were made with {most}.{beside}"
+        return f"All were made with {most}.{extra}"
     shared = set(most.split(", "))
     others = [
         f"- {', '.join(names)}: {', '.join(s for s in what.split(', ') if s not in shared)}."
         for what, names in groups.items()
         if what != most
     ]
-    return "\n".join([f"Most were made with {most}.{beside} But:", "", *others])
+    return "\n".join([f"Most were made with {most}.{extra} But:", "", *others])
 
 
 def panel(row: ResultRow, left: int, top: int) -> str:

@@ -99,7 +99,7 @@ def as_failure(error: BaseException, frames: int = 0) -> BaseException:
     if isinstance(error, SystemExit) and not error.code:
         exit_ = SystemExit(
             f"error: sys.exit({error.code!r}) was called {place_of(error)}: the run is interrupted "
-            f"after {frames:,} frames, not finished. A run that was saved goes on with --resume "
+            f"after {frames:,} frames, not finished. A saved run continues with --resume "
             "latest; trainer.request_stop() ends one in order."
         )
         exit_.__cause__ = error

@@ -273,8 +273,7 @@ def check_collector(make: Callable[[], Any], batches: int = 4) -> None:
     """Check that a collector keeps the contract of `hooktrainer.collect.Collector`.
 
     It looks at the layout of batches, the observations in which episodes end, what is copied to
-    another process, seeding, shares, closing, and, if the collector says that it resumes exactly,
-    whether it does.
+    another process, seeding, shares, closing, and exact resumes if ``resumes`` is ``"exactly"``.
 
     Args:
         make: Makes a fresh collector, or whatever `adapt` takes, alike each time; it is called a
@@ -301,12 +300,12 @@ def _layout(make: Make, batches: int) -> None:
         for batch in chain.from_iterable(_take(collector, 1) for _ in range(batches)):
             _require(is_tensor_collection(batch), f"collect() returned a {type(batch)}")
             frames += batch.numel()
-            for name, said, found in (
+            for name, stated, found in (
                 ("frames_per_batch", collector.frames_per_batch, batch.numel()),
                 ("num_envs", collector.num_envs if batch.ndim > 1 else None, len(batch)),
                 ("frames", collector.frames, frames),
             ):
-                _require(said in (None, found), f"{name} is {said}, but {found} were collected")
+                _require(stated in (None, found), f"{name} is {stated}, but {found} were collected")
             for key, value in batch.items(True, True):
                 problem = f"{key!r} is on {value.device}, and device is {collector.device}"
                 _require(collector.device in (None, value.device), problem)
@@ -399,7 +398,7 @@ def _resume(make: Make, _: int) -> None:
         collector.start()
         collector.load_state_dict(saved["state"])
         set_rng_state(saved["rng"])
-        problem = "it resumes 'exactly', but goes on with other batches"
+        problem = "it resumes 'exactly', but continues with other batches"
         _require(_alike(_take(collector, 2), following), problem)
         counts = collector.total_frames < 0 or collector.frames == frames
         _require(counts, "load_state_dict does not restore frames, which total_frames is for")
@@ -421,8 +420,8 @@ def _shares(make: Make, _: int) -> None:
     for rank in range(2):
         with _fresh(make) as share:
             share.shard(rank, 2)
-            said, half = share.num_envs, num_envs and num_envs // 2
-            _require(said == half, f"num_envs is {said} in one of two shares of {num_envs}")
+            stated, half = share.num_envs, num_envs and num_envs // 2
+            _require(stated == half, f"num_envs is {stated} in one of two shares of {num_envs}")
             batches += _take(share, 1)
             states.append(share.state_dict())
     halves = all(2 * batch.numel() == whole.numel() for batch in batches)

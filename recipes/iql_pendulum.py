@@ -4,7 +4,7 @@
     python recipes/iql_pendulum.py --dataset minari:<id>
 
 The data set is made first if it is not there (collect_pendulum.py); one of Minari's has to be of
-Pendulum as well. run.json holds the mean return of its episodes, data/return, beside that of the
+Pendulum as well. run.json holds the mean return of its episodes, data/return, next to that of the
 learned policy, eval/return. The method is Implicit Q-Learning (Kostrikov et al., 2021,
 arXiv:2110.06169).
 """

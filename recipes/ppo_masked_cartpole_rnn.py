@@ -6,7 +6,7 @@
 The observation holds the positions of cart and pole, not their velocities, so a policy has to
 remember. Policy and critic stand on one trunk with a GRU: while collecting it goes one step at a
 time, and the collector carries its hidden state; while optimizing it goes over whole sequences,
-beginning anew where an episode begins. `hooktrainer train ppo --memory gru` does the same in one
+reset where an episode begins. `hooktrainer train ppo --memory gru` does the same in one
 line. The method is Proximal Policy Optimization (Schulman et al., 2017, arXiv:1707.06347); the task
 is from Wierstra et al., 2007, Solving Deep Memory POMDPs.
 """

@@ -162,7 +162,7 @@ def _nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _spawned_processes_are_warm() -> Iterator[None]:
-    """What `multiprocessing` begins anew has imported what it will; see `warm_python`."""
+    """Processes that `multiprocessing` spawns have their imports; see `warm_python`."""
     if os.name != "posix":
         yield
         return

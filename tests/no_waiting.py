@@ -40,7 +40,7 @@ def _waits_for(func: Any, args: Any, kwargs: Any) -> str | None:
         source = args[0] if name == "_to_copy" else args[1]
         target = kwargs.get("device") or source.device if name == "_to_copy" else args[0].device
         is_async = kwargs.get("non_blocking") or (name == "copy_" and any(args[2:]))
-        # What comes to the CPU is waited for by whoever reads it.
+        # Reading a tensor on the CPU waits for it.
         if source.device.type != target.type and (target.type == "cpu" or not is_async):
             return f"{name} copies from {source.device.type} to {target.type}"
     return None
@@ -69,7 +69,7 @@ class Waits(TorchDispatchMode):
     Attributes:
         is_counting: Whether what happens now is counted.
         found: What waited, and from which lines of the package, with how often it did.
-        operations: How many operations were asked for meanwhile.
+        operations: Number of operations requested meanwhile.
     """
 
     def __init__(self) -> None:

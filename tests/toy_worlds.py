@@ -29,7 +29,7 @@ class Ladder(FunctionalWorld):
 
 
 class Decay(FunctionalWorld):
-    """From s to s/2 + 1, which is the reward; broken off after 3 steps, and begun anew at 0.
+    """From s to s/2 + 1, which is the reward; truncated after 3 steps, and reset to 0.
 
     A value function is exact if it is ``SLOPE * s + OFFSET``, with a discount of ``GAMMA``.
     """

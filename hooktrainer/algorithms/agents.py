@@ -1,4 +1,4 @@
-"""The fields of a run with several agents, beside those of every algorithm."""
+"""The fields of a run with several agents, in addition to those of every algorithm."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Keys = list[NestedKey]
 
 
 class AgentsTask(RunTask):
-    """What follows from the fields, and the parts that every algorithm for several agents has.
+    """Values that follow from the fields, and the parts of every algorithm for several agents.
 
     Attributes:
         groups: The agents, by group.
@@ -88,7 +88,7 @@ class AgentsTask(RunTask):
         }
 
     def norms(self) -> dict[NestedKey, RunningNorm]:
-        """What normalizes observations, by the key of what it normalizes."""
+        """The layers that normalize observations, by key of the observation."""
         return {
             unravel_key((name, key)): norm
             for name, factory in self._factories.items()
@@ -130,7 +130,7 @@ class AgentsTask(RunTask):
         return QNetwork(network, self._keys(group), action_mask_key=mask).to(self.device)
 
     def joint_encoder(self) -> tuple[JointEncoder, int, Keys]:
-        """What makes features of the state or, without one, of what all agents observe.
+        """The encoder of the state or, without one, of all agents' observations.
 
         Returns:
             It, the number of features, and the entries it reads.
@@ -179,7 +179,7 @@ class SeveralAgents(Algorithm):
 
     @classmethod
     def code_in(cls, values: Mapping[str, Any]) -> str | None:
-        """Say what an environment and its arguments would import, run or read."""
+        """Describe what an environment and its arguments would import, run or read."""
         env, kwargs = values.get("env"), values.get("env_kwargs", {})
         return super().code_in(values) if env is None else code_of_agents(str(env), kwargs)
 

@@ -50,7 +50,7 @@ class Algorithm(AlgorithmConfig):
     """Makes the task of `build` from the run, and whether it is kept."""
 
     def trainer(self, *, keep: bool | None = None) -> Trainer:
-        """The trainer of this run, ready to train, or taken up where it stopped.
+        """The trainer of this run, ready to train, or restored where it stopped.
 
         Args:
             keep: Whether the run has a directory, which is made if ``run_dir`` names none. By
@@ -106,22 +106,22 @@ class Algorithm(AlgorithmConfig):
         return train_seeds(self, self.run_dir is not None if keep is None else keep)
 
     def _announce(self) -> None:
-        """Print the tuned settings and the wrappers that nobody asked for."""
+        """Print the settings and wrappers that were chosen by default."""
         if settings := self.tuned_settings():
-            said = ", ".join(f"{name}={value!r}" for name, value in settings.items())
-            print(f"tuned for {self.env}: {said}; --no-tuned leaves it out")
+            listed = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+            print(f"tuned for {self.env}: {listed}; --no-tuned leaves it out")
         if wrapped := self.wrapped():
-            print(wrapped.says)
+            print(wrapped.description)
 
     @classmethod
     def main(
         cls, words: Sequence[str] | None = None, saved: Mapping[str, Any] | None = None
     ) -> None:
-        """Train as the command line says: the last line of a script.
+        """Train with the options of the command line: the last line of a script.
 
         Args:
             words: The command line, without the program's name; by default this process's.
-            saved: Values of fields that the words do not say.
+            saved: Values of fields that the words do not give.
         """
         with ending_cleanly(), mistakes_in_one_line():
             run: Algorithm = parse(cls, sys.argv[1:] if words is None else words, saved=saved)
@@ -176,13 +176,13 @@ def parse(
 
 
 def _defaults(kind: type[AlgorithmConfig], saved: Mapping[str, Any], words: Sequence[str]) -> Any:
-    """The run without what the words say, but for the environment, which the defaults are for."""
+    """The run with the defaults for the environment, before the words are applied."""
     peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     peek.add_argument("--env", nargs="?")
     peek.add_argument("--tuned", action=argparse.BooleanOptionalAction)
-    said, _ = peek.parse_known_args(list(words))
+    parsed, _ = peek.parse_known_args(list(words))
     given = {"tuned": True, **saved}
-    given |= {name: value for name, value in vars(said).items() if value is not None}
+    given |= {name: value for name, value in vars(parsed).items() if value is not None}
     return filled(kind, given, kind.tuned_settings_for(given.get("env"), given["tuned"]))
 
 
@@ -198,7 +198,7 @@ class WithMemory(Algorithm):
     """steps that a transformer looks back"""
 
     def _networks_of(self, task: Task) -> NetworkFactory:
-        """What makes the networks of policies, after a memory if there is one."""
+        """The factory of policy networks, after a memory if there is one."""
         if self.memory is None:
             return task.networks
         encoder = task.networks.encoder()

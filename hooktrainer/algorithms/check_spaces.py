@@ -119,12 +119,12 @@ def _are_bounded(space: spaces.Space[Any]) -> bool:
 
 
 def _unfit(algorithm: str, what: str, env: str, space: spaces.Space[Any], why: str) -> ConfigError:
-    said = " ".join(str(space).split())  # arrays of bounds have several lines
-    return ConfigError(f"{algorithm}: the {what} of {env} are {said}, {why}.")
+    text = " ".join(str(space).split())  # arrays of bounds have several lines
+    return ConfigError(f"{algorithm}: the {what} of {env} are {text}, {why}.")
 
 
 def name_of(env: Any) -> str:
-    """What an environment, given by id, specification, factory or factories, is called."""
+    """The name of an environment, given by id, specification, factory or factories."""
     if isinstance(env, str):
         return env
     if is_world(env):

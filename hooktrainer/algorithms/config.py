@@ -1,4 +1,4 @@
-"""`AlgorithmConfig`: the fields of a run that every algorithm has, beside those of every run."""
+"""`AlgorithmConfig`: the fields that every algorithm has, in addition to those of every run."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Settings = Mapping[str, Mapping[str, Any]]
 """By an environment's id, or a pattern of ids, the fields that have another default there."""
 
 
-def Word(metavar: str, said: Callable[[Any], str] = str) -> Any:  # noqa: N802 - as a type
+def Word(metavar: str, to_text: Callable[[Any], str] = str) -> Any:  # noqa: N802 - as a type
     """On the command line a word as it is; in Python anything."""
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
         metavar=metavar,
         instance_from_str=lambda words: None if words[0] == "None" else words[0],
         is_instance=lambda value: True,
-        str_from_instance=lambda value: [said(value)],
+        str_from_instance=lambda value: [to_text(value)],
     )
 
 
@@ -68,11 +68,11 @@ class AlgorithmConfig(RunConfig):
     usual_wrappers: bool = True
     """whether environments of known families, such as Atari, get the wrappers usual for them"""
     info_keys: tuple[str, ...] = ()
-    """what the environment says in info: logged as means over episodes, and part of every batch"""
+    """entries of the environment's info: logged as means over episodes, and part of every batch"""
     network: Annotated[Any, Word("NETWORK")] = None
     """encoder of observations: nature, impala or small convolutions; in Python also modules"""
     num_cells: tuple[Count, ...] = (64, 64)
-    """units in each hidden layer behind that"""
+    """units in each hidden layer after that"""
     activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "relu"
     """activation of the hidden layers"""
     normalize_observations: bool = False
@@ -94,9 +94,9 @@ class AlgorithmConfig(RunConfig):
     loggers: Suppress[Sequence[Any]] = ()
     """loggers of yours, in addition to those of ``logger``, which also takes them"""
     collector: Suppress[Callable[..., Iterable[Any]] | None] = None
-    """what makes the collector, called with the arguments of `VectorCollector`, its default"""
+    """factory of the collector, called with the arguments of `VectorCollector`, its default"""
     hooks: Suppress[Sequence[TrainerHookBase]] = ()
-    """hooks of yours, registered behind the algorithm's; one registered later misses the resume"""
+    """your hooks, registered after the algorithm's; one registered later is not restored"""
 
     # What only some algorithms have as a field.
     action_distribution = "gaussian"
@@ -135,7 +135,7 @@ class AlgorithmConfig(RunConfig):
 
     @classmethod
     def name(cls) -> str:
-        """What it is called on the command line."""
+        """Its name on the command line."""
         return cls.__name__.lower()
 
     @classmethod

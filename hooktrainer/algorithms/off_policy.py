@@ -1,4 +1,4 @@
-"""What DQN, DDPG, TD3, SAC and MBPO share: they learn from a replay buffer."""
+"""The base of DQN, DDPG, TD3, SAC and MBPO: learning from a replay buffer."""
 
 from __future__ import annotations
 

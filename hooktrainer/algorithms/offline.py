@@ -1,4 +1,4 @@
-"""What IQL and CQL share: they learn from a data set and collect nothing."""
+"""The base of IQL and CQL: learning from a data set, without collecting."""
 
 from __future__ import annotations
 

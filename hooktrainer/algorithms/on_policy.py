@@ -1,4 +1,4 @@
-"""What PPO, A2C, REINFORCE, MAPPO and IPPO share: they learn from what the policy collects."""
+"""The base of PPO, A2C, REINFORCE, MAPPO and IPPO: learning from the policy's own batches."""
 
 from __future__ import annotations
 

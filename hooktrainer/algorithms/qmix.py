@@ -50,7 +50,7 @@ class ValueMixing(FromReplay, SeveralAgents):
     actions: ClassVar[Actions] = "discrete"
 
     def _mixer(self, task: AgentsTask) -> tuple[nn.Module, Keys]:
-        """What mixes the values of all agents, and the entries that it reads beside them."""
+        """The module that mixes the values of all agents, and the other entries that it reads."""
         raise NotImplementedError
 
     def build(self, task: AgentsTask) -> Trainer:

@@ -46,7 +46,7 @@ _SLACK: Final = 5.0  # seconds that this process has after its children
 
 @dataclass(frozen=True)
 class SeedResult:
-    """How the run of one seed ended.
+    """The result of one seed's run.
 
     Attributes:
         seed: The seed.
@@ -404,11 +404,11 @@ class _RaySeed:
 
         self.connection, end = Pipe(duplex=False)
         command = os.getcwd(), sys.argv, sys.orig_argv, sys.modules["__main__"].__spec__
-        there: Any = _There
-        actor = ray.remote(there).options(num_cpus=1, max_concurrency=2)
-        self._there: Any = actor.remote(command)
-        self._result = self._there.train.remote(run).future()
-        self._result.add_done_callback(lambda _: end.close())  # which wakes who waits
+        remote: Any = _RemoteRun
+        actor = ray.remote(remote).options(num_cpus=1, max_concurrency=2)
+        self._actor: Any = actor.remote(command)
+        self._result = self._actor.train.remote(run).future()
+        self._result.add_done_callback(lambda _: end.close())  # which wakes the waiting process
         self._received = False
 
     def receive_object(self) -> Any:
@@ -424,16 +424,16 @@ class _RaySeed:
 
     def terminate(self) -> None:
         """Have the run save and end."""
-        self._there.stop.remote()
+        self._actor.stop.remote()
 
     def close(self, grace: float) -> None:
         """End the process."""
         import ray
 
-        ray.kill(self._there)
+        ray.kill(self._actor)
 
 
-class _There:
+class _RemoteRun:
     """The run of a seed, in a process of the cluster; the command is what ``run.json`` has."""
 
     def __init__(self, command: tuple[str, list[str], list[str], Any]) -> None:

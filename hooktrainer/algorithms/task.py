@@ -42,7 +42,7 @@ from .config import AlgorithmConfig
 class RunTask(ABC):
     """The parts that every algorithm has; a subclass inspects the environment.
 
-    Nothing is written before `trainer` is called: a field that cannot work leaves nothing behind.
+    Nothing is written before `trainer` is called: an invalid field leaves no files.
 
     Args:
         algorithm: The fields.
@@ -93,12 +93,12 @@ class RunTask(ABC):
 
     @abstractmethod
     def norms(self) -> Mapping[NestedKey, RunningNorm]:
-        """What normalizes observations, by the key of what it normalizes."""
+        """The layers that normalize observations, by key of the observation."""
 
     def collector(
         self, policy: Any, num_envs: int, steps: int, **kwargs: Any
     ) -> Iterable[TensorDictBase]:
-        """What collects batches ``[num_envs, steps]``, made by the field ``collector``.
+        """The collector of batches ``[num_envs, steps]``, made by the field ``collector``.
 
         Raises:
             ConfigError: If it is to be compiled, and cannot be.
@@ -170,7 +170,7 @@ class RunTask(ABC):
 
 
 class Task(RunTask):
-    """What follows from an algorithm's fields, and the parts that every algorithm has.
+    """Values that follow from an algorithm's fields, and the parts that every algorithm has.
 
     Attributes:
         observation_space: The environment's.
@@ -273,7 +273,7 @@ class Task(RunTask):
         return ValueNetwork(network, [*made.in_keys, "action"], trunk=made.shared)
 
     def norms(self) -> dict[NestedKey, RunningNorm]:
-        """What normalizes observations, by the key of what it normalizes."""
+        """The layers that normalize observations, by key of the observation."""
         return {**self.networks.norms, **self.value_networks.norms}
 
 

@@ -1,4 +1,4 @@
-"""How a run can end: its status, and the signals that end a program."""
+"""The ends of a run: its status, and the signals that end a program."""
 
 from __future__ import annotations
 

@@ -32,8 +32,7 @@ class NewFile(FileIO):
 
     Attributes:
         hash: The xxh3-128 hash of all that was written.
-        error: What the disk has refused with: `torch.save` replaces it by one that does not say
-            why.
+        error: The error of the disk; `torch.save` replaces it by one without a reason.
     """
 
     error: OSError | None = None
@@ -91,19 +90,19 @@ def flush_to_disk(*paths: Path) -> None:
 def replace_file(path: Path, *, durable: bool = True) -> Iterator[NewFile]:
     """Write a file that appears under ``path`` complete, or not at all; a link is replaced.
 
-    It is written beside, flushed if ``durable``, and renamed over ``path`` when the block ends
-    without an exception; what was there before stays until that moment.
+    It is written under a temporary name, flushed if ``durable``, and renamed over ``path`` when the
+    block ends without an exception; the former file stays until that moment.
     """
-    beside = path.with_name(f".tmp-{path.name}-{secrets.token_hex(4)}")
+    temporary = path.with_name(f".tmp-{path.name}-{secrets.token_hex(4)}")
     try:
-        with NewFile(beside) as file:
+        with NewFile(temporary) as file:
             yield file
         if durable:
-            flush_to_disk(beside)
-        os.replace(beside, path)
+            flush_to_disk(temporary)
+        os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
-            os.unlink(beside)
+            os.unlink(temporary)
         raise
     if durable:
         flush_to_disk(path.parent)
@@ -125,8 +124,8 @@ def write_atomically(path: Path, content: str | bytes, *, durable: bool = True) 
 def new_directory(path: Path) -> Iterator[Path]:
     """Fill a directory that appears under ``path`` complete and durable, or not at all.
 
-    The block writes to a directory beside, which is flushed and renamed when the block ends without
-    an exception. Nothing is left otherwise, unless that cannot be deleted either.
+    The block writes to a temporary directory, which is flushed and renamed when the block ends
+    without an exception; otherwise it is deleted, if possible.
     """
     work = path.with_name(f".tmp-{path.name}-{secrets.token_hex(4)}")
     try:

@@ -73,7 +73,7 @@ class OnPolicyCollectorConfig:
             this process, else.
         seed: Seed of the environments.
         exploration_type: How the policy acts while collecting: random, mode, mean or deterministic.
-        async_collection: Whether collection goes on while training: off-policy, with TorchRL's
+        async_collection: Whether to collect while training: off-policy, with TorchRL's
             environments.
     """
 
@@ -185,7 +185,7 @@ class TrainerConfig(_RecorderConfig):
         clip_norm: The gradient is clipped to this; None for no clipping.
         clip_grad_norm: Whether its norm is clipped, instead of each element.
         selected_keys: Entries of a batch to keep; None for all.
-        noisy: Whether the networks have noisy layers, whose noise is drawn anew for every batch.
+        noisy: Whether the networks have noisy layers, whose noise is drawn again for every batch.
         normalize_rewards_online: Whether rewards are normalized by running statistics.
         normalize_rewards_online_scale: Factor of normalized rewards.
         normalize_rewards_online_decay: Decay of those statistics.

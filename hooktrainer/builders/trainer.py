@@ -204,7 +204,7 @@ def make_target_updater(cfg: Any, loss_module: Any) -> Any:
         ``loss="single"``, where there are no target networks.
 
     Raises:
-        ConfigError: If ``hard_update`` is asked for without target networks.
+        ConfigError: If ``hard_update`` is set without target networks.
     """
     cfg = filled(cfg, LossConfig)
     if type(loss_module).__module__.startswith("torchrl."):

@@ -27,7 +27,7 @@ Directory = Annotated[Path | None, shown_as("DIR")]
 """A directory to write to, optional."""
 
 ScriptArgs = Annotated[tuple[str, ...], Positional, shown_as("[-- ARGS ...]")]
-"""What follows ``--``: arguments of a script."""
+"""The words after ``--``: arguments of a script."""
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff, shown_as()]
 """A switch, off by default."""

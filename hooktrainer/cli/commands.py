@@ -41,24 +41,28 @@ COMMANDS: Final = {
     "gallery": "gallery:gallery",
     "render": "gallery:render",
     "resume": "train:resume",
-    "prune": "prune:prune",
     "verify-resume": "verify_resume:verify_resume",
     "verify-results": "verify_results:verify_results",
     "completion": "commands:completion",
     "policies list": "policies:list_",
     "policies show": "policies:show",
     "policies evaluate": "policies:evaluate",
+    "policies prune": "prune:prune_policies",
     "ckpt list": "ckpt:list_",
     "ckpt show": "ckpt:show",
     "ckpt verify": "ckpt:verify",
     "ckpt diff": "ckpt:diff",
+    "ckpt prune": "prune:prune_checkpoints",
     "ckpt rollback": "prune:rollback",
     "ckpt export": "ckpt:export",
 }
 """File and function of each command."""
 GROUPS: Final = {
-    "policies": "Looks at the policies that a run saved, plays them.",
-    "ckpt": ("Looks at the checkpoints of a run, checks them, goes back to one, exports one."),
+    "policies": "Looks at the policies that a run saved, plays them, thins them out.",
+    "ckpt": (
+        "Looks at the checkpoints of a run, checks them, thins them out, goes back to one, "
+        "exports one."
+    ),
 }
 """Help of the commands of two words."""
 _DESCRIPTION: Final = """The command line of hooktrainer: trains, and looks at runs and after them.
@@ -66,7 +70,7 @@ _DESCRIPTION: Final = """The command line of hooktrainer: trains, and looks at r
 Begin: hooktrainer train ppo --env CartPole-v1 --total-frames 50000 --snapshots 6
 
 RUN is the directory of a run; RUN@best and RUN@FRAMES are checkpoints of it, or policies. Every
-command explains itself: hooktrainer ckpt diff --help. hooktrainer --version says which this is.
+command has --help: hooktrainer ckpt prune --help. hooktrainer --version prints the version.
 
 Exit codes: 0 done; 1 a check failed, there are differences, or nothing was changed; 2 wrong usage,
 or there is no such run or checkpoint; 130 and 143 interrupted by SIGINT and SIGTERM."""

@@ -149,7 +149,7 @@ def render(
     """Make a film of a saved policy, or of all policies of a run side by side.
 
     Frames and return are shown above each. The film plays at the environment's own speed; at a
-    lower frame rate steps are left out. A .webp or .gif repeats for ever; an .mp4 needs PyAV.
+    lower frame rate steps are left out. A .webp or .gif repeats forever; an .mp4 needs PyAV.
 
     Example: hooktrainer render out --all -o learning.webp
 

@@ -124,20 +124,20 @@ def _training(jobs: int, words: Sequence[str]) -> Job:
         from ..algorithms.algorithm import parse
 
         parse(algorithms.get(name), own, f"hooktrainer train {name}")
-    file, _, said = take_config(own)
+    file, _, options = take_config(own)
     saved: Mapping[str, Any] = {} if file is None else read_named(file)
     new = f"runs/{name}/{datetime.now():%Y-%m-%d_%H-%M-%S}_slurm"
-    place = Path(value_of(said, "--run-dir") or new).absolute()
-    several = value_of(said, "--seeds") or saved.get("seeds")
+    place = Path(value_of(options, "--run-dir") or new).absolute()
+    several = value_of(options, "--seeds") or saved.get("seeds")
     if several == OWN:
-        seed = value_of(said, "--seed") or saved.get("seed")
+        seed = value_of(options, "--seed") or saved.get("seed")
         several = f"{seed}-{seed}"
     seeds = list(as_seeds(several) or ())
     if not seeds and jobs > 1:
         raise ConfigError(f"--jobs {jobs} divide the seeds of a run: give --seeds.")
     begins = list[str]()
     for option in ("--resume", "--fork"):
-        if (value := value_of(said, option)) is not None:
+        if (value := value_of(options, option)) is not None:
             begins += [option, value]
     if seeds and "--fork" in begins:  # a seed that begins after a requeue would be no branch
         raise ConfigError(f"{OPTION}: --fork with --seeds {several} is not possible.")
@@ -152,7 +152,7 @@ def _training(jobs: int, words: Sequence[str]) -> Job:
     shares = [words_of_seeds(seeds[a:b]) for a, b in itertools.pairwise(ends) if a < b]
     command = [sys.executable, "-m", "hooktrainer", "train", str(found.script or name), *kept]
     command += ["--run-dir", str(place)]
-    grace = _grace(value_of(said, "--grace") or saved.get("grace"))
+    grace = _grace(value_of(options, "--grace") or saved.get("grace"))
     return Job(name, command, place, grace, len(shares), shares, begins)
 
 

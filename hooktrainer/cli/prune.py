@@ -1,4 +1,4 @@
-"""`hooktrainer prune` and `ckpt rollback`: delete what was saved, or go back."""
+"""`hooktrainer ckpt prune|rollback` and `policies prune`: delete what was saved, or go back."""
 
 from __future__ import annotations
 
@@ -25,61 +25,88 @@ from .policies import read_policies
 BestOf = Annotated[UseAppendAction[tuple[str, ...]], shown_as("N:METRIC[:min]")]
 
 
-def prune(
+def prune_checkpoints(
     run: RunPath,
     /,
     *,
-    policies: Flag = False,
     keep_last: OptionalCount = None,
     keep_best: BestOf = (),
     every_frames: OptionalCount = None,
-    spread: OptionalCount = None,
     dry_run: Flag = False,
     yes: Flag = False,
 ) -> int:
-    """Delete the checkpoints of a run, or its saved policies, that no given rule keeps.
+    """Delete the checkpoints of a run that no given rule keeps.
 
-    The latest one always stays, and the best checkpoint; with --keep-best policies that were not
-    evaluated yet, too. A run that is being trained keeps its checkpoints.
+    The latest and the best one always stay. A run that is being trained is refused.
 
-    Example: hooktrainer prune runs/a --keep-last 5 --keep-best 3:eval/return
+    Example: hooktrainer ckpt prune runs/a --keep-last 5 --keep-best 3:eval/return
 
     Args:
         run: directory of the run
-        policies: the saved policies, in place of the checkpoints
         keep_last: keep the last N
         keep_best: keep the best N by a metric; may be repeated
         every_frames: keep the first in every N frames
-        spread: keep N, spread evenly over the run
         dry_run: only show what would be deleted
         yes: do not ask
     """
-    rules: list[tuple[Callable[[Any], Retention], Any]] = [(_best, each) for each in keep_best]
-    rules += [(Last, keep_last), (EveryFrames, every_frames), (Spread, spread)]
-    given = [make(value) for make, value in rules if value is not None]
-    if not given:
-        raise ConfigError("give one or more retention rules: --help lists them.")
-    keep = reduce(or_, given)
-    carry_out = partial(_carry_out, fate="deleted", dry_run=dry_run, yes=yes)
-    if policies:
-        saved, _ = read_policies(run)
-        ranked = [one.metric for one in given if isinstance(one, Best)]
-        gone = [one for one in surplus(saved, keep, None) if {*ranked} <= one.metrics.keys()]
-
-        def delete_all(_: object) -> list[Path]:
-            return [one.path for one in gone if not delete(one.path)]
-
-        return carry_out(saved, gone, opened=nullcontext, change=delete_all)
+    keep = _union((Last, keep_last), (EveryFrames, every_frames), *((_best, b) for b in keep_best))
     from ..store import CheckpointManager  # imports PyTorch
 
     directory = output.checkpoints_of(run)
     checkpoints = list_checkpoints(directory).checkpoints
     best = recorded_best(checkpoints[::-1])
-    return carry_out(
+    return _carry_out(
         checkpoints,
         surplus(checkpoints, keep, best),
-        opened=partial(CheckpointManager, directory, keep=keep | best if best else keep),
-        change=lambda manager: [checkpoint.path for checkpoint in manager.prune()],
+        "deleted",
+        partial(CheckpointManager, directory, keep=keep | best if best else keep),
+        lambda manager: [checkpoint.path for checkpoint in manager.prune()],
+        dry_run=dry_run,
+        yes=yes,
+    )
+
+
+def prune_policies(
+    run: RunPath,
+    /,
+    *,
+    spread: OptionalCount = None,
+    keep_last: OptionalCount = None,
+    keep_best: OptionalCount = None,
+    every_frames: OptionalCount = None,
+    dry_run: Flag = False,
+    yes: Flag = False,
+) -> int:
+    """Delete the saved policies of a run that no given rule keeps; the latest always stays.
+
+    Example: hooktrainer policies prune runs/a --spread 10 --keep-best 1
+
+    Args:
+        run: directory of the run
+        spread: keep N, spread evenly over the run
+        keep_last: keep the last N
+        keep_best: keep the best N by their return, and those that were not evaluated yet
+        every_frames: keep the first in every N frames
+        dry_run: only show what would be deleted
+        yes: do not ask
+    """
+    from ..policies.saved import METRIC
+
+    best = partial(Best, metric=METRIC)
+    rules = (Spread, spread), (Last, keep_last), (best, keep_best), (EveryFrames, every_frames)
+    keep = _union(*rules)
+    policies, _ = read_policies(run)
+    gone = surplus(policies, keep, None)
+    if keep_best is not None:
+        gone = [saved for saved in gone if METRIC in saved.metrics]
+    return _carry_out(
+        policies,
+        gone,
+        "deleted",
+        nullcontext,
+        lambda _: [saved.path for saved in gone if not delete(saved.path)],
+        dry_run=dry_run,
+        yes=yes,
     )
 
 
@@ -121,18 +148,16 @@ def rollback(
 
     fate = "deleted" if discard else "set aside"
     opened = partial(CheckpointManager, directory)
-    return _carry_out(
-        checkpoints, later, opened=opened, change=go_back, fate=fate, dry_run=dry_run, yes=yes
-    )
+    return _carry_out(checkpoints, later, fate, opened, go_back, dry_run=dry_run, yes=yes)
 
 
 def _carry_out(
     saved: Sequence[Saved],
     gone: Collection[Saved],
-    *,
+    fate: str,
     opened: Callable[[], AbstractContextManager[Any]],
     change: Callable[[Any], Collection[Path]],
-    fate: str,
+    *,
     dry_run: bool,
     yes: bool,
 ) -> int:
@@ -169,6 +194,17 @@ def _carry_out(
         output.note(f"could not be deleted, or is being read: {path}")
     output.line(f"{len(gone) - len(left)} of {len(saved)} {fate}")
     return 1 if left else 0
+
+
+# -- Retention rules from the words of a command line.
+
+
+def _union(*rules: tuple[Callable[[Any], Retention], Any]) -> Retention:
+    """Join the rules whose values are given."""
+    given = [make(value) for make, value in rules if value is not None]
+    if not given:
+        raise ConfigError("give one or more retention rules: --help lists them.")
+    return reduce(or_, given)
 
 
 def _best(text: str) -> Best:

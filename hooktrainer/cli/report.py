@@ -288,18 +288,18 @@ def _print_look(groups: Sequence[Candidate], decision: Decision) -> None:
         f"{one.label} {output.number(interval(one.scores[: decision.seeds]).value)}"
         for one in groups
     )
-    said = "; ".join(f"{better} is better than {other}" for better, other in decision.better)
+    verdicts = "; ".join(f"{better} is better than {other}" for better, other in decision.better)
     after = f"; the next look is at {decision.next_look}" if decision.next_look else ""
     output.note(
-        f"at {decision.seeds} seeds each: {said or 'not decided'} (interquartile means: {means})"
-        f"{after}"
+        f"at {decision.seeds} seeds each: {verdicts or 'not decided'} (interquartile means: "
+        f"{means}){after}"
     )
 
 
 def _why(one: Candidate) -> str:
     """Explain why a group lacks seeds."""
     if len(one.scores) == len(one.runs):
-        return f"no further seed of {one.label} has come to its end; its output says why"
+        return f"no further seed of {one.label} has finished; see its output"
     run = one.runs[len(one.scores)]
     why = run.reason or "it has no evaluations"
     return f"{run.path} {run.status}: {why}; without it {one.label} would look better than it is"
@@ -377,5 +377,5 @@ def commands(one: Candidate, number: int, *, shares: int, trust: bool) -> list[C
 
 def _seed(run: RunSummary) -> int:
     if run.seed is None:
-        raise ConfigError(f"{run.path} does not say its seed, so none can be added to its group.")
+        raise ConfigError(f"{run.path} has no recorded seed, so none can be added to its group.")
     return run.seed

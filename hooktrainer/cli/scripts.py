@@ -63,7 +63,7 @@ def command_of(run: Path, state: Mapping[str, Any]) -> list[str]:
     if not script:
         began = f" ({state['command']})" if state.get("command") else ""
         raise ConfigError(
-            f"{run} does not say which script it was begun by{began}. Start that yourself, with "
+            f"{run} does not name the script that started it{began}. Start that yourself, with "
             f"--run-dir {run} --resume latest."
         )
     if not Path(script).is_file():
@@ -211,7 +211,7 @@ def trainable_of(words: Sequence[str]) -> tuple[Trainable, list[str]]:
     name = None if file is None else read_named(file).get(NAME)
     if not isinstance(name, str):
         raise ConfigError(
-            f"{file or 'the command line'} does not say what is to be trained: give the name of a "
+            f"{file or 'the command line'} does not name what to train: give the name of a "
             "recipe or an algorithm first, such as: hooktrainer train ppo."
         )
     if trust:

@@ -76,7 +76,7 @@ def sweep(
 
 
 def separate_arguments(words: list[str]) -> list[str]:
-    """Move the command's own options to the front, the algorithm and its options behind ``--``."""
+    """Move the command's own options to the front, the algorithm and its options after ``--``."""
     if words[:1] != ["sweep"] or "--" in words:
         return words
     flags = {"--help", "-h", "--json"}
@@ -104,8 +104,8 @@ def _algorithm(words: tuple[str, ...]) -> tuple[Algorithm, set[str]]:
         raise ConfigError(f"name an algorithm first, one of {', '.join(algorithms.names())}.")
     name, *options = words
     kind = algorithms.get(name)
-    _, _, said = take_config(options)
-    fixed = {field_of(word) for word in said if word.startswith("--")}
+    _, _, rest = take_config(options)
+    fixed = {field_of(word) for word in rest if word.startswith("--")}
     return parse(kind, options, f"hooktrainer train {kind.name()}"), fixed
 
 
@@ -189,7 +189,7 @@ def _decided(made: Sweep, fresh: int) -> tuple[Trial | None, Confirmation | None
         numbers = listed(one.number for one in others)
         return made.best, None, f"the sweep is not done: another process works on trial {numbers}"
     if made.best is None:
-        return None, None, "no trial has come to its end"
+        return None, None, "no trial has finished"
     found = None
     # Another process that does the same is waited for.
     with contextlib.redirect_stdout(sys.stderr), in_turn(made.place / ".finals"):
@@ -205,10 +205,10 @@ def _decided(made: Sweep, fresh: int) -> tuple[Trial | None, Confirmation | None
 
 def _line(made: Sweep, trial: Trial) -> str:
     settings = made.space.settings(trial.params).items()
-    said = ", ".join(f"{n}={v:.3g}" if isinstance(v, float) else f"{n}={v}" for n, v in settings)
+    pairs = ", ".join(f"{n}={v:.3g}" if isinstance(v, float) else f"{n}={v}" for n, v in settings)
     value = "failed" if trial.value is None else f"{trial.value:,.5g}"
     how = {"pruned": ", ended early", "fail": f": {trial.failure}"}.get(trial.state, "")
-    return f"trial {trial.number}: {value}{how} ({said})"
+    return f"trial {trial.number}: {value}{how} ({pairs})"
 
 
 def _trial_json(made: Sweep, trial: Trial) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What collects: the `Collector` contract, `adapt`, and collectors of Gymnasium's environments.
+"""Collecting: the `Collector` contract, `adapt`, and collectors of Gymnasium's environments.
 
 `VectorCollector` steps environments and yields TorchRL's batch layout; `OverlappedCollector` has
 another collector collect while the learner optimizes.

@@ -1,4 +1,4 @@
-"""How a policy writes actions, and how the environments take them."""
+"""The format in which a policy writes actions and the environments take them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class ActionFormat:
         shape: Shape of one environment's action as the policy writes it.
         dtype: Its type, for actions that are drawn at random.
         mask_size: Size of an action mask; 0 where there is nothing to choose from. The masks of a
-            MultiDiscrete space stand one after another; that of a MultiBinary space says which
-            entries may be 1.
+            MultiDiscrete space are concatenated; that of a MultiBinary space marks the entries that
+            may be 1.
 
     Raises:
         ConfigError: If the space is of another kind.

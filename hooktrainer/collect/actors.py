@@ -1,4 +1,4 @@
-"""How a policy is asked for actions, one step of a rollout at a time."""
+"""Call a policy for actions, one step of a rollout at a time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Actor:
     """A policy over the observations of one rollout; this one carries and writes nothing.
 
     Attributes:
-        has_stages: Whether it can be asked for some of the environments at a time.
+        has_stages: Whether it can act for some of the environments at a time.
         is_laid_out: Whether its outputs are known, as after the first call of the policy.
         may_be_fast: Whether there may be a faster way to act, once these are known.
     """
@@ -56,7 +56,7 @@ class Actor:
         """Note that these environments are at the start of an episode."""
 
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
-        """What the policy wrote in this rollout, ``[num_envs, time, ...]`` each.
+        """The policy's outputs in this rollout, ``[num_envs, time, ...]`` each.
 
         With ``blank``, zeros like what it would have written, had it been asked.
         """
@@ -88,7 +88,7 @@ class FunctionActor(Actor):
     tensor or a dict of tensors, and an action mask as ``action_mask=`` if its signature has that.
     ``complete`` makes of what it returned what is recorded, for a whole rollout at once.
 
-    A small policy that is asked for all environments in every step (``in_full``) acts by its
+    A small policy that acts for all environments in every step (``in_full``) uses its
     `ArraySteps`.
 
     **Stages.** The rounding of a matrix product, and some random numbers, depend on the number of

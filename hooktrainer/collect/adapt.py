@@ -1,6 +1,6 @@
 """`adapt` makes a `Collector` of anything that yields batches.
 
-This is the only place that asks an object whether it has some method or attribute of a collector;
+This is the only place that inspects an object for methods or attributes of a collector;
 everything else uses the contract.
 """
 
@@ -22,10 +22,9 @@ from .collector import Collector, Resumes, lost_at_resume, no_shard
 def adapt(collector: Any) -> Collector:
     """Make a `Collector` of anything that yields batches.
 
-    A `Collector` is returned unchanged. A list or another sequence is gone through once, and a
-    resumed run goes on where it stood. Anything else, such as a collector of TorchRL, a generator
-    or a simulator, has to have ``__iter__`` or ``collect``; what it lacks of the rest is as in
-    `Collector`.
+    A `Collector` is returned unchanged. A sequence is iterated once, and a resumed run continues
+    where it stopped. Anything else, such as a collector of TorchRL, a generator or a simulator,
+    needs ``__iter__`` or ``collect``; other missing attributes have the defaults of `Collector`.
 
     Args:
         collector: A collector, an iterable of TensorDicts, or an object with ``collect()``.
@@ -46,7 +45,7 @@ def adapt(collector: Any) -> Collector:
 
 
 def waits_for_processes(collector: Any) -> bool:
-    """Whether a collector may wait for ever for processes that a signal to all has ended.
+    """Whether a collector may wait forever for processes that a signal to all has ended.
 
     Those of TorchRL do that collect in processes of their own.
     """
@@ -60,7 +59,7 @@ def is_of_torchrl(collector: Any) -> bool:
 
 
 def weight_schemes(collector: Any) -> Mapping[str, Any]:
-    """How the networks of a collector of TorchRL take weights, by the network's name."""
+    """The weight senders of a collector of TorchRL, by the network's name."""
     return getattr(collector, "_weight_sync_schemes", None) or {}
 
 
@@ -75,7 +74,7 @@ class AdaptedCollector(Collector):
 
     def __init__(self, wrapped: Any) -> None:
         self.wrapped = wrapped
-        self.resumes: Resumes = "anew"
+        self.resumes: Resumes = "restarts"
         self._has_state = has_state(wrapped)
         if self._has_state:
             claim: Resumes = "partly" if is_of_torchrl(wrapped) else "exactly"
@@ -83,7 +82,7 @@ class AdaptedCollector(Collector):
         self._iterator: Iterator[Any] | None = None
         self.steps_exploration = not isinstance(wrapped, Iterable)
         self._written = 0
-        # What it does not say is as in `Collector`.
+        # An attribute that it lacks has the default of `Collector`.
         facts = {name: getattr(self.wrapped, name, None) for name in _FACTS}
         if (requested := getattr(self.wrapped, "requested_frames_per_batch", None)) is not None:
             facts["frames_per_batch"] = requested  # TorchRL's other one is of one environment
@@ -136,7 +135,7 @@ class AdaptedCollector(Collector):
         except StopIteration:
             raise
         except BaseException:
-            self._iterator = None  # one that failed would say next time that it has ended
+            self._iterator = None  # one that failed would raise StopIteration the next time
             raise
 
     def set_seed(self, seed: int, static_seed: bool = False) -> Any:

@@ -31,12 +31,12 @@ Kinds = Sequence[tuple[tuple[int, ...], Any]]
 
 
 Inputs = Mapping[NestedKey, Sequence[torch.Tensor]]
-"""What policies act on: by key of a batch for each step a tensor ``[num_envs, *shape]``."""
+"""Inputs of policies: by key of a batch, for each step a tensor ``[num_envs, *shape]``."""
 
 
 @dataclass(slots=True)
 class Row:
-    """What step ``index`` of a rollout writes: views of one row of each of the `StepBuffers`.
+    """The outputs of step ``index`` of a rollout: views of one row of each of the `StepBuffers`.
 
     ``observation`` holds those to act on next.
     """
@@ -50,7 +50,7 @@ class Row:
 
 
 class StepBuffers:
-    """What the environments write in a rollout of ``horizon`` steps.
+    """Buffers for the outputs of the environments in a rollout of ``horizon`` steps.
 
     Attributes:
         observation: For each leaf ``[time + 1, num_envs, *shape]``: what the policy acted on, and
@@ -105,7 +105,7 @@ class StepBuffers:
 
 
 class OutputBuffers:
-    """What the policy writes in a rollout, ``[time, num_envs, ...]``; laid out by its first output.
+    """Buffers for the policy's outputs, ``[time, num_envs, ...]``; allocated at its first output.
 
     Attributes:
         buffers: By key; empty until it is laid out.
@@ -170,7 +170,7 @@ def as_batch(
         observed: Observations at the root.
         observed_next: Observations under ``"next"``.
         given: What else the environments gave.
-        device: That of all entries, if the batch is to say so.
+        device: That of all entries, if the batch is to have it as an attribute.
     """
     root: Entries = {}
     following: Entries = {}

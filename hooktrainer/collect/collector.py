@@ -20,8 +20,8 @@ from ..base.tensordicts import is_sharded
 from ..errors import ConfigError
 from ..loop.timing import Timing
 
-Resumes = Literal["exactly", "partly", "anew"]
-"""What becomes of a collector in a run that is resumed; see `Collector.resumes`."""
+Resumes = Literal["exactly", "partly", "restarts"]
+"""How a collector is restored in a resumed run; see `Collector.resumes`."""
 TIMEOUT: Final = 600.0
 """Seconds to wait for the answer of another process, unless another number is given."""
 
@@ -70,7 +70,8 @@ class Collector:
         processes: Number of processes that each collect a share of a batch; 0 for none but this.
         replay_buffer: The replay buffer into which it has written every batch, if any.
         resumes: ``"exactly"``: a resumed run is bit for bit the uninterrupted one. ``"partly"``:
-            its state is saved and restored, but is not all. ``"anew"``: it has no state.
+            its saved state is incomplete. ``"restarts"``: it has no state, and starts from its
+            beginning.
         steps_exploration: Whether iterating steps the policy's exploration schedule; a trainer does
             it itself.
 
@@ -94,7 +95,7 @@ class Collector:
     frames: int = 0
     processes: int = 0
     replay_buffer: Any = None
-    resumes: Resumes = "anew"
+    resumes: Resumes = "restarts"
     steps_exploration: bool = True
     is_saved = False  # as a hook: checkpoints hold it, or what it is wrapped in, as the collector
     _closed = False
@@ -250,10 +251,10 @@ def no_shard(name: str, number: int) -> ConfigError:
 
 
 def lost_at_resume(kind: type, resumes: Resumes) -> str | None:
-    """What a resumed run lacks because of a collector of some type; ``None`` for nothing."""
+    """The warning about a collector that is not resumed exactly; ``None`` if it is."""
     if resumes == "exactly":
         return None
-    problem = "has no state_dict and load_state_dict. A resumed run iterates over it anew"
+    problem = "has no state_dict and load_state_dict. A resumed run restarts it"
     if resumes == "partly":
         problem = "does not save its running episodes. A resumed run begins new ones"
     return (

@@ -173,7 +173,7 @@ def _transitions(dataset_id: str, episode: Any) -> TensorDict:
     steps = len(episode.rewards)
     truncated = torch.from_numpy(episode.truncations.astype(bool)).clone()
     terminated = torch.from_numpy(episode.terminations.astype(bool))
-    truncated[-1] |= ~terminated[-1]  # what is stored behind it belongs to another episode
+    truncated[-1] |= ~terminated[-1]  # what is stored after it belongs to another episode
     following = {
         "observation": observation[1:],
         "reward": _tensor(episode.rewards).float().unsqueeze(-1),

@@ -22,7 +22,7 @@ _TRIAL_STEPS = 500
 
 
 class Workers(NamedTuple):
-    """How many processes step the environments, 0 for none; see `Collector.use_workers`."""
+    """Number of processes that step the environments, or 0; see `Collector.use_workers`."""
 
     number: int = 0
     stages: int = 1
@@ -36,7 +36,7 @@ class EpisodesCollector(Collector):
     its own number. So each share of the environments plays the episodes it would play in the
     whole, and after a resharding no episode is played twice.
 
-    A subclass makes the environments and says what steps them (`_make`).
+    A subclass makes the environments and returns what steps them (`_make`).
     """
 
     num_envs: int
@@ -148,7 +148,7 @@ class EpisodesCollector(Collector):
         return list(self._envs.episodes)
 
     def collect(self) -> TensorDict:
-        """Collect one batch, whatever ``total_frames`` says.
+        """Collect one batch, even beyond ``total_frames``.
 
         If it fails, the running episodes are abandoned: the next batch begins with new ones.
         """
@@ -175,7 +175,7 @@ class EpisodesCollector(Collector):
             self._rollout.is_running = False
 
     def start(self) -> None:
-        """Start the processes that `use_workers` asked for, if they are still to be started."""
+        """Start the processes that `use_workers` requested, if they have not started yet."""
         self._check_open()
         if self._started != self._workers:
             state = self.state_dict()

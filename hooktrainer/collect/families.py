@@ -19,7 +19,7 @@ from .make_group import find_spec
 
 Wrappers = tuple[WrapperSpec, ...]
 Wrapped = tuple[Wrappers, Wrappers, str]
-"""The wrappers of what is trained in and of what is played, innermost first; what they do."""
+"""The wrappers for training and for evaluation, innermost first; a description of them."""
 
 
 def wrapper(entry_point: str, **kwargs: Any) -> WrapperSpec:
@@ -34,17 +34,17 @@ def gymnasiums(name: str, module: str, **kwargs: Any) -> WrapperSpec:
 
 # -- Atari 2600 games as they are usually learned (Mnih et al., 2015; Machado et al., 2018).
 
-# What is trained in ends an episode where a life is lost, though the game continues, and clips
-# rewards to their sign; what is played in does not.
+# In training a lost life ends the episode, though the game continues, and rewards are clipped to
+# their sign. In evaluation neither is so.
 FRAME_SKIP = 4
 STACK = 4
 
 
-class Blind(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Plays a frame without looking at it.
+class SkipRendering(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Steps the emulator without rendering the frame.
 
-    ``AtariPreprocessing`` takes the screen from the emulator, two frames of four. What the
-    environment itself makes of all four, in a fifth of a step's time, is not used.
+    ``AtariPreprocessing`` reads the screen from the emulator, in two frames of four. The
+    environment's own rendering of all four takes a fifth of a step's time and is not used.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -65,11 +65,11 @@ class Blind(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return None, reward, ale.game_over(with_truncation=False), ale.game_truncated(), info
 
 
-class Lives(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Presses FIRE where a life begins, if the game has it, and may end episodes where one is lost.
+class EpisodicLife(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Presses FIRE at the start of a life, if the game has it; may end an episode when one is lost.
 
-    An episode that begins after a life was lost goes on in the same game: it begins with the next
-    life, whatever seed it is given. So it is brought back by playing the game again from its seed.
+    The next episode then continues the same game with the next life, whatever its seed. So an
+    episode is restored by replaying the game from the game's seed.
     """
 
     def __init__(self, env: gym.Env[Any, Any], end_episodes: bool = False) -> None:
@@ -83,7 +83,7 @@ class Lives(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._seed = 0
         self._actions = bytearray()  # of the whole game
         self._lives = 0
-        self._goes_on = False  # whether the game does, though the episode ended
+        self._goes_on = False  # whether the game continues, though the episode ended
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -161,8 +161,8 @@ def _atari(spec: EnvSpec) -> Wrapped:
     )
     stack = gymnasiums("FrameStackObservation", "stateful_observation", stack_size=STACK)
     sign = gymnasiums("ClipReward", "transform_reward", min_reward=-1.0, max_reward=1.0)
-    both = (wrapper(f"{__name__}:Blind"), preprocessing, stack)
-    lives = f"{__name__}:Lives"
+    both = (wrapper(f"{__name__}:SkipRendering"), preprocessing, stack)
+    lives = f"{__name__}:EpisodicLife"
     sticky = spec.kwargs.get("repeat_action_probability", 0.0)
     return (
         (*both, sign, wrapper(lives, end_episodes=True)),
@@ -173,7 +173,7 @@ def _atari(spec: EnvSpec) -> Wrapped:
     )
 
 
-# -- dm_control's suite through shimmy: its dict of vectors becomes one vector.
+# -- dm_control's suite through shimmy: the dict of vectors is flattened to one vector.
 
 
 def _dm_control(spec: EnvSpec) -> Wrapped:
@@ -181,11 +181,11 @@ def _dm_control(spec: EnvSpec) -> Wrapped:
     return flat, flat, "the parts of an observation in one vector"
 
 
-# -- MinAtar: its planes of booleans as they are, which a small network of convolutions takes.
+# -- MinAtar: the boolean planes unchanged, for a small convolutional network.
 
 
 class FirstAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Forgets the last action where an episode begins, which the game would repeat at random."""
+    """Clears the last action at a reset; the game's sticky actions would repeat it."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         RecordConstructorArgs.__init__(self)
@@ -201,16 +201,16 @@ class FirstAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 def _minatar(spec: EnvSpec) -> Wrapped:
     first = (wrapper(f"{__name__}:FirstAction"),)
-    return first, first, "the first action repeats none of the episode before"
+    return first, first, "the first action repeats none of the previous episode"
 
 
-# -- MiniGrid and BabyAI: the image and the direction; the mission where it says something.
+# -- MiniGrid and BabyAI: the image and the direction; the mission where it varies.
 
 PARTS = ["image", "direction"]
 
 
-class Cells(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Says that an image is a grid of cells, each the number of an object, a color and a state."""
+class CategoricalImage(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Declares the image as a grid of categorical cells: indices of object, color and state."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         from minigrid.core.constants import COLOR_TO_IDX, DIR_TO_VEC, OBJECT_TO_IDX, STATE_TO_IDX
@@ -227,7 +227,7 @@ class Cells(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 def _mission_varies(spec: EnvSpec) -> bool:
-    """Whether one episode's mission can be another than the next one's."""
+    """Whether missions differ between episodes."""
     if spec.id.startswith("BabyAI-"):
         return True
     made = gym.make(spec, disable_env_checker=True)
@@ -240,12 +240,12 @@ def _mission_varies(spec: EnvSpec) -> bool:
 
 def _minigrid(spec: EnvSpec) -> Wrapped:
     parts = gymnasiums("FilterObservation", "transform_observation", filter_keys=PARTS)
-    says = "image and direction, without the mission, which is always the same"
+    description = "image and direction, without the mission, which is always the same"
     if _mission_varies(spec):
         parts = wrapper("minigrid.wrappers:DictObservationSpaceWrapper")
-        says = "image, direction, and the mission as the numbers of its words"
-    both = (parts, wrapper(f"{__name__}:Cells"))
-    return both, both, says
+        description = "image, direction, and the mission as word indices"
+    both = (parts, wrapper(f"{__name__}:CategoricalImage"))
+    return both, both, description
 
 
 _FAMILIES: Final[Mapping[str, tuple[str, Callable[[EnvSpec], Wrapped], Mapping[str, Any]]]] = {
@@ -254,7 +254,7 @@ _FAMILIES: Final[Mapping[str, tuple[str, Callable[[EnvSpec], Wrapped], Mapping[s
     r"MinAtar/": ("MinAtar", _minatar, {}),
     r"dm_control/": ("dm_control", _dm_control, {}),
 }
-"""By what the ids begin with: name, wrappers, and keyword arguments that go with these."""
+"""By prefix of the id: the family's name, its wrappers, and the keyword arguments they need."""
 
 
 @dataclass(frozen=True)
@@ -262,21 +262,22 @@ class UsualWrappers:
     """An environment with the wrappers that are usual for it.
 
     Attributes:
-        train: What is trained in; its keyword arguments are part of it.
-        play: What the policy is evaluated in: whole episodes with their true returns.
-        says: What was done, in a line.
+        train: The environment for training, with its keyword arguments.
+        play: The environment for evaluation: whole episodes with their true returns.
+        description: The wrappers, in a line.
     """
 
     train: EnvSpec
     play: EnvSpec
-    says: str
+    description: str
 
 
 def usual_wrappers(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> UsualWrappers | None:
     """Return an environment with the wrappers that are usual for its id or specification.
 
     Returns:
-        It; ``None`` if none are usual, if it has wrappers already, or if it is given by a function.
+        The wrapped environment; ``None`` if its family has no usual wrappers, if it has wrappers
+        already, or if it is given by a function.
 
     Raises:
         ConfigError: If an argument does not go with the wrappers.
@@ -294,11 +295,11 @@ def usual_wrappers(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> Usu
     name, wrap, kwargs = family
     bare = copy.deepcopy(spec)
     bare.kwargs = {**spec.kwargs, **kwargs, **(env_kwargs or {})}
-    bare.vector_entry_point = None  # which knows nothing of the wrappers
-    train, play, says = wrap(bare)
+    bare.vector_entry_point = None  # it would leave out the wrappers
+    train, play, description = wrap(bare)
     return UsualWrappers(
         dataclasses.replace(bare, additional_wrappers=train),
         dataclasses.replace(bare, additional_wrappers=play),
-        f"{spec.id} with the wrappers usual for {name}: {says}; --no-usual-wrappers leaves them "
-        "out",
+        f"{spec.id} with the wrappers usual for {name}: {description}; --no-usual-wrappers leaves "
+        "them out",
     )

@@ -24,10 +24,10 @@ EnvFactory = Callable[[], "gym.Env[Any, Any]"]
 
 
 class Restore(NamedTuple):
-    """How a running episode comes back, and why so.
+    """How a running episode is restored, and the reason.
 
     ``"replay"``: it is played again from its seed with its actions. ``"state"``: the environment
-    says the state of its episode, and takes it. ``"none"``: a new episode begins.
+    saves and restores its state. ``"none"``: a new episode begins.
     """
 
     method: Literal["state", "replay", "none"]
@@ -51,8 +51,8 @@ class GroupOptions:
 class EnvGroup(ABC):
     """Environments that step together and begin their own next episodes.
 
-    A group seeds each episode with its `EpisodeSeeds`, so that its data do not depend on which
-    other environments are beside it, and writes only to the rows it is given.
+    A group seeds each episode with its `EpisodeSeeds`, so that its data do not depend on the other
+    environments, and writes only to the rows it is given.
 
     Attributes:
         names: A name for each environment, for messages; ``name`` is the first.
@@ -62,7 +62,7 @@ class EnvGroup(ABC):
         episodes: For each environment the index of its running episode; -1 before the first.
         stages: The parts that can be stepped by turns, if there are several.
         has_gaps: Whether episodes begin in a step that is no transition.
-        began: Then, who did so in the last step: bool, ``[num_envs]``.
+        began: Then, which did so in the last step: bool, ``[num_envs]``.
     """
 
     shares = True
@@ -102,7 +102,7 @@ class EnvGroup(ABC):
     def prepare(
         self, layout: ObservationLayout, action_format: ActionFormat, horizon: int
     ) -> StepBuffers:
-        """Say how to write observations and how to read actions; called before any step.
+        """Set how observations are written and actions are read; called before any step.
 
         Returns the memory of a rollout, whose rows the group is given from then on.
         """
@@ -135,7 +135,7 @@ class EnvGroup(ABC):
         raise NotImplementedError
 
     def snapshots(self) -> list[Any]:
-        """For each environment what is saved beside actions, a state tree; ``None`` for nothing."""
+        """For each environment its state besides actions, as a tree; ``None`` if it has none."""
         return [None] * self.num_envs
 
     @abstractmethod
@@ -198,7 +198,7 @@ def check_replayed(found: Iterable[Any], saved: Iterable[Array], which: str) -> 
             raise StateMismatchError(
                 f"{which}, played again from its seed, does not lead to the saved observation. Is "
                 "it built with the same arguments, and does nothing outlast its episodes? "
-                "restore_episodes=False of VectorCollector goes on with new episodes."
+                "restore_episodes=False of VectorCollector begins new episodes."
             )
 
 
@@ -238,12 +238,12 @@ def random_action_seed(seed: int, first_env: int = 0) -> int:
     return int(np.random.SeedSequence(entropy).generate_state(1, np.uint32)[0])
 
 
-def said_autoreset_mode(env: Any) -> Any:
-    """``metadata["autoreset_mode"]`` of an environment; ``None`` if it says none.
+def autoreset_mode_of(env: Any) -> Any:
+    """``metadata["autoreset_mode"]`` of an environment; ``None`` if it has none.
 
-    Classes without ``metadata`` of their own share one dict, that of `gymnasium.vector.VectorEnv`,
-    and some environments write their mode into it (ALE's do): there it is the last one made that
-    speaks. Those have it as an attribute too.
+    Classes without ``metadata`` of their own share one dict, that of `gymnasium.vector.VectorEnv`.
+    Some environments write their mode into it (ALE's do), over that of those made before. They have
+    it as an attribute too.
     """
     metadata = getattr(env, "metadata", None) or {}
     if metadata is VectorEnv.metadata:

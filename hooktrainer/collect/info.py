@@ -1,8 +1,8 @@
 """`info_keys`: numbers that environments put in their `info`, as entries of the batch.
 
 An entry is float32 whatever the environment gives, and NaN in the steps in which it gives nothing:
-a batch's layout then does not depend on when an episode first ends, and no mean takes a step of
-which nothing was said for a zero. At an episode's end every key has to be there.
+a batch's layout then does not depend on when an episode first ends, and no mean counts a missing
+value as zero. At an episode's end every key has to be there.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def check_info_keys(keys: Any, observation: Iterable[str] = ()) -> InfoKeys:
 def write_infos(
     keys: InfoKeys, row: Row, infos: Sequence[Mapping[str, Any]], names: Sequence[str]
 ) -> None:
-    """Write the infos of scalar environments; `row` says whose episodes ended."""
+    """Write the infos of scalar environments; ``row`` has the flags of ended episodes."""
     ended = row.terminated | row.truncated
     for key, column in zip(keys, row.info, strict=True):
         for i, info in enumerate(infos):
@@ -63,7 +63,7 @@ def write_vector_info(
     *,
     final: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write what a vector environment says, in Gymnasium's form of one array for each key."""
+    """Write the infos of a vector environment, in Gymnasium's form of one array for each key."""
     ended = row.terminated | row.truncated
     for key, column in zip(keys, row.info, strict=True):
         values, given = _column(key, info, len(column), name)
@@ -90,7 +90,7 @@ def number(key: str, value: Any, name: str) -> Any:
 
 
 def missing(key: str, info: Mapping[str, Any], name: str) -> str:
-    """What to say of a key that is not there where an episode ended."""
+    """The message about a key that is missing where an episode ended."""
     held = sorted(k for k in info if not (k[:1] == "_" and k[1:] in info))
     return (
         f"info_keys: there is no {key!r} in the info at an episode's end of {name}, which has "
@@ -100,7 +100,7 @@ def missing(key: str, info: Mapping[str, Any], name: str) -> str:
 
 
 def _column(key: str, info: Mapping[str, Any], count: int, name: str) -> tuple[Array, Array]:
-    """The numbers of one key, float32 ``[count]``, NaN for those who gave none; and who did."""
+    """The numbers of one key, float32 ``[count]``, NaN where missing; and a mask of those given."""
     found = np.full(count, np.nan, np.float32)
     if key not in info:
         return found, np.zeros(count, bool)

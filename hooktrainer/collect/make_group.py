@@ -65,7 +65,7 @@ def make_group(
 
 
 def source_of(env: Envs, num_envs: int | None) -> tuple[Source, int]:
-    """What the environments are made of, and how many there are.
+    """The source of the environments, and their number.
 
     Raises:
         ConfigError: If `VectorCollector` cannot step them; it names what can.
@@ -81,7 +81,7 @@ def source_of(env: Envs, num_envs: int | None) -> tuple[Source, int]:
     elif is_spec or callable(source):
         if num_envs is None or num_envs < 1:
             what = source.id if is_spec else repr(env)
-            raise ConfigError(f"num_envs={num_envs}: say how many environments of {what} to step.")
+            raise ConfigError(f"num_envs={num_envs}: give the number of environments of {what}.")
         return source, num_envs
     else:
         count = len(_made_of(source))
@@ -164,7 +164,7 @@ def _from_spec(
 
 
 class EnvSpaces(NamedTuple):
-    """What an environment takes and gives."""
+    """The spaces of an environment."""
 
     observation: spaces.Space[Any]
     action: spaces.Space[Any]
@@ -176,7 +176,7 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> EnvSpac
 
     Raises:
         ConfigError: If there is no such environment; it lists the nearest ids.
-        MissingPackageError: If a package it needs is not installed; it says what to type.
+        MissingPackageError: If a package it needs is not installed; has the command to install it.
     """
     made: Any
     mask = None

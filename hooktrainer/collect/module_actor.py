@@ -63,7 +63,7 @@ class ModuleActor(Actor):
         self._recorded: list[NestedKey] = []
         self.is_laid_out = False
         self._outputs = OutputBuffers(num_envs, horizon)
-        # What the policy reads beside the observations is recorded before it is called.
+        # The policy's other inputs, not observations, are recorded before it is called.
         self._carried = {unravel_key(key): tensor for key, tensor in self._hidden.items()}
         if hidden or _INIT in reads:
             self._carried["is_init"] = self._is_init

@@ -16,7 +16,7 @@ _FACTS = (
     *("frame_skip", "device"),
 )
 VERSION = ("collector", "policy_version")
-"""Where a batch says how many batches the learner had trained on when its weights were taken."""
+"""Entry of a batch: the number of batches the learner had trained on when it sent the weights."""
 
 
 def stamped(batch: TensorDictBase, version: int) -> TensorDictBase:

@@ -79,7 +79,7 @@ class AnyRollout(ABC):
         is_running, self.is_running = self.is_running, False
         if not is_running:
             self._begin()
-        for rows in self._buffers.observation:  # go on from where the last rollout ended
+        for rows in self._buffers.observation:  # continue where the last rollout ended
             rows[0] = rows[-1]
         self._steps, self._draws = steps, warm_up or not self._has_policy
         if (warm_up or self._actor.may_be_fast) and not self._actor.is_laid_out:
@@ -98,7 +98,7 @@ class AnyRollout(ABC):
         return self._format.find(outputs)
 
     def _outputs(self) -> dict[NestedKey, torch.Tensor]:
-        """What the policy wrote in this rollout, or what was drawn in its place."""
+        """The policy's outputs in this rollout, or the random actions drawn instead."""
         outputs = self._actor.tensors(blank=self._draws)
         if self._draws:
             for key, action in self._drawn.tensors().items():
@@ -387,6 +387,6 @@ class GappedRollout(Rollout):
 
     def _add_up(self, steps: int, begun: Sequence[tuple[int, int]] = ()) -> None:
         for array in self._buffers.observation:
-            array[-1] = array[steps]  # where the next rollout goes on
+            array[-1] = array[steps]  # where the next rollout continues
         places = np.argwhere(self._began[:steps]).tolist()
         super()._add_up(steps, [(i, t) for t, i in places])

@@ -114,7 +114,7 @@ class ScalarGroup(EnvGroup):
                 for action in self._format.each(played):
                     observation, _, _, _, info = self._steps[i](action)
             if snapshots[i] is not None:
-                put_back(env, snapshots[i])
+                restore_snapshot(env, snapshots[i])
             else:
                 values = self._layout.copies(observation, info)
                 saved = [leaf[i] for leaf in row.observation]
@@ -160,12 +160,12 @@ def _repeated(step: Callable[[Any], Any], times: int) -> Callable[[Any], Any]:
 
 
 def choose_restore(env: gym.Env[Any, Any]) -> Restore:
-    """How the episodes of ``env`` are restored."""
+    """The method that restores the episodes of ``env``."""
     if env.spec is not None and env.spec.nondeterministic:
         return Restore("none", "registered as nondeterministic")
     last = _layers(env)[-1]
-    if _says_its_state(last):
-        return Restore("state", f"{type(last).__name__} says the state of its episodes")
+    if _has_episode_state(last):
+        return Restore("state", f"{type(last).__name__} has episode_state()")
     return Restore("replay", "its episodes follow from their seeds and actions")
 
 
@@ -174,24 +174,25 @@ def choose_restore(env: gym.Env[Any, Any]) -> Restore:
 # ``set_episode_state(state)``; the numbers of the wrappers around it are then the rest. A replay
 # restores all but running moments, which outlast episodes, and what wrappers made with them.
 def snapshot(env: gym.Env[Any, Any]) -> dict[str, Any] | None:
-    """What has to be saved beside the actions of an episode, as a state tree."""
+    """The state of an episode in addition to its actions, as a state tree."""
     *wrappers, last = _layers(env)
-    says = _says_its_state(last)
-    if not says and not any(map(_has_moments, wrappers)):
+    has_state = _has_episode_state(last)
+    if not has_state and not any(map(_has_moments, wrappers)):
         return None
     numbers = [_numbers(layer) for layer in wrappers]
-    return {"state": copy.deepcopy(last.episode_state()) if says else None, "wrappers": numbers}
+    state = copy.deepcopy(last.episode_state()) if has_state else None
+    return {"state": state, "wrappers": numbers}
 
 
-def put_back(env: gym.Env[Any, Any], saved: Mapping[str, Any]) -> None:
-    """Give ``env`` what `snapshot` took of one that was built the same way."""
+def restore_snapshot(env: gym.Env[Any, Any], saved: Mapping[str, Any]) -> None:
+    """Restore in ``env`` the `snapshot` of an environment that was built the same way."""
     *wrappers, last = _layers(env)
     if len(saved["wrappers"]) != len(wrappers):
         raise StateMismatchError(
             f"the saved environment has {len(saved['wrappers'])} wrappers, {env} has "
             f"{len(wrappers)}: build it with the same."
         )
-    if _says_its_state(last):
+    if _has_episode_state(last):
         last.set_episode_state(saved["state"])
     for layer, numbers in zip(wrappers, saved["wrappers"], strict=True):
         for name in numbers.keys() & _numbers(layer).keys():
@@ -217,13 +218,13 @@ def _has_moments(layer: Any) -> bool:
     return any(isinstance(value, RunningMeanStd) for value in vars(layer).values())
 
 
-def _says_its_state(layer: Any) -> bool:
+def _has_episode_state(layer: Any) -> bool:
     return hasattr(type(layer), "episode_state")
 
 
 def _layers(env: gym.Env[Any, Any]) -> list[Any]:
-    """The wrappers and the base, from without; what a layer speaks for is not looked into."""
+    """The wrappers and the base, from the outside in, up to the first that has an episode state."""
     layers: list[Any] = [env]
-    while isinstance(layers[-1], gym.Wrapper) and not _says_its_state(layers[-1]):
+    while isinstance(layers[-1], gym.Wrapper) and not _has_episode_state(layers[-1]):
         layers.append(layers[-1].env)
     return layers

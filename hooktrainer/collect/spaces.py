@@ -1,4 +1,4 @@
-"""How the observations of Gymnasium's spaces are written into preallocated rows."""
+"""Writes the observations of Gymnasium's spaces into preallocated rows."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ObservationLayout:
     def check(
         self, observation: Any, info: Mapping[str, Any], name: str, num_envs: int | None = None
     ) -> None:
-        """Look whether an observation is what the space says; called where an episode begins."""
+        """Check an observation against the space; called where an episode begins."""
         for value, leaf in zip(self.values(observation, info), self.leaves, strict=True):
             check_leaf(value if leaf.start is None else value + leaf.start, leaf, name, num_envs)
 
@@ -142,8 +142,8 @@ def check_leaf(value: Any, leaf: Leaf, name: str, num_envs: int | None = None) -
         if kind != "f" and inside.all():
             return
         problem = f"is {one_line(array, 80)}, {array.dtype}, which is outside of it"
-    where, said = f"info[{MASK!r}]", f"it had the shape {list(leaf.shape)} at the first reset"
+    where, expected = f"info[{MASK!r}]", f"it had the shape {list(leaf.shape)} at the first reset"
     if space is not None:
         where = "the observation" + "".join(f"[{key!r}]" for key in leaf.path)
-        said = f"its space is {one_line(space, 120)}"
-    raise ConfigError(f"{where} of {one_line(name, 120)} {problem}; {said}. Let both agree.")
+        expected = f"its space is {one_line(space, 120)}"
+    raise ConfigError(f"{where} of {one_line(name, 120)} {problem}; {expected}. Let both agree.")

@@ -78,7 +78,7 @@ class VectorCollector(EpisodesCollector):
             5; ``"vector_entry_point"`` takes any, and is refused with a ``frame_skip`` above 1.
         categorical_actions: Whether discrete actions are indices; one-hot vectors otherwise.
         traj_ids: Whether batches hold ``("collector", "traj_ids")``.
-        info_keys: What the environments say in ``info`` and batches hold in ``"next"``: a number, a
+        info_keys: Entries of ``info`` that batches hold in ``"next"``: a number, a
             bool or an array of one, as float32 ``[..., 1]``. It may come at every step or only at
             an episode's end, where it must; in other steps without it the entry is NaN.
         exploration_type: How the policy's distributions are sampled.

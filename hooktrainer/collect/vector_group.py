@@ -22,9 +22,9 @@ from .group import (
     Finished,
     GroupOptions,
     Restore,
+    autoreset_mode_of,
     check_replayed,
     no_attribute,
-    said_autoreset_mode,
 )
 from .info import write_vector_info
 from .spaces import Array
@@ -66,10 +66,10 @@ class VectorGroup(EnvGroup):
     """An `EnvGroup` over a vector environment.
 
     Gymnasium's synchronous and asynchronous vector environments take a seed for each
-    sub-environment that is reset: their episodes are seeded one by one and restored by replay. Any
-    other is seeded once, goes on with its own generators, and cannot be restored. In autoreset mode
-    ``DISABLED`` it is told which sub-environments to reset; in ``SAME_STEP`` it does so itself; in
-    ``NEXT_STEP`` it does so in a step that is no transition, and ``began`` says for whom.
+    sub-environment that is reset: their episodes are seeded singly and restored by replay. Any
+    other is seeded once, uses its own generators, and cannot be restored. In autoreset mode
+    ``DISABLED`` it receives the sub-environments to reset; in ``SAME_STEP`` it resets them itself;
+    in ``NEXT_STEP`` in a step that is no transition, which ``began`` marks.
 
     An environment whose observations are tensors takes its actions as tensors, where these are.
     """
@@ -80,14 +80,14 @@ class VectorGroup(EnvGroup):
                 f"frame_skip={options.frame_skip} does not go with {env}: repeat actions in its "
                 "environments."
             )
-        said, base = said_autoreset_mode(env), env.unwrapped
+        value, base = autoreset_mode_of(env), env.unwrapped
         try:
-            mode = AutoresetMode(said)
+            mode = AutoresetMode(value)
         except ValueError:
             raise ConfigError(
-                f"{env} says autoreset_mode={said!r}, so nobody knows where its episodes begin: "
-                "let its metadata have one of gymnasium.vector.AutoresetMode.NEXT_STEP, SAME_STEP "
-                "and DISABLED."
+                f"{env} has autoreset_mode={value!r}, which does not define where its episodes "
+                "begin: set it in its metadata to gymnasium.vector.AutoresetMode.NEXT_STEP, "
+                "SAME_STEP or DISABLED."
             ) from None
         self._seeds_each = isinstance(base, (SyncVectorEnv, SeededCartPole)) or (
             # Without shared memory a worker in this mode does not notice that it was reset.

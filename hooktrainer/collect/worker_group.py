@@ -145,7 +145,7 @@ class WorkerGroup(EnvGroup):
 
 
 def envs_to_share(env: Envs, num_envs: int | None, workers: int, stages: int) -> tuple[Source, int]:
-    """What the environments are made of, and how many there are."""
+    """The source of the environments, and their number."""
     if isinstance(env, gym.vector.VectorEnv) or is_envpool(env):
         raise ConfigError(
             "A vector environment that was made already cannot be shared by several processes: "
@@ -219,7 +219,7 @@ def serve(channel: Channel, make: Callable[..., Any], *args: Any) -> None:
 
 
 class Facts(NamedTuple):
-    """What a process says of the environments of one stage."""
+    """The report of a process about the environments of one stage."""
 
     names: Sequence[str]
     restores: Sequence[Restore]

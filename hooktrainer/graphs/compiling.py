@@ -52,7 +52,7 @@ _LARGEST_ARRAY = 1 << 16  # bytes
 
 
 class Structure:
-    """What a trace of a function depends on, but for its arguments and the numbers in tensors.
+    """The dependencies of a function's trace, except its arguments and the numbers in tensors.
 
     This is all code, attributes, closures and containers that can be reached from it; of an object
     without attributes, such as an iterator, only which one it is. Global variables and attributes
@@ -466,13 +466,13 @@ class GraphOr(Generic[T]):
 
 def _reason(error: Exception) -> str:
     """Return the first line of an error, and its place in the user's code."""
-    said = next(filter(None, str(error).splitlines()), type(error).__name__).strip()
+    text = next(filter(None, str(error).splitlines()), type(error).__name__).strip()
     ours = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith(ours)]
     if not theirs:
-        return said
-    return f'{said} (File "{theirs[-1].filename}", line {theirs[-1].lineno}, in {theirs[-1].name})'
+        return text
+    return f'{text} (File "{theirs[-1].filename}", line {theirs[-1].lineno}, in {theirs[-1].name})'
 
 
 # -- Graphs that forked processes inherit: a function of the same structure is not compiled again.

@@ -69,7 +69,7 @@ class FunctionalLoss:
 
     @property
     def variant(self) -> Hashable:
-        """What calls that share a graph have in common: `Loss.variant` and `frozen`."""
+        """The key of calls that share a graph: `Loss.variant` and `frozen`."""
         return self._loss.variant, self.frozen
 
     def compute_always_the_same(self) -> bool:

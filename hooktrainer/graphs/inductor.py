@@ -1,4 +1,4 @@
-"""How inductor compiles: with the random numbers of eager code, and kept between runs."""
+"""Settings of inductor: the random numbers of eager code, and a cache kept between runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def with_inductor(module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) 
 
 
 def keep_between_runs() -> None:
-    """Let inductor keep what it compiles where it is not deleted when the machine starts anew."""
+    """Set inductor's cache to a directory that outlasts a restart of the machine."""
     path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(path / "hooktrainer" / "inductor"))
 

@@ -28,7 +28,7 @@ class StepOutcome(NamedTuple):
 
 @dataclass(frozen=True)
 class StepRules:
-    """How a step is taken.
+    """The settings of a step.
 
     Attributes:
         clips: What is bounded: the gradient's ``"norm"``, each ``"value"``, or ``None``.

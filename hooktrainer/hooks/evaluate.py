@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 _STEPS_AT_ONCE = 64
-_MANY_STEPS = 1 << 17  # after which an evaluation says that it waits
+_MANY_STEPS = 1 << 17  # after which an evaluation prints that it is still running
 
 
 @dataclass(eq=False, repr=False)

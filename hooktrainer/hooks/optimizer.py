@@ -22,7 +22,7 @@ from ..loop.metrics import Metrics, Samples
 
 @dataclass
 class GraphResult:
-    """What a compiled graph has done of an optimizer step.
+    """The part of an optimizer step that a compiled graph has done.
 
     Attributes:
         takes_step: Whether the graph takes the step itself.

@@ -101,7 +101,7 @@ class PolicySnapshot(TrainerHookBase):
         self.run_dir = None if self.run_dir is None or self.env is None else RunDir(self.run_dir)
         self.is_saved = self.run_dir is None  # else the saved snapshots are the state
         if self.keep is not None:
-            best_of(self.keep)  # refuses what does not say what to keep
+            best_of(self.keep)  # raises ConfigError unless it is a retention policy
         self._recorder: PolicyRecorder | None = None
         self._evaluator: Evaluator | None = None
         self._cadence: SpreadCadence | None = None

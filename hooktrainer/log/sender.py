@@ -140,7 +140,7 @@ class Sender(Sink):
                 raise BlockingIOError("another process sends it") from None
             except OSError:  # a file system without locks
                 pass
-            self._write_note()  # before the server has a run that only this process knows
+            self._write_note()  # before the server has a run whose id only this process has
             self._reached = {n: s for n, s in self.note["sent"].items() if n.startswith("file ")}
             self._reached |= self.connect()
             self._position, self._sent_config = 0, None

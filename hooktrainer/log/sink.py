@@ -235,8 +235,8 @@ class BackgroundSink(Sink):
             if not self._is_late:
                 self._is_late = True
                 log.warning(
-                    "Logger %r does not keep up: training goes on without waiting for it, and what "
-                    "is logged from step %d on may be missing from it.",
+                    "Logger %r does not keep up: training does not wait for it, and records from "
+                    "step %d on may be missing.",
                     self.name,
                     self._step,
                 )
@@ -272,7 +272,7 @@ class BackgroundSink(Sink):
         if self.failure is None:
             self.failure = error
             log.error(
-                "Logger %r failed and is switched off; training goes on, but what is logged from "
+                "Logger %r failed and is switched off; training continues, but what is logged from "
                 "step %d on may be missing from it. Reason: %s: %s",
                 self.sink,
                 self._step,

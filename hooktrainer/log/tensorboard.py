@@ -1,7 +1,7 @@
 """TensorBoard event files that can be rewound to a checkpoint.
 
-A run writes one file per process. A resume begins a new one, whose first event says from which step
-on earlier ones do not count.
+A run writes one file per process. A resume begins a new one, whose first event has a step: events
+of earlier files from that step on do not count.
 """
 
 from __future__ import annotations

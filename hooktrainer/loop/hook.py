@@ -170,7 +170,7 @@ def register_all(hooks: Iterable[Any], trainer: Any) -> None:
         hook.register(trainer)
 
 
-# -- The priorities of hooktrainer's own hooks: who goes first at a hook point.
+# -- The priorities of hooktrainer's own hooks: their order at a hook point.
 
 FIRST: Final = math.inf  # around all others, such as what records or meets at the beginning
 EARLY: Final = 1000.0  # before what it protects or prepares: guards, scalers, schedules

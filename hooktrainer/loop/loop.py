@@ -59,7 +59,7 @@ class Loop:
         compiled_loss: Replaces ``loss_module`` in the loop unless it is ``None``.
         bridge: Adapts what was written for TorchRL's trainer.
         cadences: When the log window ends and the state is saved, by name; ``log`` is the first.
-        checkpoints: Where the state is saved to, beside ``save_trainer_file``.
+        checkpoints: Where the state is saved to, in addition to ``save_trainer_file``.
     """
 
     collector: Any
@@ -110,7 +110,7 @@ class Loop:
         """
         if self._closed:
             raise ConfigError(
-                "this trainer is closed: to go on, load its state into a new Trainer."
+                "this trainer is closed: to continue, load its state into a new Trainer."
             )
         if self.has_ended:
             self.control.end()
@@ -509,7 +509,7 @@ class Loop:
         if is_saved and (unsaved := self.source.unsaved):
             warnings.warn(unsaved, stacklevel=3)
         if self.checkpoints is not None:
-            self.checkpoints.go_on()  # the loaded one is the run's latest
+            self.checkpoints.resume()  # the loaded one is the run's latest
         for name, logger, saved in self._resume.loggers:
             load_part(name, logger, saved)
         self.registry.call_all("on_train_start", self)
@@ -540,7 +540,7 @@ class Loop:
             if batch is _END:
                 if not self.progress.batches and self.control.signal is None:
                     raise ConfigError("the collector ended before it yielded a batch.")
-                # Whoever lets it end on purpose gives that number as total_frames.
+                # A collector that ends on purpose gives this number as its total_frames.
                 self.control.request_stop(
                     f"the collector ended at {self.progress.frames:,} of "
                     f"{self.total_frames:,} frames"
@@ -612,10 +612,10 @@ class Loop:
         self.control.is_leaving = True
         self.control.end(error)
         self._limit_wait(0.75)
-        beside = self.save_trainer_file if self.checkpoints is None else self.checkpoints.directory
-        if isinstance(error, Exception) and beside is not None:
+        place = self.save_trainer_file if self.checkpoints is None else self.checkpoints.directory
+        if isinstance(error, Exception) and place is not None:
             # Of the middle of a batch: for debugging only.
-            aside = Path(beside).with_name("exception.pt")
+            aside = Path(place).with_name("exception.pt")
             calls = [lambda: save_file(aside, self._state())]
             _call_all("saving exception.pt", calls, active=error)
         calls = [

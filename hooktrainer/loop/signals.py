@@ -86,7 +86,7 @@ class GracefulSignals:
             raise KeyboardInterrupt(f"a second signal ({name})")
         self._control.receive(number, self._grace)
         self._orders.put(number)
-        _say(f"\n{name}: finishing the batch, within {self._grace:g} seconds; once more to abort.")
+        _log(f"\n{name}: finishing the batch, within {self._grace:g} seconds; once more to abort.")
 
     def _save(self, number: int, frame: FrameType | None) -> None:
         self._control.asked.requests.add("save")
@@ -100,16 +100,16 @@ class GracefulSignals:
         if self._has_ended(deadline - min(3.0, self._grace / 4)):
             return
         if not self._control.is_leaving:
-            _say(
+            _log(
                 f"{name}: the batch is not done and is abandoned. The last checkpoint stands; "
-                "--resume latest goes on from it."
+                "--resume latest continues from it."
             )
             self._is_abandoned = True
             signal.pthread_kill(threading.main_thread().ident, number)  # type: ignore[arg-type]
         if not self._has_ended(deadline):
-            _say(
+            _log(
                 f"{name}: the run has not ended within {self._grace:g} seconds, and is cut off. "
-                "--resume latest goes on from its last checkpoint."
+                "--resume latest continues from its last checkpoint."
             )
             exit_now(128 + number)
 
@@ -153,19 +153,19 @@ def exit_now(code: int) -> None:
 
 
 def _flush(stream: Any) -> None:
-    with suppress(Exception):  # it may be None, or a pipe that nobody reads
+    with suppress(Exception):  # it may be None, or a pipe without a reader
         stream.flush()
 
 
 def _end_before_training(number: int, frame: FrameType | None) -> None:
     """The handler of `ending_cleanly`."""
-    _say(f"\n{signal.Signals(number).name}: ended; no batch was under way.")
+    _log(f"\n{signal.Signals(number).name}: ended; no batch was under way.")
     if is_importing(frame):  # where an exception gets lost
         exit_now(128 + number)
     raise SignalExit(number)
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     # Not by way of sys.stderr, whose lock the interrupted code may hold.
     with suppress(OSError):
         os.write(2, f"{text}\n".encode())

@@ -81,7 +81,7 @@ def load_components(live: Mapping[str, Stateful], state: dict[str, Any], *, stri
     other_parameters = any(
         lines and getattr(live[name], "has_parameters", False) for name, lines in found.items()
     )
-    # The mismatch of the parameters says all there is to say of an optimizer.
+    # If the parameters do not match, the optimizer's mismatch is the same one: leave it out.
     reset = {n for n in both if other_parameters and getattr(live[n], "needs_parameters", False)}
     differing = {n: lines for n, lines in found.items() if lines and n not in reset}
     versions = state.get("versions", {})

@@ -209,7 +209,7 @@ class Trace:
 
 # -- The time of a run as a table of phases, hooks and what else takes time.
 
-_GROUPS: Final = {"hook": "of it, in hooks", "worker": "beside the loop"}
+_GROUPS: Final = {"hook": "of it, in hooks", "worker": "outside the loop"}
 """Title of each group of times that are no phases of the loop."""
 _LEAST: Final = 0.001  # share of all of it below which a row is left out
 

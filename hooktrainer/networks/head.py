@@ -116,7 +116,7 @@ class Head(Actor):
         return self._result(network(*arguments(inputs, self.joins)), mask), states
 
     def _result(self, out: Tensor, mask: Tensor | None) -> Tensor:
-        """What the network's output stands for, with or without gradient."""
+        """The value of the network's output, with or without gradient."""
         return out
 
 

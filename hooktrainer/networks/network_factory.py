@@ -147,7 +147,7 @@ class NetworkFactory:
         return encoder
 
     def _stem(self) -> tuple[nn.Module | None, int]:
-        """What is before the layers, if anything, and its number of features."""
+        """The module before the layers, if any, and its number of features."""
         if self.shared is not None:
             return None, self._features
         space, leaf = self._space, self._leaves[0]

@@ -229,7 +229,7 @@ def objection(op: Any, random: bool = False) -> str | None:
     return _NOT_ALLOWED if str(op) == "aten.view.dtype" else None
 
 
-# -- Arguments that an operator does not check itself, and memory that it takes beside its result.
+# -- Arguments that an operator does not check itself, and memory that it takes besides its result.
 
 
 def _convolution(target: str, arguments: Mapping[str, Any]) -> int:

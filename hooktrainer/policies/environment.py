@@ -22,7 +22,7 @@ _MOST_WRAPPERS: Final = 100
 
 @dataclasses.dataclass(frozen=True)
 class Environment:
-    """How to make an environment: by its id, or by a function or class without arguments.
+    """The specification of an environment: its id, or a function or class without arguments.
 
     Attributes:
         id: As for `gymnasium.make`.
@@ -70,7 +70,7 @@ class Environment:
 
     @property
     def code(self) -> str | None:
-        """What making it would import, run or read beyond installed packages; ``None`` if nothing.
+        """The code or files that making it needs beyond installed packages; ``None`` if nothing.
 
         `trust` has the rule. Only Gymnasium is imported to find out.
         """
@@ -106,13 +106,13 @@ class Environment:
         if not trust and (code := self.code) is not None:
             raise ConfigError(
                 f"the environment {self.name} needs {code}, which may do anything: look at that, "
-                "then say --trust (in Python: trust=True), or pass your own as env=."
+                "then pass --trust (in Python: trust=True), or your own as env=."
             )
         import gymnasium as gym
 
         if self.id is None and self.factory is None:
             raise ConfigError(
-                "the policy does not say how to make its environment again: "
+                "the policy has no description of its environment: "
                 f"{printable(self.reason or 'nothing was recorded')}. Make it yourself, and pass "
                 "it as env=."
             )
@@ -164,7 +164,7 @@ class Environment:
         return find_callable(str(self.factory), str(self.module), self.file)
 
     def _spec(self) -> Any:
-        """What is registered under the id, here or where the policy was saved."""
+        """The entry registered under the id, here or where the policy was saved."""
         import gymnasium as gym
 
         from ..base.env_packages import register_known

@@ -108,7 +108,7 @@ class Program:
         for call in self._calls:
             arguments = call.arguments(values, batch, "meta")
             total += call.check(arguments)
-            if total <= most:  # what the operator needs beside its result comes first
+            if total <= most:  # the operator's working memory comes first
                 values.append(call.run(arguments))
                 total += bytes_of(call.target, values[-1])
             if total > most:

@@ -119,7 +119,7 @@ class PolicyRecorder:
             if keep is not None:
                 self.thin(keep)
         except (OSError, CheckpointError) as error:
-            _log.warning("a policy could not be saved; training goes on: %s", error)
+            _log.warning("a policy could not be saved; training continues: %s", error)
 
     def thin(self, keep: Retention) -> None:
         """Delete the policies that a retention policy does not keep; the latest and the best stay.
@@ -279,14 +279,14 @@ def _recorded_several(env: Any, env_kwargs: Mapping[str, Any]) -> Environment:
 def _plain(found: Environment) -> Environment:
     """The environment as JSON has it, or with the reason why it has it not."""
     try:
-        return Environment.decode(json.loads(json.dumps(vars(found), allow_nan=False)))
+        return Environment.decode(json.loads(json.dumps(found.encode(), allow_nan=False)))
     except (TypeError, ValueError) as error:
         reason = f"it has arguments that are not plain data ({error})"
         return Environment(reason=reason, several=found.several)
 
 
 def _by_spec(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> Environment:
-    """What Gymnasium knows: id, arguments, wrappers, and what others register an id by."""
+    """Gymnasium's record: id, arguments, wrappers, and the module that registers the id."""
     if spec is None or spec.id not in gym.registry:
         return Environment(reason="it comes from a function that other processes cannot import")
     known = gym.registry[spec.id]

@@ -232,7 +232,7 @@ class _Copy(nn.Module):
         return {"inputs": self.inputs, "steps": steps, "outputs": outputs}, used, constants
 
     def difference(self, traced: Traced, random: bool = False) -> str | None:
-        """How a traced policy differs from this one on the same inputs and random numbers."""
+        """Differences of a traced policy from this one on the same inputs and random numbers."""
         description = traced.sampling if random else traced.program
         if isinstance(description, str):
             return None

@@ -45,10 +45,10 @@ WRAPPERS: Final = frozenset(
 OTHERS: Final = frozenset(
     {
         "hooktrainer.collect.action_format:ClipParts",
-        "hooktrainer.collect.families:Blind",
-        "hooktrainer.collect.families:Lives",
+        "hooktrainer.collect.families:SkipRendering",
+        "hooktrainer.collect.families:EpisodicLife",
         "hooktrainer.collect.families:FirstAction",
-        "hooktrainer.collect.families:Cells",
+        "hooktrainer.collect.families:CategoricalImage",
         "minigrid.wrappers:DictObservationSpaceWrapper",
     }
 )
@@ -174,5 +174,5 @@ def find_callable(name: str, module: str, file: str | None) -> Callable[..., Any
 
 @functools.cache
 def _run_script(file: str) -> dict[str, Any]:
-    """What a script defines; its ``__main__`` block does not run."""
+    """The names that a script defines; its ``__main__`` block does not run."""
     return runpy.run_path(file, run_name="hooktrainer_env")

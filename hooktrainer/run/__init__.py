@@ -1,1 +1,1 @@
-"""What a run is: its options, directory and identity, how it resumes, where its parts run."""
+"""Runs: configuration, directory and identity, resume, and placement of their parts."""

@@ -43,13 +43,13 @@ from ..policies.trust import code_of
 from ..store.run_dir import read_config
 from . import command_line
 
-# -- What a field of a run says beside its type, its default and its help: marks and ranges.
+# -- Metadata of a run's field: marks and ranges.
 
 T = TypeVar("T")
 
 
 class Mark(Enum):
-    """When a field may have another value; `MEANS` is in either case."""
+    """When a field may have another value: on a resume, among seeds, or (`MEANS`) in both cases."""
 
     MEANS = auto()
     ON_RESUME = auto()
@@ -57,7 +57,7 @@ class Mark(Enum):
 
 
 Means = Annotated[T, Mark.MEANS]
-"""A field that says where the run is kept or by what means it runs, not what it computes."""
+"""A field for where the run is kept or how it is executed, not for what it computes."""
 FreeOnResume = Annotated[T, Mark.ON_RESUME]
 """A field that may change when the run is resumed."""
 FreeAmongSeeds = Annotated[T, Mark.AMONG_SEEDS]
@@ -73,7 +73,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Between:
-    """The numbers that are worth trying: from ``low`` to ``high``, on a ``log`` scale or not."""
+    """A search range of numbers: from ``low`` to ``high``, on a ``log`` scale or not."""
 
     low: float
     high: float
@@ -82,19 +82,19 @@ class Between:
 
 @dataclass(frozen=True)
 class OneOf:
-    """The values that are worth trying, at least two."""
+    """A search range of listed values, at least two."""
 
     values: tuple[Any, ...]
 
 
 Candidates = Between | OneOf
-"""What is said of a field to try values of it."""
+"""The search range of a field."""
 Count = Annotated[int, Range(check_count)]
 """An integer of 1 or more."""
 Number = Annotated[int, Range(partial(check_count, least=0))]
 """An integer of 0 or more."""
 Seed = Annotated[int, Range(check_training_seed)]
-"""An integer that every generator takes as its seed, and that is not one of evaluations."""
+"""An integer that every generator accepts as a seed and evaluations do not use."""
 Fraction = Annotated[float, Range(check_fraction)]
 """A number between 0 and 1."""
 Rate = Annotated[float, Range(check_rate)]
@@ -104,29 +104,31 @@ Rate = Annotated[float, Range(check_rate)]
 def marked(kind: type[Any], *marks: Mark) -> frozenset[str]:
     """The names of the fields of a dataclass that have one of the marks."""
     return frozenset(
-        name for name, said in _said(kind).items() if any(mark in said for mark in marks)
+        name
+        for name, metadata in _metadata(kind).items()
+        if any(mark in metadata for mark in marks)
     )
 
 
 def worth_trying(kind: type[Any]) -> dict[str, Candidates]:
-    """By field of a dataclass, the values worth trying; those of a subclass take precedence."""
+    """Search ranges of a dataclass by field; those of a subclass take precedence."""
     return {
         name: one
-        for name, said in _said(kind).items()
-        for one in reversed(said)
+        for name, metadata in _metadata(kind).items()
+        for one in reversed(metadata)
         if isinstance(one, (Between, OneOf))
     }
 
 
 def check_ranges(subject: str, described: Any) -> None:
     """Raise ConfigError for a dataclass's value out of its field's range, and for NaN."""
-    for name, said in _said(type(described)).items():
+    for name, metadata in _metadata(type(described)).items():
         given = getattr(described, name)
         kinds = _with_members(hints_of(type(described))[name])
         if given is None and not any(kind in (Any, type(None)) for kind in kinds):
             raise ConfigError(f"{subject}: {name}=None: pass a value, or leave it out.")
         for value in given if isinstance(given, tuple) else (given,):
-            for one in said:
+            for one in metadata:
                 if isinstance(one, Range) and value is not None:
                     one.check(f"{subject}: {name}", value)
             if isinstance(value, float) and math.isnan(value):
@@ -146,17 +148,17 @@ def _with_members(hint: Any) -> Iterator[Any]:
         yield from _with_members(member)
 
 
-def _said(kind: type[Any]) -> dict[str, list[Any]]:
-    """By field, what is said at it, also by a class that it is derived from."""
-    said: dict[str, list[Any]] = {}
+def _metadata(kind: type[Any]) -> dict[str, list[Any]]:
+    """Metadata of the annotations by field, base classes included."""
+    metadata: dict[str, list[Any]] = {}
     for base in filter(is_dataclass, kind.__mro__):
         for field in fields(base):
             for hint in _with_members(hints_of(base)[field.name]):
-                said.setdefault(field.name, []).extend(getattr(hint, "__metadata__", ()))
-    return said
+                metadata.setdefault(field.name, []).extend(getattr(hint, "__metadata__", ()))
+    return metadata
 
 
-if TYPE_CHECKING:  # what may be given in Python, and is made what the command line gives
+if TYPE_CHECKING:  # Python also accepts these; `__post_init__` converts them
     Names = str | Sequence[str]
     Loggers = Any  # an algorithm also takes loggers themselves
     Directory = str | Path
@@ -167,10 +169,10 @@ else:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """What a run is: how long, from which seed, how it is watched, kept, placed and collected.
+    """Run configuration: length, seed, logging, directory, checkpoints, placement and collection.
 
-    A field does nothing by itself: `hooktrainer.run.run.Run` acts on it, or
-    `hooktrainer.run.run.Layout` if it says where something computes.
+    `hooktrainer.run.run.Run` applies the fields, and `hooktrainer.run.run.Layout` those that place
+    parts of the run.
     """
 
     total_frames: FreeOnResume[Count]
@@ -192,7 +194,7 @@ class RunConfig:
     run_dir: Means[Directory | None] = None
     """directory of the run; by default runs/<name>/<timestamp>_seed<seed>"""
     resume: Means[str | None] = None
-    """go on from a checkpoint: latest, best, its frames, PATH or RUN@FRAMES"""
+    """resume from a checkpoint: latest, best, its frames, PATH or RUN@FRAMES"""
     fork: Means[str | None] = None
     """begin a new run from a checkpoint: PATH, RUN (its latest), RUN@best or RUN@FRAMES"""
     allow_change: Means[Names] = ()
@@ -202,7 +204,7 @@ class RunConfig:
     save_interval: FreeAmongSeeds[Count] = 5_000
     """frames between two checkpoints"""
     keep_last: Means[Count] = 3
-    """how many of the latest checkpoints to keep, beside the best one"""
+    """how many of the latest checkpoints to keep, in addition to the best one"""
     snapshots: Means[Number] = 0
     """policies to save, evenly spaced over the run, to play and to look at: 0, or at least 2"""
 
@@ -222,7 +224,7 @@ class RunConfig:
     stages: Means[Count] = 1
     """with --workers, parts of the environments that step while the policy acts for the others"""
     overlap: Number | None = None
-    """batches collected ahead, in a process beside the learner's; by default, and with 0, none"""
+    """batches collected ahead, in a process next to the learner's; by default, and with 0, none"""
 
     timeout: Means[Rate] = 600.0
     """seconds after which another process of the run that does not answer ends it"""
@@ -243,7 +245,7 @@ class RunConfig:
 
     @classmethod
     def code_in(cls, values: Mapping[str, Any]) -> str | None:
-        """Say what the values of an untrusted file would import, run or read, if anything."""
+        """Describe what the values of an untrusted file would import, run or read, if anything."""
         return code_of(str(values.get("env", "")), values.get("env_kwargs") or {}, ())
 
     def as_dict(self) -> dict[str, Any]:
@@ -256,8 +258,8 @@ FREE_AMONG_SEEDS: Final = marked(RunConfig, Mark.MEANS, Mark.AMONG_SEEDS).union(
 )
 """Fields in which runs may differ and still be one curve, the mean of their seeds.
 
-Those that are not of every run are named here, as they are in algorithms and recipes: how long a
-run is, how it is evaluated, and where its defaults come from change nothing in how it learns.
+The fields of algorithms and recipes among them are listed by name: the length of a run, its
+evaluation and the source of its defaults do not change how it learns.
 """
 
 # -- A run's ``config.yaml`` as values: ``--config FILE`` makes the run again.
@@ -266,9 +268,9 @@ OPTION: Final = "--config"
 TRUST: Final = "--trust"
 """With `OPTION`: import and run what the file names."""
 NAME: Final = "name"
-"""The entry that says which recipe or algorithm it is."""
+"""The entry with the name of the recipe or algorithm."""
 _NOT_AGAIN: Final = (NAME, "run_dir", "resume", "fork", "allow_change")
-"""What belongs to the run that left the file, not to the one that is to be made."""
+"""Entries that belong to the former run and are not applied to the new one."""
 
 
 def read_named(file: Path) -> dict[str, Any]:
@@ -305,11 +307,10 @@ def parse_run(
     prog: str | None = None,
     description: str | None = None,
 ) -> Any:
-    """Return the run of a class that a command line describes; see `command_line.parse`.
+    """Parse a command line into a run of class ``kind``; see `command_line.parse`.
 
     ``saved``, or the file of ``--config``, has the values of fields that the words do not give.
-    ``default`` makes the run that the words change, from the values and the words; by default
-    ``kind`` is called with the values.
+    ``default`` makes the run that the words modify, from both; by default ``kind(**values)``.
 
     Raises:
         ConfigError: If the file is no configuration of ``kind``.
@@ -328,7 +329,7 @@ def parse_run(
 
 
 def filled(kind: type[Any], values: Mapping[str, Any], known: Mapping[str, Any] = {}) -> Any:
-    """A run with these values; the command line has to give the other required fields.
+    """Make a run with these values; the command line has to give the other required fields.
 
     Fields in ``known`` are not required either.
     """
@@ -344,7 +345,7 @@ def from_plain(kind: type[Any], plain: Mapping[str, Any], subject: str) -> dict[
     """Convert plain values to those of the fields: lists to tuples, texts to numbers.
 
     Raises:
-        ConfigError: If a field does not exist, or does not take its value; begins with ``subject``.
+        ConfigError: If a field does not exist, or its value is invalid; begins with ``subject``.
     """
     hints = hints_of(kind)
     names = {one.name for one in fields(kind)}
@@ -357,14 +358,14 @@ def from_plain(kind: type[Any], plain: Mapping[str, Any], subject: str) -> dict[
         try:
             made[name] = _value(value, hints[name])
         except (TypeError, ValueError, OverflowError, RecursionError):
-            raise ConfigError(f"{subject}: {name}: {shown(value)} is no value of it.") from None
+            raise ConfigError(f"{subject}: {name}: {shown(value)} is not a valid value.") from None
     return made
 
 
 def values_in(
     kind: type[Any], file: Path, given: Collection[str] = (), *, trust: bool = False
 ) -> dict[str, Any]:
-    """The values of fields in a file, but for those that are ``given`` otherwise.
+    """The values of fields in a file, except those that are ``given`` otherwise.
 
     Raises:
         ConfigError: If it is no configuration of ``kind``, or imports or runs something that needs
@@ -377,7 +378,7 @@ def values_in(
     code = kind.code_in(values) if issubclass(kind, RunConfig) else None
     if code is not None and not trust:
         raise ConfigError(
-            f"{subject} needs {code}, which may do anything: look at that, then say {TRUST}, or "
+            f"{subject} needs {code}, which may do anything: look at that, then pass {TRUST}, or "
             "give that option yourself."
         )
     return values
@@ -398,12 +399,12 @@ def _value(value: Any, hint: Any) -> Any:
     if kind is tuple:
         items = value if isinstance(value, (list, tuple)) else [value]
         if any(isinstance(item, str) and item.startswith("-") for item in items):
-            raise ValueError  # none of a command line begins with a dash either
+            raise ValueError  # as on a command line, no item begins with a dash
         return tuple(_value(item, arguments[0]) for item in items)
     if kind is Literal and isinstance(value, str) and value in arguments:
         return value
     if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, Mapping):
-        return json.loads(json.dumps(value))  # what JSON can say, as the command line has it
+        return json.loads(json.dumps(value))  # only values of JSON, as on the command line
     if hint is Any and (value is None or type(value) is int):
         return value
     if isinstance(value, str) and hint in (str, Any) and "\0" not in value:
@@ -420,6 +421,6 @@ def _value(value: Any, hint: Any) -> Any:
 
 
 def field_of(option: str) -> str:
-    """The field that a word of a command line is about: ``lr`` for ``--lr=0.1``."""
+    """The field of an option on a command line: ``lr`` for ``--lr=0.1``."""
     name = option[2:].split("=", 1)[0].replace("-", "_")
     return name.removeprefix("no_")

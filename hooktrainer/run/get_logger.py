@@ -58,11 +58,11 @@ def get_logger(
             `entity`, `group`, `tags`, `settings`, …
 
     Returns:
-        The logger, or `None` if none is asked for.
+        The logger, or `None` if there are no kinds.
 
     Raises:
         ConfigError: An unknown `logger_type`.
-        MissingPackageError: The package behind `mlflow` or `wandb` is not installed.
+        MissingPackageError: The package of `mlflow` or `wandb` is not installed.
     """
     kinds = [logger_type] if isinstance(logger_type, str) else list(logger_type or ())
     kinds = [kind for kind in kinds if kind]
@@ -117,7 +117,7 @@ class RunLogger(Logger):
     def close(
         self, status: str = "finished", *, step: int | None = None, reason: str | None = None
     ) -> None:
-        """Write everything, close every sink, and say in the run's directory how it ended."""
+        """Write everything, close every sink, and record in the run's directory how it ended."""
         if self._waiting is not None:
             self._begin()
         super().close(status, step=step, reason=reason)
@@ -255,7 +255,7 @@ class _Record:
     def leave(self) -> None:
         """End the run of an unclosed logger as its program ended; a fork leaves it alone."""
         if self._status == "running" and os.getpid() == self._pid:
-            error = getattr(sys, "last_value", None)  # an exception that nobody caught
+            error = getattr(sys, "last_value", None)  # an uncaught exception
             reason = error and f"{type(error).__name__}: {error}".rstrip(": ")
             self.write("finished" if error is None else "failed", reason=reason)
 

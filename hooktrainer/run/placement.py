@@ -47,7 +47,7 @@ class Place:
     Attributes:
         kind: What the numbers count: CPU cores, GPUs, or machines of a Ray cluster.
         numbers: Which of them; ``None`` if any will do.
-        count: How many processes; ``None`` if the text does not say.
+        count: How many processes; ``None`` if the text does not give it.
     """
 
     kind: Literal["cpu", "gpu", "node"] = "cpu"
@@ -56,7 +56,7 @@ class Place:
 
     @property
     def processes(self) -> int:
-        """How many processes: as many as said, else one for each number."""
+        """Number of processes: ``count`` if given, else one for each number."""
         return self.count or len(self.numbers or ()) or 1
 
     def number(self, process: int) -> int | None:

@@ -32,7 +32,7 @@ __all__ = ["Run", "RunConfig", "launch", "mistakes_in_one_line"]
 
 
 def launch(main: Callable[[Any], None]) -> None:
-    """Run a recipe from the command line: parse its options, and say mistakes in one line.
+    """Run a recipe from the command line: parse its options, and report errors in one line.
 
     Args:
         main: Takes the recipe's options, a dataclass named by its annotation.
@@ -50,7 +50,7 @@ def launch(main: Callable[[Any], None]) -> None:
 
 @contextmanager
 def mistakes_in_one_line() -> Iterator[None]:
-    """In the block, an error that is the user's is said in one line instead of a traceback.
+    """In the block, a user's error is printed in one line instead of a traceback.
 
     Raises:
         SystemExit: With code 2, in place of such an error (1, if the disk failed while the run was
@@ -64,5 +64,5 @@ def mistakes_in_one_line() -> Iterator[None]:
             print(printable(f"  {note}", keep="\n"), file=sys.stderr)
         raise SystemExit(1 if isinstance(error, WriteFailedError) else 2) from None
     except KeyboardInterrupt as error:
-        print(f"aborted by {str(error) or 'SIGINT'}; --resume latest goes on.", file=sys.stderr)
+        print(f"aborted by {str(error) or 'SIGINT'}; --resume latest continues.", file=sys.stderr)
         raise SystemExit(130) from None

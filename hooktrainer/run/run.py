@@ -39,13 +39,13 @@ from .ranks import (
     shard_parameters,
 )
 
-# -- `Layout`: the parts of a recipe's run put where its options say.
+# -- `Layout`: the placement of a run's parts.
 
 
 class Layout:
-    """Where the learner computes, and what collects and evaluates for it.
+    """Places the learner, the collectors and the evaluation of a run by its options.
 
-    The process is put where the learner belongs.
+    Pins this process to the learner's cores, or selects its GPU.
 
     Args:
         args: The options of a run.
@@ -58,7 +58,7 @@ class Layout:
         device: Where the learner computes.
 
     Raises:
-        ConfigError: If something is not there, or the options contradict each other.
+        ConfigError: If a device does not exist, or the options contradict each other.
     """
 
     def __init__(self, args: RunConfig, ranks: Ranks, *, collects: bool = True) -> None:
@@ -115,7 +115,7 @@ class Layout:
                 torch.empty(0, device=self.device)
             except (RuntimeError, AssertionError, TypeError) as error:
                 reason = str(error).split("\n", 1)[0]
-                raise ConfigError(f"device={args.device!r} is not to be had: {reason}") from None
+                raise ConfigError(f"device={args.device!r} is not available: {reason}") from None
         elif learner.kind == "gpu":
             self.device = torch.device("cuda", learner.number(ranks.local_rank) or 0)
             torch.cuda.set_device(self.device)
@@ -124,7 +124,7 @@ class Layout:
             pin([learner.number(ranks.local_rank)] if share else learner.numbers)
 
     def apply(self, trainer: Trainer) -> None:
-        """Put the collector and the evaluation of ``trainer`` where they belong.
+        """Place the collector and the evaluation of ``trainer``.
 
         Raises:
             ConfigError: If networks are not on the learner's device.
@@ -165,9 +165,9 @@ class Run:
         args: The recipe's options.
         experiment: Name of the recipe.
         collects: Whether the recipe collects from environments, not from a data set.
-        keep: Whether it has a directory, which is made if ``run_dir`` names none.
-        loggers: Loggers beside those of the options.
-        report: Whether to print at the end where the time went and what was reached.
+        keep: Whether it has a directory; a new one is made if ``run_dir`` is ``None``.
+        loggers: Further loggers, in addition to those of the options.
+        report: Whether to print a summary of times and results at the end.
 
     Attributes:
         device: Where the learner computes.
@@ -199,7 +199,7 @@ class Run:
         self._checkpoints: Any = None
         self._state: Any = None
         self._parent: Checkpoint | None = None
-        self._changed = False  # whether options are not those of the state, and that was accepted
+        self._changed = False  # whether accepted options differ from those of the state
         self._experiment = experiment
         self._keep = keep
         self._loggers = list(loggers)
@@ -213,13 +213,13 @@ class Run:
     def dir(self) -> RunDir:
         """The run's directory, opened at the first use.
 
-        Then a run to resume is found and checked, or a new one is made: a network or an environment
-        that cannot be built leaves nothing behind.
+        Only then is a run to resume found and checked, or a new one made: a network or environment
+        that cannot be built leaves no directory.
 
         Raises:
             ConfigError: If options differ from those of the run that is resumed, or the run keeps
                 nothing.
-            CheckpointError: If there is nothing to resume.
+            CheckpointError: If there is no checkpoint to resume.
             TakenError: If the directory holds a run already.
         """
         if not self._keep:
@@ -245,7 +245,7 @@ class Run:
         args, leads = self.args, self._leads
         loggers = list(self._loggers) if leads else []
         if self._keep:
-            place = self.dir  # every rank takes part in opening it
+            place = self.dir  # all ranks open it together
             if leads:
                 kinds = args.logger or DEFAULT_LOGGERS
                 loggers.insert(0, get_logger(kinds, place, self._experiment))
@@ -261,7 +261,7 @@ class Run:
         }
 
     def _open(self) -> RunDir:
-        """Find and check what is resumed, or make what is new."""
+        """Find and check the run to resume, or make a new one."""
         args, experiment = self.args, self._experiment
         get_backend(backend_name())  # an unknown one is refused before anything is made
         place, resume = args.run_dir, args.resume is not None
@@ -278,7 +278,7 @@ class Run:
             fork = args.fork if args.resume is None else self._resume(run, args.resume)
             if fork is not None:
                 self._fork(run, Checkpoint.open(find(fork)[0]))
-            elif self._state is None:  # else when it is known to fit
+            elif self._state is None:  # a resumed run begins when its state is known to fit
                 run.begin(experiment=experiment, seed=args.seed)
         except BaseException:
             self._checkpoints.close()
@@ -286,11 +286,11 @@ class Run:
         return run
 
     def _resume(self, run: RunDir, spec: str) -> str | None:
-        """Load what is resumed; return what a start that committed nothing was to begin from."""
+        """Load the state to resume; without one, return the checkpoint that the run forked from."""
         listing = list_checkpoints(run.checkpoints, run_id=run.run_id)
         if spec == "latest" and not (listing.checkpoints or listing.damaged or listing.foreign):
             check_unchanged(self.args, self._config, run.read_config(), run.path)
-            run.forget_logs()  # of that start, which is repeated
+            run.forget_logs()  # the start without a checkpoint is repeated
             parent = run.forked_from
             return None if parent is None else str(parent["path"])
         checkpoint, self._state = self._checkpoints.load(spec)
@@ -300,7 +300,7 @@ class Run:
         return None
 
     def _fork(self, run: RunDir, parent: Checkpoint) -> None:
-        """Begin a run that branches off another; what it begins from is said before it is read."""
+        """Begin a run that branches off another; ``run.json`` records this before loading."""
         seed, origin = self.args.seed, parent.as_parent()
         run.begin(experiment=self._experiment, seed=seed, forked_from=origin)
         self._parent, self._state = self._checkpoints.fork(parent.path)
@@ -309,10 +309,10 @@ class Run:
         print(f"forked from {printable(parent.path)}: {here}")
 
     def fully_shard(self, network: Network) -> Network:
-        """Share a network's parameters out among the processes that ``torchrun`` started (FSDP2).
+        """Shard a network's parameters over the processes that ``torchrun`` started (FSDP2).
 
         For networks too large for one device. Call it before the optimizer, the policy or the value
-        network is made; use a torch optimizer, not `FlatAdam`. One process leaves it as it is.
+        network is made; use a torch optimizer, not `FlatAdam`. One process leaves it unchanged.
 
         Args:
             network: A module that is called through its ``forward``.
@@ -341,9 +341,9 @@ class Run:
                     why = trainer.stop_reason or f"it has all its {trainer.total_frames:,} frames"
                     raise ConfigError(
                         f"--fork {self._parent.path}: nothing is left to do, {why}. Give a larger "
-                        "--total-frames, or the option that ended it another value."
+                        "--total-frames, or another value of the option that ended it."
                     )
-                self._checkpoints.go_on(self._state)  # from here on it is a run like any other
+                self._checkpoints.resume(self._state)  # saved here: a kill from now on resumes it
             elif is_resumed and self._leads and trainer.has_ended:
                 why = trainer.stop_reason or "the run is finished"
                 print(
@@ -356,7 +356,7 @@ class Run:
             raise
 
     def release(self) -> None:
-        """Let go of the directory, as a run that cannot begin does: another one may have it."""
+        """Release the directory of a run that cannot begin, for another run."""
         if self._checkpoints is None:
             return
         if self._leads and self.args.resume is None and "dir" in vars(self):
@@ -394,7 +394,7 @@ class Run:
         return True
 
 
-# -- What ``--resume`` and ``--fork`` name, and whether a run may go on with the options given.
+# -- The run or checkpoint that ``--resume`` and ``--fork`` name; options that differ from its own.
 
 
 def directory_of(args: RunConfig, experiment: str) -> Path | None:
@@ -408,7 +408,7 @@ def directory_of(args: RunConfig, experiment: str) -> Path | None:
     if args.fork is not None:
         if resume is not None:
             raise ConfigError(
-                f"--fork {args.fork} begins a new run, and --resume {resume} goes on with one: "
+                f"--fork {args.fork} begins a new run, and --resume {resume} continues one: "
                 "give one of them."
             )
         find(args.fork)  # before anything is made
@@ -438,13 +438,13 @@ def directory_of(args: RunConfig, experiment: str) -> Path | None:
 def check_unchanged(
     args: RunConfig, config: Mapping[str, Any], saved: Mapping[str, Any], place: Path
 ) -> bool:
-    """Refuse options that differ from ``saved``, those of the run in ``place``, unless each may.
+    """Refuse options that differ from ``saved``, those of the run in ``place``, unless allowed.
 
     Returns:
-        Whether any differ that ``allow_change`` names.
+        Whether options that ``allow_change`` names differ.
 
     Raises:
-        ConfigError: If others differ; it lists them all.
+        ConfigError: If other options differ; it lists them all.
     """
     free = marked(type(args), Mark.MEANS, Mark.ON_RESUME)
     before, now = yaml.safe_load(to_yaml(saved)), yaml.safe_load(to_yaml(config))
@@ -456,7 +456,7 @@ def check_unchanged(
         flags = " ".join(f"--allow-change {k.replace('_', '-')}" for k in sorted(refused))
         raise ConfigError(
             f"{place} was run with other options:\n" + "\n".join(lines) + "\n"
-            f"Give the old values, or accept the new ones: {flags}. Or leave this run as it is, "
+            f"Give the old values, or accept the new ones: {flags}. Or leave this run unchanged, "
             "and begin a new one from it with --fork in place of --resume."
         )
     return bool(differing)

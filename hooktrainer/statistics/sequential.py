@@ -30,7 +30,7 @@ class Decision:
 
     Attributes:
         best: The group that is better than every other one; ``None`` if there is none yet.
-        better: Pairs that are told apart: the better one, and the other.
+        better: Pairs with a significant difference: the better one, and the other.
         seeds: Seeds of each group at the last look; 0 before the first.
         next_look: Seeds that each group needs for the next look; ``None`` if the best one is found,
             or the budget is spent.

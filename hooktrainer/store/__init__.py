@@ -1,4 +1,4 @@
-"""What is kept on the disk: checkpoints, and the directories of runs.
+"""Files on the disk: checkpoints, and the directories of runs.
 
 Checkpoints are state trees, the back ends that store them, and the manager that commits and
 resumes. Names are imported when they are used: to list runs and checkpoints needs no PyTorch.

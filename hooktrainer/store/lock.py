@@ -39,7 +39,7 @@ class RunLock:
     def __init__(self, directory: Path) -> None:
         self._fd: int | None = open_to_lock(directory / FILE)
         try:
-            for _ in range(5):  # who asks `is_locked` has it for an instant
+            for _ in range(5):  # `is_locked` takes it for an instant
                 with suppress(BlockingIOError):
                     fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
@@ -76,7 +76,7 @@ class RunLock:
 
 
 def holder(directory: Path) -> str:
-    """Who holds the lock of a directory, in words: ``process 17 on a.host``."""
+    """The holder of a directory's lock, in words: ``process 17 on a.host``."""
     found = _recorded(directory)
     return one_line(f"process {found.get('pid', '?')} on {found.get('host', '?')}", 80)
 

@@ -28,9 +28,9 @@ class Listing:
     damaged: dict[Path, str]
     """Directories whose manifest cannot be trusted, and why."""
     foreign: list[Checkpoint] = field(default_factory=list)
-    """Those of other runs, which somebody put there."""
+    """Checkpoints of other runs in the directory."""
     run_id: str | None = None
-    """Whose directory it is; ``None`` if nothing in it says so."""
+    """The run of the directory; ``None`` if no file in it has the id."""
 
 
 def list_checkpoints(
@@ -43,8 +43,8 @@ def list_checkpoints(
     Args:
         directory: Where they are.
         known: Checkpoints by path, whose manifests need not be read again.
-        run_id: Whose directory it is; by default the run whose ``run.json`` lies beside it or, if
-            that cannot be read, whose checkpoint was committed last.
+        run_id: The run of the directory; by default that of the ``run.json`` next to it or, if that
+            cannot be read, of the checkpoint committed last.
     """
     known = known or {}
     checkpoints, damaged = [], {}
@@ -101,7 +101,7 @@ def find(
         spec: ``latest``, ``best``, a number of frames, the path of a checkpoint or of a run (its
             latest), or ``RUN@latest``, ``RUN@best``, ``RUN@FRAMES``.
         directory: The run, or its directory of checkpoints, that a word without a path is about.
-        best: What is best; by default, what the latest checkpoint says.
+        best: Selects the best; by default as recorded in the latest checkpoint.
         run_id: The run that ``directory`` is of, as for `list_checkpoints`. Other runs' checkpoints
             in it are meant by their paths alone.
 
@@ -144,7 +144,7 @@ def _find_in(listing: Listing, directory: Path, word: str, best: Best | None) ->
         best = best or recorded_best(committed)
         if best is None:
             raise CheckpointError(
-                f"The checkpoints in {directory} do not say which metric is the best one's; "
+                f"The checkpoints in {directory} do not record the metric of the best one; "
                 f"{there}. Give one with Best(1, metric)."
             )
         found = [checkpoint.path for checkpoint in best.ranked(committed)]

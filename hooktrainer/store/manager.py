@@ -42,24 +42,23 @@ _log = logging.getLogger(__name__)
 class CheckpointManager:
     """Saves, keeps, finds and restores the checkpoints of one run.
 
-    One manager at a time writes to a directory; it holds a lock that ends with its process. What an
-    earlier process left unfinished is deleted when a manager takes over.
+    Only one manager at a time writes to a directory: it holds a lock that ends with its process. A
+    new manager deletes the unfinished files of earlier processes.
 
-    A save in the background blocks the caller for a copy of the state, which costs as much memory
-    as the state has, and is used again for every later save. A save that has begun when another is
-    asked for is waited for.
+    A save in the background blocks the caller only while the state is copied. The copy takes as
+    much memory as the state, and later saves use the same memory. A new save waits for the last.
 
     Args:
         directory: Where the checkpoints are, usually ``<run>/checkpoints``. Created if missing.
-        backend: How tensors are stored; by default what ``CKPT_BACKEND`` says, else ``torch``.
+        backend: How tensors are stored; by default ``CKPT_BACKEND``, else ``torch``.
         keep: Which checkpoints to keep. The latest and the best always are.
-        best: What is the best checkpoint; by default the first `Best` in ``keep``.
+        best: Selects the best checkpoint; by default the first `Best` in ``keep``.
         background: Whether `save` returns before the state is on the disk.
-        on_failure: What a failed write does: ``"stop"`` raises, from `save` itself or, if it
-            happened in the background, from the next call; ``"continue"`` logs it.
+        on_failure: ``"stop"``: a failed write raises, from `save` itself or, in the background,
+            from the next call. ``"continue"``: it is logged.
         config: The configuration of the run, plain data, recorded in every manifest.
-        run_id: The run that the checkpoints belong to; by default the one that the ``run.json``
-            beside the directory names, or else the checkpoints in it, or else a new one.
+        run_id: The run that the checkpoints belong to; by default that of the ``run.json`` next to
+            the directory, else that of the checkpoints in it, else a new one.
 
     Attributes:
         forked_from: Where the run branched off, as in `Manifest`; ``None`` if it did not.
@@ -118,7 +117,7 @@ class CheckpointManager:
 
     @property
     def run_id(self) -> str:
-        """The run that the checkpoints belong to; settled when it is first asked for."""
+        """The run that the checkpoints belong to; fixed at the first use."""
         if self._run_id is None:
             self._run_id = list_checkpoints(self.directory, self._listed).run_id or new_run_id()
         return self._run_id
@@ -133,7 +132,7 @@ class CheckpointManager:
         optim_steps: int = 0,
         metrics: Mapping[str, float] | None = None,
     ) -> None:
-        """Save a state tree, as it is now, as a new checkpoint.
+        """Save the current state of a tree as a new checkpoint.
 
         Args:
             tree: The state; see `flatten` for what it may hold.
@@ -142,7 +141,7 @@ class CheckpointManager:
             metrics: The latest metrics by name, for `Best`.
 
         Raises:
-            CheckpointError: If the state holds what cannot be saved.
+            CheckpointError: If the state holds a value that cannot be saved.
             WriteFailedError: If a write failed and ``on_failure`` is ``"stop"``.
         """
         self.wait()
@@ -173,9 +172,9 @@ class CheckpointManager:
                 wait([job])
 
     def check(self) -> None:
-        """Raise (or log) what a write in the background failed with; call it at every boundary.
+        """Raise (or log) the error of a failed background write; call it after every batch.
 
-        Returns at once if one is still under way.
+        Returns at once while a write is under way.
 
         Raises:
             WriteFailedError: If a write failed and ``on_failure`` is ``"stop"``.
@@ -186,20 +185,20 @@ class CheckpointManager:
     def wait(self) -> None:
         """Wait until the state given to the last `save` is on the disk; then as `check`."""
         error = None if self._job is None else self._job.exception()
-        self._job = None  # not before: if the wait is interrupted, the write still goes on
+        self._job = None  # not before: if the wait is interrupted, the write continues
         if error is None:
             return
-        message = f"A checkpoint could not be written ({error}). Earlier ones are as they were"
+        message = f"A checkpoint could not be written ({error}). Earlier ones are unchanged"
         if not isinstance(error, Exception):
             raise error
         if self._on_failure == "stop":
             raise WriteFailedError(f"{message}.") from error
-        _log.error("%s. Training goes on.", message)
+        _log.error("%s. Training continues.", message)
 
     def _commit(
         self, manifest: Manifest, state: bytes, tensors: Mapping[str, torch.Tensor]
     ) -> None:
-        previous = None  # the tensors of a checkpoint known to be intact, if no file was touched
+        previous = None  # tensors of a checkpoint known to be intact: no file of it has changed
         if self._previous is not None:
             checkpoint, stats = self._previous
             with suppress(OSError):
@@ -211,12 +210,12 @@ class CheckpointManager:
         self._listed[path] = committed
         try:
             self._prune()
-        except OSError as error:  # the state is safe; older ones are deleted another time
-            _log.warning("%s could not be tidied up: %s", self.directory, error)
+        except OSError as error:  # the state is safe; the next save deletes older ones
+            _log.warning("old checkpoints in %s could not be deleted: %s", self.directory, error)
 
     def _copy(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Copy tensors to the CPU, to memory that is used again while names and shapes stay."""
-        copies = self._copies  # memory that is new takes four times as long
+        """Copy tensors to the CPU, reusing the memory while names and shapes stay the same."""
+        copies = self._copies  # copying to new memory takes four times as long
         specs = [(name, x.dtype, x.shape) for name, x in tensors.items()]
         if specs != [(name, copy.dtype, copy.shape) for name, copy in copies.items()]:
             copies.clear()  # before allocating: two copies at once would double the memory
@@ -234,9 +233,10 @@ class CheckpointManager:
         return found
 
     def prune(self) -> list[Checkpoint]:
-        """Delete what the retention policy does not keep, and return what was to go but is left.
+        """Delete checkpoints by the retention policy; return those that could not be deleted.
 
-        What is being read, or cannot be deleted, is logged and tried again after the next save.
+        A checkpoint that is being read, or cannot be deleted, is logged and tried again after the
+        next save.
         """
         self.wait()
         return self._prune()
@@ -282,15 +282,15 @@ class CheckpointManager:
                 ) from error
         return moved
 
-    def go_on(self, tree: Any = None) -> None:
+    def resume(self, tree: Any = None) -> None:
         """Make the checkpoint that `load` or `fork` returned last the latest one, if it is not.
 
-        A trainer calls it when it begins to train, since its loggers are taken back then: killed
-        from now on, the run must go on from what was loaded. Later ones are set aside as by
-        `rollback`; a checkpoint that lies elsewhere is saved here as well.
+        A trainer calls it when training begins and its loggers are rewound: a run killed after that
+        has to resume from the loaded state. Later checkpoints are set aside as by `rollback`; a
+        checkpoint in another directory is also saved here.
 
         Args:
-            tree: The state as the run takes it up, if that is not what was loaded.
+            tree: The state that the run resumes, if it is not the loaded one.
 
         Raises:
             CheckpointError: If a later one cannot be moved, or the state cannot be written.
@@ -300,7 +300,7 @@ class CheckpointManager:
             return
         if tree is None and any(loaded.path.samefile(own.path) for own in self.checkpoints()):
             for moved in self._drop_later(loaded, discard=False):
-                _log.warning("%s is set aside: the run goes on from an earlier one.", moved)
+                _log.warning("%s is set aside: the run resumes from an earlier one.", moved)
             return
         known, tree = loaded.manifest, loaded.load() if tree is None else tree
         self.save(tree, frames=known.frames, optim_steps=known.optim_steps, metrics=known.metrics)
@@ -311,16 +311,16 @@ class CheckpointManager:
     def load(self, spec: str | Path = "latest") -> tuple[Checkpoint, Any]:
         """Return a checkpoint and the state tree in it, verified.
 
-        Where ``spec`` leaves a choice, the next checkpoint takes the place of a damaged one, which
-        is set aside under a name that begins with ``damaged-``, with the reason in ``reason.txt``.
-        If none is intact, or one is out of this process's reach, nothing is changed.
+        If ``spec`` leaves a choice, as ``latest`` does, a damaged checkpoint is replaced by the
+        next one and set aside under a name that begins with ``damaged-``, with the reason in
+        ``reason.txt``. If none is intact, or one is not accessible, nothing is changed.
 
         Args:
             spec: Which; see `find`.
 
         Raises:
-            CheckpointError: If there is none, or none is intact; if it is one of another run, or a
-                word shall choose one and there are other runs' in the directory.
+            CheckpointError: If there is none, or none is intact; if it belongs to another run, or
+                ``spec`` is a word and the directory holds checkpoints of other runs.
         """
         self.wait()
         if which(str(spec)) is not None:
@@ -353,16 +353,16 @@ class CheckpointManager:
                 except OSError as error:
                     _log.warning("%s could not be set aside: %s", damaged, error)
         if failures:
-            _log.warning("%s is taken instead.", path)
+            _log.warning("%s is loaded instead.", path)
         if self._lies_here(path):
             self._previous = checkpoint, checkpoint.stats()
         self._loaded = checkpoint
         return checkpoint, tree
 
     def fork(self, spec: str | Path) -> tuple[Checkpoint, Any]:
-        """Return a checkpoint of any run, and the state tree in it, for this new run to begin with.
+        """Return a checkpoint of any run and its state tree, from which this new run begins.
 
-        Where the run branched off is recorded in its manifests.
+        The manifests of this run record where it branched off.
 
         Args:
             spec: Which: the path of a checkpoint or of a run, or ``RUN@best``, ``RUN@FRAMES``.
@@ -373,8 +373,8 @@ class CheckpointManager:
         self.wait()
         if self.checkpoints():
             raise CheckpointError(
-                f"{self.directory} has checkpoints already: a run that branches off is a new one, "
-                "in a directory of its own."
+                f"{self.directory} has checkpoints already: a run that branches off needs a new "
+                "directory."
             )
         checkpoint = Checkpoint.open(find(spec)[0])
         tree = checkpoint.load()
@@ -388,7 +388,7 @@ class CheckpointManager:
             raise CheckpointError(
                 f"{checkpoint.path} belongs to run {other}, not to this run, {self.run_id} in "
                 f"{self.directory.parent}: --fork {checkpoint.path} begins a new run from it"
-                + ("; to go on with this one, move it away." if here else ".")
+                + ("; to resume this run, move it away." if here else ".")
             )
 
     def _lies_here(self, path: Path) -> bool:
@@ -398,7 +398,7 @@ class CheckpointManager:
     # --- closing -------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Wait for the last save and let go of the directory; more than once is fine.
+        """Wait for the last save and release the directory; safe to call again.
 
         Raises:
             WriteFailedError: If a write failed and ``on_failure`` is ``"stop"``.
@@ -406,7 +406,7 @@ class CheckpointManager:
         try:
             self.wait()
         finally:
-            self._pool.shutdown()  # an interrupted wait is made up for
+            self._pool.shutdown()  # also waits if `wait` was interrupted
             self._lock.release()
 
     def __enter__(self) -> CheckpointManager:

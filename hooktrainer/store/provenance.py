@@ -28,7 +28,7 @@ _PACKAGES: Final = ("torch", "tensordict", "torchrl", "gymnasium", "numpy", "hoo
 
 
 def this_process() -> dict[str, Any]:
-    """The process that trains: its command, signed by who runs it, its libraries, its project."""
+    """The process that trains: its command, signed by its user, its libraries, its project."""
     script, module, is_command = _program()
     typed = [script.name, *sys.argv[1:]] if script and is_command else sys.orig_argv
     command = {
@@ -56,7 +56,7 @@ def library_versions() -> Mapping[str, str | None]:
 
 
 def origin() -> dict[str, Any]:
-    """What a result depends on beside its options: versions, and the user's project.
+    """The origin of a result besides its options: versions, and the user's project.
 
     ``git_commit`` is the project's commit, ``git_dirty`` whether tracked files differ from it. The
     project is the repository that holds the script or, where the user has none (``hooktrainer
@@ -119,7 +119,7 @@ def _git(*command: str, where: Path, **environ: str) -> str | None:
 # -- The identity of a run: one id, made when it begins, that everything it leaves carries.
 
 RUN_FILE: Final = "run.json"
-"""Name of the file, in the directory of a run, that says how it stands."""
+"""Name of the file, in the directory of a run, with its status."""
 _ID: Final = re.compile(r"[0-9a-f]{16}")
 
 
@@ -153,7 +153,7 @@ def sign_command(state: Mapping[str, Any], *, create: bool = True) -> str | None
     """Return a signature of the command that begins a run; ``None`` if there is no key.
 
     Args:
-        state: What ``run.json`` says of it: ``script``, ``module``, ``argv`` and ``cwd``.
+        state: The command's entries in ``run.json``: ``script``, ``module``, ``argv``, ``cwd``.
         create: Make a key if there is none.
     """
     with suppress(OSError, RuntimeError):
@@ -170,7 +170,7 @@ def sign_command(state: Mapping[str, Any], *, create: bool = True) -> str | None
             found = os.fstat(file.fileno())
             others = found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
             key = file.read(_BYTES + 1)
-        # Nobody else can have read or written it.
+        # The key counts only if no other user could have read or written it.
         if found.st_uid == os.getuid() and not others and len(key) == _BYTES:
             command = json.dumps(["command", *(state.get(name) for name in _COMMAND)])
             return hmac.new(key, command.encode(), "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""What to keep of what a run saves: rules, joined with ``|`` (either) and ``&`` (both).
+"""Retention policies of a run's saved files, joined with ``|`` (either) and ``&`` (both).
 
 ``Last(5) | Best(3, "eval/return") | EveryFrames(1_000_000)`` keeps the five latest, the three
 best, and the first of every million frames. Checkpoints and saved policies are kept by the same
@@ -19,7 +19,7 @@ from ..errors import ConfigError
 
 
 class Saved(Protocol):
-    """What a run saves again and again, and does not keep for ever: a checkpoint, a policy."""
+    """A saved item that retention may delete: a checkpoint, a policy."""
 
     @property
     def path(self) -> Path:
@@ -35,7 +35,7 @@ class Saved(Protocol):
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """What is known of how good it is, by name."""
+        """Its metrics, by name."""
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -46,7 +46,7 @@ AnySaved = TypeVar("AnySaved", bound=Saved)
 
 
 class Retention(ABC):
-    """Says what to keep of what a run has saved."""
+    """A policy that selects which of a run's saved files to keep."""
 
     @abstractmethod
     def keep(self, saved: Sequence[Saved]) -> set[Path]:
@@ -211,16 +211,15 @@ class Spread(Retention):
 
 
 def best_of(keep: Retention) -> Best | None:
-    """Return the first `Best` in what says what to keep: by it one is the best of the run.
+    """Return the first `Best` in a retention policy: it selects the best of the run.
 
     Raises:
-        ConfigError: If it, or a part of it, does not say what to keep.
+        ConfigError: If it, or a part of it, is no retention policy.
     """
     if not isinstance(keep, Retention):
         raise ConfigError(
-            f"keep={keep!r} of type {type(keep).__module__}.{type(keep).__name__} does not say "
-            "what to keep: give Last(5), Best(1, 'eval/return') or another of "
-            "hooktrainer.store."
+            f"keep={keep!r} of type {type(keep).__module__}.{type(keep).__name__} is no retention "
+            "policy: give Last(5), Best(1, 'eval/return') or another of hooktrainer.store."
         )
     if isinstance(keep, _Joined):
         left, right = best_of(keep.left), best_of(keep.right)

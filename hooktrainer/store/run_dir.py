@@ -51,7 +51,7 @@ class RunDir:
 
     Args:
         path: The directory.
-        run_id: The id of the run in it; by default what its files say.
+        run_id: The id of the run in it; by default from its files.
 
     Attributes:
         path: The directory itself; the other attributes are places in it, as above.
@@ -85,7 +85,7 @@ class RunDir:
 
         Args:
             path: The directory. By default `<root>/<experiment>/<timestamp>_seed<seed>`, with a
-                number behind it if another run has that name.
+                number appended if another run has that name.
             experiment: What is run.
             seed: The run's seed.
             root: Where the default directories are made.
@@ -156,8 +156,8 @@ class RunDir:
         """Write into `run.json` that the run is running from now on, in this process.
 
         Call it when no other process can be training here, as when the run's checkpoints are
-        locked. A file that cannot be read (the power may have failed) is written anew; what a
-        process that was killed left half written is deleted.
+        locked. An unreadable file (the power may have failed) is replaced; unfinished files of a
+        killed process are deleted.
 
         Args:
             experiment: What is run.
@@ -329,7 +329,7 @@ def _now() -> str:
 # -- The content of a run's files, read without trust.
 
 STATUSES: Final = ("running", *ENDINGS)
-"""What `status` in `run.json` can be."""
+"""The values of `status` in `run.json`."""
 
 
 class RunState(TypedDict, total=False):

@@ -1,7 +1,7 @@
 """A state tree in one file, written with `torch.save` and read with ``weights_only=True``.
 
-A back end that needs a directory gets one beside the file, which then holds its name only: whoever
-replaces the file replaces the whole state, at once.
+A back end that needs a directory gets one next to the file, which then holds only its name:
+replacing the file replaces the whole state, atomically.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def save_file(path: str | Path, tree: Any, backend: str = "torch") -> None:
 
     With the back end ``"torch"`` the file is a `torch.save` of ``{"format", "state", "tensors",
     "checksum"}``: what `encode_state` returns, as text, the tensors by name, on the CPU, and the
-    xxh3-128 hash of both. With any other, tree and tensors are in a directory ``<file>.tensors``
-    beside, and the file holds the place in it.
+    xxh3-128 hash of both. With any other, tree and tensors are in a directory ``<file>.tensors``,
+    and the file holds the place in it.
 
     Args:
         path: The file to write; one that is there is replaced. Its directory is created if needed.
@@ -48,21 +48,21 @@ def save_file(path: str | Path, tree: Any, backend: str = "torch") -> None:
     skeleton, tensors = flatten(tree)
     state = encode_state(skeleton, tensors)
     fs.make_directories(path.parent)
-    beside = path.with_name(f"{path.name}.tensors")
+    folder = path.with_name(f"{path.name}.tensors")
     content: dict[str, Any] = {"format": FORMAT}
     if backend == "torch":
         text, compacted = state.decode(), compact(tensors)
         checksum = checksum_of(text, compacted)
         content |= {"state": text, "tensors": compacted, "checksum": checksum}
     else:
-        fs.make_directories(beside)
-        place = beside / f"state-{secrets.token_hex(4)}"
+        fs.make_directories(folder)
+        place = folder / f"state-{secrets.token_hex(4)}"
         manifest = Manifest(0, 0, 0, time.time(), backend, new_run_id())  # of no run
         write_checkpoint(place, manifest, state, tensors, get_backend(backend))
-        content["directory"] = f"{beside.name}/{place.name}"
+        content["directory"] = f"{folder.name}/{place.name}"
     with fs.replace_file(path) as file:
         torch_save(content, file)
-    for old in beside.glob("*state-*"):  # unfinished ones too; until here one was the state
+    for old in folder.glob("*state-*"):  # unfinished ones too; until here one was the state
         if old.name != Path(content.get("directory", "")).name:
             delete(old)
 

@@ -59,7 +59,7 @@ class FileRecord:
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint says about itself. Written last, with a hash of its own."""
+    """The description of a checkpoint. Written last, with a hash of its own."""
 
     frames: int
     """Environment frames of the run so far."""
@@ -78,7 +78,7 @@ class Manifest:
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     best: Mapping[str, str] | None = None
-    """What counts as the best of the run: ``metric``, and ``mode``, which is max or min."""
+    """The criterion of the best checkpoint: ``metric``, and ``mode``, which is max or min."""
     versions: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     git_commit: str | None = None
     git_dirty: bool | None = None
@@ -187,15 +187,15 @@ class Checkpoint:
         return found
 
     def as_parent(self) -> dict[str, Any]:
-        """What a run that branches off here records: ``run_id``, ``path`` and ``frames``."""
+        """The record of a run that branches off here: ``run_id``, ``path`` and ``frames``."""
         known = self.manifest
         return {"run_id": known.run_id, "path": str(self.path.absolute()), "frames": known.frames}
 
     def verify(self) -> None:
-        """Read every file, compare it with the manifest, and compare what the files say.
+        """Read every file, compare it with the manifest, and check the files' metadata.
 
-        A checkpoint that someone made may match its hashes and claim what it does not hold. No
-        memory is taken for its tensors.
+        A forged checkpoint may match its hashes and claim tensors that it does not hold. No memory
+        is allocated for its tensors.
 
         Raises:
             DamagedCheckpointError: If anything differs; names each file that does.
@@ -249,7 +249,7 @@ class Checkpoint:
                             damage.append(f"{name} has {size} bytes, not {record.size}")
                         elif fs.hash_file(file) != record.xxh3_128:
                             damage.append(f"{name} does not match its hash")
-                        # The next save would link to what the name says.
+                        # The next save would link to it by its name.
                         elif name.endswith(".chunk") and Path(name).stem != record.xxh3_128:
                             damage.append(f"{name} is named by another hash")
                 except DamagedCheckpointError as error:
@@ -264,7 +264,7 @@ class Checkpoint:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """While the block runs the checkpoint is not deleted; what is wrong is said in one line."""
+        """Keep the checkpoint from being deleted during the block; shorten errors to one line."""
         try:
             with lock.locked(self.path / MANIFEST):
                 yield
@@ -329,8 +329,8 @@ def write_checkpoint(
     """Write a checkpoint that appears under ``path`` complete and durable, or not at all.
 
     Args:
-        path: Where it shall be; the name must be free.
-        manifest: What it says about itself; `files` is filled in here.
+        path: The new directory; the name must be free.
+        manifest: Its description; `files` is filled in here.
         state: What `encode_state` returned for the state.
         tensors: The tensors of the state. They must not change meanwhile.
         backend: What stores the tensors.
@@ -376,11 +376,11 @@ def seal(name: str, content: Mapping[str, Any]) -> bytes:
 def unseal(name: str, data: bytes) -> dict[str, Any]:
     """Return the content of a file that `seal` made.
 
-    The checksum finds damage; whoever made the file may have written anything under it.
+    The checksum finds damage. It does not authenticate the file, which may hold anything.
 
     Raises:
-        DamagedCheckpointError: If a byte of it changed, or it is no JSON object; says what the
-            file does, without naming it.
+        DamagedCheckpointError: If a byte of it changed, or it is no JSON object; the message does
+            not name the file.
     """
     sealed = re.fullmatch(
         rb'\{"xxh3_128": "([0-9a-f]{32})",\n"%s": (.*)\}\n' % name.encode(), data, re.DOTALL
@@ -404,7 +404,7 @@ TRASH = ".trash-*"
 
 
 def free_path(directory: Path, frames: int) -> Path:
-    """Return a name for a new checkpoint: ``step_<12 digits>``, and a number behind if taken."""
+    """Return a name for a new checkpoint: ``step_<12 digits>``, and a number appended if taken."""
     base = path = directory / f"step_{frames:012d}"
     count = 1
     while os.path.lexists(path):

@@ -83,7 +83,7 @@ _SPEC = re.compile(r"(\w+)\[((?:\d{1,19}(?:, \d{1,19})*)?)\]", re.ASCII)
 
 
 class TensorSpec(NamedTuple):
-    """What must be known of a tensor to read it: its dtype and shape."""
+    """The specification of a tensor in a file: its dtype and shape."""
 
     dtype: torch.dtype
     shape: Sequence[int]

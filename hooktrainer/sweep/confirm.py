@@ -115,8 +115,8 @@ def words_of(found: Confirmation | None, seeds: int) -> str:
     why = "there are not enough runs that came to their end" if one is None else one.verdict
     if found.better:
         return f"confirmed on {fresh}: {why}"
-    said = f"{found.winner} is not confirmed on {fresh}: {why}"
-    return f"{KEEP}: {said}" if found.is_behind else said
+    text = f"{found.winner} is not confirmed on {fresh}: {why}"
+    return f"{KEEP}: {text}" if found.is_behind else text
 
 
 # -- Finals.

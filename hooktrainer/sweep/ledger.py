@@ -175,7 +175,7 @@ class Ledger:
             self._release(number)
 
     def prune(self, trial: Trial) -> None:
-        """Prune a trial if it is behind by its latest report."""
+        """Prune a trial by its latest report."""
         known = self.trials
         study, index = self.study(known), [one.number for one in known].index(trial.number)
         if self._pruner.prune(study, study.get_trials(deepcopy=False)[index]):
@@ -267,12 +267,12 @@ class Ledger:
 
     def _refuse(self, known: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         names = sorted(n for n in {*known, *now} if known.get(n) != now.get(n))
-        said = [f"{n}: {known.get(n)!r:.80} before, {now.get(n)!r:.80} now" for n in names]
+        changes = [f"{n}: {known.get(n)!r:.80} before, {now.get(n)!r:.80} now" for n in names]
         raise ConfigError(
             printable(
-                f"the sweep in {self._place} was begun with other settings ({listed(said)}). Its "
-                "trials could not be compared: give the old values, or begin another sweep with "
-                "another --run-dir."
+                f"the sweep in {self._place} was begun with other settings ({listed(changes)}), so "
+                "its trials could not be compared: give the old values, or begin another sweep "
+                "with another --run-dir."
             )
         )
 

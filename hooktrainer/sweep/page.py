@@ -52,8 +52,8 @@ def sweep_page(sweep: Sweep, verdict: str, found: Confirmation | None = None) ->
             f"<h2>{heading}</h2>",
             f"<p>best.yaml has the settings of trial {best.number}.</p>",
         ]
-    said = verdict.removeprefix(f"{KEEP}: ")
-    body.append(f"<p>{escape(said[:1].upper() + said[1:])}.</p>")
+    text = verdict.removeprefix(f"{KEEP}: ")
+    body.append(f"<p>{escape(text[:1].upper() + text[1:])}.</p>")
     if found is not None and found.comparison is not None:
         one = found.comparison
         rows = [[*comparison_texts(one)[:3], f"{one.first} against {one.second}"]]
@@ -125,8 +125,8 @@ def importances(sweep: Sweep) -> Mapping[str, float]:
 
 def importances_text(sweep: Sweep) -> str:
     """Return the importances in a line; empty if they are not known."""
-    said = [f"{name} {value:.2f}" for name, value in importances(sweep).items()]
-    return f"what mattered (PED-ANOVA): {', '.join(said)}" if said else ""
+    parts = [f"{name} {value:.2f}" for name, value in importances(sweep).items()]
+    return f"what mattered (PED-ANOVA): {', '.join(parts)}" if parts else ""
 
 
 def trial_rows(sweep: Sweep) -> tuple[list[str], list[list[str]]]:

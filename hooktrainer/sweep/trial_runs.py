@@ -141,7 +141,7 @@ class TrialRuns:
 
 
 def prune(trials: Sequence[TrialRuns], ledger: Ledger) -> None:
-    """Prune those that are behind, of trials that train at once, when all have come as far."""
+    """Prune the worse of concurrent trials when all have reached the same point."""
     for runs in trials:
         step = runs.latest
         if runs.is_done or not 0 < step < runs.algorithm.total_frames:

@@ -298,8 +298,8 @@ def test_omegaconfs_lists_and_dicts_are_pythons():
         ("eval_interval", None, "ppo: eval_interval=None: pass a value, or leave it out"),
         ("lr", float("nan"), "ppo: lr=nan: pass a finite number of 0 or more"),
         ("gamma", 1.5, "ppo: gamma=1.5: pass a number between 0 and 1"),
-        ("device", "cudaa", "device='cudaa' is not to be had: Expected one of cpu, cuda"),
-        ("device", "cuda:99", "device='cuda:99' is not to be had: "),
+        ("device", "cudaa", "device='cudaa' is not available: Expected one of cpu, cuda"),
+        ("device", "cuda:99", "device='cuda:99' is not available: "),
     ],
 )
 def test_a_number_that_cannot_work_is_named_at_once(name, value, message, tmp_path):

@@ -15,7 +15,7 @@ from hooktrainer.algorithms import DQN, PPO
 
 
 class Walk(gym.Env[Any, Any]):
-    """Four steps; succeeds if the last action is 1, which nobody is rewarded for."""
+    """Four steps; succeeds if the last action is 1, which gives no reward."""
 
     observation_space = spaces.Box(0, 4, (1,))
     action_space = spaces.Discrete(2)

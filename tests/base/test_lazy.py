@@ -15,6 +15,6 @@ LAZY = [file for file in ROOT.rglob("__init__.py") if "attach(__name__" in file.
 
 @pytest.mark.parametrize("file", LAZY, ids=lambda file: file.parent.name)
 def test_no_name_is_that_of_a_module_beside_it(file):
-    """Whoever imported the module would find it in place of the name."""
+    """Importing the module would bind it in place of the name."""
     modules = {path.stem for path in file.parent.iterdir() if path.suffix == ".py"}
     assert {name for name, (module, _) in names_listed(file).items() if module} & modules == set()

@@ -17,7 +17,7 @@ LARGE = nn.Linear(SMALL // 2, 2)
 
 @pytest.fixture
 def three_threads(monkeypatch):
-    """torch computes with three threads, of which nobody has chosen the number."""
+    """torch computes with three threads, a number that was not chosen."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(threads, "_AT_IMPORT", 3)

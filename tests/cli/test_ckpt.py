@@ -115,7 +115,7 @@ def test_a_checkpoint_of_another_run_is_marked(call, make_run):
     verdicts = json.loads(call("ckpt", "verify", run, "--json").out)
     assert [verdict["foreign"] for verdict in verdicts] == [None, None, None, theirs]
 
-    assert call("prune", run, "--keep-last", 1, "--yes").code == 0
+    assert call("ckpt", "prune", run, "--keep-last", 1, "--yes").code == 0
     listing = json.loads(call("ckpt", "list", run, "--json").out)
     assert [(e["state"], e["frames"]) for e in listing] == [
         ("committed", 200),  # the best

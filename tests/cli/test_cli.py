@@ -96,7 +96,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     ("words", "last", "completed"),
     [
         ("hooktrainer", "pol", ["policies"]),
-        ("hooktrainer prune", "--keep-", ["--keep-last", "--keep-best"]),
+        ("hooktrainer policies prune", "--keep-", ["--keep-last", "--keep-best"]),
         ("hooktrainer play", "first", ["first_run"]),
         ("hooktrainer gallery -o", "first", ["first_run"]),
     ],

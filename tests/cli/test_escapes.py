@@ -43,7 +43,7 @@ def evil_place(tmp_path):
         ("watch", "{evil}", "--once"),
         ("ckpt", "list", "{evil}"),
         ("policies", "list", "{evil}"),
-        ("prune", "{evil}", "--keep-last", "1"),
+        ("ckpt", "prune", "{evil}", "--keep-last", "1"),
         ("sync", "{evil}"),
     ],
     ids=lambda words: " ".join(words[:2]).encode("unicode_escape").decode(),

@@ -82,24 +82,24 @@ def test_evaluate_plays_policies_without_evaluation(call, run):
 
 
 def test_prune_keeps_policies_by_rule(call, run):
-    assert call("prune", run, "--policies").code == 2
-    assert call("prune", run, "--policies", "--spread", 2).err.startswith(
+    assert call("policies", "prune", run).code == 2
+    assert call("policies", "prune", run, "--spread", 2).err.startswith(
         "error: this is not a terminal"
     )
-    looked = call("prune", run, "--policies", "--spread", 2, "--dry-run")
+    looked = call("policies", "prune", run, "--spread", 2, "--dry-run")
     assert [row[-1] for row in rows(looked.out)] == ["kept", "deleted", "kept"]
     assert len(list_policies(run)) == 3
-    done = call("prune", run, "--policies", "--keep-best", "1:eval/return", "--yes")
+    done = call("policies", "prune", run, "--keep-best", 1, "--yes")
     assert (done.code, [saved.frames for saved in list_policies(run)]) == (0, [100, 1000])
-    assert "nothing to delete" in call("prune", run, "--policies", "--every-frames", 50).out
+    assert "nothing to delete" in call("policies", "prune", run, "--every-frames", 50).out
 
 
 def test_prune_by_return_keeps_policies_without_evaluation(call, run):
     unplayed = run / "policies/step_000000000000"
     change_facts(unplayed, evaluation=None)
-    words = ("prune", run, "--policies", "--dry-run")
+    words = ("policies", "prune", run, "--dry-run")
     assert rows(call(*words, "--keep-last", 1).out)[0][-1] == "deleted"
-    assert "nothing to delete" in call(*words, "--keep-best", "1:eval/return").out
+    assert "nothing to delete" in call(*words, "--keep-best", 1).out
 
 
 def test_play_repeats_the_recorded_episodes(call, run):

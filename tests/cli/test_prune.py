@@ -1,4 +1,4 @@
-"""`prune` and `ckpt rollback`."""
+"""`ckpt prune`, `ckpt rollback` and `policies prune`."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def kept(done) -> list[int]:
 
 
 def test_prune_keeps_what_a_rule_keeps_and_the_best(call, run):
-    done = call("prune", run, "--keep-last", 2, "--every-frames", 300, "--yes")
+    done = call("ckpt", "prune", run, "--keep-last", 2, "--every-frames", 300, "--yes")
     assert done.code == 0
     assert "1 of 5 deleted" in done.out
     assert committed(run) == [100, 300, 400, 500]
-    assert call("prune", run, "--keep-last", 1, "--yes").code == 0
+    assert call("ckpt", "prune", run, "--keep-last", 1, "--yes").code == 0
     assert committed(run) == [100, 500]
-    assert "nothing to delete" in call("prune", run, "--keep-last", 1).out
+    assert "nothing to delete" in call("ckpt", "prune", run, "--keep-last", 1).out
 
 
 @pytest.mark.parametrize(
@@ -48,14 +48,14 @@ def test_prune_keeps_what_a_rule_keeps_and_the_best(call, run):
     ],
 )
 def test_every_rule_is_applied(call, run, rule, stay):
-    assert kept(call("prune", run, *rule, "--dry-run")) == stay
+    assert kept(call("ckpt", "prune", run, *rule, "--dry-run")) == stay
     assert len(committed(run)) == 5
 
 
 @pytest.mark.parametrize(("answer", "code", "left"), [("y\n", 0, 2), ("\n", 1, 5), ("", 1, 5)])
 def test_it_asks_at_a_terminal(call, run, monkeypatch, answer, code, left):
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
-    done = call("prune", run, "--keep-last", 1)
+    done = call("ckpt", "prune", run, "--keep-last", 1)
     assert "3 of 5 will be deleted. Continue? [y/N]" in done.err
     assert (done.code, len(committed(run))) == (code, left)
 
@@ -80,13 +80,11 @@ def test_rollback_sets_the_later_ones_aside_or_discards_them(call, run):
     assert len(list((run / "checkpoints").glob("aside-*"))) == before
 
 
-@pytest.mark.parametrize(
-    "words", [["prune", "{}", "--keep-last", 1], ["ckpt", "rollback", "{}@100"]]
-)
+@pytest.mark.parametrize("words", [["prune", "{}", "--keep-last", 1], ["rollback", "{}@100"]])
 def test_a_run_that_is_being_trained_is_refused_before_it_asks(call, run, words, monkeypatch):
     monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
     with CheckpointManager(run / "checkpoints"):
-        done = call(*(str(word).format(run) for word in words))
+        done = call("ckpt", *(str(word).format(run) for word in words))
     assert (done.code, done.out, len(committed(run))) == (2, "", 5)
     assert f"is in use by another run (process {os.getpid()} on " in done.err
     assert done.err.count("\n") == 1

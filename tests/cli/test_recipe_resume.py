@@ -201,7 +201,7 @@ def test_a_damaged_latest_checkpoint_is_set_aside(run, tmp_path, capsys, caplog)
     resumed = train(run, "latest")
     assert "step_000000000040\n" in capsys.readouterr().out
     assert "state.json has" in caplog.text
-    assert "step_000000000040 is taken instead" in caplog.text
+    assert "step_000000000040 is loaded instead" in caplog.text
     assert weights(resumed) == weights(train(tmp_path / "whole"))
     assert len(list((run / "checkpoints").glob("damaged-*"))) == 1
 

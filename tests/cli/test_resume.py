@@ -15,7 +15,7 @@ from hooktrainer.store.provenance import sign_command
 @pytest.mark.parametrize(
     ("recorded", "message"),
     [
-        ({}, "does not say which script it was begun by"),
+        ({}, "does not name the script that started it"),
         ({"script": "/nowhere/train.py", "argv": [], "cwd": "/"}, "is gone: /nowhere/train.py"),
         ({"script": ["/a"], "argv": []}, "run.json: its 'script' is a list"),
         ({"script": "/a\0b", "argv": []}, "is gone: /a"),

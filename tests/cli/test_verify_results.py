@@ -82,7 +82,7 @@ def test_a_seed_trained_again_is_the_same_bit_for_bit(results, call, tmp_path, m
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.learning
 def test_the_shipped_results_are_reproduced(call):
-    """If numbers were changed on purpose, docs/make_results.py says how to make the rows anew."""
+    """If numbers were changed on purpose, docs/make_results.py makes the rows again."""
     done = call("verify-results", "ppo-cartpole", "--seed", 3, "--json")
     assert done.code == 0, f"{done.out}\n{done.err}"
     told = json.loads(done.out)

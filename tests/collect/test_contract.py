@@ -1,4 +1,4 @@
-"""Every collector keeps the contract; whoever keeps it collects ahead and is resumed exactly."""
+"""Every collector keeps the contract; so it can be collected ahead and is resumed exactly."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ class Unclosed(Walks):
         (spoiled(followed_by_the_next_episode), "not the true final one"),
         (spoiled(disordered), "is not the 'observation' that the following"),
         (Unseeded, r"set_seed\(7\) does not give the same batches twice"),
-        (Forgetful, "resumes 'exactly', but goes on with other batches"),
+        (Forgetful, "resumes 'exactly', but continues with other batches"),
         (Disturbed, r"state_dict\(\) changes what follows"),
         (Whole, "'observation' of the shares together is not that of the whole"),
         (Greedy, "num_envs is 4 in one of two shares of 4"),
@@ -244,7 +244,7 @@ def test_what_is_broken_is_named(broken, problem):
         check_collector(broken)
 
 
-# -- what whoever keeps it gets ------------------------------------------------------------------
+# -- what the contract gives ----------------------------------------------------------------------
 
 
 def trained(collector: Any, frames: int, file: Any, *, resume: bool = False) -> Any:
@@ -281,7 +281,11 @@ def test_a_run_with_it_is_resumed_exactly_and_timed(make, overlap, tmp_path):
 def test_what_an_object_lacks_is_as_in_the_base():
     collector = adapt(OnlySome())
     assert isinstance(collector, AdaptedCollector)
-    assert (collector.frame_skip, collector.total_frames, collector.resumes) == (None, -1, "anew")
+    assert (collector.frame_skip, collector.total_frames, collector.resumes) == (
+        None,
+        -1,
+        "restarts",
+    )
     with pytest.raises(ConfigError, match="AdaptedCollector has no environments"):
         collector.use_workers(2)
     with pytest.raises(ConfigError, match="Walks has no environments"):

@@ -33,7 +33,7 @@ def test_keyword_arguments_are_the_environments() -> None:
     [
         ("CartPole-v7", {"num_envs": 1}, r"no environment 'CartPole-v7'\. Did you mean CartPole-v"),
         ("zzzzzzzz", {"num_envs": 1}, r"no environment 'zzzzzzzz'\. Import"),
-        ("CartPole-v1", {}, "num_envs=None: say how many environments of CartPole-v1"),
+        ("CartPole-v1", {}, "num_envs=None: give the number of environments of CartPole-v1"),
         ("CartPole-v1", {"num_envs": 0}, "num_envs=0"),
         ("CartPole-v1", {"num_envs": 1, "seed": -1}, "seed=-1"),
         ("CartPole-v1", {"num_envs": 3}, r"frames_per_batch=4 .* num_envs=3"),

@@ -23,7 +23,7 @@ from toy_envs import (
 )
 
 from hooktrainer import ConfigError, VectorCollector
-from hooktrainer.collect.group import said_autoreset_mode
+from hooktrainer.collect.group import autoreset_mode_of
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 
@@ -124,7 +124,7 @@ def test_steps_that_only_begin_an_episode_are_no_transitions() -> None:
 def test_an_environment_that_does_not_say_when_it_resets(mode: Any) -> None:
     env = VectorCounter(2)
     env.metadata = {"autoreset_mode": mode}
-    with pytest.raises(ConfigError, match=f"autoreset_mode={mode!r}.*NEXT_STEP, SAME_STEP and DIS"):
+    with pytest.raises(ConfigError, match=f"autoreset_mode={mode!r}.*NEXT_STEP, SAME_STEP or DIS"):
         VectorCollector(env, frames_per_batch=2)
 
 
@@ -137,7 +137,7 @@ def test_an_environment_that_writes_its_mode_into_the_metadata_all_share(monkeyp
             self.metadata["autoreset_mode"] = mode
 
     first, _ = LikeAtari(AutoresetMode.NEXT_STEP), LikeAtari(AutoresetMode.DISABLED)
-    assert said_autoreset_mode(first) is AutoresetMode.NEXT_STEP
+    assert autoreset_mode_of(first) is AutoresetMode.NEXT_STEP
 
 
 @pytest.mark.parametrize("kind", [VectorCounter, SameStepCounter, DisabledCounter])

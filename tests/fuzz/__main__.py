@@ -14,7 +14,7 @@ from time import perf_counter
 sys.path.insert(0, str(Path(__file__).parent))
 
 if __name__ == "__main__" and "MALLOC_PERTURB_" not in os.environ:
-    # Memory that was never written shows, whoever reads it.
+    # Reading uninitialized memory shows.
     quiet = {"MALLOC_PERTURB_": "165", "RL_LOGGING_LEVEL": "WARNING", "OMP_NUM_THREADS": "1"}
     os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **quiet})
 

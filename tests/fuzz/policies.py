@@ -60,7 +60,7 @@ def _saved(policy: Any, env: str) -> Files:
 
 
 def _spoil(files: Files, rng: random.Random) -> None:
-    """Change something, and compute the size and the hashes anew, so that the rest is reached."""
+    """Change something, and recompute the size and the hashes, so that the rest is reached."""
     kind = rng.randrange(20)
     weights, facts = files[WEIGHTS], files[FACTS]
     assert isinstance(weights, bytes)

@@ -138,6 +138,6 @@ class SilentServer:
 
 
 def closed_port() -> int:
-    """A port at which nobody listens."""
+    """A port without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Numbers on an accelerator that are not finite: nobody waits, and nothing else is different."""
+"""Non-finite numbers on an accelerator: nothing waits, and all else is the same."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def test_a_call_that_never_returns_is_killed(to, monkeypatch):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
     assert done.returncode == 143
     assert done.stdout == ("" if to else "printed before")
-    assert "cut off. --resume latest goes on from its last checkpoint." in done.stderr
+    assert "cut off. --resume latest continues from its last checkpoint." in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -170,7 +170,7 @@ def test_the_table_gives_shares_and_what_is_missing():
     assert not any("tiny" in line for line in lines)
     assert ["in", "between", "0.50", "6.2%"] in lines
     assert ["all", "of", "it", "8.00", "100.0%"] in lines
-    assert ["beside", "the", "loop"] in lines
+    assert ["outside", "the", "loop"] in lines
 
 
 def test_a_part_never_exceeds_its_whole():

@@ -12,7 +12,6 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from gymnasium import spaces
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.envs.registration import EnvSpec
@@ -142,13 +141,6 @@ def test_a_function_that_nobody_can_import_is_said(reload):
     with pytest.raises(ConfigError, match=r"does not say how to make .* pass it as env="):
         loaded.make_env()
     assert len(play_episodes(loaded, episodes=1, env=gym.make("CartPole-v1"))) == 1
-
-
-def test_arguments_that_are_no_plain_data_are_said_without_a_copy(reload):
-    result = torch.ones((), requires_grad=True) * 2  # deepcopy raises a RuntimeError
-    env_kwargs = {"sutton_barto_reward": result}
-    loaded = reload(policy(4, 2), "CartPole-v1", env_kwargs=env_kwargs)
-    assert "Tensor is not JSON serializable" in loaded.saved.environment.reason
 
 
 def normalizing() -> gym.Env:

@@ -327,6 +327,6 @@ def test_a_full_disk_stops_no_training(tmp_path, caplog):
     recorder = PolicyRecorder(tmp_path / "policies", policy(), Toy)
     with installed(FaultyOS(space=100)):
         recorder.save(Progress(frames=1))
-    assert "a policy could not be saved; training goes on" in caplog.text
+    assert "a policy could not be saved; training continues" in caplog.text
     recorder.save(Progress(frames=2))
     assert [saved.frames for saved in list_policies(tmp_path)] == [2]

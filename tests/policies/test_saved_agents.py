@@ -1,4 +1,4 @@
-"""Saved policies of several agents: they do what those in training do, whoever is there."""
+"""Saved policies of several agents act as those in training, for any set of agents."""
 
 from __future__ import annotations
 

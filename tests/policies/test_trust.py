@@ -1,4 +1,4 @@
-"""Whoever opens a policy of somebody else runs nothing that its file names, unless he says so."""
+"""Opening a foreign policy runs nothing that its file names, unless the user trusts it."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(
 def test_an_interruption_is_said_in_one_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="130"), mistakes_in_one_line():
         raise KeyboardInterrupt(*[text] * bool(text))
-    assert capsys.readouterr().err == f"aborted by {text or 'SIGINT'}; --resume latest goes on.\n"
+    assert capsys.readouterr().err == f"aborted by {text or 'SIGINT'}; --resume latest continues.\n"
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.stem)

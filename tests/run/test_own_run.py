@@ -70,7 +70,7 @@ def test_its_time_and_optimizer_steps_are_known(tmp_path, monkeypatch):
     logger.close()
     known = RunDir(tmp_path / "first").read()
     assert (known["seconds"], known["optim_steps"]) == (5.0, 40)
-    now[0] += 100.0  # nobody was there
+    now[0] += 100.0  # the process was suspended
     again = get_logger("csv", tmp_path, "first")
     again.load_state_dict(state)
     now[0] += 2.0

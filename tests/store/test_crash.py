@@ -114,7 +114,7 @@ def test_an_error_at_any_call_to_the_file_system(backend, on_failure):
             if isinstance(error, OSError):  # it came before there was anything to save
                 assert returned == []
                 check(root / "run", 0, backend)
-            elif on_failure == "continue":  # one of them may be missing, and nobody was stopped
+            elif on_failure == "continue":  # one may be missing, and the run was not stopped
                 assert error is None
                 assert returned == list(range(1, SAVES + 1))
                 check(root / "run", SAVES - 1, backend)

@@ -279,7 +279,7 @@ def test_nothing_intact_is_an_error_that_lists_all_and_changes_nothing(tmp_path)
         for frames in (1, 2):
             manager.save(state(frames), frames=frames)
             damage(tmp_path / f"step_{frames:012d}")
-        for _ in range(2):  # a run must not begin anew because it was resumed twice
+        for _ in range(2):  # a second resume must not restart the run
             with pytest.raises(CheckpointError, match=r"step_000000000002.*step_000000000001"):
                 manager.load()
     assert frames_of(tmp_path) == [1, 2]
@@ -422,12 +422,12 @@ def test_going_on_from_an_earlier_one_makes_it_the_latest(tmp_path, caplog):
             manager.save({"x": frames}, frames=frames)
         manager.load("1")
         assert frames_of(tmp_path) == [1, 2, 3]  # loading alone changes nothing
-        manager.go_on()
+        manager.resume()
         assert frames_of(tmp_path) == [1]
-        assert caplog.text.count("is set aside: the run goes on from an earlier one") == 2
+        assert caplog.text.count("is set aside: the run resumes from an earlier one") == 2
         manager.save({"x": 20}, frames=2)
         manager.wait()
-        manager.go_on()
+        manager.resume()
         assert frames_of(tmp_path) == [1, 2]
         assert manager.load()[1] == {"x": 20}
         assert [c.manifest.sequence for c in manager.checkpoints()] == [0, 3]  # of names used again
@@ -445,7 +445,7 @@ def test_going_on_from_a_checkpoint_from_elsewhere_saves_it_here(place, tmp_path
         path = path.rename(tmp_path / "mine")
     with CheckpointManager(tmp_path / "a") as manager:
         manager.load(path)
-        manager.go_on()
+        manager.resume()
         checkpoint, tree = manager.load("latest")
     assert tree == {"x": 3}
     assert (checkpoint.manifest.frames, checkpoint.manifest.optim_steps) == (3, 7)

@@ -130,6 +130,6 @@ def test_the_mode_must_be_known():
     ],
 )
 def test_what_says_nothing_about_checkpoints_is_refused_at_once(tmp_path, make):
-    with pytest.raises(ConfigError, match=r"does not say what to keep: give Last\(5\)"):
+    with pytest.raises(ConfigError, match=r"is no retention policy: give Last\(5\)"):
         make(tmp_path)
     assert not list(tmp_path.iterdir())

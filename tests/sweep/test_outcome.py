@@ -74,7 +74,7 @@ def test_a_sweep_in_which_every_trial_failed_has_exit_code_1(tmp_path, capsys):
     sweep = make(tmp_path, trials=1)
     finish(sweep, None)
     assert print_outcome(sweep, 0, as_json=False) == 1
-    assert "no trial has come to its end" in capsys.readouterr().out
+    assert "no trial has finished" in capsys.readouterr().out
     sweep.close()
 
 

@@ -132,7 +132,7 @@ def in_child(call, *args, **kwargs):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """What a sweep finds that nobody kills."""
+    """The result of an uninterrupted sweep."""
     place = tmp_path_factory.mktemp("whole")
     unharmed = small(hooks=[Killing(place, 0)])
     return results(swept(place / "sweep", algorithm=unharmed))

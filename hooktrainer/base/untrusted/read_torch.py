@@ -94,7 +94,7 @@ def read_pickle(data: bytes) -> Any:
 def _load(data: bytes, storage: Callable[..., Any]) -> Any:
     tree = _Unpickler(io.BytesIO(data), storage, limit := 1000 + 10 * len(data)).load()
     todo = [tree]
-    while todo:  # a small pickle may name a node again and again, and whoever follows it never end
+    while todo:  # a small pickle may repeat a node so often that visiting all never ends
         node = todo.pop()
         if isinstance(node, dict):
             node = [*node.keys(), *node.values(), *getattr(node, "__dict__", {}).values()]
@@ -141,7 +141,7 @@ class _Unpickler(pickle._Unpickler):
 
     Args:
         file: The pickle.
-        storage: Returns a storage from what the pickle says of it: dtype, key, number of elements.
+        storage: Returns a storage from its entry in the pickle: dtype, key, number of elements.
         limit: How much calls may copy, since their arguments may be shared with other calls.
     """
 
@@ -283,11 +283,11 @@ def _storage_in_bytes(data: bytes) -> Storage:
     _, _, system, (dtype, _, count), _ = parts
     if system.get("little_endian") is not True:
         raise MalformedError("its numbers have another byte order")
-    (said,) = struct.unpack("<q", file.read(8))
+    (stored,) = struct.unpack("<q", file.read(8))
     content = bytearray(file.read())
-    if said != count or len(content) != count * dtype.itemsize:
+    if stored != count or len(content) != count * dtype.itemsize:
         raise MalformedError(
-            f"a storage of {count} numbers says {said} and has {len(content)} bytes"
+            f"a storage of {count} numbers claims {stored} and has {len(content)} bytes"
         )
     memory = torch.frombuffer(content, dtype=torch.uint8) if content else torch.empty(0)
     return memory.untyped_storage(), dtype

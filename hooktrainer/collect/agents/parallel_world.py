@@ -226,18 +226,18 @@ class ParallelEnvs:
         )
         self._check_agents("step", env, seen)
         where = f"{self._name} (environment {self._numbers[env]})"
-        said: Arrays = {
+        values: Arrays = {
             (group.name, key): np.full(len(group.agents), value)
             for group in self.groups
             for key, value in self._absent.items()
         }
         for agent, (group, place) in acted.items():
-            said[group.name, "reward"][place] = reward_of(rewards, agent, where)
+            values[group.name, "reward"][place] = reward_of(rewards, agent, where)
             for key, flags in zip(("terminated", "truncated"), ends, strict=True):
-                said[group.name, key][place] = bool(flags.get(agent, False))
+                values[group.name, key][place] = bool(flags.get(agent, False))
         is_over, is_cut = not one.agents, any(ends[1].get(agent, False) for agent in acted)
-        self._write_infos(said, infos, where, is_over)
-        return self._observed(env, seen, infos), is_over and not is_cut, is_over and is_cut, said
+        self._write_infos(values, infos, where, is_over)
+        return self._observed(env, seen, infos), is_over and not is_cut, is_over and is_cut, values
 
     def replay(self, env: int, seed: int, actions: Sequence[Mapping[str, Array]]) -> Arrays:
         """Play an episode again; returns its last observations."""
@@ -284,13 +284,13 @@ class ParallelEnvs:
         return found
 
     def _write_infos(
-        self, said: Arrays, infos: Mapping[str, Any], where: str, is_last: bool
+        self, values: Arrays, infos: Mapping[str, Any], where: str, is_last: bool
     ) -> None:
         for key in self._info_keys:
             told = {a: info[key] for a, info in infos.items() if key in (info or {})}
             for agent in told.keys() & self._places.keys():
                 group, place = self._places[agent]
-                said[group.name, key][place] = number(key, told[agent], f"{where} ({agent})")
+                values[group.name, key][place] = number(key, told[agent], f"{where} ({agent})")
             if not told and is_last:
                 every = {k: v for info in infos.values() for k, v in (info or {}).items()}
                 raise ConfigError(missing(key, every, f"all agents of {where}"))

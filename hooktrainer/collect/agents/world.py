@@ -25,7 +25,7 @@ from ..worlds.tensor_world import Outcome
 
 Entries = dict[NestedKey, torch.Tensor]
 Advance = tuple[Entries, torch.Tensor, torch.Tensor, Entries]
-"""What `AgentsWorld.advance` returns."""
+"""The result of `AgentsWorld.advance`."""
 
 
 class AgentsWorld(ABC):

@@ -144,7 +144,7 @@ class OverlappedCollector(RemoteCollector):
         return self._worker
 
     def _entropy(self, seed: int | None) -> tuple[int, ...] | None:
-        """What a process's random numbers are seeded from; a thread shares the learner's."""
+        """The seed of a process's random numbers; a thread shares the learner's."""
         if self.mode == "thread":
             return None
         return (torch.initial_seed() if seed is None else seed, self._share, _STREAM)

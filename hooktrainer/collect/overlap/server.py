@@ -109,7 +109,7 @@ _GRACE = 5.0  # seconds that a batch in progress has to end
 
 
 class ThreadWorker:
-    """A thread that collects with a collector of its own."""
+    """A thread with its own collector."""
 
     name = "the collecting thread"
     pid: int | None = None

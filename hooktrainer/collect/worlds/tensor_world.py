@@ -10,7 +10,7 @@ from gymnasium import spaces
 from tensordict import NestedKey
 
 Observations: TypeAlias = dict[NestedKey, torch.Tensor]
-"""What all environments observe: each entry of the observation space, ``[num_envs, ...]``."""
+"""Observations of all environments: each entry of the observation space, ``[num_envs, ...]``."""
 
 
 class Outcome(NamedTuple):

@@ -169,7 +169,7 @@ def make_tensor_world(
     made = adapt_world(made, **given)
     if made.num_envs != num_envs:
         raise ConfigError(
-            f"{name} made a world of {made.num_envs} environments where {num_envs} were asked for."
+            f"{name} made a world of {made.num_envs} environments instead of {num_envs}."
         )
     return made
 

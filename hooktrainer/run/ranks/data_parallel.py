@@ -29,7 +29,7 @@ class DataParallel(TrainerHookBase):
       share: environments, mini-batches and samples are divided, so that options mean the same with
       any number of ranks;
     - begins with the parameters of rank 0 and random numbers of each rank's own;
-    - averages the gradients over the ranks, while backward goes on, before they are clipped;
+    - averages the gradients over the ranks, during the backward pass, before they are clipped;
     - has hooks with an attribute ``average_over_ranks`` average their own tensors by it;
     - counts the frames of all ranks, and averages metrics over them when a log window closes;
     - reports the times of rank 0, with what it waits for the others as ``time/ranks``;
@@ -93,8 +93,8 @@ class DataParallel(TrainerHookBase):
     def _begin_batch(self, batch: TensorDictBase) -> None:
         """Count the frames of all ranks, and take rank 0's clock."""
         progress = self.trainer.progress
-        said = [progress.frames - self._frames, int(progress.seconds * 1e9)]
-        rows = self._ranks.meet("the start of a batch", said)
+        counts = [progress.frames - self._frames, int(progress.seconds * 1e9)]
+        rows = self._ranks.meet("the start of a batch", counts)
         progress.frames = self._frames = self._frames + sum(frames for frames, _ in rows)
         progress.seconds = rows[0][1] * 1e-9
 

@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 def rank_state(
     trainer: Trainer, ranks: Ranks, state: dict[str, Any] | None, *, changed: bool = False
 ) -> tuple[dict[str, Any], str | None] | None:
-    """The state that this rank's trainer takes up.
+    """The state that the trainer of this rank loads.
 
-    With as many ranks as wrote the checkpoint, each takes up its own state and the run goes on as
-    if it had not been interrupted. With another number, counters, parameters, optimizers and hooks
-    go on; the environments are shared out anew and begin new episodes, none of which was played
-    before; rank ``r`` takes the replay buffer and the random state of the former rank ``r``, and
-    one that is new those of ``r`` modulo the former number and a random state of its own.
+    With as many ranks as wrote the checkpoint, each loads its own state and the run continues as if
+    uninterrupted. With another number, counters, parameters, optimizers and hooks are restored; the
+    environments are divided again and begin new episodes, none of which was played before; rank
+    ``r`` takes the replay buffer and the random state of the former rank ``r``, and a new rank the
+    buffer of ``r`` modulo the former number and a random state of its own.
 
     Args:
         trainer: The trainer of this rank, with all its hooks.
         ranks: The ranks.
         state: The tree in the checkpoint, on rank 0; ``None`` elsewhere, or to resume nothing.
-        changed: On rank 0, whether the run goes on with other options, which were accepted. A
-            collector that differs from the one saved then takes up what it can.
+        changed: On rank 0, whether the run continues with other, accepted options. A
+            collector that differs from the one saved then loads what fits.
 
     Returns:
         What `Trainer.load_state_dict` is given, and in what the run will differ from one that was
@@ -74,7 +74,7 @@ def _share(state: dict[str, Any], rank: int, ranks: Ranks, changed: bool) -> dic
         same = {name: state["components"][name] for name in other["same"]}
         first |= {"components": same | other["components"], "rng": other["rng"]}
     if rank >= saved_by:
-        first["rng"] = None  # it goes on with that of `seed_rank`
+        first["rng"] = None  # it continues with that of `seed_rank`
     share = {"state": first, "saved_by": saved_by, "changed": changed}
     if saved_by != ranks.world_size:
         own = state["components"].get("collector")
@@ -105,7 +105,7 @@ def _fit(
         parts["collector"] = source.reshard(collectors)
     note = (
         f"saved by {_processes(sum(divided) or share['saved_by'])}, resumed by "
-        f"{_processes(own or ranks.world_size)}: the environments are shared out anew and begin "
+        f"{_processes(own or ranks.world_size)}: the environments are divided again and begin "
         "new episodes"
     )
     return {**state, "components": parts}, note
@@ -135,7 +135,7 @@ class GatheredCheckpoints:
     def __init__(self, ranks: Ranks, manager: CheckpointManager | None, directory: Path) -> None:
         self._ranks = ranks
         self._manager = manager
-        # What a rank leaves behind when it fails goes beside its own "checkpoints".
+        # The exception.pt of a rank goes next to its own "checkpoints".
         self.directory = directory
         if ranks.rank:
             self.directory = directory.parent / "ranks" / str(ranks.rank) / directory.name
@@ -157,7 +157,7 @@ class GatheredCheckpoints:
             self._manager.save(tree, **about)
 
     def __getattr__(self, name: str) -> Any:
-        """What the manager has, on rank 0; on the others a method that does nothing."""
+        """The manager's attribute on rank 0; on other ranks a method that does nothing."""
         return getattr(self._manager, name) if self._manager is not None else lambda *_: None
 
 

@@ -1,4 +1,4 @@
-"""`Ranks`: the processes of one run, and how they talk to each other."""
+"""`Ranks`: the processes of one run, and the messages between them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from ...loop.control import Control, Request
 
 T = TypeVar("T")
 TIMEOUT: Final = 600.0
-"""Seconds after which a silent rank is given up. An evaluation on rank 0 must not take longer."""
+"""Seconds to wait for a silent rank. An evaluation on rank 0 must not take longer."""
 _GRACE: Final = 6.0  # seconds that a rank has after the end of ``torchrun``
 
 
 class Ranks:
     """The processes that train together, each with a share of the environments.
 
-    Whatever ranks exchange begins with `meet`, which compares where they are. Ranks that have lost
-    step with each other notice there, and end with an error instead of waiting for ever. A rank
-    that has died is noticed at once, since its connections close; one that is stuck, after
-    ``timeout``.
+    Each exchange begins with `meet`, which compares where the ranks are: ranks that are out of
+    step raise an error there instead of waiting forever. A rank that has died is noticed at once,
+    since its connections close; one that is stuck, after ``timeout``.
 
     Control messages use gloo. Gradients use NCCL where they are on a CUDA device.
 
@@ -36,10 +35,10 @@ class Ranks:
         rank: Index of this process, from 0.
         world_size: Number of processes; with 1, nothing is set up, and only `first` can be used.
         local_rank: Index of this process on its machine.
-        timeout: Seconds after which a silent rank is given up.
+        timeout: Seconds to wait for a silent rank.
 
     Raises:
-        RanksError: If the others do not turn up.
+        RanksError: If the other ranks do not connect.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class Ranks:
     def join(cls, timeout: float = TIMEOUT) -> Ranks:
         """The ranks that ``torchrun`` started; this process alone if it was not ``torchrun``.
 
-        A process that ``torchrun`` started ends when ``torchrun`` does, however that happens.
+        A process that ``torchrun`` started ends when ``torchrun`` does, even if that is killed.
         """
         if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
             return cls()
@@ -81,11 +80,11 @@ class Ranks:
     # -- messages --------------------------------------------------------------------------------
 
     def meet(self, place: str, value: T) -> list[T]:
-        """Meet the other ranks; return what each rank has, by rank.
+        """Synchronize with the other ranks; return the value of each, by rank.
 
         Args:
-            place: Where this rank is; the same for all, or they have lost step.
-            value: What the others are sent; it must pickle.
+            place: Where this rank is; it must be the same for all.
+            value: Sent to the others; it must pickle.
 
         Raises:
             RanksError: If another rank is elsewhere, gone or silent.
@@ -96,13 +95,13 @@ class Ranks:
         if any(other != place for other, _ in rows):
             where = "; ".join(f"rank {rank} is at {other}" for rank, (other, _) in enumerate(rows))
             raise RanksError(
-                f"the ranks have lost step: {where}. Every rank must collect equally many batches, "
-                "and whatever ends or saves a run must ask the trainer for it."
+                f"the ranks are out of step: {where}. Every rank must collect equally many "
+                "batches; end or save a run by a request to the trainer."
             )
         return [value for _, value in rows]
 
     def gather(self, place: str, value: T) -> list[T]:
-        """Return on rank 0 what each rank has, by rank; elsewhere an empty list."""
+        """Return on rank 0 the value of each rank, by rank; elsewhere an empty list."""
         self.meet(place, None)
         values: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
         with self._together(place):
@@ -124,7 +123,7 @@ class Ranks:
 
         Raises:
             Exception: What ``make`` raises, on rank 0.
-            SystemExit: With code 2 on the other ranks if it raises; rank 0 says what happened.
+            SystemExit: With code 2 on the other ranks if ``make`` raises; rank 0 has the message.
         """
         if self.world_size == 1:
             return make()
@@ -154,15 +153,15 @@ class Ranks:
                     tensor.copy_(whole)
 
     def average(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Replace each tensor by its mean over the ranks; they are sent side by side."""
+        """Replace each tensor by its mean over the ranks; all are sent at once."""
         for arrive in [self.send_mean(tensor) for tensor in tensors]:
             arrive()
 
     def send_mean(self, tensor: torch.Tensor) -> Callable[[], None]:
-        """Begin to replace a tensor by its mean over the ranks.
+        """Begin to replace a tensor by its mean over the ranks, asynchronously.
 
         Returns:
-            A function that waits until it is; to be called before the tensor is used.
+            A function that waits for the mean; call it before the tensor is used.
         """
         with self._together("the exchange of gradients"):
             pending = dist.all_reduce(tensor, async_op=True)
@@ -177,7 +176,7 @@ class Ranks:
     # -- the rest --------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Leave the other ranks; safe to call again."""
+        """Leave the process group; safe to call again."""
         if self._group is not None:
             self._group = None
             dist.destroy_process_group()
@@ -191,7 +190,7 @@ class Ranks:
         except RuntimeError as error:
             raise RanksError(
                 f"rank {self.rank}, at {place}: another rank has ended, or has not answered for "
-                f"{self.timeout:g} s. Its own message says why. ({error})"
+                f"{self.timeout:g} s. See its own message. ({error})"
             ) from error
 
     def __repr__(self) -> str:
@@ -199,7 +198,7 @@ class Ranks:
 
 
 def _end_with_parent(parent: int) -> None:
-    """End this process, also one that is stuck, after its parent."""
+    """End this process, even if it is stuck, when its parent has ended."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -207,22 +206,19 @@ def _end_with_parent(parent: int) -> None:
     os._exit(1)
 
 
-# -- What goes wrong between ranks.
-
-
 class RanksError(RuntimeError):
-    """The ranks of a run are no longer together: one is gone, silent, or somewhere else."""
+    """The ranks of a run are out of step: one has ended, is silent, or is at another place."""
 
 
-# -- Requests to stop, save or log that all ranks serve at the same batch.
+# -- Requests to stop, save or log that take effect on all ranks at the same batch.
 
 
 class RankControl(Control):
     """A `Control` whose requests take effect when the ranks have agreed on them.
 
-    What a hook or a signal asks for on one rank waits until the ranks meet at the end of a batch;
-    from then on it holds for all. A request that comes later waits for the next batch, so that no
-    rank stops while another goes on.
+    A request on one rank, from a hook or a signal, waits until the ranks meet at the end of a
+    batch; it then holds for all. A later request waits for the next batch, so that no rank stops
+    while another continues.
     """
 
     def __init__(self, control: Control, ranks: Ranks) -> None:
@@ -232,7 +228,7 @@ class RankControl(Control):
         self._ranks = ranks
 
     def agree(self, place: str) -> None:
-        """Meet the other ranks; what any of them asked for now holds for all."""
+        """Meet the other ranks; the requests of any rank now hold for all."""
         asked = self.asked
         stop = asked.stop_reason, asked._stop_status
         own = asked.stop_reason is not None, asked.take("save"), asked.take("log")
@@ -245,7 +241,7 @@ class RankControl(Control):
             self.stop_reason, self._stop_status = requests[stops.index(True)]
 
     def end(self, error: BaseException | None = None) -> None:
-        """Set the status; what was asked for since the ranks last met, all of them asked for."""
+        """Set the status; all ranks have made the requests since the last meeting."""
         asked = self.asked
         if self.stop_reason is None and asked.signal is None:
             self.stop_reason, self._stop_status = asked.stop_reason, asked._stop_status

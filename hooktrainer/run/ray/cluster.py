@@ -66,7 +66,7 @@ class Cluster:
         return sorted(ids, key=lambda node: node != here)
 
     def starter(self, kind: type, place: Place, index: int, **options: Any) -> Callable[..., Any]:
-        """What begins an actor with arguments after the core it runs on, if any, and the device.
+        """A function that starts an actor; the core, if any, and the device come first.
 
         Raises:
             ConfigError: If the cluster has no machine of that number.

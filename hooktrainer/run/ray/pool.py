@@ -19,7 +19,7 @@ from ..ranks.rank_state import seed_rank
 from .cluster import import_ray
 
 _PATIENCE = 3
-"""How often in a row a process may die before it has finished a call."""
+"""Maximum number of deaths in a row before a process has finished a call."""
 
 
 class RayWorkerError(RuntimeError):
@@ -187,7 +187,7 @@ class Collecting:
         return {"collector": self._collector.state_dict(), "rng": rng_state()}
 
     def load(self, state: Mapping[str, Any], others: Any = None) -> int:
-        """Take up what `state` returned, or go on with new episodes after those of ``others``.
+        """Load what `state` returned, or begin new episodes after those of ``others``.
 
         Returns the collector's frames.
         """

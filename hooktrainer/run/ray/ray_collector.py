@@ -45,7 +45,7 @@ class RayCollector(RemoteCollector):
     A process that dies, or whose machine does, is begun again: its environments begin new episodes
     with the share that was lost. A process that fails three times in a row ends the run.
 
-    Its state holds the batch under way. A run with as many processes goes on bit for bit; with
+    Its state holds the batch under way. A run with as many processes continues bit for bit; with
     another number, environments begin new episodes.
 
     Args:
@@ -58,7 +58,7 @@ class RayCollector(RemoteCollector):
 
     Attributes:
         timing: Where the processes' times go, as ``worker/<name>``: their mean.
-        policy_age: How many updates the policy of the last batch was behind.
+        policy_age: Number of updates since the policy of the last batch.
         processes: How many processes collect.
 
     Raises:
@@ -106,7 +106,7 @@ class RayCollector(RemoteCollector):
         return start(self._template, (index, self.processes), incarnation, frames)
 
     def metrics(self, batch: TensorDictBase) -> dict[str, Any]:
-        """What to log of a batch: ``data/age``, ``data/restarts``."""
+        """The metrics of a batch: ``data/age``, ``data/restarts``."""
         return {**super().metrics(batch), "data/restarts": Total(self.restarts)}
 
     def _start(self) -> None:
@@ -114,7 +114,7 @@ class RayCollector(RemoteCollector):
 
     @property
     def restarts(self) -> int:
-        """How often a process was begun again."""
+        """Number of times that a process was restarted."""
         return sum(worker.restarts for worker in self._workers)
 
     def _take(self) -> TensorDictBase:
@@ -209,7 +209,7 @@ class RayCollector(RemoteCollector):
         self._pending = list(state_dict["pending"]) if same else []
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The state to go on with, from the states of several learners."""
+        """The state to continue with, from the states of several learners."""
         shares = [share for state in states for share in shares_of(state)]
         return {"workers": [{"collector": share} for share in shares], "pending": []}
 
@@ -238,11 +238,11 @@ def _joined(arrays: list[np.ndarray[Any, Any]]) -> torch.Tensor:
     return torch.from_numpy(np.concatenate(arrays))
 
 
-# -- `RayEvaluate`: evaluates in another process while training goes on.
+# -- `RayEvaluate`: evaluates in another process during training.
 
 
 class RayEvaluate(Evaluate):
-    """Does what an `Evaluate` does in a process of a Ray cluster, beside training.
+    """An `Evaluate` that runs in a process of a Ray cluster, in parallel with training.
 
     The weights are sent when an evaluation is due; its result is logged at the end of the batch in
     which it arrives, with the frames that it is of as ``<group>/frames``. One evaluation is under

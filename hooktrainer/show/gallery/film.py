@@ -93,7 +93,7 @@ def side_by_side(films: Sequence[Film], *, gap: int = 8) -> Film:
 
 
 def encode(film: Film, suffix: str = ".webp", *, quality: int = 60) -> bytes:
-    """Encode a film as a file; WebP and GIF repeat for ever.
+    """Encode a film as a file; WebP and GIF repeat forever.
 
     Args:
         film: The film.

@@ -27,7 +27,7 @@ MOST_LINES: Final = 8
 
 @dataclass(frozen=True)
 class View:
-    """How an episode is shown.
+    """Options for showing an episode.
 
     Attributes:
         size: Longest side of a picture in pixels; smaller ones are not scaled.

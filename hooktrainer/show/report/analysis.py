@@ -207,7 +207,7 @@ SCORE_TEXTS: Final = {
     "best": "the best evaluation",
     "area": "the area under the curve, as a mean over frames",
 }
-"""What each name of `SCORES` stands for."""
+"""The meaning of each name of `SCORES`."""
 NONE = "-"
 
 

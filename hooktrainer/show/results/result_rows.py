@@ -26,7 +26,7 @@ OUT: Final = "out"
 
 @dataclass(frozen=True)
 class RowRecipe:
-    """How a row is made: the arguments of ``hooktrainer train``, and of one that must run before.
+    """The recipe of a row: the arguments of ``hooktrainer train``, and of one that must run before.
 
     Its seeds train `together` in one command, by ``--seeds``, or each by ``--seed``. Its bits
     depend on the distributions `packages`, besides those of every row. `published` is what others
@@ -42,8 +42,8 @@ class RowRecipe:
 
     def of_seed(self, seed: int) -> list[str]:
         """Return the arguments of ``hooktrainer train`` for a seed, without the directory."""
-        said = ["--seeds", f"{seed}-{seed}"] if self.together else ["--seed", str(seed)]
-        return [*self.train, *said]
+        option = ["--seeds", f"{seed}-{seed}"] if self.together else ["--seed", str(seed)]
+        return [*self.train, *option]
 
     def command(self, seeds: Sequence[int]) -> str:
         """Return one shell command that trains consecutive seeds."""
@@ -233,13 +233,13 @@ class RunDigest:
         names = [name for name, digest in self.metrics.items() if other.metrics[name] != digest]
         if not names:
             return "the parameters differ" if self.parameters != other.parameters else None
-        said = f"{listed(names, most=3)} {'differs' if len(names) == 1 else 'differ'}"
+        text = f"{listed(names, most=3)} {'differs' if len(names) == 1 else 'differ'}"
         evaluated = dict(other.curve)
         for at, value in self.curve:
             if (found := evaluated.get(at)) != value:
                 instead = "is not there" if found is None else f"is {found!r}"
-                return f"{said}; {SCORE} at frame {at:,} {instead}, was {value!r}"
-        return said
+                return f"{text}; {SCORE} at frame {at:,} {instead}, was {value!r}"
+        return text
 
 
 def read_digest(run: Path, names: Collection[str] | None = None) -> RunDigest:

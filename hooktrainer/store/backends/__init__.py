@@ -47,9 +47,9 @@ class Backend(Protocol):
         ...
 
     def check(self, directory: Path, specs: Mapping[str, TensorSpec]) -> None:
-        """Compare what the files say with each other and with their sizes.
+        """Check the metadata of the files against each other and their sizes.
 
-        It takes no memory for the tensors.
+        Allocates no memory for the tensors.
 
         Args:
             directory: What `write` wrote to; its files have the sizes and hashes of the manifest.
@@ -139,7 +139,7 @@ _FACTORIES: dict[str, str | Callable[[], Backend]] = {
     "torchsnapshot": "torchsnapshot:TorchSnapshotBackend",
     "native": "native:NativeBackend",
 }
-"""What makes each; a file and a class, imported when it is used, or what was registered."""
+"""Factories by name: a file and a class, imported when used, or a registered object."""
 
 
 def register_backend(name: str, factory: Callable[[], Backend]) -> None:
@@ -157,7 +157,7 @@ def register_backend(name: str, factory: Callable[[], Backend]) -> None:
 
 
 def backend_name(name: str | None = None) -> str:
-    """Return ``name`` if given, else what ``CKPT_BACKEND`` says, else ``"torch"``."""
+    """Return ``name`` if given, else the value of ``CKPT_BACKEND``, else ``"torch"``."""
     return name or os.environ.get(VARIABLE) or "torch"
 
 

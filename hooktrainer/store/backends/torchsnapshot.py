@@ -27,8 +27,8 @@ class TorchSnapshotBackend:
     uint8 under its number. It also fails inside a running event loop, so it runs in a thread of its
     own; and it would wait for every rank of a process group, so more than one is refused.
 
-    It believes what its metadata say: places of files anywhere, sizes, pickles, YAML that makes
-    objects. So the files are read here, and the metadata are not.
+    It trusts its metadata: paths outside the directory, sizes, pickles, YAML that makes objects. So
+    the files are read here, and the metadata are not.
 
     Raises:
         CheckpointError: If torchsnapshot cannot be imported.

@@ -55,7 +55,7 @@ def test_a_saved_policy_finds_its_environment_untrusted(env_id: str) -> None:
 def test_minigrid_without_a_mission_that_never_changes() -> None:
     wrapped = usual_wrappers("MiniGrid-Empty-6x6-v0")
     assert wrapped is not None
-    assert "without the mission" in wrapped.says
+    assert "without the mission" in wrapped.description
     batch = VectorCollector(wrapped.train, num_envs=2, frames_per_batch=4).collect()
     assert batch["image"].shape == (2, 2, 7, 7, 3)
     assert batch["image"].dtype == torch.uint8

@@ -23,7 +23,7 @@ class Pretend:
     def send_mean(self, tensor: torch.Tensor) -> Callable[[], None]:
         self.calls.append(("sent", tensor.numel()))
         mean = 2.0 * tensor
-        tensor.fill_(float("nan"))  # nobody may look meanwhile
+        tensor.fill_(float("nan"))  # must not be read meanwhile
 
         def arrive() -> None:
             tensor.copy_(mean)
@@ -98,7 +98,7 @@ def test_a_step_that_was_not_taken_leaves_nothing_behind(monkeypatch):
     _, layers, optimizer, average = made(monkeypatch, "adam")
     x = torch.randn(3, 6)
     for part in (layers, layers[2:]):
-        part(x).square().sum().backward()  # and nobody asked for the means
+        part(x).square().sum().backward()  # without a request for the means
         optimizer.zero_grad()
     means = expected(layers, x)
     layers(x).square().sum().backward()

@@ -112,7 +112,7 @@ def test_nothing_is_left_of_a_killed_driver_and_its_run_goes_on(machines, tmp_pa
     assert done.returncode == 0, done.stderr
     assert "resumed from" in done.stdout
     assert committed(run)[-1] >= frames
-    assert "shared out anew" not in done.stdout
+    assert "divided again" not in done.stdout
 
 
 def session_of(driver: int) -> str:

@@ -13,6 +13,7 @@ import torch
 from saved_runs import Drawing, Failing, Still
 
 from hooktrainer.collect.agents import make_world
+from hooktrainer.errors import ConfigError
 from hooktrainer.loop.cadence import Progress
 from hooktrainer.networks import AgentsPolicy, Policy, distribution_for, mlp
 from hooktrainer.policies import load_policy, play_episodes
@@ -63,6 +64,12 @@ def test_an_environment_that_fails_to_draw_is_played(make_run):
 )
 def test_pictures_are_shrunk_never_enlarged_and_even(shape, expected):
     assert scaled(np.zeros(shape, np.uint8), 360).shape == expected
+
+
+@pytest.mark.parametrize("wrong", [{"size": 0}, {"fps": 0.0}, {"seconds": -1.0}])
+def test_invalid_views_are_refused(wrong):
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        View(**wrong)
 
 
 def still_agents(env: str) -> AgentsPolicy:

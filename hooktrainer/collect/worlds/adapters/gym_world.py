@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from ....errors import ConfigError
-from ...group import said_autoreset_mode
+from ...group import autoreset_mode_of
 from ..functional_world import select
 from ..tensor_world import Observations, Outcome
 from .foreign_world import ForeignWorld, find, name_of, numbers_in
@@ -100,7 +100,7 @@ class GymWorld(ForeignWorld):
 
 def _check_same_step(env: Any, name: str) -> bool:
     """Refuse other autoreset modes; returns whether final observations are hidden."""
-    mode = said_autoreset_mode(env)
+    mode = autoreset_mode_of(env)
     label = str(getattr(mode, "name", mode)).upper().replace("_", "")
     resets = getattr(env, "auto_reset", None)  # ManiSkill's
     if label == "SAMESTEP" or (mode is None and resets):
