@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 
 import pytest
 import torch
@@ -135,6 +136,27 @@ def test_no_more_is_collected_than_asked_for(depth):
     assert [batch.numel() for batch in collector] == [8, 8, 8]
     assert (collector.frames, collector.ahead) == (24, 0)
     assert collector.state_dict()["collector"]["frames"] == 24
+    collector.shutdown()
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_it_waits_for_a_slow_learner(depth):
+    class Watched(Counter):
+        steps = 0
+
+        def step(self, action):
+            Watched.steps += 1
+            return super().step(action)
+
+    options = {"restore_episodes": False, "init_random_frames": 16}
+    collector = overlapped(Stamp(), depth, env=Watched, **options)
+    assert collector.init_random_frames == 16  # so long the trainer waits
+    leads = []
+    for _ in range(6):
+        collector.collect()
+        time.sleep(0.05)
+        leads.append(Watched.steps - collector.frames)
+    assert max(leads) == depth * 8
     collector.shutdown()
 
 
