@@ -77,7 +77,9 @@ def print_table(
         table.add_column(printable(name), justify="right" if numbers else "left", overflow="fold")
     for row in cells:
         table.add_row(*row)
-    console().print(table)
+    screen = console()
+    screen.width = max(screen.width, 6 * len(table.columns))  # with less, rich empties columns
+    screen.print(table)
 
 
 _NUMBER = re.compile(r"$|[-+<>≥]?\s?\d|-?(nan|inf)\b")

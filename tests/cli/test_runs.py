@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from finished_runs import write_run
 
+from hooktrainer.cli import output
+
 
 def listed(call, *words):
     done = call("runs", *words, "--json")
@@ -93,6 +95,15 @@ def test_curves_are_drawn_in_the_terminal(call, six):
         ["lr 0.1", "3", "200", "▃█", "40 ± 20"],
         ["lr 0.2", "3", "200", "▁▃", "20 ± 10"],
     ]
+
+
+def test_a_narrow_terminal_empties_no_column(call, monkeypatch, tmp_path):
+    console = output.Console
+    monkeypatch.setattr(output, "Console", lambda **options: console(**options | {"width": 80}))
+    for value in "QZ":
+        write_run(tmp_path / value.lower(), options={f"o{n}": value for n in range(20)})
+    out = call("runs", tmp_path).out
+    assert (out.count("Q"), out.count("Z")) == (20, 20)
 
 
 def test_a_damaged_configuration_hides_no_other_run(call, six):
