@@ -5,31 +5,7 @@ from __future__ import annotations
 import torch
 from tensordict import TensorDict, lazy_stack
 
-from hooktrainer.base.tensordicts import entries_of, tensordict_of
-
-
-def test_it_is_what_the_constructor_makes():
-    tensors = {key: torch.randn(3, size) for size, key in enumerate("abcd", start=1)}
-    device = torch.device("cpu")
-    own = TensorDict({"d": tensors["d"]}, batch_size=[3])
-    made = tensordict_of(
-        {"a": tensors["a"], ("next", "b"): tensors["b"], ("next", "deep", "c"): tensors["c"]}
-        | {"own": own},
-        torch.Size([3]),
-        device,
-    )
-    nested = {"b": tensors["b"], "deep": {"c": tensors["c"]}}
-    expected = TensorDict({"a": tensors["a"], "next": nested, "own": own}, [3], device=device)
-    assert (made == expected).all()
-    assert set(made.keys(True)) == set(expected.keys(True))
-    for key in ((), "next", ("next", "deep")):
-        part = made[key] if key else made
-        assert isinstance(part, TensorDict)
-        assert (part.batch_size, part.device) == ((3,), device)
-    # It can be used as any other: cut, changed, moved.
-    assert made[1:].batch_size == (2,)
-    made["next", "deep", "c"] = torch.zeros(3, 1)
-    assert not made.to(torch.float64).get(("next", "deep", "c")).any()
+from hooktrainer.base.tensordicts import entries_of
 
 
 def _nested() -> TensorDict:
