@@ -110,7 +110,7 @@ def test_continuous_actions_are_clipped_for_the_world_alone():
             {"env": lambda num_envs: object(), "num_envs": 2},
             "object is no tensor world: give a TensorWorld",
         ),
-        ({"env": lambda num_envs: Ladder(3), "num_envs": 2}, "a world of 3 environments where 2"),
+        ({"env": lambda num_envs: Ladder(3), "num_envs": 2}, "of 3 environments instead of 2"),
         ({"env": Ladder(3), "num_envs": 2}, "built already, with 3 environments"),
     ],
 )
