@@ -206,9 +206,9 @@ class Interface:
             is_index = group.action.is_index
             if list(action.shape) != wanted or (is_index and action.is_floating_point()):
                 raise CheckpointError(
-                    f"the policy's action{f' of {group.name}' * bool(agents)} is {action.dtype} "
-                    f"{list(action.shape)}; the environment's, {group.action}, needs "
-                    f"{'indices ' * is_index}{wanted}."
+                    f"the policy's action{f' of {group.name:.80}' * bool(agents)} is "
+                    f"{action.dtype} {list(action.shape)}; the environment's, "
+                    f"{group.action!s:.200}, needs {'indices ' * is_index}{wanted}."
                 )
         return list(outputs[len(self.groups) :])
 
