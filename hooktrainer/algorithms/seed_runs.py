@@ -207,7 +207,7 @@ class _Children:
             with GracefulSignals(control, max(run.grace for run in self._runs) + _SLACK):
                 while self._pending or self._workers:
                     if control.signal is None:
-                        self._go_on(at_once)
+                        self._schedule(at_once)
                     elif not stopping:
                         stopping = True
                         self._stop()
@@ -221,7 +221,7 @@ class _Children:
             raise SignalExit(control.signal, deadline=control.deadline)
         return [self.results[place] for place in range(len(self._runs))]
 
-    def _go_on(self, at_once: int) -> None:
+    def _schedule(self, at_once: int) -> None:
         if self._reports and not self._pending and len(self._reports) == len(self._workers):
             answers = self._meet(self._reports, self.results)
             self._answers.extend((place, answers.get(place)) for place in self._reports)
