@@ -34,7 +34,7 @@ class AnyRollout(ABC):
 
     is_running = False  # whether the next batch continues the running episodes
     _in_full = False  # whether every step of a rollout is made, and by all environments at once
-    _adds: Sequence[str] = ()  # what the state holds beside that of every rollout
+    _adds: Sequence[str] = ()  # further entries of the state, besides those of every rollout
     _stages: Sequence[slice] = ()  # the parts of the environments that take turns, if any
     _group: EnvGroup  # that is stepped in stages, if any
     _sent: Any  # the latest actions

@@ -89,7 +89,7 @@ class CheckpointManager:
             raise ConfigError(f"on_failure={on_failure!r}: it must be 'stop' or 'continue'.")
         self.directory = Path(directory).absolute()
         self.keep = Last(5) if keep is None else keep
-        chosen = best_of(self.keep)  # refuses what does not say what to keep
+        chosen = best_of(self.keep)  # raises ConfigError unless it is a retention policy
         self.best = best or chosen
         self.config = dict(config or {})
         self._run_id = run_id

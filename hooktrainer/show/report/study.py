@@ -121,7 +121,7 @@ def _reason(run: RunSummary, measured: bool, unfinished: bool) -> str | None:
     if is_for_tuning(run.seed):
         return "its seed is one of tuning, whose runs are no evidence for what was chosen"
     if run.status == "unknown" and run.reason:
-        return run.reason  # nobody knows which group it belongs to
+        return run.reason  # its group is unknown
     if not measured:
         return "it has no {metric}"
     if run.status not in ENDED and not unfinished:
