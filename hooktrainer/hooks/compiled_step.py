@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable
+from inspect import signature
 
 import torch
 from tensordict import TensorDictBase
@@ -19,7 +20,7 @@ from ..graphs.step_graph import GradientGraph, Objective, StepGraph, StepOutcome
 from ..loop.hook import LAST, TrainerHookBase
 from ..loop.loop import Loop
 from ..networks.memory import Memory
-from ..objectives.common import Entries
+from ..objectives.common import Entries, Loss
 from ..objectives.gae import GAE
 from ..optim import FlatAdam
 from .kl_adaptive_lr import KLAdaptiveLR
@@ -84,6 +85,8 @@ class CompiledStep(TrainerHookBase):
             problem = f"the loss is a {type(module).__name__}, not a torch.nn.Module"
         elif module._forward_hooks or module._forward_pre_hooks:
             problem = f"the {type(module).__name__} has forward hooks, which a graph does not call"
+        elif isinstance(module, Loss) and "compute" not in signature(module.forward).parameters:
+            problem = f"{type(module).__name__}.forward takes no compute=, as Loss.forward does"
         elif own:
             problem = f"{own[0]!r} computes the losses and takes the optimizer steps"
         elif not self._hooks:

@@ -376,6 +376,10 @@ def test_losses_and_steps_that_cannot_be_compiled_are_refused():
     loss.register_forward_hook(lambda *_: None)
     with pytest.raises(ConfigError, match="ClipPPOLoss has forward hooks"):
         train(step=CompiledStep(), loss=loss)
+    loss = ppo()
+    loss.__class__ = type("Doubled", (ClipPPOLoss,), {"forward": lambda self, batch: batch})
+    with pytest.raises(ConfigError, match=r"Doubled.forward takes no compute="):
+        train(step=CompiledStep(), loss=loss)
 
 
 @pytest.mark.parametrize("kind", slow_except(MEMORIES, 0))
