@@ -69,7 +69,7 @@ def test_the_default_settings_are_a_point_of_it_or_none_is():
         ({"lr": [[1], [2]]}, r"lr: \[1\] is not a valid value"),
         ({"lr": {"low": -math.inf, "high": 1}}, r"lr: give finite numbers, low=-inf"),
         ({"num_epochs": {"low": 1, "high": 10**400}}, r"num_epochs: high: .* is not a valid value"),
-        ({"info_keys": [["--run-dir=x"], ["y"]]}, r"info_keys: \['--run-dir=x'\] is not a valid value"),
+        ({"info_keys": [["--run-dir=x"], ["y"]]}, r"info_keys: \['--run-dir=x'\] is not a valid"),
         ({"lr": [0.1]}, r"lr: \[0.1\] leave no choice"),
         ({"lr": {"low": -1, "high": 1}}, r"ppo: lr=-1"),
         ({"gamma": [0.9, 1.5]}, r"ppo: gamma=1.5"),
