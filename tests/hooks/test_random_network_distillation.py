@@ -60,6 +60,19 @@ def test_rewards_by_hand():
     assert again == [pytest.approx([2 / deviation] * 2)] * 2
 
 
+def test_the_statistics_of_ranks_are_those_of_all_their_observations():
+    hook = make()
+
+    def average(tensors) -> None:  # of this rank's 1 and 3 and another's 5 and 7
+        for tensor, other in zip(tensors, (6.0, 37.0), strict=True):
+            tensor.copy_((tensor + other) / 2)
+
+    hook.average_over_ranks = average
+    hook._update(hook.norm, torch.tensor([[1.0], [3.0]]))
+    assert hook.norm.mean.item() == pytest.approx(4.0)
+    assert hook.norm.var.item() == pytest.approx(5.0)
+
+
 def test_the_predictor_learns_and_the_target_does_not():
     torch.manual_seed(0)
     hook = RandomNetworkDistillation(3, lr=3e-3, steps=8)

@@ -48,6 +48,7 @@ def test_the_best_of_three_is_better_than_both():
     decision = decide(scores, 18)
     assert decision.best == "b"
     assert set(decision.better) == {("b", "a"), ("b", "c")}
+    assert decide({n: -s for n, s in scores.items()}, 18, minimize=True) == decision
 
 
 def test_better_than_one_of_two_is_not_the_best():
