@@ -71,16 +71,14 @@ class Schedule(TrainerHookBase):
         Raises:
             ConfigError: If ``until`` is not in ``(0, 1]``.
         """
-        check_positive("Schedule: until", check_fraction("Schedule: until", until))
-        return cls(owner, attribute, partial(_line, (start, end), until))
+        return cls(owner, attribute, partial(_line, (start, end), _checked(until)))
 
     @classmethod
     def cosine(
         cls, owner: Any, attribute: str, start: float, end: float, until: float = 1.0
     ) -> Schedule:
         """Make a schedule that is half a cosine period; arguments as for `linear`."""
-        check_positive("Schedule: until", check_fraction("Schedule: until", until))
-        return cls(owner, attribute, partial(_half_cosine, (start, end), until))
+        return cls(owner, attribute, partial(_half_cosine, (start, end), _checked(until)))
 
     def __call__(self) -> None:
         """Set the value for the next batch."""
@@ -176,6 +174,11 @@ class ExplorationSchedule(TrainerHookBase):
     def positions(self, positions: list[Any]) -> None:
         for schedule, position in zip(self.schedules, positions, strict=True):
             schedule.position = position
+
+
+def _checked(until: float) -> float:
+    check_positive("Schedule: until", check_fraction("Schedule: until", until))
+    return until
 
 
 def _line(ends: tuple[float, float], until: float, fraction: float) -> float:

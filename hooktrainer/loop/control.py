@@ -38,6 +38,10 @@ class Control:
         if self.asked.stop_reason is None:
             self.asked.stop_reason, self.asked._stop_status = reason, status
 
+    def request(self, what: Request) -> None:
+        """Request a checkpoint, or the end of the log window, at the end of the batch."""
+        self.asked.requests.add(what)
+
     def take(self, what: Request) -> bool:
         """Return whether it was requested, and clear the request."""
         requested = what in self.requests

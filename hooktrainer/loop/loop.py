@@ -328,11 +328,11 @@ class Loop:
 
     def request_save(self) -> None:
         """Save at the end of the current batch, if the trainer has a file or checkpoints."""
-        self.control.asked.requests.add("save")
+        self.control.request("save")
 
     def request_log(self) -> None:
         """Close the log window at the end of the current batch."""
-        self.control.asked.requests.add("log")
+        self.control.request("log")
 
     def skip_optim_step(self) -> None:
         """Abandon the current optimizer step; call this from a hook in the inner loop.

@@ -162,8 +162,7 @@ class Registry:
             if not callable(call):
                 continue
             try:
-                phase = getattr(owner, "phase", None)
-                with self._trainer.timing.phase(phase if isinstance(phase, str) else "hooks"):
+                with self._trainer.timing.phase(_phase_of(owner)):
                     call(*args)
             except Exception as error:
                 name = next((n for n, m in self.modules.items() if m is owner), None)
@@ -380,8 +379,7 @@ class Entry:
         self.method = method if self.owner is not inner and method != "__call__" else ""
         self.own_name = method if self.owner is inner and method else type(self.owner).__name__
         self.name = self.own_name
-        phase = "optimize" if point.per_step else getattr(self.owner, "phase", None)
-        self.phase = phase if isinstance(phase, str) else "hooks"
+        self.phase = "optimize" if point.per_step else _phase_of(self.owner)
         self.op = functools.partial(op, **kwargs) if kwargs else op
         # A bound method is called faster than the object it belongs to.
         bound = getattr(self.op, "__call__", None)  # noqa: B004
@@ -389,6 +387,11 @@ class Entry:
         self.due = every
         if self.computes_loss:
             self.call, self.due = functools.partial(_own_losses, self.op), None
+
+
+def _phase_of(owner: Any) -> str:
+    phase = getattr(owner, "phase", None)
+    return phase if isinstance(phase, str) else "hooks"
 
 
 def _own_losses(op: Callable[..., Any], *args: Any) -> Any:

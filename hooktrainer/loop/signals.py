@@ -89,7 +89,7 @@ class GracefulSignals:
         _log(f"\n{name}: finishing the batch, within {self._grace:g} seconds; once more to abort.")
 
     def _save(self, number: int, frame: FrameType | None) -> None:
-        self._control.asked.requests.add("save")
+        self._control.request("save")
 
     def _watch(self) -> None:
         number = self._orders.get()
