@@ -10,10 +10,8 @@ from .base.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from . import algorithms as algorithms
-    from .collect import AgentsCollector as AgentsCollector
     from .collect import OverlappedCollector as OverlappedCollector
     from .collect import VectorCollector as VectorCollector
-    from .collect import WorldCollector as WorldCollector
     from .errors import CheckpointError as CheckpointError
     from .errors import ConfigError as ConfigError
     from .errors import HookError as HookError

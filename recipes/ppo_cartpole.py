@@ -29,7 +29,6 @@ from hooktrainer import (
     Trainer,
     ValueEstimatorHook,
     VectorCollector,
-    WorldCollector,
 )
 from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp, orthogonal_init
 from hooktrainer.objectives import GAE, ClipPPOLoss
@@ -100,14 +99,15 @@ def main(args: Args) -> None:
     optimizer = FlatAdam(loss_module.parameters(), lr=args.lr, eps=1e-5)
     frames_per_batch = args.num_envs * args.steps_per_batch
 
-    collect, options = VectorCollector, {}
-    if args.env.startswith("torch/"):
-        collect, options = WorldCollector, {"compile": args.compile == "all"}
-    elif args.compile == "all":
+    if args.compile == "all" and not args.env.startswith("torch/"):
         raise ConfigError("compile='all' is for torch/CartPole-v1: pass --env, or --compile step.")
     trainer = Trainer(
-        collector=collect(
-            args.env, actor, num_envs=args.num_envs, frames_per_batch=frames_per_batch, **options
+        collector=VectorCollector(
+            args.env,
+            actor,
+            num_envs=args.num_envs,
+            frames_per_batch=frames_per_batch,
+            compile=args.compile == "all",
         ),
         total_frames=args.total_frames,
         num_epochs=args.num_epochs,

@@ -25,7 +25,7 @@ from hooktrainer import (
     MiniBatches,
     Trainer,
     ValueEstimatorHook,
-    WorldCollector,
+    VectorCollector,
 )
 from hooktrainer.collect.worlds import RslRlWorld
 from hooktrainer.errors import MissingPackageError
@@ -114,7 +114,7 @@ def main(args: Args) -> None:
     frames_per_batch = args.num_envs * args.steps_per_batch
 
     trainer = Trainer(
-        collector=WorldCollector(
+        collector=VectorCollector(
             world, actor, num_envs=args.num_envs, frames_per_batch=frames_per_batch
         ),
         total_frames=args.total_frames,

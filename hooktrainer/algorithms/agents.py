@@ -11,7 +11,8 @@ from tensordict import NestedKey, unravel_key
 from torch import nn
 
 from ..base.space_parts import MASK
-from ..collect.agents import AgentGroup, AgentsCollector, make_world
+from ..collect.agents import AgentGroup
+from ..collect.make_envs import agents_of
 from ..errors import ConfigError
 from ..hooks import MiniBatches, ValueEstimatorHook
 from ..networks import (
@@ -55,14 +56,14 @@ class AgentsTask(RunTask):
     def _inspect(self) -> None:
         fields, name = self._fields, self.name
         groups = fields.groups or None
-        world = make_world(fields.env, 1, env_kwargs=fields.env_kwargs, groups=groups)
-        self.groups: tuple[AgentGroup, ...] = world.groups
-        self.state_space = world.state_space
-        seen = world.reset()
-        self._can_leave = {group.name for group in self.groups if (group.name, "mask") in seen}
-        world.close()
+        envs = agents_of(fields.env, fields.env_kwargs, groups)
+        envs.close()
+        space: Any = envs.observation_space
+        self.groups: tuple[AgentGroup, ...] = envs.groups
+        self.state_space = space.spaces.get("state")
+        self._can_leave = {one.name for one in self.groups if "mask" in space[one.name].spaces}
         for group in self.groups:
-            where = f"{world.name} ({group.name})"
+            where = f"{envs.name} ({group.name})"
             check_observations(name, where, group.observation_space, fields.observations)
             if fields.actions == "discrete" and not isinstance(group.action_space, spaces.Discrete):
                 raise ConfigError(
@@ -71,7 +72,6 @@ class AgentsTask(RunTask):
                     "with --env-kwargs '{\"continuous_actions\": false}'."
                 )
             check_actions(name, where, group.action_space, fields.actions)
-        self._collects = self._plays = AgentsCollector
         if groups is not None:
             self._made["groups"] = self._played["groups"] = groups
         self._agents = {group.name: group.agents for group in self.groups}

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from ..base.space_parts import MASK, leaves_of, parts_of
 from ..collect.action_format import action_format_of
-from ..collect.vector_group import is_envpool
+from ..collect.vector_envs import is_envpool
 from ..collect.worlds.world_ids import is_built, is_world, world_name
 from ..errors import ConfigError
 

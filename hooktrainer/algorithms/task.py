@@ -18,8 +18,8 @@ from torch import nn
 from ..base.space_parts import CRITIC, MASK, groups_of, parts_of
 from ..collect import VectorCollector
 from ..collect.action_format import clipped
-from ..collect.make_group import find_spec, is_several, spaces_of
-from ..collect.worlds import WorldCollector, is_world
+from ..collect.make_envs import find_spec, is_several, spaces_of
+from ..collect.worlds import is_world
 from ..errors import ConfigError
 from ..hooks import CompiledStep, Evaluate, LogEpisodes, ObservationNormalizer
 from ..loop.cadence import Every
@@ -70,7 +70,7 @@ class RunTask(ABC):
         if algorithm.info_keys:  # not every collector takes it
             self._made["info_keys"] = algorithm.info_keys
         self._played: dict[str, Any] = dict(self._made)
-        self._collects: Callable[..., Any] = VectorCollector
+        self._options: dict[str, Any] = {}  # of the VectorCollector that collects
         self._plays: Callable[..., Any] | None = None  # in evaluations; None: a VectorCollector
         self._agents: Mapping[str, Sequence[str]] = {}
         self._compiles = False  # whether collecting can be compiled
@@ -108,7 +108,7 @@ class RunTask(ABC):
                 f"{self.name}: compile='all', but {self.env_name} is no tensor world: pass "
                 "compile='step', or a world such as torch/CartPole-v1."
             )
-        make = self._fields.collector or self._collects
+        make = self._fields.collector or partial(VectorCollector, **self._options)
         return make(
             policy=policy,
             num_envs=num_envs,
@@ -208,15 +208,15 @@ class Task(RunTask):
         self._played |= {"env": play, "env_kwargs": env_kwargs}
         clips = fields.clip_actions and fields.action_distribution == "gaussian"
         clips &= any(isinstance(part, spaces.Box) for _, part in parts_of(self.action_space))
-        if world := is_world(train):
+        if is_world(train):
             self._compiles = fields.collector is None
             compiles = fields.compile == "all"
-            self._collects = partial(WorldCollector, clip_actions=clips, compile=compiles)
+            self._options = {"clip_actions": clips, "compile": compiles}
+            if not isinstance(train, str):  # what an id stands for is played by Gymnasium
+                self._plays = partial(VectorCollector, **self._options)
         elif clips:
             self._made |= {"env": _clipped(train, env_kwargs), "env_kwargs": None}
-        if world and not isinstance(train, str):
-            self._plays = self._collects
-        elif clips:  # what an id stands for is played by Gymnasium
+        if clips and self._plays is None:
             self._played |= {"env": _clipped(play, env_kwargs), "env_kwargs": None}
 
     def _factory(self, space: spaces.Space[Any], of_value: bool = False) -> NetworkFactory:

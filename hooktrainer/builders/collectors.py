@@ -13,7 +13,7 @@ import gymnasium as gym
 from tensordict.nn import InteractionType
 
 from ..collect import VectorCollector
-from ..collect.make_group import find_spec
+from ..collect.make_envs import find_spec
 from ..errors import ConfigError
 from .configs import LossConfig, OffPolicyCollectorConfig, chosen, filled
 

@@ -1,4 +1,4 @@
-"""Collecting: the `Collector` contract, `adapt`, and collectors of Gymnasium's environments.
+"""Collecting: the `Collector` contract, `adapt`, and the collector of environments.
 
 `VectorCollector` steps environments and yields TorchRL's batch layout; `OverlappedCollector` has
 another collector collect while the learner optimizes.
@@ -12,11 +12,9 @@ from ..base.lazy import attach
 from .adapt import adapt as adapt  # at once, since the module has the same name
 
 if TYPE_CHECKING:
-    from .agents import AgentsCollector as AgentsCollector
+    from .batched_env import Restore as Restore
     from .collector import Collector as Collector
-    from .group import Restore as Restore
     from .overlap import OverlappedCollector as OverlappedCollector
-    from .vector import VectorCollector as VectorCollector
-    from .worlds import WorldCollector as WorldCollector
+    from .vector_collector import VectorCollector as VectorCollector
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

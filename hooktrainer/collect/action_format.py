@@ -1,11 +1,9 @@
-"""The format in which a policy writes actions and the environments take them."""
+"""The form in which a policy writes actions and the environments take them; random actions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import reduce
-from operator import getitem
 from typing import Any
 
 import gymnasium as gym
@@ -16,10 +14,13 @@ from gymnasium.utils import RecordConstructorArgs
 from tensordict import NestedKey
 from torch.utils._pytree import tree_structure, tree_unflatten
 
-from ..base.space_parts import DTYPES, Path, parts_of
-from ..base.untrusted.array_file import check_bit_generator
+from ..base.space_parts import DTYPES, MASK, Path, parts_of
 from ..errors import ConfigError
+from .buffers import Inputs
 from .spaces import Array
+from .worlds.functional_world import stream_keys, uniforms
+
+_ACTIONS = 1  # purpose of the random streams
 
 
 class ActionFormat:
@@ -29,23 +30,29 @@ class ActionFormat:
         space: The action space of one environment.
         categorical: Whether discrete actions are indices (int64), or one-hot vectors; of a
             MultiDiscrete space the one-hot vectors stand one after another.
+        clip: Whether the environments get continuous actions clipped to their bounds.
 
     Attributes:
+        keys: Those of the actions in a batch.
         shape: Shape of one environment's action as the policy writes it.
         dtype: Its type, for actions that are drawn at random.
         mask_size: Size of an action mask; 0 where there is nothing to choose from. The masks of a
             MultiDiscrete space are concatenated; that of a MultiBinary space marks the entries that
             may be 1.
+        numbers: Random numbers from which an action is drawn.
 
     Raises:
         ConfigError: If the space is of another kind.
     """
 
     keys: tuple[NestedKey, ...] = ("action",)
-    is_index = is_one_hot = _is_discrete = False
+    is_index = is_one_hot = clips = _is_discrete = False
 
-    def __init__(self, space: spaces.Space[Any], categorical: bool = True) -> None:
+    def __init__(
+        self, space: spaces.Space[Any], categorical: bool = True, clip: bool = False
+    ) -> None:
         self.space = space
+        self.clips = clip and isinstance(space, spaces.Box)
         self.shape: tuple[int, ...] = tuple(space.shape or ())
         self.dtype: np.dtype[Any] = np.dtype(np.int64)
         self.start: Any = None
@@ -75,11 +82,14 @@ class ActionFormat:
         if self.is_one_hot:
             self.shape = (sum(sizes),)
         self.sizes = sizes  # of the discrete choices
+        self.numbers = len(sizes) or math.prod(self.shape)
+        self._bounds: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def find(self, outputs: Mapping[NestedKey, Any]) -> Any:
+        """The actions among a policy's outputs, or among the entries of a batch."""
         return outputs["action"]
 
-    def check(self, actions: Array | torch.Tensor, num_envs: int) -> None:
+    def check(self, actions: Any, num_envs: int) -> None:
         """Raise a `ConfigError` if ``actions`` cannot be what the policy means to do."""
         expected = (num_envs, *self.shape)
         takes_indices = self._is_discrete and not self.is_one_hot
@@ -102,26 +112,16 @@ class ActionFormat:
             parts = np.split(actions, self._choices, axis=-1)
             indices = np.stack([part.argmax(-1) for part in parts], axis=-1)
             actions = indices[..., 0] if self.is_index else indices
+        if self.clips:
+            actions = np.clip(actions, self.space.low, self.space.high)  # type: ignore[attr-defined]
         if self.start is not None:
             return np.asarray(actions + self.start)
         return np.array(actions, dtype=self.space.dtype)
 
-    def each(self, actions: Array) -> list[Any]:
+    def each(self, actions: Any) -> list[Any]:
         """The same, one for each environment: Python integers where the space is Discrete."""
         array = self.to_env(actions)
         return array.tolist() if self.is_index else list(array)
-
-    def from_env(self, actions: Any) -> Array:
-        """The inverse of `to_env`."""
-        if self.start is not None:
-            actions = actions - self.start
-        if self.is_one_hot:
-            columns = actions[:, None] if self.is_index else actions
-            vectors = [
-                np.eye(size, dtype=np.int64)[columns[:, i]] for i, size in enumerate(self.sizes)
-            ]
-            return np.concatenate(vectors, axis=-1)
-        return actions.astype(self.dtype, copy=False)
 
     def leaves_nothing(self, mask: Array) -> Array:
         """Where a mask ``[..., mask_size]`` allows none of the actions of a choice, ``[...]``."""
@@ -131,27 +131,66 @@ class ActionFormat:
                 nothing |= ~choice.any(-1)
         return nothing
 
-    def draw(self, uniform: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """Discrete actions or bits, uniform among those allowed.
+    def bounds(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Those of a Box, float32, on a device; made once, since later steps must not wait."""
+        if device not in self._bounds:
+            space: Any = self.space
+            low, high = (np.asarray(bound, np.float32) for bound in (space.low, space.high))
+            self._bounds[device] = (
+                torch.from_numpy(low).to(device),
+                torch.from_numpy(high).to(device),
+            )
+        return self._bounds[device]
+
+    def sample(
+        self, uniform: torch.Tensor, observation: Mapping[NestedKey, torch.Tensor]
+    ) -> dict[NestedKey, torch.Tensor]:
+        """Random actions, as a policy's outputs.
 
         Args:
-            uniform: Random numbers in [0, 1), ``[num_envs, mask_size]``.
+            uniform: Random numbers in [0, 1), ``[num_envs, numbers]``.
+            observation: Holds the masks, if there are any.
+        """
+        return {"action": self.draw(uniform, observation.get(MASK) if self.mask_size else None)}
+
+    def draw(self, uniform: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """Sample actions uniformly among those allowed.
+
+        As in Gymnasium, a number without bounds is normal, one with a single bound exponential.
+
+        Args:
+            uniform: Random numbers in [0, 1), ``[num_envs, numbers]``.
             mask: bool ``[num_envs, mask_size]``; ``None`` allows everything.
         """
+        if isinstance(self.space, spaces.Box):
+            return self._draw_continuous(uniform.view(-1, *self.shape))
         if not self._is_discrete:
             bits = uniform < 0.5
             return (bits if mask is None else bits & mask).view(-1, *self.shape).to(torch.int8)
-        # The largest of independent uniform numbers is equally likely to be any of the allowed.
-        scores = uniform if mask is None else uniform.masked_fill(~mask, -1.0)
-        chosen = [part.argmax(-1) for part in torch.split(scores, self.sizes, -1)]
+        masks = [None] * len(self.sizes) if mask is None else torch.split(mask, self.sizes, -1)
+        chosen = []
+        for number, size, allowed in zip(uniform.unbind(-1), self.sizes, masks, strict=True):
+            if allowed is None:
+                allowed = torch.ones(len(number), size, dtype=torch.bool, device=number.device)
+            place = allowed.cumsum(-1)  # of each choice among those allowed, from 1
+            wanted = (number.double().unsqueeze(-1) * place[:, -1:]).floor()
+            chosen.append((place > wanted).long().argmax(-1))
         if self.is_one_hot:
             pairs = zip(chosen, self.sizes, strict=True)
             return torch.cat([_one_hot(index, size) for index, size in pairs], -1)
         return torch.stack(chosen, -1).view(-1, *self.shape)
 
-    def sample(self, generator: np.random.Generator, mask: Array) -> torch.Tensor:
-        """Draw with a generator of NumPy's."""
-        return self.draw(torch.from_numpy(generator.random(mask.shape)), torch.from_numpy(mask))
+    def _draw_continuous(self, uniform: torch.Tensor) -> torch.Tensor:
+        low, high = self.bounds(uniform.device)
+        if self.dtype.kind in "iu":
+            drawn = (low + (high - low + 1) * uniform).floor().minimum(high)
+            return drawn.to(torch.from_numpy(np.zeros((), self.dtype)).dtype)
+        normal = torch.special.ndtri(uniform.clamp(2.0**-25))  # keeps the lowest value finite
+        far = -torch.log1p(-uniform)
+        from_high = torch.where(high.isfinite(), high - far, normal)
+        unbounded = torch.where(low.isfinite(), low + far, from_high)
+        is_bounded = low.isfinite() & high.isfinite()
+        return torch.where(is_bounded, low + (high - low) * uniform, unbounded)
 
 
 class JointActionFormat(ActionFormat):
@@ -161,19 +200,20 @@ class JointActionFormat(ActionFormat):
     of the discrete parts stand side by side as well.
     """
 
-    def __init__(self, space: spaces.Space[Any]) -> None:
+    def __init__(self, space: spaces.Space[Any], clip: bool = False) -> None:
         self.space = space
         # By path the format of a part, its place in the vector, and that of its mask.
         self._parts: list[tuple[Path, ActionFormat, slice, slice]] = []
         self._form = tree_structure(gym.vector.utils.create_empty_array(space))
         width = self.mask_size = 0
         for path, part_space in parts_of(space):
-            part = ActionFormat(part_space)
+            part = ActionFormat(part_space, clip=clip)
             place = slice(width, width := width + math.prod(part.shape))
             mask = slice(self.mask_size, self.mask_size + part.mask_size)
             self.mask_size = mask.stop
             self._parts.append((path, part, place, mask))
         self.shape = (width,)
+        self.numbers = sum(part.numbers for _, part, _, _ in self._parts)
         kinds = {part.dtype for _, part, _, _ in self._parts}
         self.dtype = np.dtype(np.int64 if kinds == {np.dtype(np.int64)} else np.float32)
 
@@ -185,77 +225,51 @@ class JointActionFormat(ActionFormat):
         batch = gym.vector.utils.batch_space(self.space)
         return list(gym.vector.utils.iterate(batch, self.to_env(actions)))
 
-    def from_env(self, actions: Any) -> Array:
-        found = [
-            part.from_env(np.asarray(reduce(getitem, path, actions)))
-            for path, part, _, _ in self._parts
-        ]
-        return np.concatenate([part.reshape(len(part), -1) for part in found], -1, dtype=self.dtype)
-
     def leaves_nothing(self, mask: Array) -> Array:
         nothing = [part.leaves_nothing(mask[..., own]) for _, part, _, own in self._parts]
         return np.logical_or.reduce(nothing)
 
-    def sample(self, generator: np.random.Generator, mask: Array) -> torch.Tensor:
-        parts = []
+    def draw(self, uniform: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        drawn, start = [], 0
         for _, part, _, own in self._parts:
-            if part.mask_size:
-                drawn = part.sample(generator, mask[:, own])
-            else:
-                box = gym.vector.utils.batch_space(part.space, len(mask))
-                box.seed(int(generator.integers(2**31)))
-                drawn = torch.from_numpy(part.from_env(box.sample()))
-            parts.append(drawn.reshape(len(mask), -1))
-        return torch.cat(parts, -1)
+            numbers = uniform[:, start : (start := start + part.numbers)]
+            allowed = mask[:, own] if mask is not None and part.mask_size else None
+            drawn.append(part.draw(numbers, allowed).reshape(len(uniform), -1))
+        return torch.cat(drawn, -1)
 
 
-def action_format_of(space: spaces.Space[Any], categorical: bool = True) -> ActionFormat:
-    """The format of the actions of a space."""
+def action_format_of(
+    space: spaces.Space[Any], categorical: bool = True, clip: bool = False
+) -> ActionFormat:
+    """The format of the actions of a space; see `ActionFormat`."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        return JointActionFormat(space)
-    return ActionFormat(space, categorical)
+        return JointActionFormat(space, clip)
+    return ActionFormat(space, categorical, clip)
 
 
-class Sampler:
-    """Draws random actions, of which a mask may allow only some; this one has no state."""
+class RandomActions:
+    """Draws random actions, each a function of seed, environment and step alone.
 
-    def __call__(self, t: int, step: int) -> Mapping[NestedKey, Any]:
-        """A policy's outputs in row ``t``, which is the environments' step ``step``."""
-        raise NotImplementedError
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
-
-
-class RandomActions(Sampler):
-    """A `Sampler` of actions for all environments at once, with generators of its own."""
+    ``inputs`` are the observations of a rollout, which may hold action masks.
+    """
 
     def __init__(
-        self,
-        action_format: ActionFormat,
-        num_envs: int,
-        seed: int,
-        masks: Any = None,
+        self, action_format: ActionFormat, inputs: Inputs, num_envs: int, seed: int, first_env: int
     ) -> None:
         self._format = action_format
-        self._space = gym.vector.utils.batch_space(action_format.space, num_envs)
-        self._masks = masks
-        self._space.seed(seed)
-        self._generators = [part.np_random for _, part in parts_of(self._space)]
+        self._masks = {
+            key: rows
+            for key, rows in inputs.items()
+            if (key if isinstance(key, str) else key[-1]) == MASK
+        }
+        device = next(iter(inputs.values()))[0].device
+        width = action_format.numbers
+        self._keys = stream_keys(seed, _ACTIONS, first_env, num_envs, width, device)
 
-    def __call__(self, t: int, step: int) -> dict[NestedKey, Any]:
-        if self._masks is None:
-            return {"action": self._format.from_env(self._space.sample())}
-        return {"action": self._format.sample(self._generators[0], self._masks[t])}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"generators": [each.bit_generator.state for each in self._generators]}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        for saved, own in zip(state_dict["generators"], self._generators, strict=True):
-            own.bit_generator.state = check_bit_generator(saved)
+    def __call__(self, t: int, step: int) -> dict[NestedKey, torch.Tensor]:
+        """A policy's outputs in row ``t``, which is the environments' step ``step``."""
+        masks = {key: rows[t] for key, rows in self._masks.items()}
+        return self._format.sample(uniforms(self._keys, step), masks)
 
 
 def _one_hot(index: torch.Tensor, size: int) -> torch.Tensor:

@@ -18,50 +18,60 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import DTypeLike
 from tensordict import NestedKey, TensorDict, unravel_key
+from torch.utils._pytree import tree_map_only
 
 from ..base.space_parts import Leaf
 from ..base.tensordicts import tensordict_of
 from ..errors import ConfigError
 from .spaces import Array
 
-Kinds = Sequence[tuple[tuple[int, ...], Any]]
-"""Shape and type of each of several arrays."""
-
-
+CPU = torch.device("cpu")
 Inputs = Mapping[NestedKey, Sequence[torch.Tensor]]
 """Inputs of policies: by key of a batch, for each step a tensor ``[num_envs, *shape]``."""
 
 
 @dataclass(slots=True)
 class Row:
-    """The outputs of step ``index`` of a rollout: views of one row of each of the `StepBuffers`.
+    """The outputs of one step of a rollout: views of one row of each of the `Buffers`.
 
-    ``observation`` holds those to act on next.
+    ``observation`` holds those to act on next, ``entries`` further entries of a batch's ``"next"``.
     """
 
-    index: int
     observation: tuple[Array, ...]
     reward: Array
     terminated: Array
     truncated: Array
-    info: tuple[Array, ...] = ()
+    entries: tuple[Array, ...]
 
 
-class StepBuffers:
+Entries = dict[NestedKey, Any]
+Kind = tuple[tuple[int, ...], Any]
+"""Shape and type of an array."""
+Kinds = Mapping[NestedKey, Kind]
+"""By key of a batch's ``"next"``, shape and type of the entry of one environment."""
+_SIGNALS: Kinds = {"reward": ((), np.float32), "terminated": ((), bool), "truncated": ((), bool)}
+
+
+class Buffers:
     """Buffers for the outputs of the environments in a rollout of ``horizon`` steps.
 
+    Args:
+        leaves: The arrays of an observation.
+        num_envs: Number of environments.
+        horizon: Number of steps.
+        entries: Further entries of ``"next"``.
+        device: Device of the buffers.
+        dense: Whether every step writes final observations, which are ``following[key]`` then;
+            else those of the episodes that ended are in ``finals``.
+        allocate: Makes arrays of these shapes and types, by default of zeros.
+
     Attributes:
-        observation: For each leaf ``[time + 1, num_envs, *shape]``: what the policy acted on, and
-            in the last row what it will act on next.
-        reward: float32, ``[time, num_envs]``.
-        terminated: bool, ``[time, num_envs]``.
-        truncated: bool, ``[time, num_envs]``.
-        episode_reward: float64, ``[time, num_envs]``: sum of the episode's rewards so far.
-        step_count: int64, ``[time, num_envs]``: steps of the episode so far.
-        info: For each of the info keys float32, ``[time, num_envs]``.
-        rows: For each step its `Row`.
+        observation: By key ``[time + 1, num_envs, *shape]``: what the policy acted on, and in the
+            last row what it will act on next.
+        following: By key ``[time, num_envs, ...]``: ``"reward"``, float32; ``"terminated"`` and
+            ``"truncated"``, bool; and further entries of a batch's ``"next"``.
+        finals: Environment, step and final observation, leaf by leaf, of each episode that ended.
         inputs: The observations as `Inputs`.
     """
 
@@ -70,38 +80,50 @@ class StepBuffers:
         leaves: Sequence[Leaf],
         num_envs: int,
         horizon: int,
-        infos: int = 0,
-        allocate: Callable[[Kinds], list[Array]] | None = None,
+        entries: Kinds,
+        device: torch.device = CPU,
+        dense: bool = False,
+        allocate: Callable[[Sequence[Kind]], list[Array]] | None = None,
     ) -> None:
-        signals = (np.float32, bool, bool, np.float64, np.int64, *[np.float32] * infos)
-        kinds: Kinds = [
-            *(((horizon + 1, num_envs, *leaf.shape), leaf.dtype) for leaf in leaves),
-            *(((horizon, num_envs), kind) for kind in signals),
-        ]
-        arrays: list[Array] = allocate(kinds) if allocate else [np.zeros(*kind) for kind in kinds]
-        number = len(leaves)
-        self.observation = tuple(arrays[:number])
-        self.reward, self.terminated, self.truncated = arrays[number : number + 3]
-        self.episode_reward, self.step_count, *info = arrays[number + 3 :]
-        self.info = tuple(info)
-        self.rows = self.rows_of(slice(None))
-        self.inputs: Inputs = {
-            unravel_key(leaf.key): torch.from_numpy(array).unbind(0)
-            for leaf, array in zip(leaves, self.observation, strict=True)
-        }
+        self.dense, self.num_envs, self.horizon = dense, num_envs, horizon
+        keys = [unravel_key(leaf.key) for leaf in leaves]
+        kinds = [((horizon + 1, num_envs, *leaf.shape), leaf.dtype) for leaf in leaves]
+        final = {key: (leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=True)}
+        given = {**(final if dense else {}), **_SIGNALS, **entries}
+        kinds += [((horizon, num_envs, *shape), kind) for shape, kind in given.values()]
+        arrays = allocate(kinds) if allocate else [np.zeros(*kind) for kind in kinds]
+        tensors = [torch.from_numpy(array).to(device) for array in arrays]
+        self.observation = dict(zip(keys, tensors, strict=False))
+        self.following = dict(zip(given, tensors[len(keys) :], strict=True))
+        self.finals: list[tuple[int, int, list[Array]]] = []
+        self.inputs: Inputs = {key: rows.unbind(0) for key, rows in self.observation.items()}
 
-    def rows_of(self, envs: slice) -> list[Row]:
+    def rows(self, envs: slice = slice(None)) -> list[Row]:
+        """For each step its row, of all environments or some; the buffers are on the CPU."""
+        observation = [tensor.numpy() for tensor in self.observation.values()]
+        reward, terminated, truncated, *entries = (x.numpy() for x in self.following.values())
         return [
             Row(
-                t,
-                tuple(array[t + 1, envs] for array in self.observation),
-                self.reward[t, envs],
-                self.terminated[t, envs],
-                self.truncated[t, envs],
-                tuple(array[t, envs] for array in self.info),
+                tuple(array[t + 1, envs] for array in observation),
+                reward[t, envs],
+                terminated[t, envs],
+                truncated[t, envs],
+                tuple(array[t, envs] for array in entries),
             )
-            for t in range(len(self.reward))
+            for t in range(self.horizon)
         ]
+
+    def observed(self) -> tuple[Entries, Entries]:
+        """Fresh tensors of a rollout's observations, before and after each step."""
+        before = {key: env_first(rows[:-1]) for key, rows in self.observation.items()}
+        if self.dense:
+            return before, {key: env_first(self.following[key]) for key in before}
+        after = {key: env_first(rows[1:]) for key, rows in self.observation.items()}
+        arrays = [tensor.numpy() for tensor in after.values()]
+        for i, t, values in self.finals:
+            for array, value in zip(arrays, values, strict=True):
+                array[i, t] = value
+        return before, after
 
 
 class OutputBuffers:
@@ -153,9 +175,6 @@ class OutputBuffers:
         return {key: env_first(buffer, blank) for key, buffer in self.buffers.items()}
 
 
-Entries = dict[NestedKey, Any]
-
-
 def as_batch(
     outputs: Mapping[NestedKey, torch.Tensor],
     observed: Entries,
@@ -204,12 +223,14 @@ def env_first(buffer: torch.Tensor, blank: bool = False) -> torch.Tensor:
     return swapped.clone(memory_format=torch.contiguous_format)
 
 
-def env_first_array(array: Array, dtype: DTypeLike | None = None) -> Array:
-    """The same for a NumPy array, which is quicker for small ones; of another type if asked."""
-    return np.array(array.swapaxes(0, 1), dtype, order="C")
+def as_arrays(tree: Any) -> Any:
+    """The same with arrays in place of tensors; those of the CPU share their memory."""
+    if isinstance(tree, torch.Tensor):
+        return (tree if tree.is_cpu and not tree.requires_grad else tree.detach().cpu()).numpy()
+    return tree if isinstance(tree, np.ndarray) else tree_map_only(torch.Tensor, as_arrays, tree)
 
 
-def shared_arrays(file: int, kinds: Kinds) -> list[Array]:
+def shared_arrays(file: int, kinds: Sequence[Kind]) -> list[Array]:
     """Arrays in the memory of an open file, zeros in a new one.
 
     Processes that ask for the same arrays in the same order get the same memory.

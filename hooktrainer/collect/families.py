@@ -15,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec, WrapperSpec
 from gymnasium.utils import RecordConstructorArgs
 
 from ..errors import ConfigError
-from .make_group import find_spec
+from .make_envs import find_spec
 
 Wrappers = tuple[WrapperSpec, ...]
 Wrapped = tuple[Wrappers, Wrappers, str]

@@ -48,7 +48,7 @@ def write_infos(
 ) -> None:
     """Write the infos of scalar environments; ``row`` has the flags of ended episodes."""
     ended = row.terminated | row.truncated
-    for key, column in zip(keys, row.info, strict=True):
+    for key, column in zip(keys, row.entries, strict=True):
         for i, info in enumerate(infos):
             if key not in info and ended[i]:
                 raise ConfigError(missing(key, info, names[i]))
@@ -65,7 +65,7 @@ def write_vector_info(
 ) -> None:
     """Write the infos of a vector environment, in Gymnasium's form of one array for each key."""
     ended = row.terminated | row.truncated
-    for key, column in zip(keys, row.info, strict=True):
+    for key, column in zip(keys, row.entries, strict=True):
         values, given = _column(key, info, len(column), name)
         if final is not None:
             last, given = _column(key, final, len(column), name)

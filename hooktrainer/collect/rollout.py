@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
@@ -16,82 +14,110 @@ from tensordict.nn import TensorDictModuleBase
 from ..base.space_parts import MASK
 from ..errors import ConfigError, StateMismatchError
 from ..loop.timing import Timing
-from .action_format import RandomActions, Sampler
-from .actors import Actor, FunctionActor, Policy, as_array, learn_outputs
-from .buffers import Entries, OutputBuffers, as_batch, env_first_array
-from .group import EnvGroup, random_action_seed
+from .action_format import RandomActions
+from .actors import Actor, FunctionActor, learn_outputs
+from .batched_env import BatchedEnv
+from .buffers import Buffers, Entries, OutputBuffers, as_arrays, as_batch, env_first
 from .module_actor import ModuleActor, unknown_keys
-from .spaces import Array, ObservationLayout
 
 
-class AnyRollout(ABC):
+class Rollout:
     """Steps environments with a policy, and makes batches of the transitions.
 
-    A subclass makes buffers and actors, steps the environments once (`_receive`) and makes a batch.
     Batches of actions that are drawn at random look like those of the policy: all else that it
     would have written is zero.
+
+    Args:
+        envs: The environments.
+        policy: What acts; ``None`` for random actions.
+        horizon: Steps of a rollout.
+        seed: The run's seed, and ``first_env`` the index of the first environment in it: those of
+            the random actions.
+        device: Where batches live, and ``computes`` where the policy computes.
+        traj_ids: Whether batches hold the number of each trajectory.
     """
 
     is_running = False  # whether the next batch continues the running episodes
-    _in_full = False  # whether every step of a rollout is made, and by all environments at once
-    _adds: Sequence[str] = ()  # further entries of the state, besides those of every rollout
-    _stages: Sequence[slice] = ()  # the parts of the environments that take turns, if any
-    _group: EnvGroup  # that is stepped in stages, if any
-    _sent: Any  # the latest actions
-    _horizon: int
-    _buffers: Any
-    _take: Callable[[Any], Any]  # turns the policy's actions into those of the environments
 
-    def _set_actors(
+    def __init__(
         self,
-        policy: Policy | None,
-        action_format: Any,
-        num_envs: int,
+        envs: BatchedEnv,
+        policy: Any,
+        horizon: int,
+        *,
+        seed: int,
+        first_env: int,
         device: torch.device,
-        sampler: Sampler,
+        computes: torch.device,
+        traj_ids: bool,
     ) -> None:
-        """Make what acts on the observations of the buffers: the policy, if any, and a sampler."""
-        self._policy_device = device
-        self._actor = Actor()
-        self._has_policy = policy is not None
-        if policy is not None:
-            inputs = self._buffers.inputs
-            rest = (inputs, action_format, num_envs, self._horizon, device)
-            act, complete = getattr(policy, "act", None), getattr(policy, "complete", None)
-            if callable(complete):
-                act = getattr(policy, "sample", act)
-            keys = [unravel_key(key) for key in getattr(policy, "in_keys", ())]
-            missing = [key for key in keys if key not in inputs]
-            if callable(act) and not missing:
-                own = (keys or None, complete, self._in_full, self._stages)
-                self._actor = FunctionActor(act, *rest, *own)
-            elif isinstance(policy, TensorDictModuleBase):
-                self._actor = ModuleActor(policy, *rest)
-            elif callable(policy) and not missing:
-                self._actor = FunctionActor(policy, *rest, stages=self._stages)
-            else:
-                raise unknown_keys(missing, inputs)
-        self._sampler, self._format = sampler, action_format
-        self._drawn = OutputBuffers(num_envs, self._horizon)
+        self._envs, self._horizon, self._traj_ids = envs, horizon, traj_ids
+        self._device, self._policy_device, self._has_policy = device, computes, policy is not None
+        self._stages = envs.stages if len(envs.stages) > 1 and not envs.has_gaps else ()
+        self._format, number = envs.action_format, envs.num_envs
+        self._buffers: Buffers = envs.prepare(horizon)
+        inputs = self._buffers.inputs
+        self._random = RandomActions(self._format, inputs, number, seed, first_env)
+        self._drawn = OutputBuffers(number, horizon)
+        self._actor = self._actor_of(policy)
+        masks = self._buffers.observation.get(MASK)
+        self._masks = None if masks is None or self._buffers.dense else masks.numpy()
+        # Sums of many small numbers: in double precision where the device has it.
+        wide = torch.float32 if envs.device.type == "mps" else torch.float64
+        self._returns = torch.zeros(number, dtype=wide, device=envs.device)
+        self._lengths = torch.zeros(number, dtype=torch.int64, device=envs.device)
+        # Of the environments whose running episodes would have to be played again, the actions by
+        # key, in parts.
+        self._played: dict[int, list[list[Any]]] = {
+            i: [] for i, restore in enumerate(envs.restores) if restore.method == "replay"
+        }
+
+    def _actor_of(self, policy: Any) -> Actor:
+        if policy is None:
+            return Actor()
+        envs, inputs = self._envs, self._buffers.inputs
+        rest = (inputs, self._format, envs.num_envs, self._horizon, self._policy_device)
+        act, complete = getattr(policy, "act", None), getattr(policy, "complete", None)
+        if callable(complete):
+            act = getattr(policy, "sample", act)
+        keys = [unravel_key(key) for key in getattr(policy, "in_keys", ())]
+        missing = [key for key in keys if key not in inputs]
+        if callable(act) and not missing:
+            in_full = not (self._stages or envs.has_gaps or self._buffers.dense)
+            return FunctionActor(act, *rest, keys or None, complete, in_full, self._stages)
+        if isinstance(policy, TensorDictModuleBase):
+            return ModuleActor(policy, *rest)
+        if callable(policy) and not missing:
+            return FunctionActor(policy, *rest, stages=self._stages)
+        raise unknown_keys(missing, inputs)
 
     def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
         """Collect one batch. If that fails, the running episodes are abandoned."""
         is_running, self.is_running = self.is_running, False
         if not is_running:
-            self._begin()
-        for rows in self._buffers.observation:  # continue where the last rollout ended
+            self._envs.reset()
+            self._forget(range(self._envs.num_envs))
+        for rows in self._buffers.observation.values():  # continue where the last rollout ended
             rows[0] = rows[-1]
         self._steps, self._draws = steps, warm_up or not self._has_policy
         if (warm_up or self._actor.may_be_fast) and not self._actor.is_laid_out:
             learn_outputs(self._actor, self._policy_device)
-        batch = self._collect(timing)
+        first_episodes = list(self._envs.episodes) if self._traj_ids else []
+        self._buffers.finals.clear()
+        self._make_steps(timing)
+        if self._masks is not None and self._format.mask_size:
+            self._check_masks(self._masks[:-1])
+        with timing.phase("collect/transfer"):
+            batch = self._batch(first_episodes)
+            if self._played:
+                self._keep_actions(batch)
         self.is_running = True
         return batch
 
     def _draw(self, t: int, envs: slice | None = None) -> Any:
         """Actions of step ``t`` that are drawn at random."""
         self._actor.skip(t)
-        outputs = self._sampler(t, self._steps + t)
+        outputs = self._random(t, self._steps + t)
         if not self._drawn.buffers:
             self._drawn.allocate(outputs)
         self._drawn.write(t, outputs)
@@ -105,29 +131,28 @@ class AnyRollout(ABC):
                 outputs[key] = outputs.get(key, action).copy_(action)
         return outputs
 
-    @abstractmethod
-    def _begin(self) -> None:
-        """Begin the next episode of every environment."""
-
-    @abstractmethod
-    def _collect(self, timing: Timing) -> TensorDict:
-        """Make the steps of a rollout, and a batch of them."""
-
-    @abstractmethod
     def _receive(self, t: int, stage: int | None) -> object:
         """Complete step ``t`` of a stage, or make it for all, who take the actions ``_sent``.
 
         Returns whether it was the last step that is needed.
         """
+        envs = self._envs
+        ended = envs.step(self._sent, t) if stage is None else envs.receive(stage)
+        if isinstance(ended, torch.Tensor):
+            self._actor.begin(ended)
+        elif ended:
+            self._actor.begin([i for i, _ in ended])
+            self._buffers.finals += [(i, t, values) for i, values in ended]
+        return False
 
-    def _step(self, timing: Timing) -> int:
+    def _make_steps(self, timing: Timing) -> int:
         """Make all steps of a rollout; return how many there were.
 
         Stages act in the order of their environments, so that everything comes out as with one.
         """
         act = timing.traced("collect/inference", self._draw if self._draws else self._actor.act)
         receive = timing.traced("collect/env", self._receive)
-        take, horizon = self._take, self._horizon
+        envs, horizon = self._envs, self._horizon
         stages: list[tuple[int | None, slice | None]] = [(None, None)]
         if self._actor.has_stages and not self._draws and self._stages:
             stages = list(enumerate(self._stages))
@@ -135,41 +160,127 @@ class AnyRollout(ABC):
         is_last: object = False
         now = perf_counter()
         for t in range(horizon + 1):
-            for stage, envs in stages:
+            for stage, part in stages:
                 if t:
                     is_last = receive(t - 1, stage)
                     landed = perf_counter()
                     stepping += landed - now
                     now = landed
                 if t < horizon and not is_last:
-                    actions = take(act(t, envs))
+                    actions = act(t, part)
                     acted = perf_counter()
                     inference += acted - now
                     now = acted
                     self._sent = actions
                     if stage is not None:
-                        self._group.send(stage, actions, self._buffers.rows[t])
+                        envs.send(stage, actions, t)
             if is_last:
                 break
         timing.totals["collect/inference"] += inference
         timing.totals["collect/env"] += stepping
         return t
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything the next rollout depends on, the policy's parameters aside."""
-        return {
-            "policy": self._actor.state_dict(),
-            "random": self._sampler.state_dict(),
-            "running": self._running() if self.is_running else None,
+    def _batch(self, first_episodes: list[int]) -> TensorDict:
+        """The batch, whose entries ``[num_envs, time, ...]`` are fresh tensors, not views."""
+        buffers = self._buffers
+        root, following = buffers.observed()
+        given = {
+            key: env_first(value)
+            for key, value in buffers.following.items()
+            if key not in following
         }
+        done = given["done"] = given["terminated"] | given["truncated"]
+        ends = done.transpose(0, 1)
+        rewards = buffers.following["reward"]
+        returns = self._add_up(rewards.to(self._returns.dtype), ends, self._returns)
+        counts = self._add_up(torch.ones_like(ends, dtype=torch.int64), ends, self._lengths)
+        # Of several agents, the environments give an "episode_reward" themselves.
+        given.setdefault("episode_reward", env_first(returns.to(rewards.dtype)))
+        given["step_count"] = env_first(counts)
+        if self._traj_ids:
+            # ``episode * num_envs + environment``, where the episode counts on after each end.
+            before = done.cumsum(1) - done.long()
+            episodes = before + torch.tensor(first_episodes, device=done.device).unsqueeze(-1)
+            places = torch.arange(len(done), device=done.device).unsqueeze(-1)
+            root["collector", "traj_ids"] = episodes * len(done) + places
+        return self._made(root, following, given)
 
-    @abstractmethod
-    def _running(self) -> dict[str, Any]:
-        """The running episodes; ``"observations"`` are those to act on next."""
+    def _made(self, root: Entries, following: Entries, given: Entries) -> TensorDict:
+        given = {key: value.unsqueeze(-1) for key, value in given.items()}
+        outputs, device = self._outputs(), self._envs.device
+        stays = all(value.device == device for value in outputs.values())
+        on = device if stays and self._buffers.dense else None
+        batch = as_batch(outputs, root, following, given, on)
+        for group in self._envs.groups:
+            for part in (batch, batch["next"]):
+                part[group.name].batch_size = [*batch.batch_size, len(group.agents)]
+        return batch if stays and device == self._device else batch.to(self._device)
+
+    def _add_up(
+        self, values: torch.Tensor, ends: torch.Tensor, before: torch.Tensor
+    ) -> torch.Tensor:
+        """Sums of ``values`` ``[time, num_envs]`` from the start of each episode.
+
+        They begin with ``before``, which becomes the sums that the next rollout begins with.
+        """
+        add_up = _sums if values.is_cpu else _sums_on_device
+        sums = add_up(values, ends, before)
+        before.copy_(sums[-1].masked_fill(ends[-1], 0))
+        return sums
+
+    def _keep_actions(self, batch: TensorDict) -> None:
+        actions = [as_arrays(batch.get(key)) for key in self._format.keys]
+        last = {i: t for i, t, _ in self._buffers.finals}
+        for i, parts in self._played.items():
+            if i in last:
+                parts.clear()
+            parts.append([array[i, last.get(i, -1) + 1 :].copy() for array in actions])
+
+    def _forget(self, envs: Sequence[int]) -> None:
+        index = list(envs)
+        self._returns[index] = 0
+        self._lengths[index] = 0
+        self._actor.begin(index)
+        for i in self._played.keys() & set(index):
+            self._played[i].clear()
+
+    def _check_masks(self, masks: Any) -> None:
+        """Refuse action masks that allow nothing where an action is to be chosen."""
+        nothing = np.argwhere(self._format.leaves_nothing(masks))
+        if len(nothing):
+            i = int(nothing[0][1])
+            envs: Any = self._envs
+            raise ConfigError(
+                f"the {MASK} of environment {envs.seeds.first_env + i}, {envs.names[i]}, allows "
+                f"none of the actions of {self._format.space} in a running episode: "
+                f"{masks[tuple(nothing[0])].astype(int)}. Let it allow one, or end the episode."
+            )
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything the next rollout depends on, the policy's parameters aside.
+
+        ``"observations"`` of ``"running"`` are those to act on next.
+        """
+        running = None
+        if self.is_running:
+            running = {
+                "observations": [rows[-1].clone() for rows in self._buffers.observation.values()],
+                "episode_rewards": self._returns.clone(),
+                "step_counts": self._lengths.clone(),
+                "snapshots": self._envs.snapshots(),
+                "actions": {
+                    str(i): [torch.from_numpy(np.concatenate(x)) for x in zip(*parts, strict=True)]
+                    for i, parts in self._played.items()
+                },
+            }
+        envs = self._envs.state_dict()
+        return {"policy": self._actor.state_dict(), "envs": envs, "running": running}
 
     def check(self, state_dict: dict[str, Any]) -> None:
         """Raise a `StateMismatchError` if the state comes from other environments or policies."""
-        if state_dict.keys() != {"policy", "random", "running", *self._adds}:
+        if ("world" in state_dict.get("envs", ())) != self._buffers.dense:
             raise StateMismatchError("The saved collector stepped environments of another kind.")
         if (saved := state_dict["running"]) is not None:
             shapes = [list(observation.shape[1:]) for observation in saved["observations"]]
@@ -180,176 +291,51 @@ class AnyRollout(ABC):
                     f"{own}."
                 )
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> Sequence[int]:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> list[int]:
+        """Restore what `state_dict` returned; returns the environments with a new episode."""
         self.is_running = False
         self._actor.load_state_dict(state_dict["policy"])
-        self._sampler.load_state_dict(state_dict["random"])
+        continues = self._envs.load_state_dict(state_dict["envs"])
         saved = state_dict["running"]
-        lost = [] if saved is None else self._restore(saved)
-        self.is_running = saved is not None
-        return lost
-
-    @abstractmethod
-    def _restore(self, saved: dict[str, Any]) -> Sequence[int]:
-        """Restore what `_running` returned; see `load_state_dict`."""
-
-
-class Rollout(AnyRollout):
-    """Steps a group of environments with a policy and makes batches of the transitions."""
-
-    _take = staticmethod(as_array)
-
-    def __init__(self, collector: Any, horizon: int | None = None) -> None:
-        self._group = group = collector._envs
-        self._horizon = horizon = horizon or collector._horizon
-        self._traj_ids = collector._traj_ids
-        self._device = collector.device
-        action_format = collector._action_format
-        self._stages = group.stages if len(group.stages) > 1 and not group.has_gaps else ()
-        self._in_full = not (self._stages or group.has_gaps)
-        num_envs, seeds = group.num_envs, group.seeds
-        mask = group.first_mask()
-        layout = ObservationLayout(group.observation_space, mask, action_format.mask_size)
-        self._buffers = buffers = group.prepare(layout, action_format, horizon)
-        self._names = list(buffers.inputs)
-        masks = buffers.observation[self._names.index(MASK)] if MASK in self._names else None
-        self._masks = masks if action_format.mask_size else None  # [time + 1, num_envs, mask_size]
-        seed = random_action_seed(seeds.seed, seeds.first_env)
-        sampler = RandomActions(action_format, num_envs, seed, self._masks)
-        self._set_actors(collector.policy, action_format, num_envs, collector._computes, sampler)
-        self._rewards = np.zeros(num_envs)
-        self._counts = np.zeros(num_envs, np.int64)
-        self._finals: list[tuple[int, int, list[Array]]] = []
-        # Of the environments whose running episodes would have to be played again.
-        self._played: dict[int, list[Array]] = {
-            i: [] for i, restore in enumerate(group.restores) if restore.method == "replay"
-        }
-
-    def _begin(self) -> None:
-        self._group.reset(self._buffers.rows[-1])
-        self._forget(range(self._group.num_envs))
-
-    def _collect(self, timing: Timing) -> TensorDict:
-        first_episodes = list(self._group.episodes)
-        self._finals.clear()
-        self._add_up(self._step(timing))
-        if self._masks is not None:
-            self._check_masks(self._masks[:-1])
-        with timing.phase("collect/transfer"):
-            batch = self._batch(first_episodes)
-            if self._played:
-                actions = as_array(batch.get("action"))
-                last = {i: t for i, t, _ in self._finals}
-                for i, parts in self._played.items():
-                    if i in last:
-                        parts.clear()
-                    parts.append(actions[i, last.get(i, -1) + 1 :].copy())
-        return batch
-
-    def _restore(self, saved: dict[str, Any]) -> list[int]:
-        row = self._buffers.rows[-1]
-        for array, observation in zip(row.observation, saved["observations"], strict=True):
-            array[...] = observation.numpy()
-        self._rewards = saved["episode_rewards"].numpy().copy()
-        self._counts = saved["step_counts"].numpy().copy()
-        played = {i: saved["actions"][str(i)].numpy() for i in self._played}
-        self._played = {i: [array] for i, array in played.items()}
-        actions = [played.get(i) for i in range(self._group.num_envs)]
-        episodes = list(self._group.episodes)
-        lost = self._group.restore(episodes, saved["snapshots"], actions, row)
+        if saved is None or not continues:
+            return []
+        rows = self._buffers.observation.values()
+        for row, observation in zip(rows, saved["observations"], strict=True):
+            row[-1].copy_(observation)
+        self._returns.copy_(saved["episode_rewards"])
+        self._lengths.copy_(saved["step_counts"])
+        played = {i: [x.numpy() for x in saved["actions"][str(i)]] for i in self._played}
+        self._played = {i: [arrays] for i, arrays in played.items()}
+        keys, number = self._format.keys, self._envs.num_envs
+        actions = [
+            self._format.find(dict(zip(keys, played[i], strict=True))) if i in played else None
+            for i in range(number)
+        ]
+        lost = self._envs.restore(list(self._envs.episodes), saved["snapshots"], actions)
         self._forget(lost)
+        self.is_running = True
         return lost
 
-    def _running(self) -> dict[str, Any]:
-        return {
-            "episode_rewards": torch.from_numpy(self._rewards.copy()),
-            "step_counts": torch.from_numpy(self._counts.copy()),
-            "observations": [
-                torch.from_numpy(array[-1].copy()) for array in self._buffers.observation
-            ],
-            "snapshots": self._group.snapshots(),
-            "actions": {
-                str(i): torch.from_numpy(np.concatenate(parts)) for i, parts in self._played.items()
-            },
-        }
 
-    def _receive(self, t: int, stage: int | None) -> object:
-        group, row = self._group, self._buffers.rows[t]
-        if finished := group.step(self._sent, row) if stage is None else group.receive(stage):
-            self._actor.begin([i for i, _ in finished])
-            self._finals += [(i, t, values) for i, values in finished]
-        return False
+def _sums(values: torch.Tensor, ends: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+    """The sums of `Rollout`, on the CPU: between two steps in which episodes end, one call."""
+    array, ended, first = values.numpy(), ends.numpy(), before.numpy()
+    start = 0
+    for t in [*np.flatnonzero(ended[:-1].any(1)).tolist(), len(array) - 1]:
+        span, start = array[start : t + 1], t + 1
+        span[0] += first
+        np.add.accumulate(span, out=span)
+        first = np.where(ended[t], 0, span[-1])
+    return values
 
-    def _add_up(self, steps: int, begun: Sequence[tuple[int, int]] = ()) -> None:
-        ended: defaultdict[int, list[int]] = defaultdict(list)
-        for i, t in [*((i, t) for i, t, _ in self._finals), *begun]:
-            ended[t].append(i)
-        buffers, start = self._buffers, 0
-        for t in sorted({*ended, steps - 1}):  # between two of these no episode ends
-            span, start = slice(start, t + 1), t + 1
-            rewards, counts = buffers.episode_reward[span], buffers.step_count[span]
-            rewards[...], counts[...] = buffers.reward[span], 1
-            rewards[0] += self._rewards
-            counts[0] += self._counts
-            np.add.accumulate(rewards, out=rewards)
-            np.add.accumulate(counts, out=counts)
-            self._rewards, self._counts = rewards[-1].copy(), counts[-1].copy()
-            self._rewards[ended[t]] = self._counts[ended[t]] = 0
 
-    def _batch(self, first_episodes: list[int]) -> TensorDict:
-        root: Entries = {}
-        following: Entries = {}
-        buffers = self._buffers
-        terminated, truncated = map(env_first_array, (buffers.terminated, buffers.truncated))
-        infos = zip(self._group.info_keys, buffers.info, strict=True)
-        arrays = {
-            "reward": env_first_array(buffers.reward),
-            "done": terminated | truncated,
-            "terminated": terminated,
-            "truncated": truncated,
-            "episode_reward": env_first_array(buffers.episode_reward, np.float32),
-            "step_count": env_first_array(buffers.step_count),
-            **{key: env_first_array(array) for key, array in infos},
-        }
-        for k, name in enumerate(self._names):
-            observed = buffers.observation[k]
-            after = env_first_array(observed[1:])
-            for i, t, values in self._finals:
-                after[i, t] = values[k]
-            root[name] = torch.from_numpy(env_first_array(observed[:-1]))
-            following[name] = torch.from_numpy(after)
-        if self._traj_ids:
-            # ``episode * num_envs + environment``, where the episode counts on after each end.
-            ended = np.cumsum(arrays["done"], axis=1) - arrays["done"]  # before this step
-            episodes = ended + np.asarray(first_episodes)[:, None]
-            number = len(first_episodes)
-            ids = episodes * number + np.arange(number)[:, None]
-            root["collector", "traj_ids"] = torch.from_numpy(ids)
-        given = {key: torch.from_numpy(array[..., None]) for key, array in arrays.items()}
-        outputs = self._outputs()
-        batch = as_batch(outputs, root, following, given)
-        stays = self._device.type == "cpu" and all(value.is_cpu for value in outputs.values())
-        return batch if stays else batch.to(self._device)
-
-    def _forget(self, envs: Sequence[int]) -> None:
-        index = list(envs)
-        self._rewards[index] = 0.0
-        self._counts[index] = 0
-        self._actor.begin(index)
-        for i in self._played.keys() & set(index):
-            self._played[i].clear()
-
-    def _check_masks(self, masks: Array) -> None:
-        """Refuse action masks that allow nothing where an action is to be chosen."""
-        nothing = np.argwhere(self._format.leaves_nothing(masks))
-        if len(nothing):
-            i = int(nothing[0][1])
-            raise ConfigError(
-                f"the {MASK} of environment {self._group.seeds.first_env + i}, "
-                f"{self._group.names[i]}, allows none of the actions of {self._format.space}"
-                f" in a running episode: {masks[tuple(nothing[0])].astype(int)}. Let "
-                "it allow one, or end the episode."
-            )
+def _sums_on_device(values: torch.Tensor, ends: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+    """The same without waiting for the device."""
+    sums = torch.cat([(values[0] + before).unsqueeze(0), values[1:]]).cumsum(0)
+    times = torch.arange(len(ends), device=ends.device).unsqueeze(-1)
+    last = torch.where(ends, times, -1).cummax(0).values  # the last end up to each step
+    last = torch.cat([torch.full_like(last[:1], -1), last[:-1]])
+    return sums - torch.where(last < 0, 0, sums.gather(0, last.clamp(min=0)))
 
 
 class GappedRollout(Rollout):
@@ -360,33 +346,40 @@ class GappedRollout(Rollout):
     environment follow one another, and between two batches some may be missing.
     """
 
-    def __init__(self, collector: Any) -> None:
+    def __init__(self, envs: BatchedEnv, policy: Any, horizon: int, **options: Any) -> None:
         # Even if every second step is none there are enough.
-        super().__init__(collector, 2 * collector._horizon)
-        self._wanted = collector._horizon
-        self._began = np.ones((self._horizon, self._group.num_envs), bool)
+        super().__init__(envs, policy, 2 * horizon, **options)
+        self._wanted = horizon
+        self._began = np.ones((self._horizon, envs.num_envs), bool)
 
-    def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
+    def _make_steps(self, timing: Timing) -> int:
         self._began[...] = True
-        self._left = np.full(self._group.num_envs, self._wanted)
-        made = super().collect(timing, steps, warm_up)
-        order = np.argsort(self._began, axis=0, kind="stable")[: self._wanted]
-        taken = torch.from_numpy(order.T.copy()).to(made.device or "cpu")
-        rows = torch.arange(self._group.num_envs, device=taken.device)[:, None]
-        return made[rows, taken]
+        self._left = np.full(self._envs.num_envs, self._wanted)
+        self._made_steps = steps = super()._make_steps(timing)
+        for rows in self._buffers.observation.values():
+            rows[-1] = rows[steps]  # where the next rollout continues
+        return steps
 
     def _receive(self, t: int, stage: int | None) -> object:
-        finished = self._group.step(self._sent, self._buffers.rows[t])
-        self._finals += [(i, t, values) for i, values in finished]
-        began = self._group.began
+        finished: Any = self._envs.step(self._sent, t)
+        self._buffers.finals += [(i, t, values) for i, values in finished]
+        began = self._envs.began
         if began.any():
             self._actor.begin(np.flatnonzero(began).tolist())
         self._began[t] = began
         self._left -= ~began
         return self._left.max() <= 0
 
-    def _add_up(self, steps: int, begun: Sequence[tuple[int, int]] = ()) -> None:
-        for array in self._buffers.observation:
-            array[-1] = array[steps]  # where the next rollout continues
-        places = np.argwhere(self._began[:steps]).tolist()
-        super()._add_up(steps, [(i, t) for t, i in places])
+    def _add_up(
+        self, values: torch.Tensor, ends: torch.Tensor, before: torch.Tensor
+    ) -> torch.Tensor:
+        made, resets = slice(self._made_steps), ends | torch.from_numpy(self._began)
+        super()._add_up(values[made], resets[made], before)  # in place
+        return values
+
+    def _made(self, root: Entries, following: Entries, given: Entries) -> TensorDict:
+        made = super()._made(root, following, given)
+        order = np.argsort(self._began, axis=0, kind="stable")[: self._wanted]
+        taken = torch.from_numpy(order.T.copy()).to(made.device or "cpu")
+        rows = torch.arange(self._envs.num_envs, device=taken.device)[:, None]
+        return made[rows, taken]

@@ -103,7 +103,7 @@ class Curriculum(AveragingHook):
         if not callable(getattr(source, "set_attribute", None)):
             raise ConfigError(
                 f"Curriculum({self.attribute!r}): {type(source).__name__} sets no attributes of "
-                "its environments: use VectorCollector or WorldCollector, without overlap."
+                "its environments: use a VectorCollector, without overlap."
             )
         source.set_attribute(self.attribute, self.values[self.level])
         self._set_level = self.level

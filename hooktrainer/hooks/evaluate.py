@@ -35,7 +35,8 @@ class Evaluate(TrainerHookBase):
     numbers with and without evaluation.
 
     Args:
-        env: An environment id or a factory of environments, as for `VectorCollector`.
+        env: An environment id or a factory of environments, as for `VectorCollector`. What the id
+            of a tensor environment stands for is played by Gymnasium's own.
         policy: The policy, as for `VectorCollector`.
         every: When to evaluate; the end of the run is always evaluated.
         episodes: Episodes per evaluation.
@@ -49,8 +50,8 @@ class Evaluate(TrainerHookBase):
         group: Group of the metrics ``return``, ``return_std``, ``length`` and ``episodes``; unique
             among the hooks of a trainer.
         collector: Class or factory of the collector, called with `VectorCollector`'s arguments;
-            `AgentsCollector` for several agents. Default: `VectorCollector`.
-        groups: Groups of agents, as for `AgentsCollector`.
+            that by default.
+        groups: Groups of agents, as for `VectorCollector`.
 
     Attributes:
         evaluated_at: Frames at the last evaluation; -1 before the first.
@@ -122,15 +123,20 @@ class Evaluate(TrainerHookBase):
             from tensordict.nn import InteractionType
 
             from ..collect import VectorCollector
+            from ..collect.make_envs import find_spec
+            from ..collect.worlds import is_world
 
             make: Callable[..., Collector] = self.collector or VectorCollector
+            env = self.env
+            if isinstance(env, str) and is_world(env):
+                env = find_spec(env)
             self._collector = make(
-                self.env,
+                env,
                 self.policy,
                 num_envs=self.episodes,
                 frames_per_batch=self.episodes * _STEPS_AT_ONCE,
                 env_kwargs=self.env_kwargs,
-                frame_skip=self.frame_skip or 1,
+                frame_skip=self.frame_skip,
                 info_keys=self.info_keys,
                 exploration_type=InteractionType.DETERMINISTIC,
                 **({} if self.groups is None else {"groups": self.groups}),

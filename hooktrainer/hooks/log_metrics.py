@@ -35,7 +35,7 @@ class LogEpisodes(TrainerHookBase):
         agents: With several agents, maps each group of agents to its agents' names. Logs
             ``<group>/<agents>/return``, the mean over the agents, and
             ``<group>/<agents>/<agent>/return``, from ``("next", <agents>, "episode_reward")``,
-            which `AgentsCollector` writes.
+            which `VectorCollector` writes.
 
     Raises:
         ConfigError: If a key collides with another metric.

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from ..base.checks import check_count
 from ..base.child_program import ChildProgram
 from ..base.words import plural, printable, shell_word
-from ..collect import AgentsCollector
 from ..errors import ConfigError
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
@@ -41,7 +40,7 @@ class PolicySnapshot(TrainerHookBase):
     the end of the run waits for it. Training is the same with and without snapshots, bit for bit.
 
     Args:
-        policy: The policy, a `torch.nn.Module`, as for `VectorCollector` or `AgentsCollector`.
+        policy: The policy, a `torch.nn.Module`, as for `VectorCollector` or `VectorCollector`.
         env: Its environment, likewise; ``None`` to save nothing and only call ``policy_fn``.
         run_dir: The run's directory; ``None`` to save nothing.
         every: When to take a snapshot.
@@ -56,7 +55,7 @@ class PolicySnapshot(TrainerHookBase):
         env_kwargs: Keyword arguments of the environment, with an id.
         frame_skip: How often the collector repeats each action.
         categorical_actions: As for `VectorCollector`: false for one-hot vectors.
-        groups: Groups of agents, as for `AgentsCollector`.
+        groups: Groups of agents, as for `VectorCollector`.
         report: Whether to print a summary of the snapshots at the end.
 
     Raises:
@@ -124,7 +123,7 @@ class PolicySnapshot(TrainerHookBase):
         evaluate = next((hook for hook in hooks if isinstance(hook, Evaluate)), None)
         if evaluate is None:
             raise ConfigError("snapshots need an Evaluate hook: set eval_episodes above 0.")
-        if run_dir is not None and evaluate.collector not in (None, AgentsCollector):
+        if run_dir is not None and evaluate.collector is not None:
             raise ConfigError(
                 "a policy evaluated by a collector of its own has no snapshots: leave them out."
             )

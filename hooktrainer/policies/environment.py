@@ -119,7 +119,7 @@ class Environment:
         try:
             return self._made_for_several(kwargs) if self.several else self._made_for_one(kwargs)
         except gym.error.DependencyNotInstalled:
-            from ..collect.make_group import explain_env_errors
+            from ..collect.make_envs import explain_env_errors
 
             with explain_env_errors():
                 raise
@@ -143,9 +143,9 @@ class Environment:
         return gym.make(spec, disable_env_checker=True, **{**self.kwargs, **kwargs})
 
     def _made_for_several(self, kwargs: Mapping[str, Any]) -> Any:
-        from ..collect.agents.parallel_world import checked_env, pettingzoo_factory
+        from ..collect.agents.parallel_env import checked_env, pettingzoo_factory
         from ..collect.agents.vmas import VmasParallel
-        from ..collect.make_group import is_scenario
+        from ..collect.make_envs import is_scenario
 
         given = {**self.kwargs, **kwargs}
         if self.id is None:
@@ -158,7 +158,7 @@ class Environment:
             return VmasParallel(name, **given)
         if package != "pettingzoo":
             raise ConfigError(f"{self.name} is no environment of several agents.")
-        return pettingzoo_factory(name, given)()
+        return pettingzoo_factory(name)(**given)
 
     def _factory(self) -> Any:
         return find_callable(str(self.factory), str(self.module), self.file)

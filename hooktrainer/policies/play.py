@@ -204,7 +204,7 @@ class _Parallel(_Single):
 
     def step(self, action: Any) -> tuple[float, bool]:
         """Take the actions of all present agents; the reward of an absent one is 0."""
-        from ..collect.agents.parallel_world import reward_of
+        from ..collect.agents.parallel_env import reward_of
 
         acted = list(self._env.agents)
         seen, rewards, _, _, infos = self._env.step({name: _own(action[name]) for name in acted})

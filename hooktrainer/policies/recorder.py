@@ -26,9 +26,8 @@ from torch import Tensor
 from ..base import fs
 from ..base.space_parts import MASK, Leaf, parts_of
 from ..collect.action_format import ActionFormat, clips
-from ..collect.agents import make_world
-from ..collect.agents.world import Grouping
-from ..collect.make_group import Envs, find_spec, is_several, make_one
+from ..collect.agents.groups import Grouping
+from ..collect.make_envs import Envs, agents_of, find_spec, is_several, make_one
 from ..collect.spaces import ObservationLayout
 from ..errors import CheckpointError
 from ..loop.cadence import Progress
@@ -183,7 +182,7 @@ def describe(
 ) -> Described:
     """Describe an environment of one agent or of several: one is built, reset and closed.
 
-    Arguments are those of `VectorCollector` or `AgentsCollector`.
+    Arguments are those of `VectorCollector` or `VectorCollector`.
     """
     if is_several(env) or _makes_several(env, env_kwargs):
         return _describe_several(env, env_kwargs or {}, groups)
@@ -213,14 +212,16 @@ def describe(
 def _describe_several(
     env: Any, env_kwargs: Mapping[str, Any], groups: Grouping | None
 ) -> Described:
-    world = make_world(env, 1, env_kwargs=env_kwargs, groups=groups)
+    envs = agents_of(env, env_kwargs, groups)
     try:
-        seen = world.reset()
+        buffers = envs.prepare(1)
+        envs.reset()
     finally:
-        world.close()
+        envs.close()
+    seen = {key: rows[-1] for key, rows in buffers.observation.items()}
     observations: dict[NestedKey, Observation] = {}
     examples: list[Tensor] = []
-    for group in world.groups:
+    for group in envs.groups:
         agents = len(group.agents)
         layout = ObservationLayout(group.observation_space)
         drawn = _examples(group.observation_space, layout, EXAMPLES * agents, {})
@@ -233,7 +234,8 @@ def _describe_several(
         for one in own:
             full = unravel_key((group.name, *one.keys))
             observations[full] = dataclasses.replace(one, group=group.name)
-    if (space := world.state_space) is not None:
+    spaces: Any = envs.observation_space
+    if (space := spaces.spaces.get("state")) is not None:
         layout = ObservationLayout(space)
         examples += _examples(space, layout, EXAMPLES, {})
         state = observation_of(layout.leaves[0])
@@ -244,7 +246,7 @@ def _describe_several(
         examples,
         tuple(
             Group(action_of(one.action_space, True, one.action_space), one.name, one.agents)
-            for one in world.groups
+            for one in envs.groups
         ),
     )
 

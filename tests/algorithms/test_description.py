@@ -17,8 +17,7 @@ from hooktrainer import algorithms
 from hooktrainer.algorithms import DQN, PPO, SAC
 from hooktrainer.algorithms.algorithm import parse
 from hooktrainer.base.plain import to_yaml
-from hooktrainer.collect.agents import make_world
-from hooktrainer.collect.make_group import find_spec, is_several
+from hooktrainer.collect.make_envs import agents_of, find_spec, is_several
 from hooktrainer.log import read_csv
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +58,7 @@ def test_tuned_settings_are_fields_for_environments_that_exist(
     assert kind.tuned_for
     for ids, settings in kind.tuned_for.items():
         env = EXAMPLES.get(ids, ids)
-        found = make_world(env, 1).name if is_several(env) else find_spec(env).id
+        found = agents_of(env).name if is_several(env) else find_spec(env).id
         assert found == env
         assert fnmatchcase(env, ids)
         assert settings.keys() <= known.keys()

@@ -10,8 +10,7 @@ from test_algorithms import AGENTS, ANNEALING, OFFLINE, SAVED, assert_resumed_is
 from test_algorithms import make as make_small
 from toy_worlds import Ladder
 
-from hooktrainer import Trainer, algorithms
-from hooktrainer.collect.worlds import WorldCollector
+from hooktrainer import Trainer, VectorCollector, algorithms
 from hooktrainer.collect.worlds.classic_control import CartPoleWorld
 from hooktrainer.errors import ConfigError
 
@@ -30,7 +29,7 @@ def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
 @pytest.mark.parametrize("name", COLLECTING)
 def test_it_trains_and_is_resumed_in_mid_episode(name, tmp_path):
     whole, _ = assert_resumed_is_whole(partial(make, name, **SAVED), tmp_path, 400, 230)
-    assert type(whole.source) is WorldCollector
+    assert type(whole.source) is VectorCollector
     before = make(name).loss_module.parameters()
     after = whole.loss_module.parameters()
     assert any(not torch.equal(old, new) for old, new in zip(before, after, strict=True))

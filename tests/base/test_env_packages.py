@@ -10,7 +10,7 @@ import pytest
 from hooktrainer import VectorCollector, algorithms
 from hooktrainer.base import env_packages
 from hooktrainer.base.env_packages import package_of
-from hooktrainer.collect.make_group import find_spec
+from hooktrainer.collect.make_envs import find_spec
 from hooktrainer.errors import ConfigError, MissingPackageError
 
 IDS = {

@@ -17,9 +17,7 @@ import hooktrainer
 from hooktrainer import ConfigError, OverlappedCollector, VectorCollector
 from hooktrainer.collect import Collector, adapt
 from hooktrainer.collect.adapt import AdaptedCollector
-from hooktrainer.collect.agents import AgentsCollector
 from hooktrainer.collect.datasets import Dataset, DatasetCollector
-from hooktrainer.collect.worlds import WorldCollector
 from hooktrainer.errors import CollectorError
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.testing import FakeCollector, check_collector, tiny_trainer
@@ -51,26 +49,22 @@ MADE: dict[str, list[Callable[[], Any]]] = {
     "VectorCollector": [
         lambda: VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=100),
         lambda: VectorCollector(Counter, num_envs=2, frames_per_batch=40, total_frames=100),
-    ],
-    "AgentsCollector": [
-        lambda: AgentsCollector(
+        lambda: VectorCollector(
             "vmas/balance",
             num_envs=2,
             frames_per_batch=40,
             total_frames=100,
             env_kwargs={"max_steps": 15},
-        )
-    ],
-    "WorldCollector": [
-        lambda: WorldCollector("torch/CartPole-v1", num_envs=2, frames_per_batch=100),
-        lambda: WorldCollector(
+        ),
+        lambda: VectorCollector("torch/CartPole-v1", num_envs=2, frames_per_batch=100),
+        lambda: VectorCollector(
             "torch/Pendulum-v1",
             num_envs=2,
             frames_per_batch=40,
             total_frames=100,
             env_kwargs={"max_episode_steps": 9},
         ),
-        lambda: WorldCollector(
+        lambda: VectorCollector(
             "torch/CartPole-v1", CategoricalPolicy(mlp(4, 2)), num_envs=4, frames_per_batch=200
         ),
     ],
@@ -90,7 +84,6 @@ MADE: dict[str, list[Callable[[], Any]]] = {
 ELSEWHERE = {
     "RayCollector": "tests/run/ranks/test_ray.py, which has a cluster",
     "RemoteCollector": "those that derive from it",
-    "EpisodesCollector": "those that derive from it",
     "Collector": "those that derive from it",
 }
 

@@ -11,7 +11,7 @@ from gymnasium.vector import SyncVectorEnv
 from toy_envs import VectorCounter
 
 from hooktrainer import VectorCollector
-from hooktrainer.collect.make_group import spaces_of
+from hooktrainer.collect.make_envs import spaces_of
 from hooktrainer.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ import pytest
 from toy_envs import Counter, Masked, Nested
 
 from hooktrainer import VectorCollector
-from hooktrainer.collect.make_group import spaces_of
+from hooktrainer.collect.make_envs import spaces_of
 from hooktrainer.errors import ConfigError
 
 

@@ -83,7 +83,7 @@ def test_the_final_observation_at_a_time_limit_is_the_true_one(mode: Any) -> Non
     assert batch["next", "truncated"][..., 0].nonzero().tolist() == [[0, 4], [1, 4]]
     assert not batch["next", "terminated"].any()
     env = gym.make("CartPole-v1", max_episode_steps=5)
-    observation, _ = env.reset(seed=collector._envs.seeds(1, 0))
+    observation, _ = env.reset(seed=collector.envs.seeds(1, 0))
     for t in range(5):
         assert batch["observation"][1, t].tolist() == observation.tolist()
         observation, *_ = env.step(1)
@@ -207,7 +207,7 @@ def test_frame_skip_repeats_actions_and_adds_rewards(mode: Any) -> None:
     assert batch["next", "truncated"][0, :3, 0].tolist() == [False, False, True]
     assert batch["next", "episode_reward"][1, 2] == 7
     env = gym.make("CartPole-v1")
-    observation, _ = env.reset(seed=VectorCollector("CartPole-v1", **options)._envs.seeds(0, 0))
+    observation, _ = env.reset(seed=VectorCollector("CartPole-v1", **options).envs.seeds(0, 0))
     for _ in range(3):
         observation, *_ = env.step(int(batch["action"][0, 0]))
     assert batch["next", "observation"][0, 0].tolist() == observation.tolist()

@@ -23,7 +23,7 @@ from toy_envs import (
 )
 
 from hooktrainer import ConfigError, VectorCollector
-from hooktrainer.collect.group import autoreset_mode_of
+from hooktrainer.collect.batched_env import autoreset_mode_of
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 

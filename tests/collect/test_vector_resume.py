@@ -193,7 +193,7 @@ def test_a_replay_that_goes_astray_is_an_error(env: Any) -> None:
     collector = VectorCollector(env, frames_per_batch=6)
     collector.collect()
     state = collector.state_dict()
-    state["rollout"]["running"]["actions"]["0"][2] ^= 1
+    state["rollout"]["running"]["actions"]["0"][0][2] ^= 1
     with pytest.raises(StateMismatchError, match=r"does not lead to the saved observation"):
         VectorCollector(env, frames_per_batch=6).load_state_dict(state)
 

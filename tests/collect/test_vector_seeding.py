@@ -11,8 +11,8 @@ import torch
 from toy_envs import Counter
 
 from hooktrainer import VectorCollector
-from hooktrainer.collect.group import EpisodeSeeds
-from hooktrainer.collect.scalar_group import ScalarGroup
+from hooktrainer.collect.batched_env import EpisodeSeeds
+from hooktrainer.collect.scalar_envs import ScalarEnvs
 
 
 def greedy(observation: torch.Tensor) -> torch.Tensor:
@@ -56,7 +56,7 @@ def test_the_vectorised_environment_gives_the_same_data_as_scalar_ones() -> None
     factories = VectorCollector([lambda: gym.make(env_id)] * 7, **options)
     made = VectorCollector(gym.make_vec(env_id, 7), **options)
     sync = VectorCollector(gym.make_vec(env_id, 7, vectorization_mode="sync"), **options)
-    assert isinstance(sync._envs, ScalarGroup)
+    assert isinstance(sync.envs, ScalarEnvs)
     for _ in range(2):
         batch = vectorised.collect()
         assert batch["next", "done"].sum() > 7

@@ -28,7 +28,7 @@ from toy_envs import Counter, Masked, Nested, Opaque, VectorCounter, recurrent
 
 from hooktrainer import ConfigError, VectorCollector
 from hooktrainer.base.worker import ChildError
-from hooktrainer.collect.worker_group import WorkerGroup
+from hooktrainer.collect.worker_envs import WorkerEnvs
 from hooktrainer.networks import CategoricalPolicy, TanhGaussianPolicy, mlp
 
 Arguments = dict[str, Any]
@@ -133,11 +133,11 @@ def test_processes_start_with_the_first_batch() -> None:
     def data(built: VectorCollector) -> TensorDict:
         torch.manual_seed(7)
         built.set_seed(4)
-        assert not isinstance(built._envs, WorkerGroup)
+        assert not isinstance(built.envs, WorkerEnvs)
         try:
             return built.collect()
         finally:
-            assert isinstance(built._envs, WorkerGroup) is (built._workers.number > 0)
+            assert isinstance(built.envs, WorkerEnvs) is (built._workers.number > 0)
             built.shutdown()
 
     alone, original = data(build(0)), build(2, 2)
@@ -226,11 +226,11 @@ def test_workers_that_are_stuck_are_ended_together(monkeypatch: pytest.MonkeyPat
         rollout: Any = built._ready()
         rollout._begin()
         rollout.is_running = True
-        for child in built._envs._pool:  # type: ignore[attr-defined]
+        for child in built.envs._pool:  # type: ignore[attr-defined]
             child.timeout = 0.1
         with pytest.raises(ChildError, match=r"worker 0 .* has not answered"):
             rollout.collect(built.timing, 0, False)
-        built._envs._pool[0].timeout = 600.0  # type: ignore[attr-defined]
+        built.envs._pool[0].timeout = 600.0  # type: ignore[attr-defined]
         with pytest.raises(ChildError, match="worker 0"):  # it is not waited for a second time
             built.set_attribute("length", 3)
         start = time.monotonic()
@@ -239,7 +239,7 @@ def test_workers_that_are_stuck_are_ended_together(monkeypatch: pytest.MonkeyPat
 
 
 def pids(built: VectorCollector) -> list[int]:
-    return [child.pid for child in built._envs._pool]  # type: ignore[attr-defined]
+    return [child.pid for child in built.envs._pool]  # type: ignore[attr-defined]
 
 
 def test_a_worker_that_is_killed_is_an_error_that_says_so() -> None:
@@ -279,7 +279,7 @@ from hooktrainer import VectorCollector
 if __name__ == "__main__":
     collector = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=4, workers=2)
     collector.collect()
-    print(*[child.pid for child in collector._envs._pool], flush=True)
+    print(*[child.pid for child in collector.envs._pool], flush=True)
     if sys.argv[1] == "return":
         sys.exit()
     if sys.argv[1] == "raise":

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from hooktrainer import ConfigError, Curriculum, Trainer, VectorCollector, WorldCollector
+from hooktrainer import ConfigError, Curriculum, Trainer, VectorCollector
 from hooktrainer.testing import tiny_trainer
 
 
@@ -76,7 +76,7 @@ def test_an_attribute_that_cannot_be_set_is_named():
     Curriculum("g", [1, 2], frames=[10]).register(trainer)
     with pytest.raises(ConfigError, match="sets no attributes of its env"):
         trainer.train()
-    for make, env in ((VectorCollector, "Pendulum-v1"), (WorldCollector, "torch/Pendulum-v1")):
+    for make, env in ((VectorCollector, "Pendulum-v1"), (VectorCollector, "torch/Pendulum-v1")):
         collector = make(env, num_envs=2, frames_per_batch=4)
         with pytest.raises(ConfigError, match="has no attribute 'gravity' to be set"):
             collector.set_attribute("gravity", 3.0)
@@ -89,7 +89,7 @@ KINDS = {
     "scalar": lambda: VectorCollector("Pendulum-v1", num_envs=2, frames_per_batch=40),
     "slots": lambda: VectorCollector("CartPole-v1", num_envs=6, frames_per_batch=120),
     "workers": lambda: VectorCollector("Pendulum-v1", num_envs=2, frames_per_batch=40, workers=2),
-    "world": lambda: WorldCollector("torch/Pendulum-v1", num_envs=2, frames_per_batch=40),
+    "world": lambda: VectorCollector("torch/Pendulum-v1", num_envs=2, frames_per_batch=40),
 }
 NAMES = {"scalar": "g", "slots": "gravity", "workers": "g", "world": "g"}
 

@@ -16,13 +16,13 @@ from tensordict.nn.probabilistic import set_interaction_type
 from torch import nn
 
 from hooktrainer import (
-    AgentsCollector,
     CheckpointError,
     ConfigError,
+    VectorCollector,
     load_policy,
     play_episodes,
 )
-from hooktrainer.collect.agents import make_world
+from hooktrainer.collect.make_envs import agents_of
 from hooktrainer.networks import (
     AgentMLP,
     AgentsPolicy,
@@ -60,7 +60,7 @@ def pets(masked: bool = False, own: bool = False) -> AgentsPolicy:
 
 
 def collected(env, policy, **options) -> TensorDict:
-    collector = AgentsCollector(
+    collector = VectorCollector(
         env,
         policy,
         num_envs=3,
@@ -199,7 +199,7 @@ def test_they_play_vmas_as_it_is_collected(continuous, save):
     path = save(policy, "vmas/balance", env_kwargs=kwargs)
     saved = evaluate_policy(path, seed=4, episodes=2)
     assert saved.evaluation.lengths == (7, 7)
-    world = make_world("vmas/balance", 1, env_kwargs=kwargs)
+    world = agents_of("vmas/balance", kwargs).world
     for number, return_ in enumerate(saved.evaluation.returns):
         world.seed(episode_seed(4, number))
         entries, total, done = world.begin(), 0.0, False

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import spaces
+from tensordict import NestedKey
 from torch.utils import _pytree as pytree
 
 from ...base.lazy import import_optional
@@ -23,15 +24,23 @@ from ...base.words import did_you_mean, listed
 from ...errors import ConfigError, StateMismatchError
 from ...store.rng import rng_state, set_rng_state, undisturbed
 from ..info import InfoKeys, missing
-from ..worlds.world_collector import info_column
-from .world import Advance, AgentsWorld, Entries, Grouping, check_agents_info_keys, group_agents
+from ..tensor_envs import info_column
+from ..worlds.functional_world import select
+from ..worlds.tensor_world import Outcome, TensorWorld
+from .groups import Grouping, check_agents_info_keys, entries_of, group_agents, space_of
+
+Entries = dict[NestedKey, torch.Tensor]
+Advance = tuple[Entries, torch.Tensor, torch.Tensor, Entries]
+"""The result of `VmasWorld.advance`."""
 
 _MAX_STEPS = 100
 
 
-class VmasWorld(AgentsWorld):
+class VmasWorld(TensorWorld):
     """A VMAS scenario: all environments are one batch of tensors.
 
+    Observations and actions are by group, ``[num_envs, agents, ...]``; the reward is the mean over
+    all agents, ``Outcome.entries`` are those of `entries_of`.
     Continuous actions are clipped to their bounds. When some episodes end, all environments are
     reset at once and the rows of the others are restored, so that ten resets cost as much as one.
     If a scenario's reset changes more than rows of tensors, its environments are reset one by one.
@@ -39,6 +48,8 @@ class VmasWorld(AgentsWorld):
     """
 
     shares = False
+    frame_skip = 1
+    lost: str | None = None
 
     def __init__(
         self,
@@ -64,6 +75,10 @@ class VmasWorld(AgentsWorld):
             )
         }
         self.groups = group_agents(agents, groups)
+        self.observation_space = space_of(self.groups, None, leave=False)
+        self.action_space = spaces.Dict({one.name: one.action_space for one in self.groups})
+        self.entries = entries_of(self.groups, info_keys)
+        self._returns: dict[str, torch.Tensor] = {}
         self._info_keys = check_agents_info_keys(info_keys, self.groups)
         self._agents = {agent.name: agent for agent in self.env.agents}
         self._state = ObjectState(self.env)
@@ -81,7 +96,38 @@ class VmasWorld(AgentsWorld):
             np.random.seed(numbers[1])
             torch.manual_seed(numbers[2])
 
+    def reset(self) -> Entries:
+        self._returns = {
+            group.name: torch.zeros(self.num_envs, len(group.agents), device=self.device)
+            for group in self.groups
+        }
+        return self.begin()
+
+    def step(self, actions: Mapping[str, torch.Tensor]) -> Outcome:
+        final, terminated, truncated, entries = self.advance(actions)
+        for name, returns in self._returns.items():
+            self._returns[name] = entries[name, "episode_reward"] = (
+                returns + entries[name, "reward"]
+            )
+            for key, of_all in ("terminated", terminated), ("truncated", truncated):
+                entries[name, key] = of_all.unsqueeze(-1).expand_as(returns)
+            entries[name, "done"] = entries[name, "terminated"] | entries[name, "truncated"]
+        for key in ("reward", "episode_reward", *self._info_keys):
+            of_all = torch.cat([entries[name, key] for name in self._returns], 1)
+            entries[key] = of_all.nanmean(1) if key in self._info_keys else of_all.mean(1)
+        done, following = terminated | truncated, final
+        if bool(done.any()):
+            following = select(done, self.begin(done), final)
+            for name, returns in self._returns.items():
+                self._returns[name] = returns.masked_fill(done.unsqueeze(-1), 0.0)
+        reward = entries.pop("reward")
+        return Outcome(following, reward, terminated, truncated, final, entries=entries)
+
     def begin(self, envs: torch.Tensor | None = None) -> Entries:
+        """Start episodes in ``envs``, bool ``[num_envs]``, or in all; return the observations.
+
+        Those of the other environments are not valid.
+        """
         with self._random_numbers():
             if envs is None or bool(envs.all()):
                 self._reset_all()
@@ -93,6 +139,13 @@ class VmasWorld(AgentsWorld):
             return self._observe()
 
     def advance(self, actions: Mapping[str, torch.Tensor]) -> Advance:
+        """Step all environments, and reset none.
+
+        Returns:
+            The observations, at an episode's end the true final ones; whether the episode ended in
+            a terminal state, and whether it was truncated, bool ``[num_envs]``; and by
+            ``(group, name)`` the rewards and the info keys, float32 ``[num_envs, agents]``.
+        """
         env, scenario = self.env, self.env.scenario
         with self._random_numbers():
             for group in self.groups:
@@ -118,11 +171,14 @@ class VmasWorld(AgentsWorld):
             infos[group.name, "reward"] = own
         return entries, terminated, truncated, infos
 
-    def save(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         objects = None if self.lost else copied(self._state.read())
-        return {"objects": objects, "rng": self._rng, "row_by_row": self._row_by_row}
+        rest = {"rng": self._rng, "row_by_row": self._row_by_row}
+        return {"objects": objects, "returns": dict(self._returns), **rest}
 
-    def restore(self, state: Mapping[str, Any]) -> bool:
+    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+        returns = state["returns"].items()
+        self._returns = {name: value.to(self.device) for name, value in returns}
         self._rng, self._row_by_row = dict(state["rng"]), state["row_by_row"]
         if state["objects"] is None:
             return False
@@ -181,13 +237,13 @@ class VmasWorld(AgentsWorld):
         """Step once and restore the state; returns why that fails, or ``None``."""
         try:
             self.begin()
-            state = self.save()
+            state = self.state_dict()
             shapes = {one.name: (len(one.agents), *one.action_format.shape) for one in self.groups}
             self.advance(
                 {name: torch.zeros(self.num_envs, *shape) for name, shape in shapes.items()}
             )
             self._state.read()
-            self.restore(state)
+            self.load_state_dict(state)
         except StateMismatchError as error:
             return f"{self.name}: {error}"
         return None

@@ -15,8 +15,8 @@ from ...base.checks import check_count
 from ...errors import ConfigError
 from ...loop.stateful import fitting, mismatches
 from ..collector import TIMEOUT, Weights, check_can_follow, weights_of
-from ..episodes_collector import OVERLAP, collector_state
 from ..remote_collector import RemoteCollector, stamped
+from ..vector_collector import OVERLAP, collector_state
 from .server import ProcessWorker, ThreadWorker, dump
 
 Mode = Literal["process", "thread"]

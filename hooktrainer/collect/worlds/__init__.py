@@ -1,4 +1,4 @@
-"""Batched tensor environments: their protocol `TensorWorld` and their collector `WorldCollector`.
+"""Batched tensor environments and their protocol `TensorWorld`.
 
 `FunctionalWorld` is the base class for physics written as pure functions.
 """
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from .functional_world import FunctionalWorld as FunctionalWorld
     from .tensor_world import Outcome as Outcome
     from .tensor_world import TensorWorld as TensorWorld
-    from .world_collector import WorldCollector as WorldCollector
     from .world_ids import adapt_world as adapt_world
     from .world_ids import is_world as is_world
     from .world_ids import make_tensor_world as make_tensor_world

@@ -12,8 +12,8 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from ...collect.collector import check_can_follow
-from ...collect.episodes_collector import shares_of
 from ...collect.remote_collector import RemoteCollector, stamped
+from ...collect.vector_collector import shares_of
 from ...errors import ConfigError
 from ...hooks.evaluate import Evaluate
 from ...loop.hook import AFTER

@@ -7,9 +7,8 @@ import torch
 from toy_parallel import Talking
 from toy_scenarios import Steps
 
-from hooktrainer import ConfigError
+from hooktrainer import ConfigError, VectorCollector
 from hooktrainer.algorithms import IPPO
-from hooktrainer.collect.agents import AgentsCollector
 
 
 class Saying(Steps):
@@ -23,7 +22,7 @@ class Saying(Steps):
 
 
 def collector(env, steps=8, num_envs=2, **kwargs):
-    return AgentsCollector(env, num_envs=num_envs, frames_per_batch=num_envs * steps, **kwargs)
+    return VectorCollector(env, num_envs=num_envs, frames_per_batch=num_envs * steps, **kwargs)
 
 
 def test_agents_of_pettingzoo_by_hand():

@@ -10,8 +10,7 @@ import pytest
 import torch
 from toy_parallel import Drawn, Leaving, Nothing
 
-from hooktrainer import ConfigError
-from hooktrainer.collect.agents import AgentsCollector
+from hooktrainer import ConfigError, VectorCollector
 from hooktrainer.errors import MissingPackageError, StateMismatchError
 from hooktrainer.testing import check_collector
 
@@ -32,7 +31,7 @@ class First:
 
 
 def collector(env=Leaving, num_envs=2, steps=8, **kwargs):
-    return AgentsCollector(env, num_envs=num_envs, frames_per_batch=num_envs * steps, **kwargs)
+    return VectorCollector(env, num_envs=num_envs, frames_per_batch=num_envs * steps, **kwargs)
 
 
 def test_agents_that_leave_by_hand():
@@ -85,11 +84,16 @@ def test_a_time_limit_truncates():
 
 
 def test_actions_are_those_of_the_environments_space():
-    made = collector(policy=First(), steps=7)
-    made.collect()
-    env = made.world.envs.envs[0]
-    assert env.actions[0]["cat_0"] == 1
-    assert env.actions[0]["dog_0"].tolist() == [1.0]  # clipped
+    taken = []
+
+    class Recorded(Leaving):
+        def step(self, actions):
+            taken.append(actions)
+            return super().step(actions)
+
+    collector(Recorded, policy=First(), steps=7).collect()
+    assert taken[0]["cat_0"] == 1
+    assert taken[0]["dog_0"].tolist() == [1.0]  # clipped
 
 
 @pytest.mark.parametrize("where", ["observation", "info"])
@@ -122,13 +126,13 @@ def test_a_replay_that_differs_is_refused():
     [
         (
             lambda: collector(partial(Leaving, forgets=True)).collect(),
-            r"step\(\) of Leaving \(environment 0\) gave cat_1 the reward None: every agent that",
+            r"step\(\) of Leaving gave cat_1 the reward None: every agent that",
         ),
         (
             lambda: collector(Nothing).collect(),
-            "cat_0 got an action_mask that forbids every action in environment 0",
+            "cat_0 got an action_mask that forbids every action",
         ),
-        (lambda: collector(dict), "made a dict, which has no reset, step, observation_space"),
+        (lambda: collector(dict), "env builds a dict, not a gymnasium.Env"),
         (lambda: collector("pettingzoo/mpe/simple_spred_v3"), "mpe2 has no 'simple_spred_v3'"),
         (lambda: collector("pettingzoo/simple_spread_v3"), "Give family and name"),
         (lambda: collector("pettingzoo/classic/tictactoe_v3"), "its agents act in turns|needs"),

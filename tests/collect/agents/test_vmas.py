@@ -10,14 +10,13 @@ import torch
 from marks import slow_except
 from toy_scenarios import CountsResets, Expands, MakesAgents, Noisy, Steps
 
-from hooktrainer import ConfigError
-from hooktrainer.collect.agents import AgentsCollector
+from hooktrainer import ConfigError, VectorCollector
 from hooktrainer.errors import StateMismatchError
 from hooktrainer.testing import check_collector
 
 
 def collector(scenario=Steps, num_envs=2, steps=6, **kwargs):
-    return AgentsCollector(scenario, num_envs=num_envs, frames_per_batch=num_envs * steps, **kwargs)
+    return VectorCollector(scenario, num_envs=num_envs, frames_per_batch=num_envs * steps, **kwargs)
 
 
 def test_the_layout_is_torchrls():
@@ -83,8 +82,8 @@ def test_max_steps_truncates_and_terminal_states_do_not():
 def test_a_reset_that_changes_more_than_rows_is_done_one_by_one():
     one, other = collector(CountsResets), collector(Steps)
     batch, usual = one.collect(), other.collect()
-    assert one.world._row_by_row
-    assert not other.world._row_by_row
+    assert one.envs.world._row_by_row
+    assert not other.envs.world._row_by_row
     assert batch["next", "step_count"].equal(usual["next", "step_count"])
     assert batch["next", "episode_reward"].equal(usual["next", "episode_reward"])
 
@@ -141,7 +140,6 @@ def test_actions_are_clipped_and_discrete_ones_are_indices():
     ("make", "problem"),
     [
         (lambda: collector("vmas/balanse"), "'vmas/balanse'. Did you mean vmas/balance"),
-        (lambda: collector("CartPole-v1"), "is no environment of several agents"),
         (
             lambda: collector("vmas/balance", env_kwargs={"n_agentz": 3}),
             r"vmas/balance: Scenario kwargs: {'n_agentz': 3} passed but not used",

@@ -11,7 +11,7 @@ import torch
 
 from hooktrainer import VectorCollector
 from hooktrainer.collect.families import usual_wrappers
-from hooktrainer.collect.make_group import find_spec
+from hooktrainer.collect.make_envs import find_spec
 from hooktrainer.errors import MissingPackageError
 from hooktrainer.policies.recorder import describe
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from hooktrainer.collect.make_group import find_spec
+from hooktrainer.collect.make_envs import find_spec
 from hooktrainer.collect.worlds import is_world, make_tensor_world
 from hooktrainer.collect.worlds.world_ids import WORLDS as IDS
 

@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict
 from toy_worlds import Embedded, Wind
 
-from hooktrainer import ConfigError, WorldCollector
+from hooktrainer import ConfigError, VectorCollector
 from hooktrainer.algorithms import PPO
 from hooktrainer.graphs import compiling
 from hooktrainer.networks import CategoricalPolicy, DiagonalGaussianPolicy, mlp
@@ -27,10 +27,10 @@ POLICIES = {
 }
 
 
-def collector(env: Any, compile: bool, steps: int = 21, **kwargs: Any) -> WorldCollector:
+def collector(env: Any, compile: bool, steps: int = 21, **kwargs: Any) -> VectorCollector:
     torch.manual_seed(0)
     policy = kwargs.pop("policy", None) or POLICIES[env]()
-    return WorldCollector(
+    return VectorCollector(
         env,
         policy,
         num_envs=5,
@@ -42,7 +42,7 @@ def collector(env: Any, compile: bool, steps: int = 21, **kwargs: Any) -> WorldC
     )
 
 
-def batches(collector: WorldCollector, number: int = 3) -> list[TensorDict]:
+def batches(collector: VectorCollector, number: int = 3) -> list[TensorDict]:
     torch.manual_seed(5)
     return [collector.collect() for _ in range(number)]
 

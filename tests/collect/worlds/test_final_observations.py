@@ -6,7 +6,7 @@ import pytest
 import torch
 from toy_worlds import Decay, HiddenDecay
 
-from hooktrainer.collect.worlds import WorldCollector
+from hooktrainer import VectorCollector
 from hooktrainer.networks import ValueNetwork
 from hooktrainer.objectives import GAE
 
@@ -30,7 +30,7 @@ def errors(batch, lmbda: float) -> torch.Tensor:
 
 
 def collect(world) -> torch.Tensor:
-    return WorldCollector(world, num_envs=1, frames_per_batch=6).collect()
+    return VectorCollector(world, num_envs=1, frames_per_batch=6).collect()
 
 
 def test_the_true_final_observation_gives_targets_without_bias():

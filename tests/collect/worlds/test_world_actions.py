@@ -8,18 +8,53 @@ import torch
 from gymnasium import spaces
 from toy_worlds import Ladder, Talker
 
-from hooktrainer.collect.worlds import WorldCollector
-from hooktrainer.collect.worlds.functional_world import stream_keys, uniforms
-from hooktrainer.collect.worlds.world_actions import WorldActions
+from hooktrainer import VectorCollector
+from hooktrainer.collect.worlds import FunctionalWorld
 from hooktrainer.errors import ConfigError
 
-CPU = torch.device("cpu")
+
+class Taken(FunctionalWorld):
+    """Shows the action that was taken, of the space that it is made with."""
+
+    max_episode_steps = 10
+
+    def __init__(self, num_envs, space, mask=None, **options):
+        width = max(1, int(np.prod(space.shape or ())))
+        self.name, self.action_space, self.mask = "taken", space, mask
+        self.observation_space = spaces.Box(-np.inf, np.inf, (width,))
+        if mask is not None:
+            masks = spaces.Box(0, 1, (len(mask),), np.int8)
+            self.observation_space = spaces.Dict(
+                {"o": self.observation_space, "action_mask": masks}
+            )
+        super().__init__(num_envs, **options)
+
+    def initial(self, uniform):
+        return torch.zeros(len(uniform), *(self.action_space.shape or ()))
+
+    def transition(self, state, action):
+        reward = torch.zeros(len(action))
+        return action.to(torch.float32), reward, reward.bool()
+
+    def observe(self, state):
+        state = state.reshape(len(state), -1)
+        if self.mask is None:
+            return state
+        return {"o": state, "action_mask": torch.tensor(self.mask).expand(len(state), -1)}
 
 
 def drawn(space: spaces.Space, number: int = 4000, mask=None, categorical: bool = True):
-    actions = WorldActions(space, categorical, False, CPU)
-    keys = stream_keys(0, 1, 0, number, actions.numbers, CPU)
-    return actions, actions.draw(uniforms(keys, 0), mask)
+    """Random actions as a policy writes them, and as the environments took them."""
+    options = {"space": space, "mask": mask}
+    batch = VectorCollector(
+        Taken,
+        num_envs=number,
+        frames_per_batch=number,
+        env_kwargs=options,
+        categorical_actions=categorical,
+    ).collect()
+    seen = batch["next", "observation" if mask is None else "o"]
+    return batch["action"].squeeze(1), seen.reshape(number, *(space.shape or ()))
 
 
 @pytest.mark.parametrize(
@@ -37,9 +72,7 @@ def drawn(space: spaces.Space, number: int = 4000, mask=None, categorical: bool 
 )
 @pytest.mark.parametrize("categorical", [True, False])
 def test_random_actions_are_in_the_space_and_fill_it(space, categorical):
-    actions, found = drawn(space, categorical=categorical)
-    assert found.shape == (4000, *actions.format.shape)
-    taken = actions.to_world(found).numpy()
+    taken = drawn(space, categorical=categorical)[1].numpy()
     assert all(space.contains(each.astype(space.dtype)) for each in taken)
     space.seed(0)
     theirs = np.stack([space.sample() for _ in range(4000)])
@@ -48,21 +81,23 @@ def test_random_actions_are_in_the_space_and_fill_it(space, categorical):
 
 
 def test_one_hot_vectors_and_masks():
-    mask = torch.tensor([[True, False, True]]).expand(4000, 3)
-    actions, found = drawn(spaces.Discrete(3, start=5), mask=mask, categorical=False)
+    found, taken = drawn(spaces.Discrete(3, start=5), mask=[True, False, True], categorical=False)
+    assert found.shape == (4000, 3)
     assert (found.sum(-1) == 1).all()
-    assert sorted(actions.to_world(found).unique().tolist()) == [5, 7]
+    assert sorted(taken.unique().tolist()) == [5, 7]
 
 
 def test_random_actions_obey_the_masks_and_count_from_the_spaces_start():
-    batch = WorldCollector(Talker, num_envs=8, frames_per_batch=160).collect()
+    batch = VectorCollector(Talker, num_envs=8, frames_per_batch=160).collect()
     assert sorted(batch["action"].unique().tolist()) == [0, 2]
     assert sorted(batch["next", "last"].unique().tolist()) == [1, 3]
     assert batch["action_mask"].dtype is torch.bool
 
 
 def test_numbers_for_each_environment_are_in_the_batch():
-    collector = WorldCollector(Talker, num_envs=3, frames_per_batch=6, info_keys=("height", "rank"))
+    collector = VectorCollector(
+        Talker, num_envs=3, frames_per_batch=6, info_keys=("height", "rank")
+    )
     following = collector.collect()["next"]
     assert torch.equal(following["height"], following["reward"] + 0.5)
     assert following["rank"][:, 0, 0].tolist() == [0, 1, 2]
@@ -74,12 +109,12 @@ def test_numbers_for_each_environment_are_in_the_batch():
 
 def test_missing_log_entries_are_nan_and_other_shapes_refused():
     options = {"num_envs": 3, "frames_per_batch": 6}
-    batch = WorldCollector(Talker, info_keys=("nothing",), **options).collect()
+    batch = VectorCollector(Talker, info_keys=("nothing",), **options).collect()
     assert batch["next", "nothing"].isnan().all()
     with pytest.raises(
         ConfigError, match=r"'Episode/slips'\] of the simulator has the shape \[\], not one"
     ):
-        WorldCollector(Talker, info_keys=("Episode/slips",), **options).collect()
+        VectorCollector(Talker, info_keys=("Episode/slips",), **options).collect()
 
 
 class Count(Ladder):
@@ -95,7 +130,7 @@ class Count(Ladder):
 
 
 def test_discrete_observations_count_from_zero():
-    batch = WorldCollector(Count, num_envs=1, frames_per_batch=6).collect()
+    batch = VectorCollector(Count, num_envs=1, frames_per_batch=6).collect()
     assert batch["rung"].dtype is torch.int64
     assert batch["rung"].flatten().tolist() == [0, 1, 2, 3, 0, 1]
     assert batch["next", "rung"].flatten().tolist() == [1, 2, 3, 4, 1, 2]

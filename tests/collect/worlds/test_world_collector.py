@@ -1,4 +1,4 @@
-"""`WorldCollector`: the batches of `VectorCollector`, without waiting for the device."""
+"""`VectorCollector`: the batches of `VectorCollector`, without waiting for the device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from no_waiting import NoWaiting
 from toy_worlds import Ladder
 
 from hooktrainer import ConfigError, OverlappedCollector, VectorCollector
-from hooktrainer.collect.worlds import WorldCollector
 from hooktrainer.errors import StateMismatchError
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.testing import tiny_trainer
@@ -26,16 +25,16 @@ def policy(device: str = "cpu") -> CategoricalPolicy:
 def test_batches_are_those_of_a_vector_collector():
     """The same entries, shapes and types; the same meaning is what `check_collector` looks at."""
     found = {}
-    for make, env in ((WorldCollector, CARTPOLE), (VectorCollector, "CartPole-v1")):
+    for make, env in ((VectorCollector, CARTPOLE), (VectorCollector, "CartPole-v1")):
         batch = make(env, policy(), num_envs=3, frames_per_batch=90).collect()
         found[make] = {
             key: (value.shape, value.dtype, value.device) for key, value in batch.items(True, True)
         }
-    assert found[WorldCollector] == found[VectorCollector]
+    assert found[VectorCollector] == found[VectorCollector]
 
 
 def test_returns_and_lengths_go_on_from_batch_to_batch():
-    collector = WorldCollector(Ladder, num_envs=2, frames_per_batch=6)  # 3 steps of each
+    collector = VectorCollector(Ladder, num_envs=2, frames_per_batch=6)  # 3 steps of each
     rewards, lengths = [], []
     for _ in range(3):
         following = collector.collect()["next"]
@@ -50,7 +49,7 @@ def test_returns_and_lengths_go_on_from_batch_to_batch():
 @pytest.mark.parametrize("warm_up", [False, True])
 def test_collecting_waits_for_no_device(device, warm_up):
     """On ``meta`` there is nothing to read, and each copy to or from it is seen."""
-    collector = WorldCollector(
+    collector = VectorCollector(
         CARTPOLE,
         policy(device),
         num_envs=4,
@@ -66,8 +65,8 @@ def test_collecting_waits_for_no_device(device, warm_up):
 
 
 def test_any_share_of_the_environments_plays_the_same_episodes():
-    def made(**options: Any) -> WorldCollector:
-        return WorldCollector("torch/CartPole-v1", frames_per_batch=400, seed=5, **options)
+    def made(**options: Any) -> VectorCollector:
+        return VectorCollector("torch/CartPole-v1", frames_per_batch=400, seed=5, **options)
 
     whole = made(num_envs=4).collect()
     shares = []
@@ -88,8 +87,8 @@ def test_continuous_actions_are_clipped_for_the_world_alone():
         return torch.full((2, 1), 5.0)
 
     options: dict[str, Any] = {"num_envs": 2, "frames_per_batch": 4}
-    plain = WorldCollector("torch/MountainCarContinuous-v0", far, **options).collect()
-    clipped = WorldCollector(
+    plain = VectorCollector("torch/MountainCarContinuous-v0", far, **options).collect()
+    clipped = VectorCollector(
         "torch/MountainCarContinuous-v0", far, clip_actions=True, **options
     ).collect()
     assert (clipped["action"] == 5.0).all()
@@ -116,13 +115,13 @@ def test_continuous_actions_are_clipped_for_the_world_alone():
 )
 def test_invalid_arguments_are_refused(arguments, message):
     with pytest.raises(ConfigError, match=message):
-        WorldCollector(**{"frames_per_batch": 40, **arguments})
+        VectorCollector(**{"frames_per_batch": 40, **arguments})
 
 
 def test_a_built_world_is_taken_as_it_is_and_not_shared():
     world = Ladder(3)
-    collector = WorldCollector(world, frames_per_batch=6)
-    assert collector.world is world
+    collector = VectorCollector(world, frames_per_batch=6)
+    assert collector.envs.world is world
     assert collector.num_envs == 3
     with pytest.raises(ConfigError, match="ladder: they are built already"):
         collector.shard(0, 3)
@@ -132,21 +131,21 @@ def test_shares_that_would_all_play_the_same_are_refused():
     def make(num_envs: int, device: torch.device) -> Ladder:
         return Ladder(num_envs, device)
 
-    collector = WorldCollector(make, num_envs=4, frames_per_batch=8)
+    collector = VectorCollector(make, num_envs=4, frames_per_batch=8)
     with pytest.raises(ConfigError, match="built already or without first_env"):
         collector.shard(0, 2)
 
     class Entangled(Ladder):
         shares = False
 
-    collector = WorldCollector(Entangled, num_envs=4, frames_per_batch=8)
-    with pytest.raises(ConfigError, match=r"2 processes cannot share .* ladder: .* depend on"):
+    collector = VectorCollector(Entangled, num_envs=4, frames_per_batch=8)
+    with pytest.raises(ConfigError, match=r"2 processes cannot share .*Entangled: .* depend on"):
         collector.check_shares(2)
 
 
 def test_states_of_tensors_and_of_other_environments_are_told_apart():
     options: dict[str, Any] = {"num_envs": 2, "frames_per_batch": 4}
-    both = WorldCollector(CARTPOLE, **options), VectorCollector("CartPole-v1", **options)
+    both = VectorCollector(CARTPOLE, **options), VectorCollector("CartPole-v1", **options)
     states = []
     for collector in both:
         collector.collect()
@@ -162,7 +161,7 @@ def test_a_world_is_asked_for_its_state_once_it_has_one():
             assert self.carry is not None
             return super().state_dict()
 
-    first, second = (WorldCollector(Late, num_envs=2, frames_per_batch=4) for _ in range(2))
+    first, second = (VectorCollector(Late, num_envs=2, frames_per_batch=4) for _ in range(2))
     first.collect()
     second.load_state_dict(first.state_dict())
     assert second.collect()["observation"].equal(first.collect()["observation"])
@@ -170,7 +169,7 @@ def test_a_world_is_asked_for_its_state_once_it_has_one():
 
 def test_a_checkpoint_holds_a_wrapped_collector_once():
     """Its log is a hook's; restored as a hook too, it would go back to where it was wrapped."""
-    trainer = tiny_trainer(collector=WorldCollector(CARTPOLE, num_envs=2, frames_per_batch=4))
+    trainer = tiny_trainer(collector=VectorCollector(CARTPOLE, num_envs=2, frames_per_batch=4))
     trainer.collector = OverlappedCollector(trainer.collector, 1, mode="thread")
-    assert not [name for name in trainer.state_dict()["components"] if "world_collector" in name]
+    assert not [name for name in trainer.state_dict()["components"] if "vector" in name]
     trainer.shutdown()

@@ -12,7 +12,7 @@ import pytest
 import torch
 from saved_runs import Drawing, Failing, Still
 
-from hooktrainer.collect.agents import make_world
+from hooktrainer.collect.make_envs import agents_of
 from hooktrainer.errors import ConfigError
 from hooktrainer.loop.cadence import Progress
 from hooktrainer.networks import AgentsPolicy, Policy, distribution_for, mlp
@@ -73,7 +73,7 @@ def test_invalid_views_are_refused(wrong):
 
 
 def still_agents(env: str) -> AgentsPolicy:
-    world = make_world(env, 1)
+    world = agents_of(env)
     world.close()
     return AgentsPolicy(
         {

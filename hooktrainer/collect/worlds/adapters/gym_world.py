@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from ....errors import ConfigError
-from ...group import autoreset_mode_of
+from ...batched_env import autoreset_mode_of
 from ..functional_world import select
 from ..tensor_world import Observations, Outcome
 from .foreign_world import ForeignWorld, find, name_of, numbers_in

@@ -9,8 +9,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from no_waiting import NoWaiting
 
-from hooktrainer import ConfigError
-from hooktrainer.collect.worlds import GymWorld, WorldCollector, adapt_world
+from hooktrainer import ConfigError, VectorCollector
+from hooktrainer.collect.worlds import GymWorld, adapt_world
 from hooktrainer.testing import check_collector
 
 
@@ -153,8 +153,8 @@ def test_true_final_observations_are_taken(make):
 
 
 def test_episode_infos_are_logged_at_episode_ends_only():
-    collector = WorldCollector(ManiSkill(), frames_per_batch=10, info_keys=("success",))
-    collector._actions.to_world = lambda actions: ACTIONS
+    collector = VectorCollector(ManiSkill(), frames_per_batch=10, info_keys=("success",))
+    collector.envs.to_world = lambda actions: ACTIONS
     batch = collector.collect()
     log = collector.log_of_world(batch)
     # Returns 1 + 2 + 3 and 0.5 + ... + 2.5 of the two episodes that ended.
@@ -165,7 +165,7 @@ def test_episode_infos_are_logged_at_episode_ends_only():
 
 def test_the_seed_of_the_run_is_given_once_and_after_a_resume_another():
     env = ManiSkill()
-    collector = WorldCollector(env, frames_per_batch=4, seed=5)
+    collector = VectorCollector(env, frames_per_batch=4, seed=5)
     collector.collect()
     collector.reset()
     collector.collect()
@@ -190,13 +190,13 @@ def test_isaac_lab_hides_final_observations():
         "Episode_Reward/height": 2.25,
         "Curriculum/level": 2.5,
     }
-    batch = WorldCollector(IsaacLab(), frames_per_batch=10).collect()
+    batch = VectorCollector(IsaacLab(), frames_per_batch=10).collect()
     assert torch.equal(batch["collector", "final_hidden"], batch["next", "done"])
 
 
 @pytest.mark.parametrize("make", [ManiSkill, Strict, IsaacLab])
 def test_the_contract_of_collectors_is_kept(make):
-    check_collector(lambda: WorldCollector(make(), frames_per_batch=8, total_frames=32))
+    check_collector(lambda: VectorCollector(make(), frames_per_batch=8, total_frames=32))
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import torch
 from gymnasium import spaces
 from pretend_jax import is_installed, pretended
 
-from hooktrainer import ConfigError
-from hooktrainer.collect.worlds import WorldCollector, adapt_world, make_tensor_world
+from hooktrainer import ConfigError, VectorCollector
+from hooktrainer.collect.worlds import adapt_world, make_tensor_world
 from hooktrainer.errors import StateMismatchError
 from hooktrainer.testing import check_collector
 
@@ -175,7 +175,7 @@ def test_ends_limits_and_final_observations(env):
 
 @pytest.mark.parametrize("env", [Walk(), (Walk(), Params(7)), Runner()])
 def test_the_contract_of_collectors_is_kept(env):
-    check_collector(lambda: WorldCollector(env, num_envs=4, frames_per_batch=40, total_frames=120))
+    check_collector(lambda: VectorCollector(env, num_envs=4, frames_per_batch=40, total_frames=120))
 
 
 def test_the_state_of_another_environment_is_refused():

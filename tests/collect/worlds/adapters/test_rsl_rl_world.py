@@ -8,9 +8,9 @@ from gymnasium import spaces
 from no_waiting import NoWaiting
 from tensordict import TensorDict
 
-from hooktrainer import ConfigError
+from hooktrainer import ConfigError, VectorCollector
 from hooktrainer.algorithms import PPO
-from hooktrainer.collect.worlds import RslRlWorld, WorldCollector, adapt_world
+from hooktrainer.collect.worlds import RslRlWorld, adapt_world
 from hooktrainer.testing import check_collector
 
 
@@ -137,7 +137,7 @@ def test_an_end_without_time_outs_is_a_terminal_state():
             del extras["time_outs"]
             return *rest, extras
 
-    batch = WorldCollector(Finite(), frames_per_batch=20).collect()["next"]
+    batch = VectorCollector(Finite(), frames_per_batch=20).collect()["next"]
     assert batch["done"].any()
     assert torch.equal(batch["done"], batch["terminated"])
 
@@ -173,7 +173,7 @@ def test_first_episodes_begin_at_random_lengths_if_wanted():
 def test_a_resume_starts_new_episodes_and_warns():
     env = Mjlab()
     env.seed = (seeds := []).append
-    collector = WorldCollector(env, frames_per_batch=4, seed=3)
+    collector = VectorCollector(env, frames_per_batch=4, seed=3)
     assert "VecEnv saves nothing, its random numbers and curricula" in collector.unsaved
     collector.collect()
     collector.load_state_dict(collector.state_dict())
@@ -184,7 +184,7 @@ def test_a_resume_starts_new_episodes_and_warns():
 
 @pytest.mark.parametrize("make", [Mjlab, Version2])
 def test_the_contract_of_collectors_is_kept(make):
-    check_collector(lambda: WorldCollector(make(), frames_per_batch=12, total_frames=60))
+    check_collector(lambda: VectorCollector(make(), frames_per_batch=12, total_frames=60))
 
 
 def test_algorithms_train_on_it_with_a_critic_of_its_own():

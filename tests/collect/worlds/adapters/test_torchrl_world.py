@@ -17,8 +17,8 @@ from torchrl.data import (
 )
 from torchrl.envs import EnvBase, GymEnv, StepCounter, TransformedEnv, VecGymEnvTransform, VmasEnv
 
-from hooktrainer import ConfigError
-from hooktrainer.collect.worlds import TorchRLWorld, WorldCollector, adapt_world
+from hooktrainer import ConfigError, VectorCollector
+from hooktrainer.collect.worlds import TorchRLWorld, adapt_world
 from hooktrainer.testing import check_collector
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -104,7 +104,7 @@ def test_true_final_observations_and_ends_are_taken():
 
 
 def test_the_contract_of_collectors_is_kept():
-    check_collector(lambda: WorldCollector(Climb(), frames_per_batch=12, total_frames=60))
+    check_collector(lambda: VectorCollector(Climb(), frames_per_batch=12, total_frames=60))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Vector environments of any kind as a group."""
+"""Vector environments of any kind."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.envs.classic_control.utils import maybe_parse_reset_bounds
 from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 
 from ..base.space_parts import MASK
 from ..errors import ConfigError, add_note
-from .buffers import Row
-from .group import (
-    EnvGroup,
+from .batched_env import (
+    ArrayEnv,
+    EnvOptions,
     Finished,
-    GroupOptions,
     Restore,
     autoreset_mode_of,
     check_replayed,
     no_attribute,
 )
+from .buffers import as_arrays
 from .info import write_vector_info
 from .spaces import Array
 
@@ -62,8 +62,8 @@ class SeededCartPole(CartPoleVectorEnv):
         return self.state.T.astype(np.float32), {}
 
 
-class VectorGroup(EnvGroup):
-    """An `EnvGroup` over a vector environment.
+class VectorEnvs(ArrayEnv):
+    """A vector environment as an `ArrayEnv`.
 
     Gymnasium's synchronous and asynchronous vector environments take a seed for each
     sub-environment that is reset: their episodes are seeded singly and restored by replay. Any
@@ -74,8 +74,8 @@ class VectorGroup(EnvGroup):
     An environment whose observations are tensors takes its actions as tensors, where these are.
     """
 
-    def __init__(self, env: VectorEnv, options: GroupOptions) -> None:
-        if options.frame_skip != 1:
+    def __init__(self, env: VectorEnv, options: EnvOptions) -> None:
+        if options.frame_skip not in (None, 1):
             raise ConfigError(
                 f"frame_skip={options.frame_skip} does not go with {env}: repeat actions in its "
                 "environments."
@@ -116,26 +116,25 @@ class VectorGroup(EnvGroup):
         masks = self._begin([0] * self.num_envs)[1].get(MASK)
         return None if masks is None else masks[0]
 
-    def reset(self, row: Row) -> None:
+    def reset(self) -> None:
         self.episodes = [episode + 1 for episode in self.episodes]
         self._ended = ~self._everyone
         observation, info = self._begin(self.episodes)
         self._layout.check(observation, info, self.names[0], self.num_envs)
-        self._layout.write(row.observation, ..., observation, info)
+        self._layout.write(self._rows[-1].observation, ..., observation, info)
 
-    def step(self, actions: Array, row: Row) -> list[Finished]:
+    def step(self, actions: Any, t: int) -> list[Finished]:
+        row = self._rows[t]
         try:
-            observation, reward, terminated, truncated, info = self._outcome(actions)
-            if row.index == 0:  # one number for all of them would be written to each
+            observation, reward, terminated, truncated, info = self._outcome(as_arrays(actions))
+            if t == 0:  # one number for all of them would be written to each
                 for values in (reward, terminated, truncated):
                     np.reshape(values, self.num_envs)
             row.reward[...] = reward
             row.terminated[...] = terminated
             row.truncated[...] = truncated
         except Exception as error:
-            add_note(
-                error, f"raised while stepping {self._env}, at step {row.index + 1} of a batch"
-            )
+            add_note(error, f"raised while stepping {self._env}, at step {t + 1} of a batch")
             raise
         if self.has_gaps:
             self.began = self._ended
@@ -160,15 +159,11 @@ class VectorGroup(EnvGroup):
         return finished
 
     def restore(
-        self,
-        episodes: Sequence[int],
-        snapshots: Sequence[Any],
-        actions: Sequence[Array | None],
-        row: Row,
+        self, episodes: Sequence[int], snapshots: Sequence[Any], actions: Sequence[Any]
     ) -> list[int]:
         self.episodes = list(episodes)
         if self.restores[0].method == "none":
-            self.reset(row)
+            self.reset()
             return list(range(self.num_envs))
         # Side by side, so that all end in the same step.
         played = [array for array in actions if array is not None]
@@ -187,7 +182,7 @@ class VectorGroup(EnvGroup):
             if begin.any():
                 observation, info = self._begin(self.episodes, begin)
         values = self._layout.values(observation, info)
-        check_replayed(values, row.observation, f"A running episode of {self._env}")
+        check_replayed(values, self._rows[-1].observation, f"A running episode of {self._env}")
         return []
 
     def set_attribute(self, name: str, value: Any) -> None:
@@ -218,7 +213,7 @@ class VectorGroup(EnvGroup):
         return begun if self._device is None else as_arrays(begun)
 
     def _outcome(self, actions: Array) -> Any:
-        taken: Any = self._format.to_env(actions)
+        taken: Any = self.action_format.to_env(actions)
         if self._device is not None:
             taken = torch.from_numpy(taken).to(self._device)
         outcome = self._env.step(taken)
@@ -233,11 +228,6 @@ class VectorGroup(EnvGroup):
             one = {key: value[i] for key, value in final_info.items()}
             return self._layout.copies(final[i], one)
         return self._layout.copies(final, final_info, i)
-
-
-def as_arrays(tree: Any) -> Any:
-    """The same with arrays in place of tensors; those of the CPU share their memory."""
-    return tree_map_only(torch.Tensor, lambda x: x.detach().cpu().numpy(), tree)
 
 
 _METHODS = ("async_reset", "recv", "send", "step", "config")

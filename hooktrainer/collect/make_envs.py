@@ -1,4 +1,4 @@
-"""From what the user names as environments to a group that steps them."""
+"""Builds the environments that a user names, and steps them as one."""
 
 from __future__ import annotations
 
@@ -22,46 +22,136 @@ from ..base.env_packages import import_registering, package_of, register_known
 from ..base.space_parts import MASK
 from ..base.words import did_you_mean
 from ..errors import ConfigError, MissingPackageError
-from .group import EnvFactory, EnvGroup, GroupOptions, begun
-from .scalar_group import ScalarGroup
+from .agents.parallel_env import ParallelEnv, ParallelEnvs, pettingzoo_factory
+from .agents.vmas import VmasWorld
+from .batched_env import ArrayEnv, BatchedEnv, EnvFactory, EnvOptions, EpisodeSeeds, begun
+from .scalar_envs import ScalarEnvs
 from .spaces import plain_mask
-from .vector_group import EnvPoolEnv, SeededCartPole, VectorGroup, is_envpool
-from .worlds.world_ids import is_built, is_world, make_tensor_world, world_name
+from .tensor_envs import TensorEnvs
+from .vector_envs import EnvPoolEnv, SeededCartPole, VectorEnvs, is_envpool
+from .worker_envs import WorkerEnvs, Workers
+from .worlds.world_ids import is_built, is_world, make_tensor_world, makes_shares, world_name
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 Source = EnvSpec | VectorEnv | EnvFactory | Sequence[EnvFactory]
 Envs = str | Source
+_PETTINGZOO = "pettingzoo/"
 VectorizationMode = Literal["sync", "vector_entry_point"]
 _CARTPOLE = gym.spec("CartPole-v1").vector_entry_point
 
 
-def make_group(
-    env: Envs,
+def make_envs(
+    env: Any,
     num_envs: int | None,
-    options: GroupOptions,
+    options: EnvOptions,
     env_kwargs: Mapping[str, Any] | None = None,
     vectorization_mode: VectorizationMode | None = None,
-) -> EnvGroup:
-    """Build the environments, as `VectorCollector` takes them, and the group that steps them.
+    workers: Workers = Workers(),  # noqa: B008
+) -> BatchedEnv:
+    """Build environments of any kind, as `VectorCollector` takes them.
 
     With an id and no mode several environments are stepped by their own vector entry point, if
     their episodes can be seeded one by one.
+
+    Raises:
+        ConfigError: If there is no such environment, or an option does not go with it.
+        MissingPackageError: If a package it needs is not installed.
     """
+    if not is_tensors(env):
+        if not workers.number:
+            return _array_env(env, num_envs, options, env_kwargs, vectorization_mode)
+        source, count = envs_to_share(env, num_envs, workers)
+        make = partial(_array_env, env_kwargs=env_kwargs, vectorization_mode=vectorization_mode)
+        return WorkerEnvs(make, source, count, options, workers)
+    if workers.number or vectorization_mode:
+        raise ConfigError(
+            f"workers={workers.number}, vectorization_mode={vectorization_mode!r}: "
+            f"{world_name(env)} is one batch of tensors, which no processes share; leave these out."
+        )
+    if is_several(env):
+        scenario = env.removeprefix("vmas/") if isinstance(env, str) else env
+        rest = (options.device, options.groups, env_kwargs, options.info_keys)
+        return TensorEnvs(VmasWorld(scenario, _number(env, num_envs), *rest), options)
+    first_env = options.seeds.first_env
+    return TensorEnvs(
+        make_tensor_world(
+            env, num_envs, device=options.device, first_env=first_env, env_kwargs=env_kwargs
+        ),
+        options,
+    )
+
+
+def is_tensors(env: Any) -> bool:
+    """Whether environments are tensors, which are stepped as one batch."""
+    if is_several(env):
+        return not (isinstance(env, str) and env.startswith(_PETTINGZOO))
+    return is_world(env)
+
+
+def check_shares(env: Any, share: int, number: int, workers: Workers, apart: bool) -> None:
+    """Refuse environments that ``number`` processes cannot share, each with ``share`` of them.
+
+    ``apart`` is whether the environments do not depend on each other.
+    """
+    if not is_tensors(env):
+        envs_to_share(env, share, workers)
+    elif not apart or is_several(env) or not makes_shares(env):
+        raise ConfigError(
+            f"{number} processes cannot share the environments of {world_name(env)}: they are "
+            "built already or without first_env, or depend on each other or on one stream of "
+            "random numbers. Give a function of num_envs and first_env, or use one process."
+        )
+
+
+def envs_to_share(env: Any, num_envs: int | None, workers: Workers) -> tuple[Source, int]:
+    """The source of the environments, and their number."""
+    if isinstance(env, gym.vector.VectorEnv) or is_envpool(env):
+        raise ConfigError(
+            "A vector environment that was made already cannot be shared by several processes: "
+            "give an environment id or a factory, or leave out workers."
+        )
     source, count = source_of(env, num_envs)
+    number, stages, _ = workers
+    if count < max(number, 1) * stages:
+        raise ConfigError(
+            f"num_envs={count} with workers={number} and stages={stages}: each process needs "
+            f"an environment for each stage, so at least {number * stages}."
+        )
+    return source, count
+
+
+def _array_env(
+    env: Envs,
+    num_envs: int | None,
+    options: EnvOptions,
+    env_kwargs: Mapping[str, Any] | None = None,
+    vectorization_mode: VectorizationMode | None = None,
+) -> ArrayEnv:
+    source, count = source_of(env, num_envs)
+    kwargs = dict(env_kwargs or {})
     if isinstance(source, EnvSpec):
-        return _from_spec(source, count, options, dict(env_kwargs or {}), vectorization_mode)
-    for name, value in (("env_kwargs", env_kwargs), ("vectorization_mode", vectorization_mode)):
-        if value:
-            raise ConfigError(f"{name}={value!r} goes with an environment id, not with {env!r}.")
+        return _from_spec(source, count, options, kwargs, vectorization_mode)
+    if vectorization_mode or (kwargs and not callable(source)):
+        raise ConfigError(
+            f"env_kwargs={kwargs}, vectorization_mode={vectorization_mode!r}: these go with an "
+            f"environment id, not with {env!r:.200}."
+        )
     if type(source) is SyncVectorEnv:
-        return ScalarGroup(source.envs, options)
+        return ScalarEnvs(source.envs, options)
     if isinstance(source, gym.vector.VectorEnv):
         if type(source) is CartPoleVectorEnv:
             built, source = source, SeededCartPole(count)
             vars(source).update(vars(built))  # with what was set since it was built
-        return VectorGroup(source, options)
-    factories = [source] * count if callable(source) else source
-    return ScalarGroup([make_one(factory) for factory in factories], options)
+        return VectorEnvs(source, options)
+    factories = [partial(source, **kwargs)] * count if callable(source) else source
+    made = [_built(factory, source, kwargs) for factory in factories]
+    if hasattr(made[0], "possible_agents") or options.groups:
+        function: Any = factories[0]
+        function = getattr(function, "func", function)  # of a functools.partial
+        name = getattr(function, "__qualname__", type(function).__name__)
+        name = env if isinstance(env, str) else name
+        return ParallelEnvs([ParallelEnv(one, name, options) for one in made], options)
+    return ScalarEnvs([_checked(one) for one in made], options)
 
 
 def source_of(env: Envs, num_envs: int | None) -> tuple[Source, int]:
@@ -70,24 +160,28 @@ def source_of(env: Envs, num_envs: int | None) -> tuple[Source, int]:
     Raises:
         ConfigError: If `VectorCollector` cannot step them; it names what can.
     """
-    source: Any = find_spec(env) if isinstance(env, str) else env
+    source: Any = env
+    if isinstance(env, str):
+        parallel = env.removeprefix(_PETTINGZOO)
+        source = find_spec(env) if parallel == env else pettingzoo_factory(parallel)
     is_spec = isinstance(source, EnvSpec)
     if not is_spec and is_envpool(source):
         source = EnvPoolEnv(source)
     if isinstance(source, gym.vector.VectorEnv):
         count = source.num_envs
-    elif not is_spec and is_world(source):
-        raise ConfigError(f"env={world_name(env)} steps tensors: give it to WorldCollector.")
     elif is_spec or callable(source):
-        if num_envs is None or num_envs < 1:
-            what = source.id if is_spec else repr(env)
-            raise ConfigError(f"num_envs={num_envs}: give the number of environments of {what}.")
-        return source, num_envs
+        return source, _number(source.id if is_spec else env, num_envs)
     else:
         count = len(_made_of(source))
     if num_envs not in (None, count):
         raise ConfigError(f"num_envs={num_envs}, but env holds {count}: leave num_envs out.")
     return source, count
+
+
+def _number(env: Any, num_envs: int | None) -> int:
+    if num_envs is None or num_envs < 1:
+        raise ConfigError(f"num_envs={num_envs}: give the number of environments of {env!s:.200}.")
+    return num_envs
 
 
 def make_one(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> gym.Env[Any, Any]:
@@ -96,8 +190,15 @@ def make_one(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> gym.Env[
     make: Any = source if callable(source) else None
     if isinstance(source, EnvSpec):
         make = partial(gym.make, source, **(env_kwargs or {}))
+    return _checked(_built(make or _made_of(source)[0], source, env_kwargs))
+
+
+def _built(factory: EnvFactory, source: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
     with explain_env_errors(source, env_kwargs):
-        made: Any = (make or _made_of(source)[0])()
+        return factory()
+
+
+def _checked(made: Any) -> gym.Env[Any, Any]:
     if not isinstance(made, gym.Env):
         raise _no_env("env builds", made)
     return made
@@ -139,14 +240,14 @@ def find_spec(env_id: str) -> EnvSpec:
 def _from_spec(
     spec: EnvSpec,
     num_envs: int,
-    options: GroupOptions,
+    options: EnvOptions,
     kwargs: dict[str, Any],
     mode: VectorizationMode | None,
-) -> EnvGroup:
+) -> ArrayEnv:
     has_vector = spec.vector_entry_point is not None
     if mode == "vector_entry_point" and not has_vector:
         raise ConfigError(f"{spec.id} has no vector entry point: leave vectorization_mode out.")
-    is_seeded = spec.vector_entry_point == _CARTPOLE and options.frame_skip == 1
+    is_seeded = spec.vector_entry_point == _CARTPOLE and options.frame_skip in (None, 1)
     is_asked = mode == "vector_entry_point" or (mode is None and spec.entry_point is None)
     plain: Any = copy.deepcopy(spec)
     if has_vector and (is_asked or (mode is None and is_seeded and num_envs > 1)):
@@ -156,11 +257,11 @@ def _from_spec(
             plain.vector_entry_point = SeededCartPole
         with explain_env_errors(spec, kwargs):
             env = gym.make_vec(plain, num_envs, vectorization_mode="vector_entry_point")
-        return VectorGroup(env, options)
+        return VectorEnvs(env, options)
     # These wrappers check at every step what the collector guarantees, or checks once.
     plain.order_enforce = False
     plain.disable_env_checker = True
-    return ScalarGroup([make_one(plain, kwargs) for _ in range(num_envs)], options)
+    return ScalarEnvs([make_one(plain, kwargs) for _ in range(num_envs)], options)
 
 
 class EnvSpaces(NamedTuple):
@@ -197,6 +298,28 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> EnvSpac
     if isinstance(space, spaces.Dict) and MASK in space.spaces:
         return EnvSpaces(space, action_space, math.prod(space.spaces[MASK].shape or ()))
     return EnvSpaces(space, action_space, 0 if mask is None else int(plain_mask(mask).size))
+
+
+def agents_of(
+    env: Any,
+    env_kwargs: Mapping[str, Any] | None = None,
+    groups: Mapping[str, Sequence[str]] | None = None,
+) -> BatchedEnv:
+    """Build one environment of several agents.
+
+    Raises:
+        ConfigError: If ``env`` is none; and as `make_envs`.
+    """
+    made = None
+    if not isinstance(env, str) or is_several(env):
+        made = make_envs(env, 1, EnvOptions(EpisodeSeeds(0), groups=groups), env_kwargs)
+    if made is None or not made.groups:
+        raise ConfigError(
+            f"env={env!r:.80} is no environment of several agents: give 'vmas/balance', "
+            "'pettingzoo/mpe/simple_spread_v3', a scenario class of VMAS, or a function that makes "
+            "a parallel environment of PettingZoo."
+        )
+    return made
 
 
 def is_several(env: Any) -> bool:
@@ -241,7 +364,6 @@ def _no_env(who: str, made: Any) -> ConfigError:
     """The error of what is no environment of Gymnasium, with what takes it instead."""
     return ConfigError(
         f"{who} a {type(made).__name__}, not a gymnasium.Env. VectorCollector takes an id, a "
-        "function that builds one environment, or a vector environment that is built already; "
-        "WorldCollector takes simulators of tensors; AgentsCollector, mappo, ippo, vdn and qmix "
-        "take PettingZoo's parallel environments."
+        "function that builds one environment, a vector environment that is built already, or a "
+        "simulator of tensors; with mappo, ippo, vdn and qmix PettingZoo's parallel environments."
     )

@@ -1,25 +1,30 @@
-"""A group of environments that step together: what a collector needs of it."""
+"""`BatchedEnv`: environments that step together, and what a collector needs of them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+import torch
 from gymnasium.vector import VectorEnv
 
 from ..base.words import listed, ranges
 from ..errors import ConfigError, StateMismatchError
-from .action_format import ActionFormat
-from .buffers import Row, StepBuffers
+from .action_format import ActionFormat, action_format_of
+from .agents.groups import AgentGroup
+from .buffers import CPU, Buffers, Kinds, Row
 from .info import InfoKeys
 from .spaces import Array, ObservationLayout
 
-# An environment that finished in this step, and the true final observation, leaf by leaf.
 Finished = tuple[int, list[Array]]
+"""An environment that finished in this step, and its true final observation, leaf by leaf."""
+Ended = list[Finished] | torch.Tensor
+"""The environments that finished; or, on a device that is not waited for, bool ``[num_envs]``."""
 EnvFactory = Callable[[], "gym.Env[Any, Any]"]
 
 
@@ -38,43 +43,148 @@ class Restore(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GroupOptions:
-    """Options of every group; see `hooktrainer.collect.VectorCollector`."""
+class EnvOptions:
+    """Options of environments; see `hooktrainer.collect.VectorCollector`.
+
+    ``frame_skip`` is ``None`` if not given.
+    """
 
     seeds: EpisodeSeeds
-    frame_skip: int = 1
+    frame_skip: int | None = None
     restore_episodes: bool = True
     info_keys: InfoKeys = ()
     reset_options: Mapping[str, Any] | None = None
+    categorical: bool = True
+    clip: bool = False
+    groups: Mapping[str, Sequence[str]] | None = None
+    device: torch.device = CPU
 
 
-class EnvGroup(ABC):
-    """Environments that step together and begin their own next episodes.
+class BatchedEnv(ABC):
+    """``num_envs`` environments stepped as one, which begin their own next episodes.
 
-    A group seeds each episode with its `EpisodeSeeds`, so that its data do not depend on the other
-    environments, and writes only to the rows it is given.
+    They write to the rows of the `Buffers` that `prepare` makes, and to nothing else.
 
     Attributes:
-        names: A name for each environment, for messages; ``name`` is the first.
-        restores: For each, how `restore` brings its running episode back.
+        name: Name for messages.
+        num_envs: Number of environments.
+        frame_skip: Frames of the environment per step.
+        device: Where batches are made.
+        observation_space: The observation space of one environment.
+        action_space: The action space of one environment.
+        action_format: The form of the policy's actions.
+        groups: Of several agents, these by group.
+        entries: Further entries of a batch's ``"next"``.
+        shares: Whether an episode depends only on the seed, its environment's index and its own
+            index, so that processes can divide the environments.
+        episodes: Index of each environment's running episode, -1 before the first; always -1 if
+            they are not counted.
+        restores: For each environment, how `restore` brings its running episode back.
         lost: Which running episodes cannot be restored, and why; ``None`` for none.
-        shares: Whether episodes are counted; always.
-        episodes: For each environment the index of its running episode; -1 before the first.
         stages: The parts that can be stepped by turns, if there are several.
         has_gaps: Whether episodes begin in a step that is no transition.
         began: Then, which did so in the last step: bool, ``[num_envs]``.
+        log: Numbers of the simulator by name, means over the steps since they were last cleared.
     """
 
-    shares = True
+    name: str
+    num_envs: int
+    frame_skip: int = 1
+    device: torch.device = CPU
+    observation_space: gym.Space[Any]
+    action_space: gym.Space[Any]
+    action_format: ActionFormat
+    groups: tuple[AgentGroup, ...] = ()
+    entries: Kinds = MappingProxyType({})
+    shares: bool = True
+    episodes: list[int]
+    restores: Sequence[Restore] = ()
+    lost: str | None = None
     stages: Sequence[slice] = ()
     has_gaps = False
     began: Array
+
+    @abstractmethod
+    def seed(self, seed: int) -> None:
+        """Start over: the next episodes are the first ones of this seed."""
+
+    @abstractmethod
+    def prepare(self, horizon: int) -> Buffers:
+        """Make the buffers of a rollout, to which the environments write from then on."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Begin the next episode of every environment; writes the last row's observation."""
+
+    @abstractmethod
+    def step(self, actions: Any, t: int) -> Ended:
+        """Make step ``t`` of a rollout, and begin the next episode of those that finished.
+
+        Takes actions as the policy writes them, ``[num_envs, ...]``, and writes row ``t``, whose
+        observation is the one to act on next.
+        """
+
+    def send(self, stage: int, actions: Any, t: int) -> None:
+        """Begin to step the environments of one of the `stages`."""
+        raise NotImplementedError
+
+    def receive(self, stage: int) -> Ended:
+        """Complete the step of a stage, the one that began first; see `step`."""
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state that is there between episodes, and that of episodes not in `snapshots`."""
+        return {}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+        """Restore what `state_dict` returned; returns whether running episodes continue."""
+        return True
+
+    def snapshots(self) -> list[Any]:
+        """For each environment its state besides actions, as a tree; ``None`` if it has none."""
+        return [None] * self.num_envs
+
+    def restore(
+        self, episodes: Sequence[int], snapshots: Sequence[Any], actions: Sequence[Any]
+    ) -> list[int]:
+        """Bring every environment to where another run of the same seed left it.
+
+        The last row's observation is the one saved, to which a replay has to lead.
+
+        Args:
+            episodes: Index of each environment's running episode.
+            snapshots: What `snapshots` returned.
+            actions: Of each environment that is replayed the actions, ``[steps, ...]``, or a dict
+                of these; else ``None``.
+
+        Returns:
+            The environments whose method is ``none``: they have begun their next episode.
+        """
+        return []
+
+    @abstractmethod
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Set an attribute that every environment has."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the environments. Safe to call again."""
+
+
+class ArrayEnv(BatchedEnv):
+    """Environments whose observations are arrays, and whose episodes are seeded by `EpisodeSeeds`.
+
+    So their data do not depend on which environments step together.
+    """
+
+    _layout: ObservationLayout
+    _rows: Sequence[Row]
 
     def __init__(
         self,
         names: Sequence[str],
         restores: Sequence[Restore],
-        options: GroupOptions,
+        options: EnvOptions,
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
     ) -> None:
@@ -84,10 +194,13 @@ class EnvGroup(ABC):
             restores = [Restore("none", "restore_episodes=False")] * len(names)
         self.restores = tuple(restores)
         self.seeds = options.seeds
-        self.info_keys = options.info_keys
+        self.frame_skip = options.frame_skip or 1
         self._reset_options = None if options.reset_options is None else dict(options.reset_options)
+        self.info_keys = options.info_keys
+        self.entries = dict.fromkeys(options.info_keys, ((), np.float32))
         self.observation_space = observation_space
         self.action_space = action_space
+        self.action_format = action_format_of(action_space, options.categorical, options.clip)
         self.num_envs = len(self.names)
         self.episodes = [-1] * self.num_envs
         lost = [i for i, restore in enumerate(restores) if restore.method == "none"]
@@ -95,76 +208,23 @@ class EnvGroup(ABC):
         self.lost = f"environments {ranges(lost)} ({listed(reasons, most=3)})" if lost else None
 
     def seed(self, seed: int) -> None:
-        """Start over: the next episodes are the first ones of this seed."""
         self.seeds = EpisodeSeeds(seed, self.seeds.first_env)
         self.episodes = [-1] * self.num_envs
 
-    def prepare(
-        self, layout: ObservationLayout, action_format: ActionFormat, horizon: int
-    ) -> StepBuffers:
-        """Set how observations are written and actions are read; called before any step.
+    def prepare(self, horizon: int) -> Buffers:
+        mask, size = self.first_mask(), self.action_format.mask_size
+        layout = ObservationLayout(self.observation_space, mask, size)
+        buffers = Buffers(layout.leaves, self.num_envs, horizon, self.entries)
+        self.attach(layout, buffers.rows())
+        return buffers
 
-        Returns the memory of a rollout, whose rows the group is given from then on.
-        """
-        self._layout, self._format = layout, action_format
-        return StepBuffers(layout.leaves, self.num_envs, horizon, len(self.info_keys))
+    def attach(self, layout: ObservationLayout, rows: Sequence[Row]) -> None:
+        """Set how observations are written, and where."""
+        self._layout, self._rows = layout, rows
 
     @abstractmethod
     def first_mask(self) -> Any:
         """The action mask in the ``info`` of the first environment's first reset; or ``None``."""
-
-    @abstractmethod
-    def reset(self, row: Row) -> None:
-        """Begin the next episode of every environment; writes ``row.observation``."""
-
-    @abstractmethod
-    def step(self, actions: Array, row: Row) -> list[Finished]:
-        """Step every environment and begin the next episode of those that finished.
-
-        Takes actions as the policy writes them, ``[num_envs, ...]``, and writes to ``row``, whose
-        observation is the one to act on next. Returns the environments that finished, with copies
-        of their true final observations.
-        """
-
-    def send(self, stage: int, actions: Array, row: Row) -> None:
-        """Begin to step the environments of one of the `stages`."""
-        raise NotImplementedError
-
-    def receive(self, stage: int) -> list[Finished]:
-        """Complete the step of a stage, the one that began first; see `step`."""
-        raise NotImplementedError
-
-    def snapshots(self) -> list[Any]:
-        """For each environment its state besides actions, as a tree; ``None`` if it has none."""
-        return [None] * self.num_envs
-
-    @abstractmethod
-    def restore(
-        self,
-        episodes: Sequence[int],
-        snapshots: Sequence[Any],
-        actions: Sequence[Array | None],
-        row: Row,
-    ) -> list[int]:
-        """Bring every environment to where another run of the same seed left it.
-
-        Args:
-            episodes: Index of each environment's running episode.
-            snapshots: What `snapshots` returned.
-            actions: Of each environment that is replayed the actions, ``[steps, ...]``.
-            row: Its observation is the one saved, to which a replay has to lead.
-
-        Returns:
-            The environments whose method is ``none``: they have begun their next episode.
-        """
-
-    @abstractmethod
-    def set_attribute(self, name: str, value: Any) -> None:
-        """Set an attribute that every environment has."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Release the environments. Safe to call again."""
 
 
 def begun(env: Any, seed: int, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -13,25 +13,25 @@ from gymnasium.wrappers.utils import RunningMeanStd
 
 from ..base.space_parts import MASK
 from ..errors import ConfigError, StateMismatchError, add_note
-from .buffers import Row
-from .group import (
-    EnvGroup,
+from .batched_env import (
+    ArrayEnv,
+    EnvOptions,
     Finished,
-    GroupOptions,
     Restore,
     begun,
     check_alike,
     check_replayed,
     no_attribute,
 )
+from .buffers import Row, as_arrays
 from .info import write_infos
-from .spaces import Array, refuse_missing
+from .spaces import refuse_missing
 
 
-class ScalarGroup(EnvGroup):
-    """An `EnvGroup` of scalar Gymnasium environments."""
+class ScalarEnvs(ArrayEnv):
+    """Scalar Gymnasium environments as an `ArrayEnv`."""
 
-    def __init__(self, envs: Sequence[gym.Env[Any, Any]], options: GroupOptions) -> None:
+    def __init__(self, envs: Sequence[gym.Env[Any, Any]], options: EnvOptions) -> None:
         if len({id(env.unwrapped) for env in envs}) != len(envs):
             raise ConfigError(
                 "Two environments are one and the same object. Each factory has to build a new "
@@ -43,27 +43,29 @@ class ScalarGroup(EnvGroup):
         restores = list(map(choose_restore, envs))
         super().__init__(names, restores, options, first.observation_space, first.action_space)
         self._envs = list(envs)
-        self._steps = [_repeated(env.step, options.frame_skip) for env in envs]
+        self._steps = [_repeated(env.step, self.frame_skip) for env in envs]
         self._infos: list[dict[str, Any]] = [{} for _ in envs]  # of the last step
 
     def first_mask(self) -> Any:
         return begun(self._envs[0], self.seeds(0, 0), self._reset_options)[1].get(MASK)
 
-    def reset(self, row: Row) -> None:
+    def reset(self) -> None:
+        rows = self._rows[-1].observation
         for i in range(self.num_envs):
             try:
-                self._layout.write(row.observation, i, *self._begin(i, self.episodes[i] + 1))
+                self._layout.write(rows, i, *self._begin(i, self.episodes[i] + 1))
             except Exception as error:
                 self._annotate(error, i, "resetting")
                 raise
 
-    def step(self, actions: Array, row: Row) -> list[Finished]:
+    def step(self, actions: Any, t: int) -> list[Finished]:
         finished: list[Finished] = []
+        row = self._rows[t]
         layout, steps, infos = self._layout, self._steps, self._infos
         rewards, terminations, truncations = row.reward, row.terminated, row.truncated
         i = 0
         try:
-            for i, action in enumerate(self._format.each(actions)):
+            for i, action in enumerate(self.action_format.each(as_arrays(actions))):
                 observation, reward, terminated, truncated, info = steps[i](action)
                 if reward is None or terminated is None or truncated is None:
                     refuse_missing(reward, "reward")
@@ -78,11 +80,14 @@ class ScalarGroup(EnvGroup):
                     observation, info = self._begin(i, self.episodes[i] + 1)
                 layout.write(row.observation, i, observation, info)
         except Exception as error:
-            self._annotate(error, i, "stepping", f" at step {row.index + 1} of the batch,")
+            self._annotate(error, i, "stepping", f" at step {t + 1} of the batch,")
             raise
-        if self.info_keys:
-            write_infos(self.info_keys, row, infos, self.names)
+        if self.entries:
+            self._write_entries(row, infos)
         return finished
+
+    def _write_entries(self, row: Row, infos: Sequence[dict[str, Any]]) -> None:
+        write_infos(self.info_keys, row, infos, self.names)
 
     def _annotate(self, error: Exception, i: int, doing: str, when: str = "") -> None:
         place = self.seeds.first_env + i
@@ -97,27 +102,23 @@ class ScalarGroup(EnvGroup):
         ]
 
     def restore(
-        self,
-        episodes: Sequence[int],
-        snapshots: Sequence[Any],
-        actions: Sequence[Array | None],
-        row: Row,
+        self, episodes: Sequence[int], snapshots: Sequence[Any], actions: Sequence[Any]
     ) -> list[int]:
-        lost = []
+        lost, rows = [], self._rows[-1].observation
         for i, (env, restore) in enumerate(zip(self._envs, self.restores, strict=True)):
             if restore.method == "none":
                 lost.append(i)
-                self._layout.write(row.observation, i, *self._begin(i, episodes[i] + 1))
+                self._layout.write(rows, i, *self._begin(i, episodes[i] + 1))
                 continue
             observation, info = self._begin(i, episodes[i])
             if (played := actions[i]) is not None:
-                for action in self._format.each(played):
+                for action in self.action_format.each(played):
                     observation, _, _, _, info = self._steps[i](action)
             if snapshots[i] is not None:
                 restore_snapshot(env, snapshots[i])
             else:
                 values = self._layout.copies(observation, info)
-                saved = [leaf[i] for leaf in row.observation]
+                saved = [leaf[i] for leaf in rows]
                 place = f"environment {self.seeds.first_env + i}, {self.names[i]}"
                 check_replayed(values, saved, f"Episode {episodes[i]} of {place}")
         return lost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,18 +16,28 @@ import torch
 from gymnasium.envs.registration import EnvSpec
 
 from ..base.worker import Channel, Worker, WorkerPool
-from ..errors import ConfigError, as_failure
+from ..errors import as_failure
 from .action_format import ActionFormat
-from .buffers import Row, StepBuffers, shared_arrays, unnamed_file
-from .episodes_collector import Workers
-from .group import EnvGroup, EpisodeSeeds, Finished, GroupOptions, Restore, check_alike
-from .make_group import Envs, Source, VectorizationMode, make_group, source_of
+from .agents.groups import AgentGroup
+from .batched_env import ArrayEnv, EnvOptions, EpisodeSeeds, Finished, Restore, check_alike
+from .buffers import Buffers, Kinds, as_arrays, shared_arrays, unnamed_file
+from .collector import TIMEOUT
 from .spaces import Array, ObservationLayout
-from .vector_group import is_envpool
+
+MakeEnvs = Callable[[Any, int, EnvOptions], ArrayEnv]
+"""Makes so many environments of a source."""
 
 
-class WorkerGroup(EnvGroup):
-    """An `EnvGroup` whose environments step in processes of their own, side by side.
+class Workers(NamedTuple):
+    """Number of processes that step the environments, or 0; see `Collector.use_workers`."""
+
+    number: int = 0
+    stages: int = 1
+    timeout: float = TIMEOUT
+
+
+class WorkerEnvs(ArrayEnv):
+    """Environments of any kind that step in processes of their own, in parallel.
 
     The processes write observations and rewards into memory they share with this one; actions go
     to them, and the ends of episodes come back, through a pipe. Each process has environments of
@@ -36,20 +46,25 @@ class WorkerGroup(EnvGroup):
 
     def __init__(
         self,
-        env: Envs,
-        num_envs: int | None,
-        options: GroupOptions,
-        env_kwargs: Mapping[str, Any] | None,
-        mode: VectorizationMode | None,
+        make: MakeEnvs,
+        source: Any,
+        count: int,
+        options: EnvOptions,
         workers: Workers,
     ) -> None:
-        source, count = envs_to_share(env, num_envs, workers.number, workers.stages)
         self.stages = split(slice(0, count), workers.stages)
         by_stage = [split(stage, workers.number) for stage in self.stages]
         self._shares = [list(own) for own in zip(*by_stage, strict=True)]  # by worker and stage
         self._pool = WorkerPool()
-        made = [(source, own, options, env_kwargs, mode) for own in self._shares]
-        by_worker = start_workers(self._pool, EnvWorker, self._shares, made, workers.timeout)
+        try:
+            for w, own in enumerate(self._shares):
+                name = f"worker {w} (environments {', '.join(map(_words, own))})"
+                made = (make, source, own, options)
+                self._pool.append(Worker(name, serve, *made, timeout=workers.timeout))
+            by_worker = [child.receive_object() for child in self._pool]
+        except BaseException:
+            self._pool.close()
+            raise
         facts: list[Facts] = [one for stage in zip(*by_worker, strict=True) for one in stage]
         first = facts[0]
         super().__init__(
@@ -60,41 +75,44 @@ class WorkerGroup(EnvGroup):
             first.action_space,
         )
         check_alike([fact for fact in facts for _ in fact.names])
+        self.action_format, self.groups = first.action_format, first.groups
+        self.entries = first.entries
         self.has_gaps = first.has_gaps
         self.began = np.zeros(self.num_envs, bool)
 
     def first_mask(self) -> Any:
         return self._ask_all("first_mask", lambda w: ())[0]
 
-    def prepare(
-        self, layout: ObservationLayout, action_format: ActionFormat, horizon: int
-    ) -> StepBuffers:
+    def prepare(self, horizon: int) -> Buffers:
+        layout = ObservationLayout(
+            self.observation_space, self.first_mask(), self.action_format.mask_size
+        )
         file = unnamed_file()
-        made = layout.leaves, self.num_envs, horizon, len(self.info_keys)
-        buffers = StepBuffers(*made, partial(shared_arrays, file))
+        made = layout.leaves, self.num_envs, horizon, self.entries
+        buffers = Buffers(*made, allocate=partial(shared_arrays, file))
         for child in self._pool:
-            child.send(call("prepare", layout, action_format, made))
+            child.send(call("prepare", layout, made))
             child.give_file(file)
         for child in self._pool:
             child.receive()
         os.close(file)
         return buffers
 
-    def reset(self, row: Row) -> None:
+    def reset(self) -> None:
         seed = self.seeds.seed
         self._ask_all("reset", lambda w: (seed, [self.episodes[s] for s in self._shares[w]]))
         self.episodes = [episode + 1 for episode in self.episodes]
 
-    def step(self, actions: Array, row: Row) -> list[Finished]:
+    def step(self, actions: Any, t: int) -> list[Finished]:
         for stage, envs in enumerate(self.stages):
-            self.send(stage, actions[envs], row)
+            self.send(stage, _part(actions, envs), t)
         return [end for stage in range(len(self.stages)) for end in self.receive(stage)]
 
-    def send(self, stage: int, actions: Array, row: Row) -> None:
-        start = self.stages[stage].start
+    def send(self, stage: int, actions: Any, t: int) -> None:
+        start, taken = self.stages[stage].start, as_arrays(actions)
         for w, own in enumerate(self._shares):
-            part = actions[own[stage].start - start : own[stage].stop - start]
-            self._pool[w].send(pickle.dumps(("step", (stage, row.index, part))))
+            part = _part(taken, slice(own[stage].start - start, own[stage].stop - start))
+            self._pool[w].send(pickle.dumps(("step", (stage, t, part))))
 
     def receive(self, stage: int) -> list[Finished]:
         finished: list[Finished] = []
@@ -113,11 +131,7 @@ class WorkerGroup(EnvGroup):
         return [state for by_stage in zip(*answers, strict=True) for s in by_stage for state in s]
 
     def restore(
-        self,
-        episodes: Sequence[int],
-        snapshots: Sequence[Any],
-        actions: Sequence[Array | None],
-        row: Row,
+        self, episodes: Sequence[int], snapshots: Sequence[Any], actions: Sequence[Any]
     ) -> list[int]:
         seed = self.seeds.seed
 
@@ -144,38 +158,11 @@ class WorkerGroup(EnvGroup):
         return self._pool.ask_all(lambda w: call(name, *args(w)))
 
 
-def envs_to_share(env: Envs, num_envs: int | None, workers: int, stages: int) -> tuple[Source, int]:
-    """The source of the environments, and their number."""
-    if isinstance(env, gym.vector.VectorEnv) or is_envpool(env):
-        raise ConfigError(
-            "A vector environment that was made already cannot be shared by several processes: "
-            "give an environment id or a factory, or leave out workers."
-        )
-    source, count = source_of(env, num_envs)
-    if count < workers * stages:
-        raise ConfigError(
-            f"num_envs={count} with workers={workers} and stages={stages}: each process needs "
-            f"an environment for each stage, so at least {workers * stages}."
-        )
-    return source, count
-
-
-def start_workers(
-    pool: WorkerPool,
-    make: Callable[..., Any],
-    shares: Sequence[Sequence[slice]],
-    args: Sequence[tuple[Any, ...]],
-    timeout: float,
-) -> list[Any]:
-    """Start a process for each share of the environments; what ``facts()`` of each returns."""
-    try:
-        for w, (own, given) in enumerate(zip(shares, args, strict=True)):
-            name = f"worker {w} (environments {', '.join(map(_words, own))})"
-            pool.append(Worker(name, serve, make, *given, timeout=timeout))
-        return [child.receive_object() for child in pool]
-    except BaseException:
-        pool.close()
-        raise
+def _part(actions: Any, envs: slice) -> Any:
+    """The actions of some environments."""
+    if isinstance(actions, dict):
+        return {name: action[envs] for name, action in actions.items()}
+    return actions[envs]
 
 
 def split(whole: slice, number: int) -> list[slice]:
@@ -195,10 +182,10 @@ def call(name: str, *args: Any) -> bytes:
     return cloudpickle.dumps((name, args))
 
 
-def serve(channel: Channel, make: Callable[..., Any], *args: Any) -> None:
+def serve(channel: Channel, *args: Any) -> None:
     """Make environments, send their ``facts()``, then do as told until the connection ends."""
     torch.set_num_threads(1)
-    served = make(*args)
+    served = EnvWorker(*args)
     try:
         channel.send_object(served.facts())
         while True:
@@ -225,73 +212,65 @@ class Facts(NamedTuple):
     restores: Sequence[Restore]
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
+    action_format: ActionFormat
+    groups: tuple[AgentGroup, ...]
+    entries: Kinds
     has_gaps: bool
 
 
 class EnvWorker:
-    """A group of environments for each stage, which writes to shared memory."""
+    """The environments of each stage, which write to shared memory."""
 
     def __init__(
         self,
+        make: MakeEnvs,
         source: Any,
         shares: Sequence[slice],
-        options: GroupOptions,
-        env_kwargs: Mapping[str, Any] | None,
-        mode: VectorizationMode | None,
+        options: EnvOptions,
     ) -> None:
         self._shares = shares
-        self._groups: list[EnvGroup] = []
+        self._stages: list[ArrayEnv] = []
         one_for_all = isinstance(source, EnvSpec) or callable(source)
         seeds = options.seeds
         for share in shares:
             own = replace(options, seeds=EpisodeSeeds(seeds.seed, seeds.first_env + share.start))
             part = source if one_for_all else source[share]
             count = share.stop - share.start
-            self._groups.append(make_group(part, count, own, env_kwargs, mode))
+            self._stages.append(make(part, count, own))
 
     def facts(self) -> list[Facts]:
-        return [
-            Facts(g.names, g.restores, g.observation_space, g.action_space, g.has_gaps)
-            for g in self._groups
-        ]
+        return [Facts(*(getattr(env, name) for name in Facts._fields)) for env in self._stages]
 
     def first_mask(self) -> Any:
-        return self._groups[0].first_mask()
+        return self._stages[0].first_mask()
 
     def each(self, name: str, *args: Any) -> list[Any]:
-        return [getattr(group, name)(*args) for group in self._groups]
+        return [getattr(env, name)(*args) for env in self._stages]
 
     def prepare(
-        self,
-        file: int,
-        layout: ObservationLayout,
-        action_format: ActionFormat,
-        made: tuple[Any, int, int, int],
+        self, file: int, layout: ObservationLayout, made: tuple[Any, int, int, Kinds]
     ) -> None:
-        """Prepare the groups, and map the memory of the `StepBuffers` ``made`` in ``file``."""
-        self.each("prepare", layout, action_format, 0)
-        buffers = StepBuffers(*made, partial(shared_arrays, file))
+        """Map the memory of the `Buffers` ``made`` in ``file``, and let the environments write."""
+        buffers = Buffers(*made, allocate=partial(shared_arrays, file))
         os.close(file)
-        self._rows = [buffers.rows_of(share) for share in self._shares]
+        for env, share in zip(self._stages, self._shares, strict=True):
+            env.attach(layout, buffers.rows(share))
 
     def reset(self, seed: int, episodes: Sequence[Sequence[int]]) -> None:
         self.each("seed", seed)
-        for group, rows, before in zip(self._groups, self._rows, episodes, strict=True):
-            group.episodes = list(before)
-            group.reset(rows[-1])
+        for env, before in zip(self._stages, episodes, strict=True):
+            env.episodes = list(before)
+            env.reset()
 
-    def step(self, stage: int, t: int, actions: Array) -> tuple[list[Finished], Array | None]:
-        group = self._groups[stage]
-        finished = group.step(actions, self._rows[stage][t])
-        return finished, group.began if group.has_gaps else None
+    def step(self, stage: int, t: int, actions: Any) -> tuple[Any, Array | None]:
+        env = self._stages[stage]
+        finished = env.step(actions, t)
+        return finished, env.began if env.has_gaps else None
 
     def restore(self, seed: int, states: Sequence[tuple[Any, Any, Any]]) -> list[list[int]]:
         self.each("seed", seed)
-        return [
-            group.restore(*state, rows[-1])
-            for group, rows, state in zip(self._groups, self._rows, states, strict=True)
-        ]
+        return [env.restore(*state) for env, state in zip(self._stages, states, strict=True)]
 
     def close(self) -> None:
-        for group in self._groups:
-            group.close()
+        for env in self._stages:
+            env.close()

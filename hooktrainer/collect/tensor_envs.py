@@ -1,0 +1,203 @@
+"""`TensorEnvs`: a `TensorWorld` as environments that write to the buffers of a rollout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from tensordict import NestedKey
+
+from ..base.space_parts import leaves_of
+from ..errors import ConfigError
+from .action_format import ActionFormat
+from .agents.groups import GroupsFormat
+from .batched_env import BatchedEnv, EnvOptions, Restore, no_attribute
+from .buffers import Buffers
+from .worlds.tensor_world import Observations, Outcome, TensorWorld
+
+
+class TensorEnvs(BatchedEnv):
+    """Environments that are tensors on one device, for which no step waits.
+
+    Attributes:
+        world: The environments.
+        hides_final: Whether a final observation was unknown since the log was last cleared.
+    """
+
+    # A compiled rollout depends on none of these.
+    not_in_graphs: ClassVar = frozenset(
+        ("_buffers", "_rows", "_logged", "hides_final", "observation_space", "action_space")
+    )
+
+    def __init__(self, world: TensorWorld, options: EnvOptions) -> None:
+        if options.frame_skip not in (None, world.frame_skip):
+            raise ConfigError(
+                f"frame_skip={options.frame_skip}: {world.name} counts {world.frame_skip} frames "
+                "a step, and actions are not repeated: leave it out."
+            )
+        if options.reset_options is not None:
+            raise ConfigError(f"reset_options: {world.name} takes none: leave them out.")
+        self.world = world
+        self.name, self.num_envs, self.frame_skip = world.name, world.num_envs, world.frame_skip
+        self.device, self.shares = world.device, world.shares
+        self.observation_space, self.action_space = world.observation_space, world.action_space
+        self.groups = getattr(world, "groups", ())
+        self.lost, self._restores = world.lost, options.restore_episodes
+        if not self._restores:
+            self.lost = f"{world.name} (restore_episodes=False)"
+        method = Restore("none", self.lost) if self.lost else Restore("state", "it is tensors")
+        self.restores = [method] * self.num_envs
+        self.action_format: ActionFormat
+        if self.groups:
+            self.action_format = GroupsFormat(self.groups)
+            self.entries = getattr(world, "entries", {})
+        else:
+            self.action_format = ActionFormat(self.action_space, options.categorical, options.clip)
+            self.entries = dict.fromkeys(options.info_keys, ((), np.float32))
+        self._info_keys = () if self.groups else options.info_keys
+        start = getattr(self.action_format, "start", None)
+        self._start = None if start is None else torch.as_tensor(start).to(self.device)
+        if self.action_format.clips:
+            self.action_format.bounds(self.device)
+        self.clear_log()
+
+    @property
+    def episodes(self) -> list[int]:
+        return self.world.episodes
+
+    @episodes.setter
+    def episodes(self, episodes: list[int]) -> None:
+        self.world.episodes = episodes
+
+    def seed(self, seed: int) -> None:
+        self.world.seed(seed)
+
+    def prepare(self, horizon: int) -> Buffers:
+        leaves = leaves_of(self.observation_space)
+        entries, size = self.entries, self.num_envs
+        self._buffers = Buffers(leaves, size, horizon, entries, self.device, dense=True)
+        self._rows = {key: x.unbind(0) for key, x in self._buffers.following.items()}
+        self._keys = list(self._buffers.observation)
+        self._starts = {
+            key: torch.as_tensor(leaf.start).to(self.device)
+            for key, leaf in zip(self._buffers.observation, leaves, strict=True)
+            if leaf.start is not None
+        }
+        return self._buffers
+
+    def reset(self) -> None:
+        self._put(self.world.reset(), -1)
+
+    def step(self, actions: Any, t: int) -> torch.Tensor:
+        outcome = self.world.step(self.to_world(actions))
+        self._put(outcome.observation, t + 1)
+        done = torch.logical_or(outcome.terminated, outcome.truncated)
+        inputs = self._buffers.inputs
+        if outcome.final is not None:
+            final = self.values(outcome.final)
+        else:  # hidden: an episode's last known observation is the policy's last input
+            self.hides_final = True
+            final = {
+                key: torch.where(done.view(-1, *[1] * (rows[t].ndim - 1)), rows[t], rows[t + 1])
+                for key, rows in inputs.items()
+            }
+        written = {**final, **signals_of(outcome)}
+        for name in self._info_keys:
+            rest = (outcome.log, "the simulator", self.num_envs, self.device)
+            written[name] = info_column(name, *rest)
+        for key, value in (outcome.entries or {}).items():
+            if key not in self._rows:
+                shape = (self._buffers.horizon, *value.shape)
+                new = self._buffers.following[key] = value.new_zeros(shape)
+                self._rows[key] = new.unbind(0)
+            written[key] = value
+        for key, value in written.items():
+            self._rows[key][t].copy_(value)
+        for name, value in (outcome.log or {}).items():
+            self._logged.setdefault(name, []).append(value.float().nanmean())
+        return done
+
+    def to_world(self, actions: Any) -> Any:
+        """The policy's actions in the form of the action space, on the device."""
+        if isinstance(actions, dict):
+            return {name: torch.as_tensor(action) for name, action in actions.items()}
+        form, actions = self.action_format, torch.as_tensor(actions)
+        if actions.device != self.device:
+            actions = actions.to(self.device, non_blocking=True)
+        if form.is_one_hot:
+            parts = torch.split(actions, form.sizes, -1)
+            chosen = torch.stack([part.argmax(-1) for part in parts], -1)
+            actions = chosen.squeeze(-1) if form.is_index else chosen
+        if self._start is not None:
+            actions = actions + self._start
+        return torch.clamp(actions, *form.bounds(self.device)) if form.clips else actions
+
+    def values(self, observation: Observations) -> dict[NestedKey, torch.Tensor]:
+        """The arrays of an observation by key, in order; discrete ones start at 0."""
+        if not self._starts:
+            return {key: observation[key] for key in self._keys}
+        return {key: observation[key] - self._starts.get(key, 0) for key in self._keys}
+
+    def take_log(self) -> dict[str, torch.Tensor]:
+        """The means of the simulator's log since the last call."""
+        log = {name: torch.stack(values).nanmean() for name, values in self._logged.items()}
+        self.clear_log()
+        return log
+
+    def clear_log(self) -> None:
+        self._logged: dict[str, list[torch.Tensor]] = {}
+        self.hides_final = False
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"world": self.world.state_dict()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> bool:
+        return self.world.load_state_dict(state_dict["world"]) and self._restores
+
+    def set_attribute(self, name: str, value: Any) -> None:
+        if not hasattr(self.world, name):
+            raise no_attribute(self.name, name)
+        now = getattr(self.world, name)
+        if isinstance(now, torch.Tensor):
+            now.copy_(torch.as_tensor(value))
+        else:
+            setattr(self.world, name, value)
+
+    def close(self) -> None:
+        self.world.close()
+
+    def _put(self, observation: Observations, row: int) -> None:
+        for key, value in self.values(observation).items():
+            self._buffers.inputs[key][row].copy_(value)
+
+
+def signals_of(outcome: Outcome) -> dict[NestedKey, torch.Tensor]:
+    """Reward and ends of a step by key, ``[num_envs]``."""
+    return {
+        "reward": outcome.reward,
+        "terminated": outcome.terminated,
+        "truncated": outcome.truncated,
+    }
+
+
+def info_column(
+    key: str,
+    values: Mapping[str, torch.Tensor] | None,
+    name: str,
+    num_envs: int,
+    device: torch.device,
+) -> torch.Tensor:
+    """One number for each environment, float32 ``[num_envs]``; NaN if there are none."""
+    value = None if values is None else values.get(key)
+    if value is None:
+        return torch.full((num_envs,), torch.nan, device=device)
+    shape = list(getattr(value, "shape", ()))
+    if math.prod(shape) != num_envs:
+        raise ConfigError(
+            f"info_keys: info[{key!r}] of {name} has the shape {shape}, not one number for each of "
+            f"the {num_envs} environments: leave the key out."
+        )
+    return value.reshape(num_envs).float()
