@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_structure, tree_unflatten
 from ..base.space_parts import DTYPES, MASK, Path, parts_of
 from ..errors import ConfigError
 from .buffers import Inputs
+from .random_streams import stream_keys, uniforms
 from .spaces import Array
-from .worlds.functional_world import stream_keys, uniforms
 
 _ACTIONS = 1  # purpose of the random streams
 

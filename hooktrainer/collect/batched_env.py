@@ -16,7 +16,7 @@ from gymnasium.vector import VectorEnv
 from ..base.words import listed, ranges
 from ..errors import ConfigError, StateMismatchError
 from .action_format import ActionFormat, action_format_of
-from .agents.groups import AgentGroup
+from .agent_groups import AgentGroup
 from .buffers import CPU, Buffers, Kinds, Row
 from .info import InfoKeys
 from .spaces import Array, ObservationLayout

@@ -62,7 +62,8 @@ def make_envs(
             return _array_env(env, num_envs, options, env_kwargs, vectorization_mode)
         source, count = envs_to_share(env, num_envs, workers)
         make = partial(_array_env, env_kwargs=env_kwargs, vectorization_mode=vectorization_mode)
-        return WorkerEnvs(make, source, count, options, workers)
+        named = isinstance(env, str) and is_several(env)
+        return WorkerEnvs(make, env if named else source, count, options, workers)
     if workers.number or vectorization_mode:
         raise ConfigError(
             f"workers={workers.number}, vectorization_mode={vectorization_mode!r}: "

@@ -13,7 +13,7 @@ from tensordict import NestedKey
 from ..base.space_parts import leaves_of
 from ..errors import ConfigError
 from .action_format import ActionFormat
-from .agents.groups import GroupsFormat
+from .agent_groups import GroupsFormat
 from .batched_env import BatchedEnv, EnvOptions, Restore, no_attribute
 from .buffers import Buffers
 from .worlds.tensor_world import Observations, Outcome, TensorWorld

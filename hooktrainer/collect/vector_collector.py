@@ -18,7 +18,7 @@ from ..base.words import ranges
 from ..errors import ConfigError, StateMismatchError, as_failure
 from ..loop.timing import Timing
 from .actors import Policy
-from .agents.groups import AgentGroup
+from .agent_groups import AgentGroup
 from .batched_env import BatchedEnv, EnvOptions, EpisodeSeeds, Restore
 from .collector import TIMEOUT, Collector, Resumes
 from .compiled_rollout import CompiledRollout

@@ -18,7 +18,7 @@ from gymnasium.envs.registration import EnvSpec
 from ..base.worker import Channel, Worker, WorkerPool
 from ..errors import as_failure
 from .action_format import ActionFormat
-from .agents.groups import AgentGroup
+from .agent_groups import AgentGroup
 from .batched_env import ArrayEnv, EnvOptions, EpisodeSeeds, Finished, Restore, check_alike
 from .buffers import Buffers, Kinds, as_arrays, shared_arrays, unnamed_file
 from .collector import TIMEOUT
@@ -230,7 +230,7 @@ class EnvWorker:
     ) -> None:
         self._shares = shares
         self._stages: list[ArrayEnv] = []
-        one_for_all = isinstance(source, EnvSpec) or callable(source)
+        one_for_all = isinstance(source, str | EnvSpec) or callable(source)
         seeds = options.seeds
         for share in shares:
             own = replace(options, seeds=EpisodeSeeds(seeds.seed, seeds.first_env + share.start))

@@ -26,7 +26,7 @@ from torch import Tensor
 from ..base import fs
 from ..base.space_parts import MASK, Leaf, parts_of
 from ..collect.action_format import ActionFormat, clips
-from ..collect.agents.groups import Grouping
+from ..collect.agent_groups import Grouping
 from ..collect.make_envs import Envs, agents_of, find_spec, is_several, make_one
 from ..collect.spaces import ObservationLayout
 from ..errors import CheckpointError

@@ -32,7 +32,7 @@ def values_over_run(hook, trainer: Trainer) -> list[float]:
     """The value of g during each batch."""
     seen = []
     hook.register(trainer)
-    group = trainer.source._envs
+    group = trainer.source.envs
     trainer.register_op("batch_process", lambda b: seen.append(group._envs[0].unwrapped.g))
     trainer.train()
     return seen

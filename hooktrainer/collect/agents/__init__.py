@@ -7,6 +7,6 @@ from typing import TYPE_CHECKING
 from ...base.lazy import attach
 
 if TYPE_CHECKING:
-    from .groups import AgentGroup as AgentGroup
+    from ..agent_groups import AgentGroup as AgentGroup
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -17,12 +17,7 @@ from tensordict import NestedKey
 from ...base.space_parts import MASK, leaves_of
 from ...base.words import listed
 from ...errors import ConfigError, MissingPackageError
-from ..batched_env import EnvOptions, begun
-from ..buffers import Row
-from ..info import missing, number
-from ..scalar_envs import ScalarEnvs
-from ..spaces import ObservationLayout, plain_mask
-from .groups import (
+from ..agent_groups import (
     AgentGroup,
     GroupsFormat,
     Spaces,
@@ -31,6 +26,11 @@ from .groups import (
     group_agents,
     space_of,
 )
+from ..batched_env import EnvOptions, begun
+from ..buffers import Row
+from ..info import missing, number
+from ..scalar_envs import ScalarEnvs
+from ..spaces import ObservationLayout, plain_mask
 
 Array = npt.NDArray[Any]
 Arrays = dict[NestedKey, Array]

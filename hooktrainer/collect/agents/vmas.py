@@ -23,11 +23,11 @@ from ...base.lazy import import_optional
 from ...base.words import did_you_mean, listed
 from ...errors import ConfigError, StateMismatchError
 from ...store.rng import rng_state, set_rng_state, undisturbed
+from ..agent_groups import Grouping, check_agents_info_keys, entries_of, group_agents, space_of
 from ..info import InfoKeys, missing
 from ..tensor_envs import info_column
 from ..worlds.functional_world import select
 from ..worlds.tensor_world import Outcome, TensorWorld
-from .groups import Grouping, check_agents_info_keys, entries_of, group_agents, space_of
 
 Entries = dict[NestedKey, torch.Tensor]
 Advance = tuple[Entries, torch.Tensor, torch.Tensor, Entries]

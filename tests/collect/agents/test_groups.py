@@ -7,7 +7,7 @@ import pytest
 from gymnasium import spaces
 
 from hooktrainer import ConfigError
-from hooktrainer.collect.agents.groups import group_agents
+from hooktrainer.collect.agent_groups import group_agents
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
 TWO, FIVE = spaces.Discrete(2), spaces.Discrete(5)

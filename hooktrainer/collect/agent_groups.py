@@ -14,12 +14,12 @@ import torch
 from gymnasium import spaces
 from tensordict import NestedKey
 
-from ...base.space_parts import MASK, Leaf, Path
-from ...errors import ConfigError
-from ..action_format import ActionFormat
-from ..buffers import Kind
-from ..info import InfoKeys, check_info_keys
-from ..spaces import RESERVED, ObservationLayout
+from ..base.space_parts import MASK, Leaf, Path
+from ..errors import ConfigError
+from .action_format import ActionFormat
+from .buffers import Kind
+from .info import InfoKeys, check_info_keys
+from .spaces import RESERVED, ObservationLayout
 
 Space = spaces.Space[Any]
 Spaces = Mapping[str, tuple[Space, Space]]
