@@ -11,7 +11,7 @@ from tensordict import NestedKey, unravel_key
 from torch import nn
 
 from ..base.space_parts import MASK
-from ..collect.agents import AgentGroup
+from ..collect import AgentGroup
 from ..collect.make_envs import agents_of
 from ..errors import ConfigError
 from ..hooks import MiniBatches, ValueEstimatorHook

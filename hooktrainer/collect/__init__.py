@@ -12,6 +12,7 @@ from ..base.lazy import attach
 from .adapt import adapt as adapt  # at once, since the module has the same name
 
 if TYPE_CHECKING:
+    from .agent_groups import AgentGroup as AgentGroup
     from .batched_env import Restore as Restore
     from .collector import Collector as Collector
     from .overlap import OverlappedCollector as OverlappedCollector

@@ -18,11 +18,10 @@ from ..networks.policy import ArraySteps
 from ..networks.policy import Policy as NetworkPolicy
 from ..store.rng import rng_state, set_rng_state
 from .action_format import ActionFormat
-from .buffers import Inputs, OutputBuffers
-from .spaces import Array
+from .buffers import Inputs, OutputBuffers, as_arrays
 
 SomeEnvs = Sequence[int] | torch.Tensor
-"""Some of the environments: their indices, or bool ``[num_envs]``, where the policy computes."""
+"""Some of the environments: their indices, or bool ``[num_envs]``."""
 Policy = Any
 """A function of observations, a module, or an object with `act`."""
 Outputs = Mapping[Any, Any]
@@ -222,13 +221,6 @@ class FunctionActor(Actor):
         return outputs
 
 
-def as_array(value: Any) -> Array:
-    """A tensor on any device, or an array, as an array."""
-    if isinstance(value, torch.Tensor):
-        return (value if value.is_cpu else value.cpu()).numpy()
-    return value
-
-
 def _joined(rows: Mapping[NestedKey, Sequence[torch.Tensor]]) -> list[tuple[Any, ...]]:
     """For each step one argument: the only observation, or a nested dict of all of them."""
     steps = list(zip(*rows.values(), strict=True))
@@ -253,6 +245,6 @@ def _same(a: Any, b: Any) -> bool:
     return all(
         torch.equal(x, y)  # NumPy has no bfloat16
         if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor)
-        else np.array_equal(as_array(x), as_array(y))
+        else np.array_equal(as_arrays(x), as_arrays(y))
         for x, y in zip(tree_leaves(a), tree_leaves(b), strict=True)
     )

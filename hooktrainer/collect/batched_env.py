@@ -69,6 +69,8 @@ class BatchedEnv(ABC):
         name: Name for messages.
         num_envs: Number of environments.
         frame_skip: Frames of the environment per step.
+        is_tensors: Whether observations are tensors on ``device``, which no step waits for; else
+            they are arrays.
         device: Where batches are made.
         observation_space: The observation space of one environment.
         action_space: The action space of one environment.
@@ -84,12 +86,13 @@ class BatchedEnv(ABC):
         stages: The parts that can be stepped by turns, if there are several.
         has_gaps: Whether episodes begin in a step that is no transition.
         began: Then, which did so in the last step: bool, ``[num_envs]``.
-        log: Numbers of the simulator by name, means over the steps since they were last cleared.
+        hides_final: Whether a final observation of the last rollout was unknown.
     """
 
     name: str
     num_envs: int
     frame_skip: int = 1
+    is_tensors: bool = False
     device: torch.device = CPU
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
@@ -103,6 +106,7 @@ class BatchedEnv(ABC):
     stages: Sequence[slice] = ()
     has_gaps = False
     began: Array
+    hides_final = False
 
     @abstractmethod
     def seed(self, seed: int) -> None:
@@ -131,6 +135,10 @@ class BatchedEnv(ABC):
     def receive(self, stage: int) -> Ended:
         """Complete the step of a stage, the one that began first; see `step`."""
         raise NotImplementedError
+
+    def take_log(self) -> dict[str, torch.Tensor]:
+        """The simulator's numbers by name, means over the steps since the last call."""
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         """The state that is there between episodes, and that of episodes not in `snapshots`."""

@@ -90,6 +90,7 @@ class ModuleActor(Actor):
 
     def begin(self, envs: SomeEnvs) -> None:
         if isinstance(envs, torch.Tensor):  # on a device that is not waited for
+            envs = envs.to(self._is_init.device)
             self._is_init.logical_or_(envs.unsqueeze(-1))
             for key, tensor in self._hidden.items():
                 there = envs.view(-1, *[1] * (tensor.ndim - 1))

@@ -61,7 +61,7 @@ class Rollout:
         self._drawn = OutputBuffers(number, horizon)
         self._actor = self._actor_of(policy)
         masks = self._buffers.observation.get(MASK)
-        self._masks = None if masks is None or self._buffers.dense else masks.numpy()
+        self._masks = None if masks is None or envs.is_tensors else masks.numpy()
         # Sums of many small numbers: in double precision where the device has it.
         wide = torch.float32 if envs.device.type == "mps" else torch.float64
         self._returns = torch.zeros(number, dtype=wide, device=envs.device)
@@ -83,7 +83,7 @@ class Rollout:
         keys = [unravel_key(key) for key in getattr(policy, "in_keys", ())]
         missing = [key for key in keys if key not in inputs]
         if callable(act) and not missing:
-            in_full = not (self._stages or envs.has_gaps or self._buffers.dense)
+            in_full = not (self._stages or envs.has_gaps or envs.is_tensors)
             return FunctionActor(act, *rest, keys or None, complete, in_full, self._stages)
         if isinstance(policy, TensorDictModuleBase):
             return ModuleActor(policy, *rest)
@@ -209,8 +209,10 @@ class Rollout:
         given = {key: value.unsqueeze(-1) for key, value in given.items()}
         outputs, device = self._outputs(), self._envs.device
         stays = all(value.device == device for value in outputs.values())
-        on = device if stays and self._buffers.dense else None
+        on = device if stays and self._envs.is_tensors else None
         batch = as_batch(outputs, root, following, given, on)
+        if self._envs.hides_final:
+            batch["collector", "final_hidden"] = batch["next", "done"].clone()
         for group in self._envs.groups:
             for part in (batch, batch["next"]):
                 part[group.name].batch_size = [*batch.batch_size, len(group.agents)]
@@ -280,7 +282,7 @@ class Rollout:
 
     def check(self, state_dict: dict[str, Any]) -> None:
         """Raise a `StateMismatchError` if the state comes from other environments or policies."""
-        if ("world" in state_dict.get("envs", ())) != self._buffers.dense:
+        if ("world" in state_dict.get("envs", ())) != self._envs.is_tensors:
             raise StateMismatchError("The saved collector stepped environments of another kind.")
         if (saved := state_dict["running"]) is not None:
             shapes = [list(observation.shape[1:]) for observation in saved["observations"]]

@@ -20,12 +20,13 @@ from .worlds.tensor_world import Observations, Outcome, TensorWorld
 
 
 class TensorEnvs(BatchedEnv):
-    """Environments that are tensors on one device, for which no step waits.
+    """Environments that are tensors on one device, which no step waits for.
 
     Attributes:
         world: The environments.
-        hides_final: Whether a final observation was unknown since the log was last cleared.
     """
+
+    is_tensors = True
 
     # A compiled rollout depends on none of these.
     not_in_graphs: ClassVar = frozenset(
@@ -62,7 +63,7 @@ class TensorEnvs(BatchedEnv):
         self._start = None if start is None else torch.as_tensor(start).to(self.device)
         if self.action_format.clips:
             self.action_format.bounds(self.device)
-        self.clear_log()
+        self._logged: dict[str, list[torch.Tensor]] = {}
 
     @property
     def episodes(self) -> list[int]:
@@ -93,13 +94,13 @@ class TensorEnvs(BatchedEnv):
 
     def step(self, actions: Any, t: int) -> torch.Tensor:
         outcome = self.world.step(self.to_world(actions))
+        self.hides_final = (t > 0 and self.hides_final) or outcome.final is None
         self._put(outcome.observation, t + 1)
         done = torch.logical_or(outcome.terminated, outcome.truncated)
         inputs = self._buffers.inputs
         if outcome.final is not None:
             final = self.values(outcome.final)
         else:  # hidden: an episode's last known observation is the policy's last input
-            self.hides_final = True
             final = {
                 key: torch.where(done.view(-1, *[1] * (rows[t].ndim - 1)), rows[t], rows[t + 1])
                 for key, rows in inputs.items()
@@ -142,14 +143,9 @@ class TensorEnvs(BatchedEnv):
         return {key: observation[key] - self._starts.get(key, 0) for key in self._keys}
 
     def take_log(self) -> dict[str, torch.Tensor]:
-        """The means of the simulator's log since the last call."""
         log = {name: torch.stack(values).nanmean() for name, values in self._logged.items()}
-        self.clear_log()
+        self._logged = {}
         return log
-
-    def clear_log(self) -> None:
-        self._logged: dict[str, list[torch.Tensor]] = {}
-        self.hides_final = False
 
     def state_dict(self) -> dict[str, Any]:
         return {"world": self.world.state_dict()}

@@ -25,7 +25,6 @@ from .compiled_rollout import CompiledRollout
 from .info import check_info_keys
 from .make_envs import VectorizationMode, check_shares, envs_to_share, is_tensors, make_envs
 from .rollout import GappedRollout, Rollout
-from .tensor_envs import TensorEnvs
 from .worker_envs import Workers
 
 _TRIAL_STEPS = 500
@@ -235,7 +234,7 @@ class VectorCollector(Collector):
         self._log: dict[str, torch.Tensor] = {}  # of a simulator, of the last batch
         self._open(num_envs, self._workers)
         can_make_more = callable(env) or isinstance(env, (str, EnvSpec, Sequence))
-        is_world = isinstance(self.envs, TensorEnvs) and not self.envs.groups
+        is_world = self.envs.is_tensors and not self.envs.groups  # whose log may lack any entry
         if restore_episodes and info_keys and can_make_more and not is_world:
             self._try_infos()
 
@@ -246,7 +245,7 @@ class VectorCollector(Collector):
         self.envs = make_envs(*made)
         try:
             self.num_envs, self.frame_skip = self.envs.num_envs, self.envs.frame_skip
-            if isinstance(self.envs, TensorEnvs):
+            if self.envs.is_tensors:
                 self.device = self.envs.device
             leaves = leaves_of(self.envs.observation_space)
             check_info_keys(options.info_keys, (leaf.key[0] for leaf in leaves))
@@ -318,7 +317,7 @@ class VectorCollector(Collector):
         return self._rollout
 
     def register(self, trainer: Any) -> None:
-        if isinstance(self.envs, TensorEnvs):
+        if self.envs.is_tensors:
             trainer.register_op("pre_steps_log", self.log_of_world)
 
     def log_of_world(self, batch: Any = None) -> dict[str, Any] | None:
@@ -351,10 +350,7 @@ class VectorCollector(Collector):
                 batch = rollout.collect(self.timing, steps, warm_up)
         except StopIteration as error:  # else iterating would end quietly
             raise as_failure(error, self.frames) from error
-        if isinstance(self.envs, TensorEnvs):
-            if self.envs.hides_final:
-                batch["collector", "final_hidden"] = batch["next", "done"].clone()
-            self._log = self.envs.take_log()
+        self._log = self.envs.take_log()
         self.frames += self.frames_per_batch
         return batch
 
