@@ -49,6 +49,7 @@ class ParallelEnv(gym.Env[Any, Any]):
 
     def __init__(self, env: Any, name: str, options: EnvOptions) -> None:
         self.env, self._name = checked_env(env, name), name
+        self._base = getattr(env, "unwrapped", env)  # whose attributes are set
         agents: Spaces = {
             agent: (env.observation_space(agent), env.action_space(agent))
             for agent in env.possible_agents
@@ -130,10 +131,10 @@ class ParallelEnv(gym.Env[Any, Any]):
         )
 
     def has_wrapper_attr(self, name: str) -> bool:
-        return hasattr(self.env.unwrapped, name)
+        return hasattr(self._base, name)
 
     def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
-        setattr(self.env.unwrapped, name, value)
+        setattr(self._base, name, value)
         return True
 
     def close(self) -> None:
