@@ -114,17 +114,15 @@ class Algorithm(AlgorithmConfig):
             print(wrapped.description)
 
     @classmethod
-    def main(
-        cls, words: Sequence[str] | None = None, saved: Mapping[str, Any] | None = None
-    ) -> None:
+    def main(cls, words: Sequence[str] | None = None, prog: str | None = None) -> None:
         """Train with the options of the command line: the last line of a script.
 
         Args:
             words: The command line, without the program's name; by default this process's.
-            saved: Values of fields that the words do not give.
+            prog: The program's name, for help and errors; by default the script's.
         """
         with ending_cleanly(), mistakes_in_one_line():
-            run: Algorithm = parse(cls, sys.argv[1:] if words is None else words, saved=saved)
+            run: Algorithm = parse(cls, sys.argv[1:] if words is None else words, prog)
             run.train_as_program()
 
     def train_as_program(self) -> None:
@@ -164,15 +162,10 @@ def algorithm(kind: Kind) -> Kind:
     return made
 
 
-def parse(
-    kind: type[AlgorithmConfig],
-    words: Sequence[str],
-    prog: str | None = None,
-    saved: Mapping[str, Any] | None = None,
-) -> Any:
+def parse(kind: type[AlgorithmConfig], words: Sequence[str], prog: str | None = None) -> Any:
     """Return the run of an algorithm that a command line describes; see `parse_run`."""
     description, default = inspect.getdoc(kind), partial(_defaults, kind)
-    return parse_run(kind, words, saved=saved, default=default, prog=prog, description=description)
+    return parse_run(kind, words, default=default, prog=prog, description=description)
 
 
 def _defaults(kind: type[AlgorithmConfig], saved: Mapping[str, Any], words: Sequence[str]) -> Any:

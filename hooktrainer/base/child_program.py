@@ -1,7 +1,7 @@
-"""`ChildProgram`: a Python program that runs next to this process and ends with it.
+"""Python programs: `run_program` runs one in this process, `ChildProgram` in another.
 
-``python -m hooktrainer.base.child_program DIRECTORY [-m] TARGET ARGUMENTS`` runs ``python [-m]
-TARGET ARGUMENTS`` in a directory, and ends when its standard input does.
+As a script of arguments ``DIRECTORY [-m] TARGET ARGUMENTS``, this file runs ``python [-m] TARGET
+ARGUMENTS`` in a directory, and ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import select
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,36 @@ from typing import IO, Any, Final
 
 PACKAGE_ROOT: Final = Path(__file__).resolve().parents[2]
 """The directory that contains the package."""
+
+
+def run_program(command: Sequence[str]) -> None:
+    """Run a Python program in this process, as ``python`` would.
+
+    Args:
+        command: The arguments of ``python``: a script, or ``-m`` and a module, and its arguments.
+
+    Raises:
+        SystemExit: As the program does; with code 1 after an error, which has been printed.
+    """
+    sys.orig_argv = [sys.executable, *command]  # by which a run finds the command that started it
+    is_module = command[0] == "-m"
+    sys.argv = list(command[is_module:])
+    path = os.path.abspath(sys.argv[0])
+    if not getattr(sys.flags, "safe_path", sys.flags.isolated):  # Python 3.10 has -I only
+        sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.realpath(path))
+    try:
+        if is_module:
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        else:
+            # Not by runpy.run_path: threads and exit handlers that outlive the script's last line
+            # may pickle what is in __main__, which that would have put back.
+            module = sys.modules["__main__"] = types.ModuleType("__main__")
+            module.__file__ = path
+            exec(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True), vars(module))
+    except Exception as error:
+        trace = error.__traceback__ and error.__traceback__.tb_next  # without this frame and before
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        raise SystemExit(1) from None
 
 
 class ChildProgram:
@@ -47,10 +78,10 @@ class ChildProgram:
         stderr: int | IO[Any] | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        environ = {**os.environ, **(environ or {}), "PYTHONSAFEPATH": "1"}
+        environ = {**os.environ, **(environ or {})}
         path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(directory or Path.cwd()), *command],
+            [sys.executable, __file__, str(directory or Path.cwd()), *command],
             env={**environ, "PYTHONPATH": path},
             stdin=subprocess.PIPE,
             stdout=stdout,
@@ -100,18 +131,11 @@ def _follow_parent(parent: int) -> None:
 
 def _main() -> None:
     threading.Thread(target=_follow_parent, args=(os.getppid(),), daemon=True).start()
+    import hooktrainer.base  # noqa: F401 (this one, whatever the program's directory contains)
+
     directory, *command = sys.argv[1:]
     os.chdir(directory)
-    os.environ.pop("PYTHONSAFEPATH", None)  # which this process was given, not the command
-    sys.orig_argv = [sys.executable, *command]  # by which a run finds the command that started it
-    if command[0] == "-m":
-        sys.path.insert(0, directory)
-        sys.argv = command[1:]
-        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-    else:
-        sys.path.insert(0, str(Path(command[0]).absolute().parent))
-        sys.argv = command
-        runpy.run_path(sys.argv[0], run_name="__main__")
+    run_program(command)
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ def run(args: Sequence[str] | None = None) -> int:
         return _fail(error, 2)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
-    return int(code() if callable(code) else code)
+    return int((code() if callable(code) else code) or 0)
 
 
 def load(name: str) -> Command:

@@ -364,7 +364,7 @@ def commands(one: Candidate, number: int, *, shares: int, trust: bool) -> list[C
         raise ConfigError(f"{first.path} is a branch of another run: no seed can be added to it.")
     place = first.path.absolute().parent
     again = ["--resume", "latest"]
-    lacking = [(run, [*place_of(run.path, run.options, run.seed), *again]) for run in unfinished]
+    lacking = [(run, [*place_of(run.path), *again]) for run in unfinished]
     if first.options.get("seeds") != OWN:
         lacking += [
             (first, ["--seed", str(seed), "--run-dir", str(place / f"seed{seed}")]) for seed in new

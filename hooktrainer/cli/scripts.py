@@ -113,9 +113,11 @@ def command_again(run: Path, words: Sequence[str], *, trust: bool) -> tuple[list
     return command, directory
 
 
-def place_of(run: Path, options: Mapping[str, Any], seed: int | None) -> list[str]:
+def place_of(run: Path) -> list[str]:
     """Return the options that make the command of a run use the same directory."""
-    if options.get("seeds") == OWN:  # begun with other seeds by one command
+    held = RunDir(run)
+    if held.read_config().get("seeds") == OWN:  # begun with other seeds by one command
+        seed = held.read().get("seed")
         return ["--seeds", f"{seed}-{seed}", "--run-dir", str(run.absolute().parent)]
     return ["--run-dir", str(run.absolute())]
 
@@ -171,9 +173,7 @@ def shipped() -> dict[str, Trainable]:
 def trainables() -> dict[str, Trainable]:
     """Return the recipes of the current directory and what this package has, by name."""
     found = _in(DIRECTORY)
-    for name, one in shipped().items():
-        found.setdefault(name, one)
-    return found
+    return found | shipped() | found
 
 
 def find_trainable(name: str) -> Trainable:
@@ -214,9 +214,7 @@ def trainable_of(words: Sequence[str]) -> tuple[Trainable, list[str]]:
             f"{file or 'the command line'} does not name what to train: give the name of a "
             "recipe or an algorithm first, such as: hooktrainer train ppo."
         )
-    if trust:
-        return find_trainable(name), list(words)
-    if (found := shipped().get(name)) is None:
+    if (found := find_trainable(name) if trust else shipped().get(name)) is None:
         raise ConfigError(
             f"{printable(file)} names {printable(name)!r}, which is neither an algorithm nor a "
             f"recipe of hooktrainer and may do anything: check it, then add {TRUST}, or give the "

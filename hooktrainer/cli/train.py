@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated
 
 from tyro.conf import Positional
 
-from ..store.run_dir import RunDir
+from ..base.child_program import run_program
 from . import output, scripts
 from .arguments import Flag, RunPath, ScriptArgs, shown_as
 
 Words = Annotated[tuple[str, ...], Positional, shown_as("[NAME [ARGS ...]]")]
 
 
-def train(words: Words = (), /, *, json: Flag = False) -> int | Callable[[], int]:
+def train(words: Words = (), /, *, json: Flag = False) -> int | Callable[[], None]:
     """Train by the name of a recipe or an algorithm.
 
     NAME is a recipe in recipes/ or one of hooktrainer's, the path of a training script, or an
@@ -43,10 +42,7 @@ def train(words: Words = (), /, *, json: Flag = False) -> int | Callable[[], int
         args = args[1:] if args[:1] == ["--"] else args
         if found.script is None:
             return partial(train_algorithm, found.name, args)
-        command = [*found.command, *args]
-        sys.stdout.flush()
-        # The script takes the place of this process: signals, terminal and exit code are its own.
-        os.execv(command[0], command)
+        return partial(run_program, [*found.command[1:], *args])
     records = [
         {
             "name": one.name,
@@ -63,7 +59,7 @@ def train(words: Words = (), /, *, json: Flag = False) -> int | Callable[[], int
     return 0
 
 
-def train_algorithm(name: str, options: Sequence[str]) -> int:
+def train_algorithm(name: str, options: Sequence[str]) -> None:
     """Train in this process with the algorithm of this name; the options are its fields.
 
     Raises SystemExit with code 2 for invalid options, 128 + n after signal n, 1 if a seed failed.
@@ -72,13 +68,8 @@ def train_algorithm(name: str, options: Sequence[str]) -> int:
 
     with ending_cleanly():  # during imports, too
         from .. import algorithms
-        from ..algorithms.algorithm import parse
-        from ..run.recipe import mistakes_in_one_line
 
-        with mistakes_in_one_line():
-            kind = algorithms.get(name)
-            parse(kind, options, f"hooktrainer train {kind.name()}").train_as_program()
-    return 0
+        algorithms.get(name).main(options, f"hooktrainer train {name}")
 
 
 def separate_arguments(words: list[str]) -> list[str]:
@@ -91,10 +82,10 @@ def separate_arguments(words: list[str]) -> list[str]:
     return words
 
 
-def resume(run: RunPath, args: ScriptArgs = (), /, *, trust: Flag = False) -> int:
+def resume(run: RunPath, args: ScriptArgs = (), /, *, trust: Flag = False) -> Callable[[], None]:
     """Continue a run from its latest checkpoint.
 
-    Starts the script that began it, in the directory where it was begun, with the same arguments. A
+    Runs the script that began it, in the directory where it was begun, with the same arguments. A
     finished run has nothing left to do, unless its length is extended:
 
     hooktrainer resume runs/a -- --total-frames 200000
@@ -111,12 +102,8 @@ def resume(run: RunPath, args: ScriptArgs = (), /, *, trust: Flag = False) -> in
     """
     output.checkpoints_of(run)
     scripts.refuse_run_options(args)
-    held = RunDir(run)
-    place = scripts.place_of(run, held.read_config(), held.read().get("seed"))
-    words = [*place, "--resume", "latest", *args]
+    words = [*scripts.place_of(run), "--resume", "latest", *args]
     command, directory = scripts.command_again(run, words, trust=trust)
     output.note(shlex.join(command))
     os.chdir(directory)
-    sys.stdout.flush()
-    # The script takes the place of this process: signals, terminal and exit code are its own.
-    os.execv(command[0], command)
+    return partial(run_program, command[1:])

@@ -302,14 +302,13 @@ def parse_run(
     kind: type[Any],
     words: Sequence[str],
     *,
-    saved: Mapping[str, Any] | None = None,
     default: Callable[[Mapping[str, Any], Sequence[str]], Any] | None = None,
     prog: str | None = None,
     description: str | None = None,
 ) -> Any:
     """Parse a command line into a run of class ``kind``; see `command_line.parse`.
 
-    ``saved``, or the file of ``--config``, has the values of fields that the words do not give.
+    The file of ``--config`` has the values of fields that the words do not give.
     ``default`` makes the run that the words modify, from both; by default ``kind(**values)``.
 
     Raises:
@@ -318,11 +317,12 @@ def parse_run(
         FileNotFoundError: If there is no such file.
     """
     file, trust, rest = take_config(words)
+    saved: Mapping[str, Any] = {}
     if file is not None:
         given = {field_of(word) for word in rest if word.startswith("--")}
         saved = values_in(kind, file, given, trust=trust)
     if default is not None:
-        made = default(saved or {}, rest)
+        made = default(saved, rest)
     else:
         made = filled(kind, saved) if saved else tyro.MISSING
     return command_line.parse(kind, rest, prog=prog, description=description, default=made)

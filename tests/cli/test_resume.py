@@ -59,7 +59,10 @@ def test_one_of_several_seeds_resumes_in_its_directory(call, tmp_path):
 @pytest.mark.parametrize("made_by", ["me", "somebody else", "somebody I trust"])
 def test_the_script_runs_again_where_it_was_begun(made_by, tmp_path):
     script = tmp_path / "train.py"
-    script.write_text("import os, sys; print(os.getcwd(), *sys.argv[1:]); sys.exit(7)")
+    script.write_text(
+        "import os, sys; print('hooktrainer.cli' in sys.modules, os.getcwd(), *sys.argv[1:]);"
+        "sys.exit(7)"
+    )
     run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
     elsewhere.mkdir()
     run.mkdir()
@@ -75,5 +78,5 @@ def test_the_script_runs_again_where_it_was_begun(made_by, tmp_path):
         assert f"{script} --seed 1 --run-dir {run} --resume latest --lr 2" in done.stderr
         assert f"in {elsewhere}. Check it, then add --trust." in done.stderr
         return
-    expected = f"{elsewhere} --seed 1 --run-dir {run} --resume latest --lr 2\n"
+    expected = f"True {elsewhere} --seed 1 --run-dir {run} --resume latest --lr 2\n"
     assert (done.returncode, done.stdout) == (7, expected)

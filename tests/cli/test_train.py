@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,17 +22,35 @@ SMALL = ["--env", "CartPole-v1", "--total-frames", "200", "--num-envs", "2"]
 SMALL += ["--steps-per-batch", "50", "--mini-batch-size", "50", "--num-epochs", "1"]
 SMALL += ["--num-cells", "8", "--eval-episodes", "1", "--no-progress-bar"]
 
+WALK = """
+import dataclasses, multiprocessing, pickle, sys, threading
+import neighbour
+@dataclasses.dataclass
+class Step:
+    length: int = 1
+def walk(*more):
+    print(__name__, sys.argv, sys.path, pickle.dumps(Step()), *more, flush=True)
+def arrive():
+    threading.main_thread().join()
+    walk()
+if __name__ == "__main__":
+    print("hooktrainer.cli" in sys.modules, "torch" in sys.modules, "numpy" in sys.modules)
+    walk(__file__, sys.orig_argv, dataclasses.fields(Step)[0].type)
+    process = multiprocessing.get_context("spawn").Process(target=walk)
+    process.start()
+    process.join()
+    threading.Thread(target=arrive).start()
+    {}["wrong"]
+"""
+
 
 @pytest.fixture
 def started(monkeypatch):
-    """The command that `train` would turn into."""
+    """The programs that `train` would run."""
     commands = []
-
-    def execute(path: str, command: list[str]) -> None:
-        commands.append(command)
-        raise SystemExit(0)
-
-    monkeypatch.setattr(os, "execv", execute)
+    monkeypatch.setattr(
+        "hooktrainer.cli.train.run_program", lambda command: commands.append(command) or 0
+    )
     return commands
 
 
@@ -47,7 +66,21 @@ def place(tmp_path, monkeypatch):
 def test_a_recipe_gets_all_arguments_after_its_name(call, place, started):
     call("train", "walk", "--json", "--lr", "1", "-h", "--", "x")
     script = str(Path("recipes") / "walk.py")
-    assert started == [[sys.executable, script, "--json", "--lr", "1", "-h", "--", "x"]]
+    assert started == [[script, "--json", "--lr", "1", "-h", "--", "x"]]
+
+
+def test_a_recipe_runs_in_this_process_as_with_python(place):
+    (place / "recipes" / "neighbour.py").touch()
+    script = Path("recipes") / "walk.py"
+    script.write_text(WALK)
+    options = {"env": {**os.environ, "PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
+    recipe, ours = (
+        subprocess.run([sys.executable, *words, script, "--a", "b c"], check=False, **options)
+        for words in ([], ["-m", "hooktrainer", "train"])
+    )
+    assert ours.stdout == f"True{recipe.stdout.removeprefix('False')}"
+    assert (ours.returncode, ours.stderr) == (recipe.returncode, recipe.stderr)
+    assert recipe.stderr.endswith("KeyError: 'wrong'\n")
 
 
 def test_an_installed_package_contains_the_recipes(tmp_path, monkeypatch):
@@ -67,7 +100,7 @@ def test_scripts_of_the_directory_come_first(call, place, started, monkeypatch, 
     folder = place if name.startswith(".") else place / "recipes"
     (folder / found).touch()
     call("train", name)
-    assert started[0][1] == str((folder / found).relative_to(place))
+    assert started[0][0] == str((folder / found).relative_to(place))
 
 
 def test_without_a_name_all_are_listed(call, place):
@@ -100,31 +133,31 @@ def test_an_algorithm_trains_into_a_run_directory_of_its_own(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("name", ["theirs/evil.py", "evil", "[ppo]", "..", "'a\\x1bb'"])
-def test_a_configuration_file_may_only_name_shipped_recipes(name, tmp_path, monkeypatch, capsys):
+def test_a_configuration_file_may_only_name_shipped_recipes(
+    name, tmp_path, monkeypatch, started, capsys
+):
     for folder in ("theirs", "recipes"):  # a file that came along is no recipe of the user's
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "evil.py").write_text("raise SystemExit('it ran')")
     (tmp_path / "config.yaml").write_text(f"name: {name}\n")
     monkeypatch.chdir(tmp_path)
-    replaced = []
-    monkeypatch.setattr(os, "execv", lambda _, command: replaced.append(command))
     words = ["train", "--config", "config.yaml"]
     assert main(words) == 2
     assert main([*words, "--launcher", "slurm", "--dry-run"]) == 2
-    assert not replaced
+    assert not started
     said = capsys.readouterr()
     assert all(line.isprintable() for line in said.err.splitlines())
     assert not said.out
     if "evil" in name:
         assert "--trust" in said.err
         main([*words, "--trust"])
-        assert replaced[0][1].endswith("evil.py")
+        assert started[0][0].endswith("evil.py")
     (tmp_path / "config.yaml").write_text("name: ppo\nseeds: 2\n")
     monkeypatch.setattr(
-        "hooktrainer.cli.train.train_algorithm", lambda *words: replaced.append(words) or 0
+        "hooktrainer.cli.train.train_algorithm", lambda *words: started.append(words) or 0
     )
     main(words)
-    assert replaced[-1] == ("ppo", ["--config", "config.yaml"])
+    assert started[-1] == ("ppo", ["--config", "config.yaml"])
 
 
 def test_config_after_two_dashes_belongs_to_the_script():
