@@ -89,8 +89,9 @@ def weights() -> dict[str, Any]:
     """Milliseconds to publish weights to Ray's store, and for a batch with as good as no work."""
     import ray
 
+    from hooktrainer.collect.collector import weights_of
+    from hooktrainer.collect.messages import pack, unpack
     from hooktrainer.run.ray import Cluster, RayCollector
-    from hooktrainer.run.ray.pool import load_weights, weights_of
 
     cluster = Cluster(2)  # which the collectors find, and do not end
     found: dict[str, Any] = {"publish, ms": {}, "take up, ms": {}}
@@ -99,10 +100,10 @@ def weights() -> dict[str, Any]:
         kept: list[Any] = []
 
         def publish(network: Any = network, kept: list[Any] = kept) -> None:
-            kept[:] = [ray.put(weights_of(network))]
+            kept[:] = [ray.put(pack(weights_of(network)))]
 
         def take_up(network: Any = network, kept: list[Any] = kept) -> None:
-            load_weights(network, ray.get(kept[0]))
+            network.load_state_dict(unpack(ray.get(kept[0])))
 
         found["publish, ms"][number] = median_seconds(publish) * 1e3
         found["take up, ms"][number] = median_seconds(take_up) * 1e3

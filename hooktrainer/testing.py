@@ -17,7 +17,7 @@ from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 from .base.tensordicts import mask_of
 from .collect.adapt import adapt
 from .collect.collector import Collector
-from .collect.overlap.server import dump
+from .collect.messages import dump, load
 from .errors import CollectorError, ConfigError, HookError
 from .loop.hook import TrainerHookBase
 from .loop.hook_points import HOOK_POINTS
@@ -379,7 +379,7 @@ def _copy(make: Make, _: int) -> None:
         except Exception:
             return
         own = _take(collector, 2)
-    with _fresh(lambda: pickle.loads(message)) as copy:
+    with _fresh(lambda: load(message)) as copy:
         _require(_alike(own, _take(copy, 2)), "a pickled copy collects other batches")
 
 

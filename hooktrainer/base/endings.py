@@ -1,8 +1,12 @@
-"""The ends of a run: its status, and the signals that end a program."""
+"""The ends of a run: its status, the signals that end a program, and its parent's end."""
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
+import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
@@ -30,3 +34,25 @@ def is_importing(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+# -- The end of a process with its parent's.
+
+
+def end_with_parent(lives: Callable[[], bool], grace: float = 0.0) -> None:
+    """End this process, even if it is stuck, when its parent has ended, even by SIGKILL.
+
+    Args:
+        lives: Called again and again, in a thread, until the parent does not live.
+        grace: Seconds that the process then has after SIGTERM.
+    """
+
+    def follow() -> None:
+        while lives():
+            pass
+        if grace:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(grace)
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()

@@ -14,6 +14,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 from multiprocessing import reduction, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
@@ -25,7 +26,7 @@ import cloudpickle
 
 from ..errors import ConfigError, add_note, place_of
 from .cores import unpinned
-from .endings import ENDING_SIGNALS
+from .endings import ENDING_SIGNALS, end_with_parent
 
 _GRACE = 3.0  # seconds a worker has to end by itself
 _BEAT = 1.0  # seconds between two looks whether the other process still lives
@@ -361,7 +362,7 @@ def _work(connection: Connection, parent: int | None, forked: Any) -> None:
         os.dup2(nowhere, 1)
         sys.stdout = open(nowhere, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
     channel = Channel(connection)
-    threading.Thread(target=_beat, args=(channel, parent), daemon=True).start()
+    end_with_parent(partial(_beat, channel, parent))
     code = 0
     try:
         if forked:
@@ -383,14 +384,13 @@ def _work(connection: Connection, parent: int | None, forked: Any) -> None:
         os._exit(code)  # what Python tidies up at its end takes as long as some runs
 
 
-def _beat(channel: Channel, parent: int | None) -> None:
-    """Send the pulse every second, and exit when the parent has ended."""
+def _beat(channel: Channel, parent: int | None) -> bool:
+    """Wait a second, send the pulse, and return whether the parent lives."""
     process = multiprocessing.parent_process()
     assert process is not None
+    process.join(_BEAT)
+    if channel.pulse is not None:
+        with suppress(OSError):
+            channel.send_object(channel.pulse())
     # Other forked processes may hold the pipe open by which the end of the parent is noticed.
-    while process.is_alive() and (parent is None or os.getppid() == parent):
-        process.join(_BEAT)
-        if channel.pulse is not None:
-            with suppress(OSError):
-                channel.send_object(channel.pulse())
-    os._exit(1)
+    return process.is_alive() and (parent is None or os.getppid() == parent)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -31,12 +33,23 @@ def version_of(batch: TensorDictBase) -> int:
 
 
 class RemoteCollector(Collector):
-    """Has copies of a collector, which follow the learner's policy, collect elsewhere."""
+    """Has copies of a collector, which follow the learner's policy, collect elsewhere.
 
-    def __init__(self, collector: Any) -> None:
+    Each worker serves the calls of a `CollectorServer`; together they make a batch.
+
+    Attributes:
+        depth: Number of batches collected ahead.
+        policy_age: Number of updates by which the last batch's policy was older.
+    """
+
+    def __init__(self, collector: Any, depth: int) -> None:
         self.wrapped = collector
         self._collector = adapt(collector)
+        self.depth = depth
         self.policy_age = 0
+        self._workers: list[Any] = []
+        self._ready: deque[TensorDictBase] = deque()
+        self._under_way = 0  # batches
         self._updates = 0  # batches handed out, which is how often the learner trained
         self._batch_frames = 0  # not known before the first
         self.seed = self._collector.seed
@@ -57,6 +70,11 @@ class RemoteCollector(Collector):
     def register(self, trainer: Any) -> None:
         trainer.register_op("pre_steps_log", self.metrics)
 
+    @property
+    def ahead(self) -> int:
+        """Number of batches that are ready or in progress."""
+        return len(self._ready) + self._under_way
+
     def start(self) -> None:
         with self.timing.phase("start"):
             self._start()
@@ -71,10 +89,51 @@ class RemoteCollector(Collector):
         self._updates += 1
         return batch
 
-    def _wants_more(self, ahead: int = 0) -> bool:
-        """Whether another batch is needed when so many are ahead."""
-        frames = self.frames + ahead * self._batch_frames
+    def _take(self) -> TensorDictBase:
+        """Wait for the next batch."""
+        if not self.ahead:
+            self._request()
+        return self._ready.popleft() if self._ready else self._receive()
+
+    def _ask(self) -> None:
+        while self.ahead < self.depth and self._wants_more():
+            self._request()
+
+    def _wants_more(self) -> bool:
+        """Whether the batches that are ahead are not yet the last."""
+        frames = self.frames + self.ahead * self._batch_frames
         return self.total_frames < 0 or frames < self.total_frames
+
+    def _receive(self) -> TensorDictBase:
+        """Wait for a batch in progress."""
+        self._under_way -= 1  # an error is an answer too
+        shares = []
+        for worker, (batch, times, spans) in zip(self._workers, self._answers(), strict=True):
+            shares.append(batch)
+            for name, seconds in times.items():
+                self.timing.totals[f"worker/{name}"] += seconds / len(self._workers)
+            if spans and self.timing.trace is not None:
+                self.timing.trace.extend(spans, thread=worker.name, pid=worker.pid)
+        return shares[0] if len(shares) == 1 else torch.cat(shares)
+
+    def _ask_all(self, method: str, *args: Any) -> list[Any]:
+        """Call a method in each worker, and return its answers."""
+        for worker in self._workers:
+            worker.call(method, *args)
+        return self._answers()
+
+    def _answers(self) -> list[Any]:
+        return [worker.answer() for worker in self._workers]
+
+    def _wait(self) -> None:
+        """Wait for the batches in progress, which are then ready."""
+        while self._under_way:
+            with suppress(StopIteration):  # raised again by the next request
+                self._ready.append(self._receive())
+
+    def _discard(self) -> None:
+        self._wait()
+        self._ready.clear()
 
     def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
         if policy_or_weights is not None:
@@ -85,9 +144,5 @@ class RemoteCollector(Collector):
         """Begin to collect elsewhere, if that was not begun."""
 
     @abstractmethod
-    def _take(self) -> TensorDictBase:
-        """Wait for the next batch."""
-
-    @abstractmethod
-    def _ask(self) -> None:
-        """Ask for the batches that follow."""
+    def _request(self) -> None:
+        """Have the workers collect another batch."""

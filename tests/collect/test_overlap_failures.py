@@ -19,7 +19,7 @@ def overlapped(env, mode="process", depth=1, timeout=60.0, **options) -> Overlap
 
 
 def pid(collector) -> int:
-    return collector._worker.pid
+    return collector._workers[0].pid
 
 
 @pytest.mark.parametrize("mode", ["process", "thread"])

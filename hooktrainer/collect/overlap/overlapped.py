@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from copy import deepcopy
 from typing import Any, Literal
 
@@ -15,9 +13,10 @@ from ...base.checks import check_count
 from ...errors import ConfigError
 from ...loop.stateful import fitting, mismatches
 from ..collector import TIMEOUT, Weights, check_can_follow, weights_of
+from ..messages import dump
 from ..remote_collector import RemoteCollector, stamped
 from ..vector_collector import OVERLAP, collector_state
-from .server import ProcessWorker, ThreadWorker, dump
+from .server import ProcessWorker, ThreadWorker
 
 Mode = Literal["process", "thread"]
 _STREAM = 1  # separates the worker's random numbers from others with the run's seed
@@ -87,10 +86,9 @@ class OverlappedCollector(RemoteCollector):
             if value not in choices:
                 raise ConfigError(f"OverlappedCollector: {value!r} is neither of {choices}.")
         check_count("depth", depth, least=0)
-        super().__init__(collector)
+        super().__init__(collector, depth)
         if depth:
             check_can_follow(self.policy)
-        self.depth = depth
         self.mode: Mode = mode
         self.weights = weights
         self.frames = self._collector.frames
@@ -99,18 +97,11 @@ class OverlappedCollector(RemoteCollector):
             self.resumes = "partly"
         # The worker starts with the first request. Until then all calls go to the collector here;
         # afterwards that one is closed, and the worker has a copy.
-        self._worker: ProcessWorker | ThreadWorker | None = None
-        self._ready: deque[TensorDictBase] = deque()
-        self._under_way = 0
+        self._workers: list[ProcessWorker | ThreadWorker] = []
         self._sent = -1  # version of the weights that the worker has
         self._share = 0  # index of this learner among several
         self._rng: dict[str, Any] | None = None  # the random state with which a process starts
         self._timeout = timeout
-
-    @property
-    def ahead(self) -> int:
-        """Number of batches that are ready or in progress."""
-        return len(self._ready) + self._under_way
 
     def register(self, trainer: Any) -> None:
         super().register(trainer)
@@ -123,10 +114,10 @@ class OverlappedCollector(RemoteCollector):
         if not self.depth:
             self._collector.timing = self.timing
             self._collector.start()
-        elif self._worker is None:
+        elif not self._workers:
             self._begin()
 
-    def _begin(self) -> ProcessWorker | ThreadWorker:
+    def _begin(self) -> None:
         copy: Any
         copy, start = (deepcopy, ThreadWorker) if self.mode == "thread" else (dump, ProcessWorker)
         entropy = self._entropy(self._collector.seed)
@@ -139,9 +130,8 @@ class OverlappedCollector(RemoteCollector):
                 "mode='thread'."
             ) from error
         self._collector.shutdown()
-        self._worker = start(given, self._timeout)
+        self._workers = [start(given, self._timeout)]
         self._sent = self._updates
-        return self._worker
 
     def _entropy(self, seed: int | None) -> tuple[int, ...] | None:
         """The seed of a process's random numbers; a thread shares the learner's."""
@@ -153,38 +143,18 @@ class OverlappedCollector(RemoteCollector):
         if not self.depth and not self._ready:
             self._collector.timing = self.timing
             return stamped(self._collector.collect(), self._updates)
-        if not self.ahead:
-            self._request()
-        return self._ready.popleft() if self._ready else self._receive()
-
-    def _ask(self) -> None:
-        while self.ahead < self.depth and self._wants_more(self.ahead):
-            self._request()
+        return super()._take()
 
     def _request(self) -> None:
-        worker, version = self._worker or self._begin(), self._updates
+        self._start()
+        (worker,), version = self._workers, self._updates
         with self.timing.phase("sync_weights"):
             weights = self._news()
             if self.weights == "newest" and weights is not None:
-                worker.send("publish", version, weights)
+                worker.call("publish", version, weights)
                 weights = None
-            worker.send("collect", version, weights, self.timing.trace is not None)
+            worker.call("collect", version, weights, self.timing.trace is not None)
         self._under_way += 1
-
-    def _receive(self) -> Any:
-        assert self._worker is not None
-        self._under_way -= 1  # an error is an answer too
-        batch, times, spans = self._worker.receive()
-        for name, seconds in times.items():
-            self.timing.totals[f"worker/{name}"] += seconds
-        if self.timing.trace is not None:
-            self.timing.trace.extend(spans, thread=self._worker.name, pid=self._worker.pid)
-        return batch
-
-    def _wait(self) -> None:
-        while self._under_way:
-            with suppress(StopIteration):  # raised again by the next request
-                self._ready.append(self._receive())
 
     def _news(self) -> Weights | None:
         """The policy's weights, unless the worker has them."""
@@ -193,42 +163,33 @@ class OverlappedCollector(RemoteCollector):
         is_thread = self.mode == "thread"
         return None if sent == self._sent else weights_of(self._collector.policy, copies=is_thread)
 
-    def _call(self, method: str, *args: Any) -> Any:
-        assert self._worker is not None
-        self._worker.send(method, *args)
-        return self._worker.receive()
-
     # -- the collector contract ------------------------------------------------------------------
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         self._discard()
-        if self._worker is None:
+        if not self._workers:
             self._collector.set_seed(seed)
         else:
-            self._call("set_seed", seed, self._entropy(seed))
+            self._ask_all("set_seed", seed, self._entropy(seed))
         self.seed = seed
         return seed if static_seed else seed + 1
 
     def reset(self) -> None:
         self._discard()
-        if self._worker is None:
+        if not self._workers:
             self._collector.reset()
         else:
-            self._call("reset")
-
-    def _discard(self) -> None:
-        self._wait()
-        self._ready.clear()
+            self._ask_all("reset")
 
     def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
         """Update the learner's policy; with ``weights="newest"`` publish it to the worker."""
         super().update_policy_weights_(policy_or_weights)
-        if self._worker is not None and self.weights == "newest":
+        if self._workers and self.weights == "newest":
             self._sent = -1
-            self._worker.send("publish", self._updates, self._news())
+            self._workers[0].call("publish", self._updates, self._news())
 
     def shard(self, rank: int, world_size: int) -> None:
-        if self._worker is not None:
+        if self._workers:
             raise ConfigError("shard() was called after the first batch.")
         self._collector.shard(rank, world_size)
         self._describe()
@@ -246,10 +207,10 @@ class OverlappedCollector(RemoteCollector):
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs; waits for the batches in progress and includes them."""
         self._wait()
-        if self._worker is None:
+        if not self._workers:
             state, rng = self._collector.state_dict(), self._rng
         else:
-            state, rng = self._call("state")
+            ((state, rng),) = self._ask_all("state")
         return {
             "collector": state,
             OVERLAP: {
@@ -271,21 +232,21 @@ class OverlappedCollector(RemoteCollector):
         own = state_dict["collector"] if OVERLAP in state_dict else state_dict
         ours = state_dict.get(OVERLAP, {})
         self._discard()
-        self._rng = ours.get("rng")
+        self._rng = ours.get("rng") if self.mode == "process" else None
         self._sent = -1  # the worker has other weights
-        if self._worker is None:
+        if not self._workers:
             self._collector.load_state_dict(own)
         else:
-            self._call("load", own, self._rng)
+            self._ask_all("load", own, self._rng)
         self._ready.extend(ours.get("batches", []))
         self._updates = ours.get("updates", 0)
         self.frames = ours.get("frames", own.get("frames", 0))
 
     def _close(self) -> None:
-        if self._worker is None:
+        if not self._workers:
             self._collector.shutdown()
         else:
-            self._worker.close()
+            self._workers[0].close()
 
     def __repr__(self) -> str:
         resumed = "exactly" if self.resumes == "exactly" else "with other random numbers"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import pickle
 import threading
 import warnings
 from collections.abc import Callable
@@ -12,31 +10,39 @@ from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Any
 
-import cloudpickle
-import numpy as np
 import torch
 from tensordict import TensorDictBase
 from tensordict.nn import probabilistic
-from torch import nn
 
 from ...base.worker import Channel, Worker
 from ...errors import add_note
-from ...loop.timing import Span, Timing, Trace
+from ...loop.timing import Timing, Trace
 from ...store.rng import rng_state, seed_all, set_rng_state
-from ..buffers import shared_arrays, unnamed_file
 from ..collector import Collector, Weights
+from ..messages import load, receive, send
 from ..remote_collector import stamped
 
-Collected = tuple[TensorDictBase, dict[str, float], list[Span]]
+Collected = tuple[TensorDictBase, dict[str, float], list[tuple[Any, ...]]]
 """A batch, stamped with the version of its weights; seconds by phase; spans of a trace, if any."""
 Request = tuple[Any, ...]
 """A method of `CollectorServer` and its arguments."""
 
 
 class CollectorServer:
-    """Serves requests with its own collector; all but ``"publish"`` are answered."""
+    """Serves requests with its own collector; all but ``"publish"`` are answered.
 
-    def __init__(self, collector: Collector) -> None:
+    Args:
+        collector: The collector.
+        entropy: Seeds the random numbers of a process of its own.
+        rng: Their state, if it resumes.
+    """
+
+    def __init__(
+        self,
+        collector: Collector,
+        entropy: tuple[int, ...] | None = None,
+        rng: dict[str, Any] | None = None,
+    ) -> None:
         self._collector = collector
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
         self._published: Request | None = None  # a version and its weights
@@ -45,6 +51,10 @@ class CollectorServer:
         self._timing = Timing()
         collector.timing = self._timing
         collector.start()
+        if entropy is not None:
+            seed_all(entropy)
+        if rng is not None:
+            set_rng_state(rng)
 
     def put(self, request: Request | None) -> None:
         """Queue a request, ``None`` to end. Published weights overtake those that wait."""
@@ -59,11 +69,9 @@ class CollectorServer:
             while (request := self._requests.get()) is not None:
                 method, *args = request
                 try:
-                    result = getattr(self, method)(*args)
+                    answer(getattr(self, method)(*args))
                 except Exception as error:
                     fail(error)
-                else:
-                    answer(result)
         finally:
             self._collector.shutdown()
 
@@ -84,17 +92,23 @@ class CollectorServer:
             recorded.add("collect", start, end)
         totals = self._timing.totals.items()
         times = {name.removeprefix("collect/"): seconds for name, seconds in totals}
-        spans = [] if recorded is None else recorded.take()
+        spans = [] if recorded is None else [tuple(span) for span in recorded.take()]
         return stamped(batch, self._version), times or {"collect": end - start}, spans
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return self._collector.state_dict(), rng_state()
 
-    def load(self, state: dict[str, Any], rng: dict[str, Any] | None) -> None:
+    def load(self, state: dict[str, Any], rng: dict[str, Any] | None) -> int:
+        """Load a collector's state; return its frames."""
         self._version, self._adopted = -1, self._published
         self._collector.load_state_dict(state)
         if rng is not None:
             set_rng_state(rng)
+        return self._collector.frames
+
+    def load_share(self, states: list[dict[str, Any]]) -> int:
+        """Begin new episodes after those of the collectors that shared the environments before."""
+        return self.load(self._collector.reshard(states), None)
 
     def set_seed(self, seed: int, entropy: tuple[int, ...] | None) -> None:
         self._collector.set_seed(seed)
@@ -103,6 +117,10 @@ class CollectorServer:
 
     def reset(self) -> None:
         self._collector.reset()
+
+    def process(self) -> int:
+        """Number of this process."""
+        return os.getpid()
 
 
 _GRACE = 5.0  # seconds that a batch in progress has to end
@@ -119,7 +137,7 @@ class ThreadWorker:
             probabilistic._interaction_type = _PerThread(shared.get_mode())
         self._timeout = timeout
         self._answers: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
-        self._server = server = CollectorServer(given[0])
+        self._server = server = CollectorServer(*given)
         # Daemonic, so that an environment that is stuck does not keep the process from ending.
         answers = self._answers
         self._thread = threading.Thread(
@@ -130,10 +148,10 @@ class ThreadWorker:
         )
         self._thread.start()
 
-    def send(self, *request: Any) -> None:
+    def call(self, *request: Any) -> None:
         self._server.put(request)
 
-    def receive(self) -> Any:
+    def answer(self) -> Any:
         try:
             result, error = self._answers.get(timeout=self._timeout)
         except Empty:
@@ -173,32 +191,26 @@ class _PerThread(threading.local):
         self._mode = mode
 
 
-class ProcessWorker:
+class ProcessWorker(Worker):
     """A process that collects with a collector of its own, which ``given`` holds pickled."""
-
-    name = "the collecting process"
 
     def __init__(self, given: bytes, timeout: float) -> None:
         settings = (torch.get_num_threads(), torch.get_default_dtype())
-        self._worker = Worker(self.name, _work, given, *settings, timeout=timeout)
-        self.pid = self._worker.pid
-        self.close = self._worker.close
+        super().__init__("the collecting process", _work, given, *settings, timeout=timeout)
 
-    def send(self, *request: Any) -> None:
-        send(self._worker, request)
+    def call(self, method: str, *args: Any) -> None:
+        """Send a request."""
+        send(self, (method, *args))
 
-    def receive(self) -> Any:
-        return receive(self._worker)
+    def answer(self) -> Any:
+        """Wait for the next answer."""
+        return receive(self)
 
 
-def _work(channel: Channel, payload: bytes, threads: int, dtype: torch.dtype) -> None:
+def _work(channel: Channel, given: bytes, threads: int, dtype: torch.dtype) -> None:
     torch.set_num_threads(threads)
     torch.set_default_dtype(dtype)
-    collector, entropy, rng = pickle.loads(payload)
-    server = CollectorServer(collector)
-    seed_all(entropy)
-    if rng is not None:
-        set_rng_state(rng)
+    server = CollectorServer(*load(given))
     threading.Thread(target=_read, args=(channel, server), daemon=True).start()
     server.serve(lambda result: send(channel, result), channel.send_error)
 
@@ -210,69 +222,3 @@ def _read(channel: Channel, server: CollectorServer) -> None:
             server.put(receive(channel))
     except (EOFError, OSError):
         server.put(None)
-
-
-# -- Trees of tensors between processes, with one copy on each side: tensors are pickled as NumPy
-# arrays, whose memory is shared if it is large: the sender need not wait for the reader.
-
-_LARGE = 2**13  # bytes; a pipe holds ten times as much
-
-
-class _Pickler(cloudpickle.Pickler):
-    """Pickles lambdas and definitions of scripts, and tensors without the rest of their storage."""
-
-    def reducer_override(self, thing: Any) -> Any:
-        if type(thing) not in (torch.Tensor, nn.Parameter):
-            return super().reducer_override(thing)
-        try:
-            array = thing.detach().cpu().numpy()
-        except (TypeError, RuntimeError):  # such as bfloat16, or a sparse one
-            return super().reducer_override(thing)
-        device = None if thing.is_cpu else thing.device
-        requires_grad = thing.requires_grad if type(thing) is nn.Parameter else None
-        return _tensor, (array, device, requires_grad)
-
-
-def _tensor(array: Any, device: Any, requires_grad: bool | None) -> torch.Tensor:
-    tensor = torch.from_numpy(array)
-    tensor = tensor if device is None else tensor.to(device)
-    return tensor if requires_grad is None else nn.Parameter(tensor, requires_grad)
-
-
-def send(connection: Worker | Channel, tree: Any) -> None:
-    """Send a tree of plain data, tensors and TensorDicts."""
-    pieces: list[memoryview] = []
-
-    def stays(buffer: pickle.PickleBuffer) -> bool:
-        piece = buffer.raw()
-        if len(piece) >= _LARGE:
-            pieces.append(piece)
-        return len(piece) < _LARGE
-
-    head = dump(tree, stays)
-    kinds = [((len(piece),), np.uint8) for piece in pieces]
-    connection.send(pickle.dumps((head, kinds)))
-    if kinds:
-        file = unnamed_file()
-        for array, piece in zip(shared_arrays(file, kinds), pieces, strict=True):
-            array[...] = piece
-        connection.give_file(file)
-        os.close(file)
-
-
-def receive(connection: Worker | Channel) -> Any:
-    """Wait for a tree sent by `send`. Its tensors are writable."""
-    head, kinds = pickle.loads(connection.receive())
-    if not kinds:
-        return pickle.loads(head)
-    file = connection.take_file()
-    pieces = shared_arrays(file, kinds)
-    os.close(file)
-    return pickle.loads(head, buffers=pieces)
-
-
-def dump(tree: Any, stays: Callable[[pickle.PickleBuffer], bool] | None = None) -> bytes:
-    """Pickle a tree that may hold code, without the memory of arrays that does not stay in it."""
-    file = io.BytesIO()
-    _Pickler(file, protocol=5, buffer_callback=stays).dump(tree)
-    return file.getvalue()

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import torch
 import torch.distributed as dist
 
+from ...base.endings import end_with_parent
 from ...loop.control import Control, Request
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class Ranks:
         """
         if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
             return cls()
-        threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+        end_with_parent(partial(_is_child_of, os.getppid()), _GRACE)
         number = {key: int(os.environ.get(key, 0)) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
         return cls(number["RANK"], number["WORLD_SIZE"], number["LOCAL_RANK"], timeout=timeout)
 
@@ -197,13 +197,9 @@ class Ranks:
         return f"Ranks(rank={self.rank}, world_size={self.world_size})"
 
 
-def _end_with_parent(parent: int) -> None:
-    """End this process, even if it is stuck, when its parent has ended."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(_GRACE)
-    os._exit(1)
+def _is_child_of(parent: int) -> bool:
+    time.sleep(0.5)
+    return os.getppid() == parent
 
 
 class RanksError(RuntimeError):

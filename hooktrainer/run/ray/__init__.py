@@ -6,7 +6,6 @@ from ...base.lazy import attach
 
 if TYPE_CHECKING:
     from .cluster import Cluster as Cluster
-    from .pool import RayWorkerError as RayWorkerError
     from .ray_collector import RayCollector as RayCollector
     from .ray_collector import RayEvaluate as RayEvaluate
     from .ray_collector import use_ray as use_ray

@@ -7,12 +7,12 @@ from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 
-from ...collect.collector import check_can_follow
-from ...collect.remote_collector import RemoteCollector, stamped
+from ...base.worker import ChildError
+from ...collect.collector import check_can_follow, weights_of
+from ...collect.messages import dump, pack
+from ...collect.remote_collector import RemoteCollector
 from ...collect.vector_collector import shares_of
 from ...errors import ConfigError
 from ...hooks.evaluate import Evaluate
@@ -20,7 +20,7 @@ from ...loop.hook import AFTER
 from ...loop.metrics import Latest, Total
 from ..placement import Place
 from .cluster import Cluster, import_ray
-from .pool import Collecting, Evaluating, RayWorkerError, Share, Worker, arrays_of
+from .pool import Actor, Evaluator, Worker, serve_share
 
 if TYPE_CHECKING:
     from ...loop.loop import Loop
@@ -58,7 +58,6 @@ class RayCollector(RemoteCollector):
 
     Attributes:
         timing: Where the processes' times go, as ``worker/<name>``: their mean.
-        policy_age: Number of updates since the policy of the last batch.
         processes: How many processes collect.
 
     Raises:
@@ -76,21 +75,18 @@ class RayCollector(RemoteCollector):
     ) -> None:
         if overlap not in (0, 1):
             raise ConfigError(f"RayCollector(overlap={overlap!r}): pass 0 or 1.")
-        super().__init__(collector)
+        super().__init__(collector, overlap)
         number = workers.processes
         check_can_follow(self.policy)
         self._collector.check_shares(number)
         self._ray = import_ray()
         self._cluster = cluster
         self.processes = number
-        self.overlap = overlap
         self._place = workers
-        self._version = 0  # of the weights that the batch under way is collected with
-        self._lost: RayWorkerError | None = None
-        self._pending: list[TensorDictBase] = []  # of a run that is resumed
-        starters = [cluster.starter(Collecting, workers, i) for i in range(number)]
+        self._lost: ChildError | None = None
+        starters = [cluster.starter(Actor, workers, i) for i in range(number)]
         try:
-            self._template = self._ray.put(self._collector)
+            self._template = self._ray.put(dump(self._collector))
         except Exception as error:
             raise ConfigError(
                 f"{type(collector).__name__} cannot be sent to other processes: {error}"
@@ -103,7 +99,7 @@ class RayCollector(RemoteCollector):
 
     def _begin_share(self, start: Callable[..., Any], index: int, incarnation: int) -> Any:
         frames = self.frames // self.processes
-        return start(self._template, (index, self.processes), incarnation, frames)
+        return start(serve_share, self._template, index, self.processes, incarnation, frames)
 
     def metrics(self, batch: TensorDictBase) -> dict[str, Any]:
         """The metrics of a batch: ``data/age``, ``data/restarts``."""
@@ -117,53 +113,30 @@ class RayCollector(RemoteCollector):
         """Number of times that a process was restarted."""
         return sum(worker.restarts for worker in self._workers)
 
-    def _take(self) -> TensorDictBase:
-        """Wait for the next batch, ``[num_envs, time]``, or raise RayWorkerError."""
-        return self._pending.pop() if self._pending else self._finish()
-
-    def _ask(self) -> None:
-        if self.overlap and self._wants_more():
-            self._begin()
-
-    def _begin(self) -> None:
-        """Publish the weights and have all processes collect with them, if they are idle."""
-        if self._workers[0].busy:
-            return
+    def _request(self) -> None:
+        """Publish the weights and have all processes collect with them."""
         with self.timing.phase("sync_weights"):
-            weights = self._ray.put(arrays_of(self.policy))
-        self._version = self._updates
+            call = "collect", self._updates, weights_of(self.policy), False
+            message = self._ray.put(pack(call))
         for worker in self._workers:
-            worker.submit("collect", weights)
+            worker.send(message)
+        self._under_way += 1
 
-    def _finish(self) -> TensorDictBase:
-        """Wait for the batch under way; begin one if there is none."""
-        self._begin()
-        shares: list[Share] = self._results()
-        for share in shares:
-            for name, seconds in share.times.items():
-                self.timing.totals[f"worker/{name}"] += seconds / len(self._workers)
-        first = shares[0]
-        rows = sum(share.batch_size[0] for share in shares)
-        batch = TensorDict({}, batch_size=(rows, *first.batch_size[1:]))
-        for key in first.arrays:
-            batch.set(key, _joined([share.arrays[key] for share in shares]))
-        return stamped(batch, self._version)
-
-    def _results(self) -> list[Any]:
+    def _answers(self) -> list[Any]:
         """Wait for all processes, also if one of them fails: it is idle then, and so are they."""
-        results: list[Any] = []
+        answers: list[Any] = []
         first: Exception | None = None
         for worker in self._workers:
             try:
-                results.append(worker.result())
-            except RayWorkerError as error:  # the others may not answer either
+                answers.append(worker.answer())
+            except ChildError as error:  # the others may not answer either
                 self._lost = error
                 raise
             except Exception as error:
                 first = first or error
         if first is not None:
             raise first
-        return results
+        return answers
 
     def set_seed(self, seed: int, static_seed: bool = False) -> Any:
         """Refused: the processes take the seed of the collector that this one is made of."""
@@ -173,19 +146,17 @@ class RayCollector(RemoteCollector):
         """Everything a resumed run needs; waits for the batch under way and keeps it.
 
         Raises:
-            RayWorkerError: If a process was given up, and with it its state.
+            ChildError: If a process was given up, and with it its state.
         """
         if self._lost is not None:
             raise self._lost
-        if self._workers[0].busy:
-            self._pending.append(self._finish())
-        for worker in self._workers:
-            worker.submit("state")
+        self._wait()
+        states = self._ask_all("state")
         return {
             "frames": self.frames,
             "updates": self._updates,
-            "workers": [worker.result() for worker in self._workers],
-            "pending": list(self._pending),
+            "workers": [{"collector": state, "rng": rng} for state, rng in states],
+            "pending": list(self._ready),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -198,15 +169,16 @@ class RayCollector(RemoteCollector):
             state_dict = self.reshard([state_dict])
         saved = state_dict["workers"]
         same = len(saved) == len(self._workers) and "rng" in saved[0]
-        states = [share["collector"] for share in saved]
-        for i, worker in enumerate(self._workers):
-            if worker.busy:
-                worker.result()
-            worker.submit("load", saved[i]) if same else worker.submit("load", {}, states)
-        frames = sum(self._results())
-        self.frames = state_dict["frames"] if same else frames
-        self._updates = state_dict["updates"] if same else 0
-        self._pending = list(state_dict["pending"]) if same else []
+        self._discard()
+        if same:
+            for worker, share in zip(self._workers, saved, strict=True):
+                worker.call("load", share["collector"], share["rng"])
+            self._answers()
+            self.frames, self._updates = state_dict["frames"], state_dict["updates"]
+            self._ready.extend(state_dict["pending"])
+        else:
+            self.frames = sum(self._ask_all("load_share", [share["collector"] for share in saved]))
+            self._updates = 0
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The state to continue with, from the states of several learners."""
@@ -215,9 +187,7 @@ class RayCollector(RemoteCollector):
 
     def pids(self) -> list[int]:
         """Process ids of the collecting processes, on their machines."""
-        for worker in self._workers:
-            worker.submit("pid")
-        return [worker.result() for worker in self._workers]
+        return self._ask_all("process")
 
     def check_shares(self, number: int) -> None:
         """Refuse: the processes have the shares."""
@@ -226,16 +196,11 @@ class RayCollector(RemoteCollector):
 
     def _close(self) -> None:
         for worker in self._workers:
-            worker.kill()
+            worker.close()
         self._cluster.close()
 
     def __repr__(self) -> str:
-        return f"RayCollector({self._place}, num_envs={self.num_envs}, overlap={self.overlap})"
-
-
-def _joined(arrays: list[np.ndarray[Any, Any]]) -> torch.Tensor:
-    """One tensor of the shares, side by side; a copy, since the store's memory is read-only."""
-    return torch.from_numpy(np.concatenate(arrays))
+        return f"RayCollector({self._place}, num_envs={self.num_envs}, overlap={self.depth})"
 
 
 # -- `RayEvaluate`: evaluates in another process during training.
@@ -261,9 +226,9 @@ class RayEvaluate(Evaluate):
     ) -> None:
         options: dict[str, Any] = {f.name: getattr(evaluate, f.name) for f in fields(evaluate)}
         super().__init__(**options)
-        self._ray = import_ray()
-        start, hook = cluster.starter(Evaluating, place, 0), self._ray.put(Evaluate(**options))
-        self._worker = Worker("the evaluation", lambda incarnation: start(hook), timeout=timeout)
+        check_can_follow(self.policy)
+        start = partial(cluster.starter(Actor, place, 0), Evaluator, dump(Evaluate(**options)))
+        self._worker = Worker("the evaluation", lambda incarnation: start(), timeout=timeout)
         self._sent_at = 0
         self._arrived: dict[str, Any] | None = None  # at a checkpoint, and not yet logged
 
@@ -284,11 +249,11 @@ class RayEvaluate(Evaluate):
 
     def _send(self) -> None:
         self._sent_at = self.trainer.collected_frames
-        self._worker.submit("evaluate", self._ray.put(arrays_of(self.policy)))
+        self._worker.call("evaluate", weights_of(self.policy))
 
     def _receive(self) -> dict[str, Any]:
         arrived, self._arrived = self._arrived, None
-        return arrived or {**self._worker.result(), f"{self.group}/frames": float(self._sent_at)}
+        return arrived or {**self._worker.answer(), f"{self.group}/frames": float(self._sent_at)}
 
     def _take(self) -> dict[str, Any]:
         """The metrics of the evaluation under way, which ends the run if they are good enough."""
@@ -328,7 +293,7 @@ class RayEvaluate(Evaluate):
             self._sent_at = int(self._arrived[f"{self.group}/frames"])
 
     def close(self) -> None:
-        self._worker.kill()
+        self._worker.close()
 
 
 def _latest(metrics: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
+import cloudpickle
 import gymnasium as gym
 import pytest
 import torch
@@ -33,7 +34,7 @@ def strangers_module():
     module = importlib.util.module_from_spec(spec)
     sys.modules["strangers"] = module
     spec.loader.exec_module(module)
-    ray.cloudpickle.register_pickle_by_value(module)
+    cloudpickle.register_pickle_by_value(module)
     return module
 
 
