@@ -25,9 +25,8 @@ from hooktrainer import MiniBatches, Trainer, ValueEstimatorHook, VectorCollecto
 from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import GAE, ClipPPOLoss
 from hooktrainer.optim import FlatAdam
-from hooktrainer.run.placement import Place
-from hooktrainer.run.ranks import Ranks
-from hooktrainer.store.rng import rng_state
+from hooktrainer.run import Place, Ranks
+from hooktrainer.store import rng_state
 
 PARAMETERS = (10_000, 100_000, 1_000_000, 10_000_000)
 ROUNDS = 7
@@ -91,7 +90,7 @@ def weights() -> dict[str, Any]:
 
     from hooktrainer.collect.collector import weights_of
     from hooktrainer.collect.messages import pack, unpack
-    from hooktrainer.run.ray import Cluster, RayCollector
+    from hooktrainer.run import Cluster, RayCollector
 
     cluster = Cluster(2)  # which the collectors find, and do not end
     found: dict[str, Any] = {"publish, ms": {}, "take up, ms": {}}

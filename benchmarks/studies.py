@@ -26,11 +26,11 @@ from hooktrainer.statistics import (
     decide,
     difference,
     interval,
+    looks,
     percentile_interval,
     permutation_test,
     probability_of_improvement,
 )
-from hooktrainer.statistics.sequential import looks
 
 Shape = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 Counts = dict[str, float | None]

@@ -33,9 +33,9 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sweeps import TASKS, mean_interval
 
+from hooktrainer import RunDir
 from hooktrainer.base.checks import TUNING_SEEDS
-from hooktrainer.show.curves import read_curves
-from hooktrainer.store.run_dir import RunDir
+from hooktrainer.show import read_curves
 from hooktrainer.sweep import SearchSpace, SweepOptions
 from hooktrainer.sweep.confirm import MORE, train_from
 from hooktrainer.sweep.ledger import MedianPruner

@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
+from hooktrainer import RunDir
 from hooktrainer.algorithms import A2C, PPO, Algorithm
-from hooktrainer.show.curves import read_curves
+from hooktrainer.show import read_curves
 from hooktrainer.statistics import SCORES
-from hooktrainer.store.run_dir import RunDir
 from hooktrainer.sweep import Sweep, SweepOptions
 from hooktrainer.sweep.confirm import play_finals, train_from
 

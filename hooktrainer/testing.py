@@ -22,9 +22,8 @@ from .errors import CollectorError, ConfigError, HookError
 from .loop.hook import TrainerHookBase
 from .loop.hook_points import HOOK_POINTS
 from .loop.stateful import has_state
-from .store.diff import compare_trees
-from .store.rng import rng_state, seed_all, set_rng_state
-from .store.tree import flatten, unflatten
+from .store import compare_trees, flatten, rng_state, set_rng_state, unflatten
+from .store.rng import seed_all
 from .trainer import Trainer
 
 _FLAGS = ("done", "terminated", "truncated")

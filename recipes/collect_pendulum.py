@@ -26,7 +26,7 @@ from hooktrainer.collect.datasets import RecordDataset
 from hooktrainer.networks import TanhGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import SACLoss, SoftUpdate
 from hooktrainer.replay import ReplayBuffer
-from hooktrainer.run.recipe import Run, RunConfig, launch
+from hooktrainer.run import Run, RunConfig, launch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ from hooktrainer.networks import EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import DQNLoss, HardUpdate
 from hooktrainer.optim import FlatAdam
 from hooktrainer.replay import PrioritizedSampler, RandomSampler, ReplayBuffer
-from hooktrainer.run.recipe import Run, RunConfig, launch
+from hooktrainer.run import Run, RunConfig, launch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from hooktrainer.collect.datasets import DatasetCollector, load_dataset
 from hooktrainer.networks import Box, DiagonalGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import IQLLoss, SoftUpdate
 from hooktrainer.optim import FlatAdam
-from hooktrainer.run.recipe import Run, RunConfig, launch
+from hooktrainer.run import Run, RunConfig, launch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ from hooktrainer.networks import DynamicsEnsemble, TanhGaussianPolicy, ValueNetw
 from hooktrainer.objectives import SACLoss, SoftUpdate
 from hooktrainer.optim import FlatAdam
 from hooktrainer.replay import ReplayBuffer
-from hooktrainer.run.recipe import Run, RunConfig, launch
+from hooktrainer.run import Run, RunConfig, launch
 
 
 @dataclass(frozen=True, kw_only=True)

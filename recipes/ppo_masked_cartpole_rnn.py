@@ -41,7 +41,7 @@ from hooktrainer.networks import (
 )
 from hooktrainer.objectives import GAE, ClipPPOLoss
 from hooktrainer.optim import FlatAdam
-from hooktrainer.run.recipe import Run, RunConfig, launch
+from hooktrainer.run import Run, RunConfig, launch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ from hooktrainer.errors import MissingPackageError
 from hooktrainer.networks import DiagonalGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import GAE, ClipPPOLoss
 from hooktrainer.optim import FlatAdam
-from hooktrainer.run.recipe import Run, RunConfig, launch
+from hooktrainer.run import Run, RunConfig, launch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,10 +23,8 @@ from typing import Any, NamedTuple
 import pytest
 
 import hooktrainer
-from hooktrainer.cli.commands import COMMANDS, GROUPS, load
-from hooktrainer.cli.launcher import launch
-from hooktrainer.loop.hook_points import HOOK_POINTS
-from hooktrainer.torchrl.hook_bridge import STAGES
+from hooktrainer import HOOK_POINTS
+from hooktrainer.cli import main
 
 ROOT = Path(__file__).parent.parent
 PLACES = (ROOT, ROOT / "hooktrainer")
@@ -34,6 +32,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # These render, or run processes.
 SLOW = {"look", "gallery", "policies", "several-agents", "write-an-algorithm", "algorithms"}
 SLOW |= {"memory", "from-sb3", "builders"}
+CLI = runpy.run_path(str(ROOT / "docs/generate_cli.py"))
+COMMANDS, load = CLI["COMMANDS"], CLI["load"]
 BLOCK = re.compile(
     r"^(?P<skip><!-- skip: .+? -->\n+)?"
     r"```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<code>.*?)^```$",
@@ -132,9 +132,9 @@ def test_command_lines_in_the_pages_are_understood(page: Path) -> None:
         if not words or words[0].startswith("-"):
             continue
         if "--launcher" in words:
-            assert launch([*words, "--dry-run"]) == 0, f"{page.name}: {rest}"
+            assert main([*words, "--dry-run"]) == 0, f"{page.name}: {rest}"
             continue
-        count = 2 if words[0] in GROUPS else 1
+        count = 1 if words[0] in COMMANDS else 2
         name, words = " ".join(words[:count]), words[count:]
         assert name in COMMANDS, f"{page.name}: hooktrainer {name}"
         if name in ("train", "sweep"):  # the rest is that of what they train
@@ -146,8 +146,7 @@ def test_command_lines_in_the_pages_are_understood(page: Path) -> None:
 
 
 def test_the_page_of_the_command_line_has_every_command() -> None:
-    made = runpy.run_path(str(ROOT / "docs/generate_cli.py"))
-    page = made["on_page_markdown"]((ROOT / "docs/cli.md").read_text())
+    page = CLI["on_page_markdown"]((ROOT / "docs/cli.md").read_text())
     for name in COMMANDS:
         assert f"### `hooktrainer {name}`\n" in page
 
@@ -218,7 +217,10 @@ def test_every_name_of_torchrl_trainers_has_its_place() -> None:
     page = (ROOT / "docs/from-torchrl.md").read_text()
     for module in (torchrl.trainers, torchrl.trainers.helpers):
         assert [name for name in module.__all__ if f"`{name}`" not in page] == []
-    assert [stage for stage in STAGES if f"`{stage}(" not in page] == []
+    source = inspect.getsource(torchrl.trainers.Trainer.register_op)
+    stages = set(re.findall(r'dest == "(\w+)"', source)) - set(HOOK_POINTS)
+    assert len(stages) == 8
+    assert [stage for stage in stages if f"`{stage}(" not in page] == []
 
 
 def test_the_reference_lists_every_public_name() -> None:

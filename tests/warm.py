@@ -8,9 +8,8 @@ with warnings.catch_warnings():
     import torch
     import torchrl.objectives  # noqa: F401
 
-    import hooktrainer.algorithms.ppo
-    import hooktrainer.hooks.evaluate
-    import hooktrainer.run.ranks
-    import hooktrainer.run.recipe  # noqa: F401
+    from hooktrainer import Evaluate  # noqa: F401
+    from hooktrainer.algorithms import PPO  # noqa: F401
+    from hooktrainer.run import DataParallel, launch  # noqa: F401
 
 torch.set_num_threads(1)

@@ -31,9 +31,8 @@ from ..base.worker import Channel, ChildError, Start, Worker, native_threads
 from ..errors import USER_ERRORS, ConfigError
 from ..graphs.compiling import keep_for_forks
 from ..log.sink import DEFAULT_LOGGERS, import_sinks
-from ..loop.control import Control
-from ..loop.signals import GracefulSignals, SignalExit
-from ..store.rng import rng_state, set_rng_state
+from ..loop import Control, GracefulSignals, SignalExit
+from ..store import rng_state, set_rng_state
 from ..store.run_dir import RunDir
 from ..trainer import Trainer
 from .config import AlgorithmConfig
@@ -163,7 +162,7 @@ def train_runs(
     at_once = min(at_once or len(available_cores()), len(runs))
     with ExitStack() as stack:
         if on_ray:
-            from ..run.ray import Cluster
+            from ..run import Cluster
 
             cluster = Cluster(at_once)
             stack.callback(cluster.close)

@@ -12,10 +12,9 @@ from typing import Any
 from tensordict import TensorDictBase
 
 from ..log import read_csv, read_scalars
-from ..store import find
-from ..store.diff import Difference, compare_trees
+from ..store import Checkpoint, compare_trees, find
+from ..store.diff import Difference
 from ..store.run_dir import RunDir
-from ..store.stored import Checkpoint
 
 Series = Mapping[str, Sequence[tuple[int, float]]]
 """Metric name to ``(step, value)`` pairs."""

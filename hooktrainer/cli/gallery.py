@@ -26,7 +26,7 @@ from .arguments import (
 )
 
 if TYPE_CHECKING:
-    from ..show.gallery import Exhibit, Gallery
+    from ..show import Exhibit, Gallery
 
 
 Rate = Annotated[float, shown_as("N")]
@@ -69,8 +69,7 @@ def gallery(
         trust: run the code that the environment needs, if that is not installed
         json: print JSON: a list with one object per saved policy
     """
-    from ..show.gallery import View, make_gallery
-    from ..show.report import summarize
+    from ..show import View, make_gallery, summarize
 
     if html is not None:
         output.refuse_directory(html, "gallery.html")
@@ -166,7 +165,7 @@ def render(
         trust: run the code that its environment needs, if that is not installed
     """
     from ..policies import find_policy, list_policies
-    from ..show.gallery import View, encode, film_policies
+    from ..show import View, encode, film_policies
     from ..show.gallery.film import check_format
 
     output.refuse_directory(file, "film.webp")

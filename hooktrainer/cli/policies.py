@@ -124,7 +124,7 @@ def evaluate(
         trust: run the code that the environment needs, if that is not installed
         json: print JSON: a list with one object per policy that was played
     """
-    from ..policies.evaluate_run import evaluate_run
+    from ..policies.evaluation import evaluate_run
 
     check_count("--episodes", episodes)
     read_policies(run)  # refuses what is no run

@@ -14,10 +14,8 @@ from ..base.endings import ENDED, GRACE
 from ..base.words import listed, ranges
 from ..errors import ConfigError
 from ..run.seeds import OWN, words_of_seeds
-from ..show.report import RunSummary, group_runs, summarize
-from ..show.report.study import Study
-from ..statistics import Decision, decide, interval, score_function
-from ..statistics.sequential import looks
+from ..show import RunSummary, Study, group_runs, summarize
+from ..statistics import Decision, decide, interval, looks, score_function
 from ..store.run_dir import read_config
 from . import output
 from .arguments import Count, Flag, OptionalCount, OptionalOutFile, Places, shown_as
@@ -83,10 +81,8 @@ def report(
         html: write the report to this file, a self-contained page
         json: print JSON: by task the groups, with their estimates, and the comparisons
     """
-    from ..show.report.analysis import analyze
-    from ..show.report.report_page import report_page
-    from ..show.report.study import read_study
-    from ..statistics.scores import REFERENCES
+    from ..show import analyze, read_study, report_page
+    from ..statistics import REFERENCES
 
     if html is not None:
         output.refuse_directory(html, "report.html")
@@ -255,8 +251,7 @@ def run_programs(
     Raises:
         SystemExit: As `Loop.train` does, if a signal ended them.
     """
-    from ..loop.control import Control  # which imports the trainer's parts
-    from ..loop.signals import GracefulSignals, SignalExit
+    from ..loop import Control, GracefulSignals, SignalExit  # they import the trainer's parts
 
     control, waiting, children = Control(), list(starts), list[ChildProgram]()
     try:

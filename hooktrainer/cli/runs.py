@@ -21,7 +21,7 @@ from . import output
 from .arguments import Flag, Places, shown_as
 
 if TYPE_CHECKING:
-    from ..show.report import Group, RunSummary
+    from ..show import Group, RunSummary
 
 Metrics = Annotated[UseAppendAction[tuple[str, ...]], shown_as("NAME")]
 Conditions = Annotated[UseAppendAction[tuple[str, ...]], shown_as("OPTION=VALUE")]
@@ -63,7 +63,7 @@ def runs(
         curves: draw the curves of the metrics in the terminal
         json: print JSON: a list with one object per run
     """
-    from ..show.report import group_runs, summarize
+    from ..show import group_runs, summarize
     from ..show.report.grouping import repeat_note
 
     metrics = list(metric) or ["eval/return"]

@@ -130,7 +130,7 @@ def _space(file: Path | None, entries: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
-    from ..show.report.report_page import report_page
+    from ..show import report_page
     from ..sweep.page import best_command, importances, importances_text, sweep_page, trial_rows
     from .report import print_section
 

@@ -24,7 +24,7 @@ from . import output
 from .arguments import Flag, OptionalRun, Seconds
 
 if TYPE_CHECKING:
-    from ..show.report import Curve, RunSummary
+    from ..show import Curve, RunSummary
 
 
 _BAR = 40
@@ -51,7 +51,7 @@ def watch(
         once: print the current state, and exit
         interval: seconds between two looks, by default 0.5
     """
-    from ..show.report import read_curves, summarize
+    from ..show import read_curves, summarize
 
     if not interval > 0:
         raise ConfigError(f"--interval {interval}: give a positive number of seconds.")

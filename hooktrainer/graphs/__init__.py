@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from .compiling import CannotCompileError, Graph, GraphOr
 from .functional_loss import FunctionalLoss
-from .step_graph import GradientGraph, StepGraph
+from .step_graph import GradientGraph, StepGraph, StepRules
 
-__all__ = ["FunctionalLoss", "GradientGraph", "StepGraph"]
+__all__ = [
+    "CannotCompileError",
+    "FunctionalLoss",
+    "GradientGraph",
+    "Graph",
+    "GraphOr",
+    "StepGraph",
+    "StepRules",
+]

@@ -18,17 +18,16 @@ from ..base.words import plural, printable, shell_word
 from ..errors import ConfigError
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
-from ..policies.environment import Environment
-from ..policies.saved import EPISODES, SEED, best_policy, list_policies
-from ..store import EveryFrames, Last, Retention, Spread
+from ..policies import Environment, list_policies
+from ..policies.saved import EPISODES, SEED, best_policy
+from ..store import EveryFrames, Last, Retention, Spread, undisturbed
 from ..store.retention import best_of
-from ..store.rng import undisturbed
 from ..store.run_dir import RunDir
 from .evaluate import Evaluate
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
-    from ..policies.recorder import PolicyRecorder
+    from ..policies import PolicyRecorder
 
 
 @dataclass(eq=False, repr=False)
@@ -165,8 +164,8 @@ class PolicySnapshot(TrainerHookBase):
             self.snapshot()
 
     def _open(self, trainer: Loop) -> None:
+        from ..policies import PolicyRecorder
         from ..policies.policy_files import DIRECTORY
-        from ..policies.recorder import PolicyRecorder
 
         if self.snapshots is not None:
             self._cadence = SpreadCadence(self.snapshots, trainer.total_frames)
@@ -251,7 +250,7 @@ class SpreadCadence:
 
 
 class Evaluator:
-    """Runs ``python -m hooktrainer.policies.evaluate_run RUN`` while policies lack an evaluation.
+    """Runs ``python -m hooktrainer.policies.evaluation RUN`` while policies lack an evaluation.
 
     The process ends when all are evaluated, or with its parent.
 
@@ -278,7 +277,7 @@ class Evaluator:
         self._log.unlink(missing_ok=True)  # it may be a link
         with self._log.open("xb") as log:
             self._program = ChildProgram(
-                ["-m", "hooktrainer.policies.evaluate_run", str(self._run), *self._options],
+                ["-m", "hooktrainer.policies.evaluation", str(self._run), *self._options],
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 environ={

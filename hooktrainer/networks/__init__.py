@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .layers import fresh_copy as fresh_copy
     from .layers import mlp as mlp
     from .layers import orthogonal_init as orthogonal_init
+    from .memory import MEMORIES as MEMORIES
     from .memory import GRUMemory as GRUMemory
     from .memory import LSTMMemory as LSTMMemory
     from .memory import Memory as Memory

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from ..base.lazy import attach
 
 if TYPE_CHECKING:
+    from .environment import Environment as Environment
+    from .evaluation import evaluate_run as evaluate_run
     from .loaded import LoadedPolicy as LoadedPolicy
     from .loaded import load_policy as load_policy
     from .play import Episode as Episode
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from .play import episode_seed as episode_seed
     from .play import evaluate_policy as evaluate_policy
     from .play import play_episodes as play_episodes
+    from .recorder import PolicyRecorder as PolicyRecorder
     from .saved import Evaluation as Evaluation
     from .saved import SavedPolicy as SavedPolicy
     from .saved import find_policy as find_policy

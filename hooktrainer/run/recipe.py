@@ -25,10 +25,7 @@ from typing import Any
 from ..base.words import printable
 from ..errors import USER_ERRORS, WriteFailedError
 from ..loop.signals import ending_cleanly
-from .config import RunConfig, parse_run
-from .run import Run
-
-__all__ = ["Run", "RunConfig", "launch", "mistakes_in_one_line"]
+from .config import parse_run
 
 
 def launch(main: Callable[[Any], None]) -> None:

@@ -30,14 +30,10 @@ from ..trainer import Trainer
 from .config import Mark, RunConfig, check_ranges, marked
 from .get_logger import get_logger
 from .placement import Machine, Place, places_of
-from .ranks import (
-    DataParallel,
-    GatheredCheckpoints,
-    RankControl,
-    Ranks,
-    rank_state,
-    shard_parameters,
-)
+from .ranks.data_parallel import DataParallel
+from .ranks.gradients import shard_parameters
+from .ranks.rank_state import GatheredCheckpoints, rank_state
+from .ranks.ranks import RankControl, Ranks
 
 # -- `Layout`: the placement of a run's parts.
 
@@ -141,7 +137,7 @@ class Layout:
             trainer.source.use_workers(workers, self._args.stages, timeout=timeout)
             timeout *= 2  # so that the process that waits for a silent worker can name it
         if self.engine == "ray":
-            from .ray import use_ray
+            from .ray.ray_collector import use_ray
 
             evaluation = self._places.get("eval", Place())
             use_ray(

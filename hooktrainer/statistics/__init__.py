@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .intervals import interval as interval
     from .intervals import percentile_interval as percentile_interval
     from .intervals import prediction_interval as prediction_interval
+    from .scores import REFERENCES as REFERENCES
     from .scores import SCORES as SCORES
     from .scores import Curve as Curve
     from .scores import Reference as Reference
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .scores import shared_frames as shared_frames
     from .sequential import Decision as Decision
     from .sequential import decide as decide
+    from .sequential import looks as looks
     from .survival import TimeToThreshold as TimeToThreshold
     from .survival import time_to_reach as time_to_reach
 else:

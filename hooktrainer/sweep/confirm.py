@@ -11,10 +11,8 @@ from ..algorithms import Algorithm
 from ..algorithms.seed_runs import run_of, train_runs
 from ..base.endings import ENDED
 from ..base.words import plural
-from ..show.curves import read_curves
-from ..show.report import summarize
-from ..show.report.analysis import Comparison, Section, analyze
-from ..show.report.study import Study, read_study
+from ..show import Study, analyze, read_curves, read_study, summarize
+from ..show.report.analysis import Comparison, Section
 from ..statistics import SCORES
 from ..store.run_dir import RunDir
 from .ledger import refuse_links

@@ -13,16 +13,8 @@ from ..base.lazy import import_optional
 from ..base.plain import without_omegaconf
 from ..base.words import did_you_mean, listed
 from ..errors import ConfigError
-from ..run.config import (
-    Between,
-    Candidates,
-    Mark,
-    OneOf,
-    check_ranges,
-    from_plain,
-    marked,
-    worth_trying,
-)
+from ..run import Between, OneOf
+from ..run.config import Candidates, Mark, check_ranges, from_plain, marked, worth_trying
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

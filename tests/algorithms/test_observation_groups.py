@@ -9,7 +9,6 @@ import torch
 from gymnasium import spaces
 
 from hooktrainer import algorithms, load_policy
-from hooktrainer.base.space_parts import groups_of
 from hooktrainer.errors import ConfigError
 
 BOX = spaces.Box(-1.0, 1.0, (2,))
@@ -46,9 +45,15 @@ class Guess(gym.Env):
     ],
 )
 def test_who_reads_what(held, policy, value):
-    found = groups_of(spaces.Dict(dict.fromkeys(held, BOX)))
-    assert sorted(found.policy.spaces) == sorted(policy)
-    assert sorted(found.value.spaces) == sorted(value)
+    class Holding(Guess):
+        observation_space = spaces.Dict(dict.fromkeys(held, BOX))
+
+        def _observe(self):
+            return dict.fromkeys(held, np.zeros(2, np.float32))
+
+    loss = algorithms.PPO(env=Holding, steps_per_batch=8, **SMALL).trainer().loss_module
+    assert sorted(loss.actor_network.in_keys) == sorted(policy)
+    assert sorted(loss.critic_network.in_keys) == sorted(value)
 
 
 @pytest.mark.parametrize("memory", [None, "gru"])

@@ -17,11 +17,10 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from hooktrainer import ConfigError
 from hooktrainer.hooks import SequenceReplay
-from hooktrainer.loop.cadence import Progress
-from hooktrainer.networks.memory import MEMORIES
+from hooktrainer.loop import Progress
+from hooktrainer.networks import MEMORIES
 from hooktrainer.objectives import GAE
-from hooktrainer.policies import load_policy
-from hooktrainer.policies.recorder import PolicyRecorder
+from hooktrainer.policies import PolicyRecorder, load_policy
 from hooktrainer.replay import ReplayBuffer
 
 ON_POLICY = ["ppo", "a2c", "reinforce"]

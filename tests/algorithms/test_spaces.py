@@ -14,10 +14,8 @@ from torch import nn
 
 from hooktrainer import algorithms
 from hooktrainer.errors import ConfigError
-from hooktrainer.loop.cadence import Progress
-from hooktrainer.policies import load_policy
-from hooktrainer.policies.play import play_episodes
-from hooktrainer.policies.recorder import PolicyRecorder
+from hooktrainer.loop import Progress
+from hooktrainer.policies import PolicyRecorder, load_policy, play_episodes
 
 VECTOR = spaces.Box(-1, 1, (3,))
 OBSERVATIONS = {

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import pytest
 
+from hooktrainer import RunDir
 from hooktrainer.cli import main
 from hooktrainer.store import All, Best, CheckpointManager
-from hooktrainer.store.run_dir import RunDir
 
 sys.path.insert(0, str(Path(__file__).parent))
 

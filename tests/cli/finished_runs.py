@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hooktrainer.store.run_dir import RunDir
+from hooktrainer import RunDir
 
 PHASES = {"time/step": 0.1, "time/optimize": 0.06, "time/collect": 0.04, "time/fps": 1000.0}
 

@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-from hooktrainer.store.run_dir import RunDir
+from hooktrainer import RunDir
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--level", type=float)

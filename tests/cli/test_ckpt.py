@@ -8,8 +8,8 @@ import shutil
 import pytest
 from cli_runs import damage
 
+from hooktrainer import RunDir
 from hooktrainer.store import Checkpoint
-from hooktrainer.store.run_dir import RunDir
 
 
 def test_list_shows_every_checkpoint_and_which_is_latest_and_best(call, make_run):

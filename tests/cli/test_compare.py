@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from hooktrainer import Every, get_logger
+from hooktrainer import Every, RunDir, get_logger
 from hooktrainer.cli.compare import compare_runs
 from hooktrainer.store import CheckpointManager
-from hooktrainer.store.run_dir import RunDir
 from hooktrainer.testing import tiny_trainer
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import sys
 
-from hooktrainer import RunDir, RunRecorder
+from hooktrainer import HOOK_POINTS, RunDir, RunRecorder
 from hooktrainer.cli import describe
-from hooktrainer.loop.hook_points import HOOK_POINTS
 from hooktrainer.testing import tiny_trainer
 
 SCRIPT = """

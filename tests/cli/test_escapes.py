@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hooktrainer.store.run_dir import RunDir
+from hooktrainer import RunDir
 
 EVIL = "\x1b]0;title\x07\x1b[2J\x9b1m\u202eevil"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from finished_runs import write_run
 
-from hooktrainer.store.run_dir import RunDir
+from hooktrainer import RunDir
 
 BOX = ["--total-frames", "9"]
 FILM = ["-o", "film.webp"]

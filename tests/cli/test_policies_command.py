@@ -6,14 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from sealed import change_facts, read_facts
 
 from hooktrainer import list_policies
-from hooktrainer.loop.cadence import Progress
+from hooktrainer.loop import Progress
 from hooktrainer.networks import CategoricalPolicy, mlp
-from hooktrainer.policies import evaluate_policy
-from hooktrainer.policies.evaluate_run import evaluate_run
-from hooktrainer.policies.policy_files import read_facts
-from hooktrainer.policies.recorder import PolicyRecorder, change_facts
+from hooktrainer.policies import PolicyRecorder, evaluate_policy, evaluate_run
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import torch
 from outcomes import committed, rows
 from test_recipe_resume import train, weights
 
+from hooktrainer import RunDir
 from hooktrainer.errors import CheckpointError, ConfigError
 from hooktrainer.log import read_csv
 from hooktrainer.store import list_checkpoints
-from hooktrainer.store.run_dir import RunDir
 
 
 @pytest.fixture

@@ -10,11 +10,10 @@ import torch
 from outcomes import committed, rows
 from tensordict import TensorDict
 
-from hooktrainer import CountFramesLog, Latest, Schedule, Trainer
+from hooktrainer import CountFramesLog, Latest, RunDir, Schedule, Trainer
 from hooktrainer.errors import CheckpointError, ConfigError, StateMismatchError
-from hooktrainer.run.recipe import Run, RunConfig
+from hooktrainer.run import Run, RunConfig
 from hooktrainer.store import CheckpointManager
-from hooktrainer.store.run_dir import RunDir
 from hooktrainer.testing import FakeCollector
 
 

@@ -9,7 +9,6 @@ import pytest
 from finished_runs import write_run
 
 from hooktrainer.statistics import interval
-from hooktrainer.store.lookup import SWEEP_FILE
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ def beside_a_sweep(tmp_path):
     write_run(tmp_path / "first", seed=0)
     for place in ("trial0/seed1000000000", "trial1/seed1000000000", "confirm/default/seed0"):
         write_run(tmp_path / "sweep" / place, (1.0, 90.0), seed=int(place.split("seed")[1]))
-    (tmp_path / "sweep" / SWEEP_FILE).touch()
+    (tmp_path / "sweep" / ".sweep").touch()
     return tmp_path
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from finished_runs import write_run
 
+from hooktrainer import RunDir
 from hooktrainer.statistics import decide
-from hooktrainer.store.run_dir import RunDir
 
 SCRIPT = Path(__file__).with_name("quick_run.py")
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from hooktrainer.cli import main, verify_results
+from hooktrainer.show import read_digest
 from hooktrainer.show.results import result_rows as rows
-from hooktrainer.show.results.result_rows import read_digest, surroundings
+from hooktrainer.show.results.result_rows import surroundings
 
 WORDS = (
     "ppo --env CartPole-v1 --no-tuned --total-frames 256 --num-envs 2 --steps-per-batch 32 "

@@ -33,10 +33,17 @@ from hooktrainer.collect import VectorCollector
 from hooktrainer.collect.datasets import Dataset, load_dataset
 from hooktrainer.errors import CheckpointError, ConfigError
 from hooktrainer.replay import ReplayBuffer
-from hooktrainer.store import Checkpoint, CheckpointManager, load_file, save_file
-from hooktrainer.store.rng import rng_state
+from hooktrainer.store import (
+    Checkpoint,
+    CheckpointManager,
+    FileRecord,
+    Manifest,
+    load_file,
+    rng_state,
+    save_file,
+)
 from hooktrainer.store.single_file import FORMAT, checksum_of
-from hooktrainer.store.stored import FileRecord, Manifest, seal
+from hooktrainer.store.stored import seal
 
 MANIFEST, STATE = "manifest.json", "state.json"
 

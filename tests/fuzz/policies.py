@@ -21,12 +21,11 @@ from mutate import NUMBERS, TEXTS, mutate_bytes, mutate_tree
 
 from hooktrainer.base.untrusted import decode_data
 from hooktrainer.errors import CheckpointError, ConfigError
-from hooktrainer.loop.cadence import Progress
+from hooktrainer.loop import Progress
 from hooktrainer.networks import AgentsPolicy, CategoricalPolicy, mlp
-from hooktrainer.policies import Evaluation, load_policy
+from hooktrainer.policies import Evaluation, PolicyRecorder, load_policy
 from hooktrainer.policies.actions import Action
 from hooktrainer.policies.calls import ALLOWED, DTYPES, RANDOM, operator_named
-from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.store.stored import seal
 
 FACTS, WEIGHTS, SEAL = "policy.json", "policy.safetensors", "policy"

@@ -17,15 +17,14 @@ from harness import Files, Target, read, spoil_place
 from mutate import TEXTS, mutate_bytes, mutate_json, mutate_tree
 
 import hooktrainer.store.lookup  # noqa: F401  commands import it late: no first import in a case
+from hooktrainer import RunDir
 from hooktrainer.algorithms import PPO
 from hooktrainer.cli.describe import describe
 from hooktrainer.cli.runs import runs
 from hooktrainer.errors import ConfigError
-from hooktrainer.log.csv import read_csv
-from hooktrainer.log.tensorboard import TensorBoardSink, read_scalars
+from hooktrainer.log import TensorBoardSink, read_csv, read_scalars
 from hooktrainer.run.config import values_in
-from hooktrainer.show.report import summarize
-from hooktrainer.store.run_dir import RunDir
+from hooktrainer.show import summarize
 from hooktrainer.sweep import Sweep, SweepOptions
 from hooktrainer.sweep.page import importances, sweep_page, trial_rows
 

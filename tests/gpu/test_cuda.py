@@ -178,7 +178,7 @@ def test_gradients_are_averaged_by_nccl(tmp_path: Path):
 
 
 def _average(folder: Path) -> None:
-    from hooktrainer.run.ranks import Ranks
+    from hooktrainer.run import Ranks
     from hooktrainer.run.ranks.gradients import AverageGradients
 
     ranks = Ranks.join()

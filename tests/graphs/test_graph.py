@@ -13,9 +13,7 @@ from marks import slow_except
 from torch import nn
 
 from hooktrainer.algorithms import DQN, PPO
-from hooktrainer.graphs import compiling
-from hooktrainer.graphs.compiling import CannotCompileError, Graph, GraphOr
-from hooktrainer.graphs.inductor import copied
+from hooktrainer.graphs import CannotCompileError, Graph, GraphOr, compiling
 
 
 class Pair(NamedTuple):
@@ -201,14 +199,6 @@ def test_a_function_of_the_same_structure_inherits_the_graph(monkeypatch, lines)
     assert compiled_lines(same, x) == []
     assert compiled_lines(same, torch.ones(4, 2))
     assert compiled_lines(other, x)
-
-
-def test_results_of_a_cuda_graph_are_copies():
-    buffer = torch.zeros(2)
-    call = copied(lambda x: [buffer.copy_(x), None])
-    first, nothing = call(torch.ones(2))
-    second, _ = call(torch.full((2,), 2.0))
-    assert (first.tolist(), second.tolist(), nothing) == ([1.0, 1.0], [2.0, 2.0], None)
 
 
 SMALL = {"num_cells": (8,), "progress_bar": False, "eval_episodes": 0, "tuned": False}

@@ -7,8 +7,7 @@ import torch
 from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_cache
 
-from hooktrainer.graphs import inductor
-from hooktrainer.graphs.compiling import Graph
+from hooktrainer.graphs import Graph, inductor
 
 
 def looked_up() -> tuple[str, torch.Tensor]:
@@ -43,3 +42,11 @@ def test_a_graph_is_found_again_where_all_it_depends_on_is_the_same(monkeypatch)
             assert looked_up()[0] == "miss"
         torch.set_num_threads(2)  # for which sums are divided
         assert looked_up()[0] == "miss"
+
+
+def test_results_of_a_cuda_graph_are_copies():
+    buffer = torch.zeros(2)
+    call = inductor.copied(lambda x: [buffer.copy_(x), None])
+    first, nothing = call(torch.ones(2))
+    second, _ = call(torch.full((2,), 2.0))
+    assert (first.tolist(), second.tolist(), nothing) == ([1.0, 1.0], [2.0, 2.0], None)

@@ -10,8 +10,7 @@ from tensordict import TensorDict
 from torch import nn
 
 from hooktrainer import objectives
-from hooktrainer.graphs import FunctionalLoss, GradientGraph, StepGraph, compiling
-from hooktrainer.graphs.step_graph import StepRules
+from hooktrainer.graphs import FunctionalLoss, GradientGraph, StepGraph, StepRules, compiling
 from hooktrainer.networks import (
     CategoricalPolicy,
     DeterministicPolicy,
@@ -28,13 +27,13 @@ from hooktrainer.objectives import (
     DQNLoss,
     ImitationLoss,
     IQLLoss,
+    Loss,
     LossByGroup,
     QMixLoss,
     SACLoss,
     TD3Loss,
     keys_of,
 )
-from hooktrainer.objectives.common import Loss
 from hooktrainer.optim import FlatAdam
 
 LOW, HIGH = -torch.ones(2), torch.ones(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hooktrainer.graphs.compiling import Graph
+from hooktrainer.graphs import Graph
 
 
 @pytest.mark.parametrize("n", [1, 2, 8, 9])

@@ -11,11 +11,10 @@ from tensordict.nn import InteractionType, set_interaction_type
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
+from hooktrainer.graphs import FunctionalLoss
 from hooktrainer.graphs.compiling import Structure
-from hooktrainer.graphs.functional_loss import FunctionalLoss
 from hooktrainer.networks import QNetwork, mlp
-from hooktrainer.objectives import DQNLoss, SoftUpdate
-from hooktrainer.objectives.common import Term
+from hooktrainer.objectives import DQNLoss, SoftUpdate, Term
 from hooktrainer.optim import FlatAdam
 
 

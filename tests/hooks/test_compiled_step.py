@@ -22,12 +22,16 @@ from hooktrainer import (
     Trainer,
     ValueEstimatorHook,
 )
-from hooktrainer.graphs import GradientGraph, StepGraph, compiling
-from hooktrainer.graphs.compiling import GraphOr
-from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
-from hooktrainer.networks.memory import MEMORIES, MemoryTrunk, memory_for
-from hooktrainer.objectives import GAE, ClipPPOLoss
-from hooktrainer.objectives.common import Term
+from hooktrainer.graphs import GradientGraph, GraphOr, StepGraph, compiling
+from hooktrainer.networks import (
+    MEMORIES,
+    CategoricalPolicy,
+    MemoryTrunk,
+    ValueNetwork,
+    memory_for,
+    mlp,
+)
+from hooktrainer.objectives import GAE, ClipPPOLoss, Term
 from hooktrainer.optim import FlatAdam
 
 BATCHES, ROWS = 3, 48

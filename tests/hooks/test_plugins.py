@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import hooktrainer
-from hooktrainer.hooks.plugins import available_hooks
+from hooktrainer import available_hooks
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 from outcomes import same
+from safetensors.torch import load_file
+from sealed import change_facts
 from tensordict import TensorDict
 from torch import nn
 
@@ -24,8 +26,6 @@ from hooktrainer import (
 )
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies import Evaluation
-from hooktrainer.policies.policy_files import read_content, read_facts
-from hooktrainer.policies.recorder import change_facts
 from hooktrainer.store import Best, Last
 
 
@@ -84,8 +84,8 @@ def test_at_the_start_at_the_cadence_and_at_the_end(tmp_path):
     assert all(policy is trainer.loss_module.policy for _, policy in seen)
     assert frames_of(tmp_path) == [0, 60, 120, 180, 200]
     path = tmp_path / "policies/step_000000000000"
-    weights = read_content(path, read_facts(path)).weights
-    assert torch.equal(weights["policy.network.0.weight"], before)
+    weights = load_file(path / "policy.safetensors")
+    assert torch.equal(weights["weights/policy.network.0.weight"], before)
     seconds = [saved.seconds for saved in list_policies(tmp_path)]
     assert seconds == sorted(seconds)
 

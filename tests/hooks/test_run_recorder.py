@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrainer import RunRecorder
-from hooktrainer.store.run_dir import RunDir
+from hooktrainer import RunDir, RunRecorder
 from hooktrainer.testing import tiny_trainer
 
 

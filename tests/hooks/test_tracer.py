@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from hooktrainer import Tracer, algorithms
-from hooktrainer.run.recipe import Run, RunConfig
+from hooktrainer.run import Run, RunConfig
 from hooktrainer.testing import tiny_trainer
 
 

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 from outcomes import wait_for
 
-from hooktrainer.log import BackgroundSink, Logger, Sink, read_csv
-from hooktrainer.log.csv import CSVSink
+from hooktrainer.log import BackgroundSink, CSVSink, Logger, Sink, read_csv
 
 
 class RecordingSink(Sink):
@@ -175,8 +174,7 @@ def test_a_deadline_limits_every_wait(sink):
 def test_a_process_whose_sink_hangs_ends(tmp_path, how):
     program = (
         "import sys, threading\n"
-        "from hooktrainer.log import BackgroundSink, Logger\n"
-        "from hooktrainer.log.csv import CSVSink\n"
+        "from hooktrainer.log import BackgroundSink, CSVSink, Logger\n"
         "class Hanging(CSVSink):\n"
         "    def write_scalars(self, *record): threading.Event().wait()\n"
         "sink = BackgroundSink(Hanging('none'), patience=0.1, limit=0.1)\n"

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrainer.log import Logger, read_csv
-from hooktrainer.log.csv import CSVSink
+from hooktrainer.log import CSVSink, Logger, read_csv
 
 
 def logger_at(path: Path) -> Logger:

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrainer.log import Logger, read_csv, read_scalars
-from hooktrainer.log.csv import CSVSink
-from hooktrainer.log.tensorboard import TensorBoardSink
+from hooktrainer.log import CSVSink, Logger, TensorBoardSink, read_csv, read_scalars
 
 
 @pytest.fixture(params=["csv", "tensorboard"])

@@ -11,8 +11,7 @@ import torch
 from PIL import Image
 
 from hooktrainer import get_logger
-from hooktrainer.log import Logger, as_logger, as_loggers, media, read_csv, read_scalars
-from hooktrainer.log.csv import CSVSink
+from hooktrainer.log import CSVSink, Logger, as_logger, as_loggers, media, read_csv, read_scalars
 
 
 class Plain:

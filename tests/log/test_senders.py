@@ -15,13 +15,9 @@ import numpy as np
 import pytest
 from fake_mlflow import FakeMLflow, SilentServer, closed_port
 
-from hooktrainer import get_logger
+from hooktrainer import RunDir, get_logger
 from hooktrainer.cli import main
-from hooktrainer.log import Logger, read_csv
-from hooktrainer.log.csv import CSVSink
-from hooktrainer.log.mlflow import MLflowSink
-from hooktrainer.log.wandb import WandbSink
-from hooktrainer.store.run_dir import RunDir
+from hooktrainer.log import CSVSink, Logger, MLflowSink, WandbSink, read_csv
 
 mlflow = pytest.importorskip("mlflow")
 wandb = pytest.importorskip("wandb")

@@ -9,8 +9,7 @@ import torch
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from hooktrainer.log import Logger, read_scalars
-from hooktrainer.log.tensorboard import TensorBoardSink
+from hooktrainer.log import Logger, TensorBoardSink, read_scalars
 
 
 def logger_at(path: Path) -> Logger:

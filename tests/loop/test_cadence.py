@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hooktrainer import ConfigError, Every
-from hooktrainer.loop.cadence import Progress
+from hooktrainer.loop import Progress
 from hooktrainer.testing import FakeCollector, tiny_trainer
 
 

@@ -11,8 +11,7 @@ import pytest
 from marks import slow_except
 from warm_python import run
 
-from hooktrainer import HookError, OverlappedCollector, VectorCollector
-from hooktrainer.loop.hook_points import HOOK_POINTS
+from hooktrainer import HOOK_POINTS, HookError, OverlappedCollector, VectorCollector
 from hooktrainer.testing import FakeCollector, tiny_trainer
 
 

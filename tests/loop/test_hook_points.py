@@ -4,8 +4,7 @@ import copy
 import pickle
 from typing import get_args
 
-import hooktrainer.loop.hook_points as module
-from hooktrainer import HOOK_POINTS
+from hooktrainer import HOOK_POINTS, HookPointName
 
 
 def test_the_ten_in_loop_order():
@@ -31,4 +30,4 @@ def test_copies_and_pickles_of_a_point_are_equal():
 
 
 def test_type_checkers_know_the_names():
-    assert get_args(module.HookPointName) == HOOK_POINTS
+    assert get_args(HookPointName) == HOOK_POINTS

@@ -5,8 +5,8 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from hooktrainer import Latest
-from hooktrainer.loop.metrics import Metrics, Samples
+from hooktrainer import Latest, Samples
+from hooktrainer.loop import Metrics
 
 
 @pytest.mark.parametrize(

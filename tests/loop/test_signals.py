@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 from outcomes import committed
 
-from hooktrainer.loop.control import Control
-from hooktrainer.loop.signals import GracefulSignals, SignalExit, ending_cleanly
-from hooktrainer.run.ranks.ranks import RankControl, Ranks
+from hooktrainer.loop import Control, GracefulSignals, SignalExit, ending_cleanly
+from hooktrainer.run import RankControl, Ranks
 from hooktrainer.store import CheckpointManager
 from hooktrainer.testing import tiny_trainer
 

@@ -7,10 +7,9 @@ import pytest
 from marks import slow_except
 from rich.console import Console
 
-import hooktrainer.loop.timing
 from hooktrainer import algorithms
 from hooktrainer.log import read_csv
-from hooktrainer.loop.timing import Timing, Trace, time_rows, time_table
+from hooktrainer.loop import Timing, Trace, time_rows, time_table
 from hooktrainer.testing import tiny_trainer
 
 
@@ -23,7 +22,7 @@ def clock(monkeypatch):
         now[0] += 1.0
         return now[0]
 
-    monkeypatch.setattr(hooktrainer.loop.timing, "perf_counter", read)
+    monkeypatch.setattr("hooktrainer.loop.timing.perf_counter", read)
     return now
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
 from torch import nn
 
-from hooktrainer.base.space_parts import leaves_of
 from hooktrainer.errors import ConfigError
 from hooktrainer.networks import (
     DiscreteEncoder,
@@ -19,7 +20,6 @@ from hooktrainer.networks import (
     RunningNorm,
     mlp,
 )
-from hooktrainer.networks.encoders import layout_of
 
 IMAGE = spaces.Box(0, 255, (84, 84, 3), "uint8")
 NESTED = spaces.Dict(
@@ -45,19 +45,23 @@ SPACES = {
 
 def examples(space, *batch):
     rng = np.random.default_rng(0)
-    return {
-        leaf.key: torch.from_numpy(
-            np.asarray(rng.integers(0, 2, (*batch, *leaf.shape))).astype(leaf.dtype)
-        )
-        for leaf in leaves_of(space)
-        if leaf.key[-1] != "action_mask"
-    }
+    return [
+        torch.from_numpy(np.asarray(rng.integers(0, 2, (*batch, *leaf.shape))).astype(leaf.dtype))
+        for leaf in leaves(space)
+    ]
+
+
+def leaves(space):
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = dict(space.items() if isinstance(space, spaces.Dict) else enumerate(space))
+        return [leaf for name in parts if name != "action_mask" for leaf in leaves(parts[name])]
+    return [space]
 
 
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
 def test_a_batch_of_any_dimensions_is_its_rows(space):
     encoder = ObservationEncoder(space)
-    arrays = list(examples(space, 2, 3).values())
+    arrays = examples(space, 2, 3)
     features = encoder(*arrays)
     assert features.shape == (2, 3, encoder.out_features)
     rows = torch.stack([encoder(*[x[i] for x in arrays]) for i in range(2)])
@@ -88,7 +92,9 @@ def test_the_entries_of_a_nested_space_have_keys_and_a_mask_is_left_out():
 )
 def test_the_layout_of_images_is_found_out(shape, dtype, high, layout):
     high = np.full(shape, high, dtype)
-    assert layout_of(spaces.Box(np.zeros_like(high), high, dtype=dtype)) == layout
+    space = spaces.Box(np.zeros_like(high), high, dtype=dtype)
+    with nullcontext() if layout else pytest.raises(ConfigError, match="no images"):
+        assert ImageEncoder(space, lambda _: nn.Flatten()).layout == layout
 
 
 def test_images_are_scaled_and_their_channels_are_where_they_belong():

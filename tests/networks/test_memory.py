@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from hooktrainer import ConfigError
-from hooktrainer.networks import Memory, MemoryTrunk, memory_for, mlp
-from hooktrainer.networks.memory import MEMORIES
+from hooktrainer.networks import MEMORIES, Memory, MemoryTrunk, memory_for, mlp
 
 BATCH, TIME = 5, 23
 

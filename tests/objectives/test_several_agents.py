@@ -22,8 +22,15 @@ from hooktrainer.networks import (
     ValueNetwork,
     mlp,
 )
-from hooktrainer.objectives import GAE, ClipPPOLoss, LossByGroup, QMixLoss, SoftUpdate, keys_of
-from hooktrainer.objectives.common import Term
+from hooktrainer.objectives import (
+    GAE,
+    ClipPPOLoss,
+    LossByGroup,
+    QMixLoss,
+    SoftUpdate,
+    Term,
+    keys_of,
+)
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from hooktrainer.loop.cadence import Progress
-from hooktrainer.policies import LoadedPolicy, list_policies, load_policy
-from hooktrainer.policies.recorder import PolicyRecorder
+from hooktrainer.loop import Progress
+from hooktrainer.policies import LoadedPolicy, PolicyRecorder, list_policies, load_policy
 
 sys.path.insert(0, str(Path(__file__).parent))
 

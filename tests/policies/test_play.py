@@ -16,12 +16,11 @@ from gymnasium import spaces
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.envs.registration import EnvSpec
 from policy_envs import Toy
+from sealed import change_facts, read_facts
 
 from hooktrainer import ConfigError, load_policy, play_episodes
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies import Episode, episode_seed, evaluate_policy, find_policy
-from hooktrainer.policies.policy_files import read_facts
-from hooktrainer.policies.recorder import change_facts
 
 
 def policy(observations: int = 4, actions: int = 3) -> CategoricalPolicy:
@@ -168,8 +167,8 @@ SAVES = """
 import sys
 from pathlib import Path
 from hooktrainer.networks import CategoricalPolicy, mlp
-from hooktrainer.policies.recorder import PolicyRecorder
-from hooktrainer.loop.cadence import Progress
+from hooktrainer.loop import Progress
+from hooktrainer.policies import PolicyRecorder
 
 if __name__ == "__main__":
     policy = CategoricalPolicy(mlp(4, 2, ()))

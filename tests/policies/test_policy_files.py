@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import pickle
@@ -15,16 +14,23 @@ import pytest
 import torch
 import xxhash
 from policy_envs import Toy
+from safetensors.torch import save as save_tensors
+from sealed import FACTS, POLICY, change_facts, read_facts
 
 from hooktrainer import CheckpointError
 from hooktrainer.cli import main
 from hooktrainer.errors import DamagedCheckpointError
-from hooktrainer.loop.cadence import Progress
+from hooktrainer.loop import Progress
 from hooktrainer.networks import CategoricalPolicy, mlp
-from hooktrainer.policies import SavedPolicy, find_policy, list_policies, load_policy, policy_files
-from hooktrainer.policies.policy_files import FACTS, POLICY, encode, read_content, read_facts
-from hooktrainer.policies.recorder import PolicyRecorder, change_facts
-from hooktrainer.policies.saved import Evaluation
+from hooktrainer.policies import (
+    Evaluation,
+    PolicyRecorder,
+    SavedPolicy,
+    find_policy,
+    list_policies,
+    load_policy,
+    policy_files,
+)
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "store"))
 
@@ -138,9 +144,12 @@ def test_a_planted_pickle_does_not_run(form, save, tmp_path):
 )
 def test_an_operator_that_does_more_than_calculate_is_refused(operator, reason, save):
     path = save(policy())
-    content = read_content(path, read_facts(path))
-    content.program["steps"][0][1] = operator
-    replace_content(path, encode(content))
+    data = (path / POLICY).read_bytes()
+    header = header_of(data)
+    program = json.loads(header["__metadata__"]["program"])
+    program["steps"][0][1] = operator
+    header["__metadata__"]["program"] = json.dumps(program)
+    replace_content(path, with_header(data, header))
     with pytest.raises(CheckpointError, match=reason):
         load_policy(path)
 
@@ -273,9 +282,9 @@ def test_observations_that_cannot_be_are_damage(change, save, capsys):
 
 def test_a_boolean_is_0_or_1(save):
     path = save(policy())
-    content = read_content(path, read_facts(path))
     byte = torch.tensor([2], dtype=torch.uint8).view(torch.bool)
-    replace_content(path, encode(dataclasses.replace(content, weights={"mask": byte})))
+    metadata = header_of((path / POLICY).read_bytes())["__metadata__"]
+    replace_content(path, save_tensors({"weights/mask": byte}, metadata))
     with pytest.raises(DamagedCheckpointError, match="mask is not boolean"):
         load_policy(path)
 

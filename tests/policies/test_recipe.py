@@ -8,7 +8,7 @@ import pytest
 from warm_python import run
 
 from hooktrainer import ConfigError, list_policies, load_policy, play_episodes
-from hooktrainer.run.recipe import Run, RunConfig
+from hooktrainer.run import Run, RunConfig
 
 ROOT = Path(__file__).parents[2]
 

@@ -31,7 +31,7 @@ from torchrl.modules import (
 )
 
 from hooktrainer import CheckpointError, ConfigError, VectorCollector
-from hooktrainer.loop.cadence import Progress
+from hooktrainer.loop import Progress
 from hooktrainer.networks import (
     AdditiveGaussian,
     CategoricalPolicy,
@@ -46,8 +46,7 @@ from hooktrainer.networks import (
     distribution_for,
     mlp,
 )
-from hooktrainer.policies import load_policy
-from hooktrainer.policies.recorder import PolicyRecorder
+from hooktrainer.policies import PolicyRecorder, load_policy
 
 BOX = spaces.Box(np.array([-2.0, 0.0], "float32"), np.array([2.0, 8.0], "float32"))
 

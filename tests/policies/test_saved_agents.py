@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from marks import slow_except
+from sealed import change_facts, read_facts
 from tensordict import TensorDict
 from tensordict.nn import InteractionType
 from tensordict.nn.probabilistic import set_interaction_type
@@ -32,11 +33,7 @@ from hooktrainer.networks import (
     distribution_for,
     mlp,
 )
-from hooktrainer.policies.environment import Environment
-from hooktrainer.policies.evaluate_run import evaluate_run
-from hooktrainer.policies.play import episode_seed, evaluate_policy
-from hooktrainer.policies.policy_files import read_facts
-from hooktrainer.policies.recorder import change_facts
+from hooktrainer.policies import Environment, episode_seed, evaluate_policy, evaluate_run
 
 sys.path.append(str(Path(__file__).parents[1] / "collect" / "agents"))
 

@@ -9,15 +9,12 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 from policy_envs import Toy
+from sealed import change_facts, read_facts
 
 from hooktrainer import ConfigError, find_policy, load_policy
 from hooktrainer.cli import main
 from hooktrainer.networks import CategoricalPolicy, mlp
-from hooktrainer.policies.environment import Environment
-from hooktrainer.policies.evaluate_run import evaluate_run
-from hooktrainer.policies.play import evaluate_policy
-from hooktrainer.policies.policy_files import read_facts
-from hooktrainer.policies.recorder import change_facts
+from hooktrainer.policies import Environment, evaluate_policy, evaluate_run
 
 
 def policy(actions: int = 3) -> CategoricalPolicy:

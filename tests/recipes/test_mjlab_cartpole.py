@@ -14,7 +14,7 @@ import torch
 from tensordict import TensorDict
 
 from hooktrainer.errors import MissingPackageError
-from hooktrainer.run.recipe import launch
+from hooktrainer.run import launch
 from hooktrainer.store import list_checkpoints
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "ppo_mjlab_cartpole.py"

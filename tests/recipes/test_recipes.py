@@ -20,7 +20,7 @@ from marks import slow_except
 from warm_python import run
 
 from hooktrainer.log import read_csv
-from hooktrainer.run.recipe import mistakes_in_one_line
+from hooktrainer.run import mistakes_in_one_line
 from hooktrainer.store import list_checkpoints
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from hooktrainer.base.words import whole_number
+from hooktrainer.run import RunConfig
 from hooktrainer.run.command_line import parse
-from hooktrainer.run.config import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,19 +12,18 @@ from hooktrainer import algorithms
 from hooktrainer.algorithms import PPO
 from hooktrainer.algorithms.algorithm import parse
 from hooktrainer.errors import ConfigError
+from hooktrainer.run import Run, RunConfig
 from hooktrainer.run.config import (
     FREE_AMONG_SEEDS,
     Count,
     Fraction,
     Mark,
     Means,
-    RunConfig,
     check_ranges,
     marked,
     parse_run,
     take_config,
 )
-from hooktrainer.run.recipe import Run
 from hooktrainer.run.run import check_unchanged
 
 

@@ -8,9 +8,8 @@ import re
 
 import pytest
 
-from hooktrainer import get_logger
+from hooktrainer import RunDir, get_logger
 from hooktrainer.log import read_csv, read_scalars
-from hooktrainer.store.run_dir import RunDir
 
 
 @pytest.mark.parametrize("nothing", [None, "", []])

@@ -14,7 +14,7 @@ from hooktrainer.errors import (
     WriteFailedError,
     add_note,
 )
-from hooktrainer.run.recipe import mistakes_in_one_line
+from hooktrainer.run import mistakes_in_one_line
 
 USERS = [
     *(ConfigError, CheckpointError, StateMismatchError),

@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hooktrainer import get_logger
+from hooktrainer import RunDir, get_logger
 from hooktrainer.log import read_csv, read_scalars
-from hooktrainer.store import CheckpointManager
-from hooktrainer.store.lookup import find_runs
-from hooktrainer.store.run_dir import RunDir
+from hooktrainer.store import CheckpointManager, find_runs
 from hooktrainer.testing import tiny_trainer
 
 KINDS = ("csv", "tensorboard")
@@ -180,7 +178,7 @@ def test_a_program_that_closes_nothing_is_not_taken_for_one_that_runs(tmp_path, 
         "logger.log_scalar('a', 1.0, 7)\n"
         "if os.fork() == 0: sys.exit()\n"  # of whom the run is not
         "os.wait()\n"
-        "from hooktrainer.store.run_dir import RunDir\n"
+        "from hooktrainer import RunDir\n"
         "assert RunDir(logger.log_dir).read()['status'] == 'running'\n"
         f"{ending}\n"
     )

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from finished_runs import write_run
 
-from hooktrainer.show.report import Curve, band, read_curves
+from hooktrainer.show import Curve, band, read_curves
 
 
 def test_a_curve_rises_in_frames_and_is_finite():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from marks import slow_except
+from scipy import stats
 
 from hooktrainer.statistics import (
     ESTIMATORS,
@@ -18,7 +20,6 @@ from hooktrainer.statistics import (
     prediction_interval,
     probability_of_improvement,
 )
-from hooktrainer.statistics.intervals import expanded_confidence as expanded
 
 SCORES = np.array(
     [
@@ -204,6 +205,10 @@ def test_too_few_or_equal_scores_have_no_prediction(scores, why):
 
 
 def test_fewer_seeds_widen_the_interval():
-    assert expanded(5, 4) > expanded(10, 9) > expanded(100, 99) > 0.95
-    assert expanded(10**6, 10**6) == pytest.approx(0.95, abs=1e-4)
-    assert expanded(10, 9) == pytest.approx(1 - 2 * 0.00855, abs=2e-4)  # t = 2.262
+    with patch.object(stats, "bootstrap", wraps=stats.bootstrap) as bootstrap:
+        for count in (8, 10, 1000):
+            interval(range(count))
+    few, ten, many = (call.kwargs["confidence_level"] for call in bootstrap.call_args_list)
+    assert few > ten > many > 0.95
+    assert ten == pytest.approx(1 - 2 * 0.00855, abs=2e-4)  # t = 2.262
+    assert many == pytest.approx(0.95, abs=1e-3)

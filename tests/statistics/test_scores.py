@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hooktrainer.statistics import (
+    REFERENCES,
     SCORES,
     Curve,
     Reference,
@@ -15,7 +16,6 @@ from hooktrainer.statistics import (
     score_function,
     shared_frames,
 )
-from hooktrainer.statistics.scores import REFERENCES
 
 CURVE = Curve.of([(100, 0.0), (200, 10.0), (300, 30.0), (400, 20.0)])
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from marks import slow_except
 
-from hooktrainer.statistics import decide
-from hooktrainer.statistics.sequential import looks
+from hooktrainer.statistics import decide, looks
 
 
 def test_looks_are_planned():

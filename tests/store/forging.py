@@ -10,7 +10,7 @@ from typing import Any
 
 import xxhash
 
-from hooktrainer.store.stored import Checkpoint, FileRecord
+from hooktrainer.store import Checkpoint, FileRecord
 
 
 def forge(checkpoint: Path) -> None:

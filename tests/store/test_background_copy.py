@@ -10,8 +10,7 @@ import torch
 from fault_injection import BACKENDS, FULL
 from tensordict import MemoryMappedTensor, TensorDict, lazy_stack
 
-from hooktrainer.store import CheckpointManager, flatten, unflatten
-from hooktrainer.store.diff import compare_trees
+from hooktrainer.store import CheckpointManager, compare_trees, flatten, unflatten
 
 ROUNDS = 20 if FULL else 3
 LARGE = (130 << 20) // 4 if FULL else 3 << 18

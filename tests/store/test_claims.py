@@ -10,6 +10,7 @@ import pytest
 import torch
 from fault_injection import BACKENDS
 from forging import change, forge
+from sealed import seal
 
 from hooktrainer.cli import main
 from hooktrainer.errors import CheckpointError, DamagedCheckpointError
@@ -99,8 +100,6 @@ def test_links_and_pipes_are_not_followed(checkpoint, tmp_path):
 def test_a_manifest_of_other_types(checkpoint, field):
     opened = Checkpoint.open(checkpoint).manifest
     forged = json.loads(opened.encode().split(b'"manifest": ', 1)[1][:-2])
-    from hooktrainer.store.stored import seal
-
     (checkpoint / "manifest.json").write_bytes(seal("manifest", {**forged, **field}))
     with pytest.raises(DamagedCheckpointError, match=r"manifest.json: "):
         Checkpoint.open(checkpoint)

@@ -16,8 +16,7 @@ from marks import slow_except
 
 from hooktrainer.base import fs
 from hooktrainer.errors import CheckpointError
-from hooktrainer.store import All, CheckpointManager, Last, list_checkpoints
-from hooktrainer.store.diff import compare_trees
+from hooktrainer.store import All, CheckpointManager, Last, compare_trees, list_checkpoints
 
 FROZEN = torch.arange(5000.0)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tensordict import NonTensorData, TensorDict
 
-from hooktrainer.store.diff import compare_trees
+from hooktrainer.store import compare_trees
 
 
 def paths(left, right):

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from hooktrainer.errors import CheckpointError
-from hooktrainer.store import Best, CheckpointManager, find, list_checkpoints
-from hooktrainer.store.lookup import run_of
+from hooktrainer.store import Best, CheckpointManager, find, list_checkpoints, run_of
 
 
 @pytest.fixture

@@ -26,11 +26,13 @@ from hooktrainer.store import (
     Checkpoint,
     CheckpointManager,
     Last,
+    get_backend,
     list_checkpoints,
     lock,
     save_file,
 )
-from hooktrainer.store.backends.native import NativeBackend
+
+NativeBackend = type(get_backend("native"))
 
 
 def state(value):

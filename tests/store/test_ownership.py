@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from hooktrainer import RunDir
 from hooktrainer.store.provenance import is_own_command, key_file, sign_command
-from hooktrainer.store.run_dir import RunDir
 
 COMMAND = {"script": "/a/train.py", "module": None, "argv": ["--lr", "1"], "cwd": "/a"}
 

@@ -13,16 +13,15 @@ from typing import Any
 
 import pytest
 
-from hooktrainer.store.provenance import origin
-from hooktrainer.store.run_dir import RunDir
+from hooktrainer import RunDir
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_without_git_there_is_no_commit(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert (origin()["git_commit"], origin()["git_dirty"]) == (None, None)
-    assert RunDir.create(tmp_path / "r").read()["git_commit"] is None
+    run = RunDir.create(tmp_path / "r").read()
+    assert (run["git_commit"], run["git_dirty"]) == (None, None)
 
 
 PROGRAM = """
@@ -115,9 +114,10 @@ def test_nothing_that_a_repository_names_is_run(project, monkeypatch):
     (project / "hooks/post-index-change").chmod(0o755)
     (project / ".gitattributes").write_text("*.py filter=trap\n")
     os.utime(project / "train.py", (1, 1))  # so that its content is compared
-    assert (origin()["git_commit"], origin()["git_dirty"]) == (commit_of(project), False)
+    run = RunDir.create(project / "one").read()
+    assert (run["git_commit"], run["git_dirty"]) == (commit_of(project), False)
     (project / "train.py").write_text("changed")
-    assert origin()["git_dirty"] is True
+    assert RunDir.create(project / "other").read()["git_dirty"] is True
     assert not (project / "ran").exists()
     assert subprocess.run(["git", "status"], check=False, capture_output=True).returncode == 0
     assert (project / "ran").exists()  # the trap works

@@ -15,12 +15,12 @@ from hooktrainer.store import (
     CheckpointManager,
     EveryFrames,
     EveryHours,
+    FileRecord,
     Last,
     Manifest,
     MaxBytes,
     Spread,
 )
-from hooktrainer.store.stored import FileRecord, surplus
 
 
 def run(*frames, metric=(), hours=(), files=()):
@@ -96,13 +96,12 @@ def test_unions_and_intersections():
     assert kept(Last(1) | EveryFrames(2) | All(), checkpoints) == [1, 2, 3, 4, 5]
 
 
-def test_the_latest_and_the_best_are_never_surplus():
-    checkpoints = run(1, 2, 3, 4, metric=(1.0, 9.0, 1.0, 1.0))
-    left = surplus(checkpoints, EveryFrames(1000) & Best(1, "eval/return"), None)
-    assert [c.manifest.frames for c in left] == [1, 2, 3]
-    best = Best(1, "eval/return")
-    left = surplus(checkpoints, EveryFrames(1000), best)
-    assert [c.manifest.frames for c in left] == [3]
+def test_the_latest_and_the_best_are_never_deleted(tmp_path):
+    keep, best = EveryFrames(1000), Best(1, "eval/return")
+    with CheckpointManager(tmp_path, keep=keep, best=best, background=False) as manager:
+        for frames, value in enumerate((1.0, 9.0, 1.0, 1.0), start=1):
+            manager.save({}, frames=frames, metrics={"eval/return": value})
+        assert [c.manifest.frames for c in manager.checkpoints()] == [1, 2, 4]
 
 
 @pytest.mark.parametrize("kind", [Last, EveryFrames, EveryHours, MaxBytes, Spread])

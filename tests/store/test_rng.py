@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from hooktrainer.store import flatten, rng_state, set_rng_state, unflatten
-from hooktrainer.store.rng import undisturbed
+from hooktrainer.store import flatten, rng_state, set_rng_state, undisturbed, unflatten
 
 
 def draw():

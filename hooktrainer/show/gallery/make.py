@@ -23,8 +23,9 @@ from ...loop.timing import time_rows
 from ...policies.saved import EPISODES, SEED
 from ...store.run_dir import RunDir
 from ..chart import Marker, chart, figure
+from ..curves import Band, Curve, read_curves
 from ..html import document, number_text, table
-from ..report import Band, Curve, RunSummary, read_curves, summarize
+from ..report.summary import RunSummary, summarize
 from .exhibits import Exhibit, make_exhibits
 from .film import columns_of, decode, return_text
 from .recording import View

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ...base.fs import write_atomically
 from ...base.words import listed
-from ...log.csv import read_csv
+from ...log import read_csv
 from ...store.run_dir import RunDir
 
 DIRECTORY: Final = Path(__file__).parent
@@ -265,8 +265,7 @@ def read_digest(run: Path, names: Collection[str] | None = None) -> RunDigest:
 
 
 def _of_parameters(run: Path) -> str:
-    from ...store import find
-    from ...store.stored import Checkpoint
+    from ...store import Checkpoint, find
 
     state = Checkpoint.open(find("latest", run)[0]).load()
     made = hashlib.blake2b(digest_size=8)

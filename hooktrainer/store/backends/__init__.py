@@ -11,7 +11,8 @@ from typing import Protocol, cast
 import torch
 
 from ...base import fs
-from ...base.untrusted import MalformedError, shown
+from ...base.untrusted import MalformedError as MalformedError
+from ...base.untrusted import shown
 from ...base.untrusted.read_torch import read_torch
 from ...errors import CheckpointError
 from ..tree import TensorSpec

@@ -94,6 +94,6 @@ def machines() -> Iterator[Machines]:
 
 @pytest.fixture
 def cluster(machines: Machines) -> Any:
-    from hooktrainer.run.ray import Cluster
+    from hooktrainer.run import Cluster
 
     return Cluster(2)

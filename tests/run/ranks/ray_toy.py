@@ -11,8 +11,7 @@ from tensordict.nn import InteractionType
 
 from hooktrainer import VectorCollector
 from hooktrainer.networks import CategoricalPolicy, mlp
-from hooktrainer.run.placement import Place
-from hooktrainer.run.ray import RayCollector
+from hooktrainer.run import Place, RayCollector
 
 
 def policy() -> CategoricalPolicy:

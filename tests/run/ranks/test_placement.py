@@ -12,9 +12,7 @@ import pytest
 import torch
 
 from hooktrainer.errors import ConfigError
-from hooktrainer.run.config import RunConfig
-from hooktrainer.run.placement import Machine, places_of
-from hooktrainer.run.ranks import Ranks
+from hooktrainer.run import Machine, Ranks, RunConfig, places_of
 from hooktrainer.run.run import Layout
 from hooktrainer.testing import tiny_trainer
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hooktrainer.loop.control import Control
-from hooktrainer.run.ranks.ranks import RankControl
+from hooktrainer.loop import Control
+from hooktrainer.run import RankControl
 
 
 class TwoRanks:

@@ -16,13 +16,13 @@ from ray_toy import alike, change, local, policy, remote
 from tensordict.nn import InteractionType
 
 from hooktrainer.errors import ConfigError, StateMismatchError
-from hooktrainer.run.placement import Place
-from hooktrainer.store.tree import flatten, unflatten
+from hooktrainer.run import Place
+from hooktrainer.store import flatten, unflatten
 from hooktrainer.testing import check_collector
 
 ray = pytest.importorskip("ray")
 
-from hooktrainer.run.ray import RayCollector  # noqa: E402
+from hooktrainer.run import RayCollector  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
 

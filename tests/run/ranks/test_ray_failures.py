@@ -15,11 +15,11 @@ import pytest
 from outcomes import committed, wait_for
 from ray_toy import alike, local, policy, processes_of, remote
 
-from hooktrainer.run.placement import Place
+from hooktrainer.run import Place
 
 ray = pytest.importorskip("ray")
 
-from hooktrainer.run.ray import RayCollector  # noqa: E402
+from hooktrainer.run import RayCollector  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

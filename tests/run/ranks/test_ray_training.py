@@ -15,20 +15,25 @@ from outcomes import rows, wait_for
 from ray_toy import local, policy
 from tensordict.nn import InteractionType
 
-from hooktrainer import Evaluate, Every, Trainer, TrainerHookBase, ValueEstimatorHook
+from hooktrainer import (
+    HOOK_POINTS,
+    Evaluate,
+    Every,
+    RunDir,
+    Trainer,
+    TrainerHookBase,
+    ValueEstimatorHook,
+)
 from hooktrainer.algorithms import A2C
-from hooktrainer.loop.hook_points import HOOK_POINTS
 from hooktrainer.networks import ValueNetwork, mlp
 from hooktrainer.objectives import GAE, ClipPPOLoss
-from hooktrainer.run.placement import Place
-from hooktrainer.run.ranks import Ranks, rank_state
-from hooktrainer.store.run_dir import RunDir
-from hooktrainer.store.tree import flatten, unflatten
+from hooktrainer.run import Place, Ranks, rank_state
+from hooktrainer.store import flatten, unflatten
 from hooktrainer.testing import CallRecorder
 
 ray = pytest.importorskip("ray")
 
-from hooktrainer.run.ray import use_ray  # noqa: E402
+from hooktrainer.run import use_ray  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,8 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import InteractionType
 
-from hooktrainer import BatchSubSampler, MiniBatches, ReplayBufferTrainer, VectorCollector
-from hooktrainer.loop.metrics import Latest, Metrics, Total, WindowValue
+from hooktrainer import BatchSubSampler, Latest, MiniBatches, ReplayBufferTrainer, VectorCollector
+from hooktrainer.loop import Metrics, Total, WindowValue
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.replay import ReplayBuffer
 

@@ -26,7 +26,7 @@ from hooktrainer.collect import Collector
 from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import GAE, ClipPPOLoss
 from hooktrainer.optim import FlatAdam
-from hooktrainer.run.recipe import Run, RunConfig
+from hooktrainer.run import Run, RunConfig
 
 
 class GivenData(Collector):

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from saved_runs import write_run
 
-from hooktrainer.store.run_dir import RunDir
+from hooktrainer import RunDir
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from hooktrainer.loop.cadence import Progress
-from hooktrainer.policies.recorder import PolicyRecorder
-from hooktrainer.store.run_dir import RunDir
+from hooktrainer import RunDir
+from hooktrainer.loop import Progress
+from hooktrainer.policies import PolicyRecorder
 
 BALANCES = (0.1, 0.15, 1.0, 0.5)  # CartPole's pole stays up
 FALLS = (0.0, 0.0, -1.0, 0.0)

@@ -10,8 +10,8 @@ from saved_runs import FALLS, save_policy
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from hooktrainer import get_logger
-from hooktrainer.log.tensorboard import read_events, read_scalars
-from hooktrainer.show.gallery import View, make_exhibits, write_board
+from hooktrainer.log import read_scalars
+from hooktrainer.show import View, make_exhibits, write_board
 
 
 def exhibit(run):
@@ -22,11 +22,12 @@ def images(run):
     """Step, tag and picture of each image, in the order written."""
     found = []
     for path in sorted((run.logs / "gallery").iterdir()):
-        for event in read_events(path):
-            for value in event.summary.value:
-                picture = Image.open(io.BytesIO(value.image.encoded_image_string))
-                assert picture.size == (value.image.width, value.image.height)
-                found.append((event.step, value.tag, picture))
+        board = EventAccumulator(str(path)).Reload()
+        for tag in board.Tags()["images"]:
+            for event in board.Images(tag):
+                picture = Image.open(io.BytesIO(event.encoded_image_string))
+                assert picture.size == (event.width, event.height)
+                found.append((event.step, tag, picture))
     return found
 
 

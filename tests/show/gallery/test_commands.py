@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 from saved_runs import BALANCES, FALLS, Silent, save_policy
 
-import hooktrainer.cli.gallery as gallery_command
 from hooktrainer.cli import main
 
 QUICK = ("--episodes", "1", "--size", "60", "--seconds", "0.4")
@@ -61,7 +60,7 @@ def test_following_a_run_shows_what_is_saved_until_it_ends(make_run, call, monke
         else:
             run.update(status="finished")
 
-    monkeypatch.setattr(gallery_command, "time", SimpleNamespace(sleep=wait))
+    monkeypatch.setattr("hooktrainer.cli.gallery.time", SimpleNamespace(sleep=wait))
     code, out, _ = call("gallery", run, "--follow", *QUICK)
     assert code == 0
     assert looks == [1, 2]

@@ -7,9 +7,8 @@ import shutil
 import pytest
 from saved_runs import BALANCES, FALLS, Silent, save_policy
 
-import hooktrainer.show.gallery.exhibits as exhibits_module
-from hooktrainer.policies import list_policies
-from hooktrainer.show.gallery import View, make_exhibits
+from hooktrainer.policies import evaluate_policy, list_policies
+from hooktrainer.show import View, make_exhibits, record_episodes
 
 SMALL = View(size=60, seconds=0.4)
 
@@ -22,13 +21,12 @@ def exhibit(run, **options):
 def drawn(monkeypatch):
     """Frames of the policies that are played for a picture."""
     seen = []
-    record = exhibits_module.record_episodes
 
     def spy(policy, **options):
         seen.append(policy.saved.frames)
-        return record(policy, **options)
+        return record_episodes(policy, **options)
 
-    monkeypatch.setattr(exhibits_module, "record_episodes", spy)
+    monkeypatch.setattr("hooktrainer.show.gallery.exhibits.record_episodes", spy)
     return seen
 
 
@@ -61,14 +59,13 @@ def test_evaluations_are_recorded_and_pictures_of_before_are_not_made_again(make
 
 def test_a_policy_that_is_deleted_meanwhile_is_skipped(make_run, monkeypatch):
     run = make_run()
-    evaluate = exhibits_module.evaluate_policy
 
     def thin_first(saved, **options):
         if saved.frames == 0:
             shutil.rmtree(saved.path)
-        return evaluate(saved, **options)
+        return evaluate_policy(saved, **options)
 
-    monkeypatch.setattr(exhibits_module, "evaluate_policy", thin_first)
+    monkeypatch.setattr("hooktrainer.show.gallery.exhibits.evaluate_policy", thin_first)
     assert [e.frames for e in exhibit(run)] == [1000]
 
 

@@ -7,10 +7,11 @@ import io
 import numpy as np
 import pytest
 from PIL import Image
+from saved_runs import Drawing
 
 from hooktrainer.errors import ConfigError
-from hooktrainer.show.gallery import Film, encode, side_by_side
-from hooktrainer.show.gallery.film import one_after_another
+from hooktrainer.policies import list_policies
+from hooktrainer.show import Film, encode, film_policies, side_by_side
 
 
 def film(*shades: int, fps: float = 25.0, shape: tuple[int, int] = (40, 60)) -> Film:
@@ -30,10 +31,11 @@ def test_a_caption_is_above_every_picture():
     assert right.min() < 130
 
 
-def test_the_last_picture_is_held():
+def test_the_last_picture_is_held(make_run):
     assert shades(film(1, 2, fps=5).with_pause(), 0, 0) == [1, 2, 2, 2, 2, 2]  # 0.8 s of 5 a second
-    turns = one_after_another([film(1, fps=1.25), film(2, fps=1.25)])
-    assert shades(turns, 0, 0) == [1, 1, 2, 2]
+    run = make_run(env=Drawing, policies={0: (1.0, 0.0, 0.0)})
+    made = film_policies(list_policies(run), episodes=2, trust=True)
+    assert shades(made, -1, 0) == [0, 80, 160, *[200] * 21] * 2  # 0.8 s of 25 a second
 
 
 def test_side_by_side_shorter_films_repeat():

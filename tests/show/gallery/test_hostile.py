@@ -9,7 +9,7 @@ import pytest
 from saved_runs import BALANCES
 
 from hooktrainer.cli import main
-from hooktrainer.show.gallery import View, make_exhibits, make_gallery, write_board
+from hooktrainer.show import View, make_exhibits, make_gallery, write_board
 
 SMALL = View(size=60, seconds=0.2)
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[2J"

@@ -11,7 +11,7 @@ from browser import CHROMIUM, browse
 from marks import slow_except
 from saved_runs import FALLS, Silent, write_run
 
-from hooktrainer.show.gallery import View, make_gallery
+from hooktrainer.show import View, make_gallery
 
 SMALL = View(size=120, seconds=0.5)
 

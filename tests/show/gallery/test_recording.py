@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import ctypes.util
-import math
 import os
 import sys
 
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Discrete
 from saved_runs import Drawing, Failing, Still
 
-from hooktrainer.collect.make_envs import agents_of
 from hooktrainer.errors import ConfigError
-from hooktrainer.loop.cadence import Progress
+from hooktrainer.loop import Progress
 from hooktrainer.networks import AgentsPolicy, Policy, distribution_for, mlp
-from hooktrainer.policies import load_policy, play_episodes
-from hooktrainer.policies.recorder import PolicyRecorder
-from hooktrainer.show.gallery import View, record_episodes
-from hooktrainer.show.gallery.recording import draw_off_screen, scaled
+from hooktrainer.policies import PolicyRecorder, load_policy, play_episodes
+from hooktrainer.show import View, record_episodes
 
 
 def policy_of(run):
@@ -62,8 +59,11 @@ def test_an_environment_that_fails_to_draw_is_played(make_run):
     ("shape", "expected"),
     [((400, 600, 3), (240, 360, 3)), ((600, 400, 3), (360, 240, 3)), ((21, 31, 3), (20, 32, 3))],
 )
-def test_pictures_are_shrunk_never_enlarged_and_even(shape, expected):
-    assert scaled(np.zeros(shape, np.uint8), 360).shape == expected
+def test_pictures_are_shrunk_never_enlarged_and_even(shape, expected, make_run, monkeypatch):
+    monkeypatch.setattr(Drawing, "render", lambda self: np.zeros(shape, np.uint8))
+    policy = policy_of(make_run(env=Drawing, policies={0: (1.0, 0.0, 0.0)}))
+    (recorded,) = record_episodes(policy, view=View(size=360))
+    assert recorded.frames[0].shape == expected
 
 
 @pytest.mark.parametrize("wrong", [{"size": 0}, {"fps": 0.0}, {"seconds": -1.0}])
@@ -72,26 +72,12 @@ def test_invalid_views_are_refused(wrong):
         View(**wrong)
 
 
-def still_agents(env: str) -> AgentsPolicy:
-    world = agents_of(env)
-    world.close()
-    return AgentsPolicy(
-        {
-            group.name: Policy(
-                mlp(math.prod(group.observation_space.shape), width),
-                distribution_for(group.action_space),
-                [(group.name, "observation")],
-            )
-            for group in world.groups
-            for width in [distribution_for(group.action_space).parameter_features]
-        }
-    )
-
-
 def test_environments_of_several_agents_are_drawn(tmp_path):
     env = "pettingzoo/mpe/simple_spread_v3"
     torch.manual_seed(0)
-    recorder = PolicyRecorder(tmp_path / "policies", still_agents(env), env)
+    keys = [("agents", "observation")]
+    agents = AgentsPolicy({"agents": Policy(mlp(18, 5), distribution_for(Discrete(5)), keys)})
+    recorder = PolicyRecorder(tmp_path / "policies", agents, env)
     recorder.save(Progress())
     policy = load_policy(tmp_path)
     (recorded,) = record_episodes(policy, view=View(size=60, fps=10, seconds=1))
@@ -129,11 +115,14 @@ def test_other_environments_are_drawn(env, needs, make_run, tmp_path):
         ([], None, ":0", None),  # there is a screen
     ],
 )
-def test_mujoco_draws_with_an_installed_library(installed, wanted, display, expected, monkeypatch):
+def test_mujoco_draws_with_an_installed_library(
+    installed, wanted, display, expected, make_run, monkeypatch
+):
+    policy = policy_of(make_run(env=Drawing, policies={0: (1.0, 0.0, 0.0)}))
     monkeypatch.setattr(ctypes.util, "find_library", lambda n: n if n in installed else None)
     for name, value in (("MUJOCO_GL", wanted), ("DISPLAY", display)):
         monkeypatch.delenv(name, raising=False)
         if value is not None:
             monkeypatch.setenv(name, value)
-    draw_off_screen()
+    record_episodes(policy)
     assert os.environ.get("MUJOCO_GL") == expected

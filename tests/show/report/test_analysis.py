@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from hooktrainer.errors import ConfigError
-from hooktrainer.show.report.analysis import ALL_TASKS, analyze
-from hooktrainer.show.report.study import SeedCurve, Study, TaskStudy
+from hooktrainer.show import SeedCurve, Study, TaskStudy, analyze
 from hooktrainer.statistics import Curve, Reference, interval, permutation_test
 
 
@@ -101,7 +100,7 @@ def test_tasks_are_pooled_on_normalized_scores():
     tasks = task("A", good=GOOD, bad=BAD), task("B", good=GOOD / 10, bad=BAD / 10)
     *single, together = report(*tasks, references=references)
     assert [section.task for section in single] == ["A", "B"]
-    assert together.task == ALL_TASKS
+    assert together.task == "all tasks, normalized"
     assert [group.group for group in together.groups] == ["good", "bad"]
     np.testing.assert_allclose(together.groups[0].scores, np.stack([GOOD, GOOD], 1) / 100)
     assert together.groups[0].iqm.low is not None

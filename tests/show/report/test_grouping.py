@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from finished_runs import write_run
 
-from hooktrainer.show.report import group_runs, summarize
-from hooktrainer.show.report.grouping import differing
+from hooktrainer.cli import main
+from hooktrainer.show import group_runs, summarize
 
 
 def test_runs_that_differ_only_by_seed_and_place_are_a_group(tmp_path):
@@ -24,14 +24,16 @@ def test_runs_that_differ_only_by_seed_and_place_are_a_group(tmp_path):
     assert groups[0].finals() == [20.0, 20.0]
 
 
-def test_only_options_that_differ_within_an_experiment_are_told(tmp_path):
+def test_only_options_that_differ_within_an_experiment_are_told(tmp_path, capsys):
     made = [
         write_run(tmp_path / "a1", experiment="a", options={"lr": 0.1, "clip": 0.2}),
         write_run(tmp_path / "a2", experiment="a", options={"lr": 0.2, "clip": 0.2, "trace": 3}),
         write_run(tmp_path / "b", experiment="b", options={"tau": 0.01}),
     ]
     runs = [summarize(run) for run in made]
-    assert differing(runs) == ["lr"]
+    assert main(["runs", str(tmp_path)]) == 0
+    heads = capsys.readouterr().out.splitlines()[1].strip("┃").split("┃")
+    assert [head.strip() for head in heads][-2:] == ["age", "lr"]
     assert [group.label for group in group_runs(runs)] == ["a lr 0.1", "a lr 0.2", "b"]
 
 

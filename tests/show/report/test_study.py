@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from finished_runs import orphan, write_run
 
-from hooktrainer.show.report import summarize
-from hooktrainer.show.report.study import read_study
+from hooktrainer.show import read_study, summarize
 
 
 def study(*runs, **options):

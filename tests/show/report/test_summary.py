@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hooktrainer import RunDir
-from hooktrainer.show.report import summarize
+from hooktrainer.show import summarize
 
 
 def test_a_run_that_runs(tmp_path):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from recorded import CURVE, write_recorded
 
-from hooktrainer.show.results.result_rows import read_digest
+from hooktrainer.show import read_digest
 
 
 @pytest.fixture

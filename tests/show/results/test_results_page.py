@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrainer.show.results.result_rows import read_rows
+from hooktrainer.show import read_rows
 
 DOCS = Path(__file__).parents[3] / "docs"
 

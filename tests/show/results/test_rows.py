@@ -6,13 +6,12 @@ import pytest
 from recorded import write_recorded
 
 from hooktrainer.cli.scripts import find_trainable
+from hooktrainer.show import read_digest, read_rows
 from hooktrainer.show.results.result_rows import (
     ResultRow,
     RowRecipe,
     changed,
-    read_digest,
     read_recipes,
-    read_rows,
     write_row,
 )
 

@@ -1,6 +1,6 @@
 """Evaluates the policies of a run in the background, at the lowest priority.
 
-python -m hooktrainer.policies.evaluate_run RUN SEED EPISODES ENVIRONMENT
+python -m hooktrainer.policies.evaluation RUN SEED EPISODES ENVIRONMENT
 
 The environment, as JSON, is the one that is trusted.
 """
