@@ -171,7 +171,8 @@ class ActionFormat:
         chosen = []
         for number, size, allowed in zip(uniform.unbind(-1), self.sizes, masks, strict=True):
             if allowed is None:
-                allowed = torch.ones(len(number), size, dtype=torch.bool, device=number.device)
+                chosen.append((number.double() * size).long())
+                continue
             place = allowed.cumsum(-1)  # of each choice among those allowed, from 1
             wanted = (number.double().unsqueeze(-1) * place[:, -1:]).floor()
             chosen.append((place > wanted).long().argmax(-1))
@@ -190,7 +191,10 @@ class ActionFormat:
         from_high = torch.where(high.isfinite(), high - far, normal)
         unbounded = torch.where(low.isfinite(), low + far, from_high)
         is_bounded = low.isfinite() & high.isfinite()
-        return torch.where(is_bounded, low + (high - low) * uniform, unbounded)
+        width = high - low  # infinite for bounds that are all but infinite
+        wide = low * (1 - uniform) + high * uniform
+        bounded = torch.where(width.isfinite(), low + width * uniform, wide)
+        return torch.where(is_bounded, bounded, unbounded)
 
 
 class JointActionFormat(ActionFormat):
@@ -235,7 +239,7 @@ class JointActionFormat(ActionFormat):
             numbers = uniform[:, start : (start := start + part.numbers)]
             allowed = mask[:, own] if mask is not None and part.mask_size else None
             drawn.append(part.draw(numbers, allowed).reshape(len(uniform), -1))
-        return torch.cat(drawn, -1)
+        return torch.cat(drawn, -1).to(torch.int64 if self.dtype.kind == "i" else torch.float32)
 
 
 def action_format_of(

@@ -118,8 +118,9 @@ class FunctionActor(Actor):
         self._function = function
         self._format = action_format
         self._num_envs = num_envs
-        self._device = None if device.type == "cpu" else device
         rows = dict(inputs)
+        at = next(iter(rows.values()))[0].device
+        self._device = None if at == device else device  # to which they have to be copied
         options: list[dict[str, torch.Tensor]] = [{} for _ in range(horizon)]
         if keys is None and len(rows) > 1 and _has_parameter(function, MASK) and MASK in rows:
             options = [{MASK: mask} for mask in rows.pop(MASK)]
@@ -204,7 +205,8 @@ class FunctionActor(Actor):
     def _call(self, arguments: Arguments) -> Outputs:
         if self._device is not None:
             device = self._device
-            arguments = tree_map(lambda x: x.to(device, non_blocking=True), arguments)
+            wait = device.type == "cpu"  # else the policy would read what is not there yet
+            arguments = tree_map(lambda x: x.to(device, non_blocking=not wait), arguments)
         inputs, options = arguments
         result = self._function(*inputs, **options)
         outputs = result if isinstance(result, Mapping) else {"action": result}

@@ -18,6 +18,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import DependencyNotInstalled
 from gymnasium.vector import SyncVectorEnv
 
+from ..base.checks import check_count
 from ..base.env_packages import import_registering, package_of, register_known
 from ..base.space_parts import MASK
 from ..base.words import did_you_mean
@@ -133,10 +134,10 @@ def _array_env(
     if isinstance(source, EnvSpec):
         return _from_spec(source, count, options, kwargs, vectorization_mode)
     if vectorization_mode or (kwargs and not callable(source)):
-        raise ConfigError(
-            f"env_kwargs={kwargs}, vectorization_mode={vectorization_mode!r}: these go with an "
-            f"environment id, not with {env!r:.200}."
-        )
+        option, goes = f"vectorization_mode={vectorization_mode!r}", "an id of Gymnasium's"
+        if not vectorization_mode:
+            option, goes = f"env_kwargs={kwargs}", "an id or one factory"
+        raise ConfigError(f"{option} goes with {goes}, not with {env!r:.200}: leave it out.")
     if type(source) is SyncVectorEnv:
         return ScalarEnvs(source.envs, options)
     if isinstance(source, gym.vector.VectorEnv):
@@ -180,8 +181,9 @@ def source_of(env: Envs, num_envs: int | None) -> tuple[Source, int]:
 
 
 def _number(env: Any, num_envs: int | None) -> int:
-    if num_envs is None or num_envs < 1:
-        raise ConfigError(f"num_envs={num_envs}: give the number of environments of {env!s:.200}.")
+    if num_envs is None:
+        raise ConfigError(f"num_envs=None: give the number of environments of {env!s:.200}.")
+    check_count("num_envs", num_envs)
     return num_envs
 
 
@@ -366,5 +368,5 @@ def _no_env(who: str, made: Any) -> ConfigError:
     return ConfigError(
         f"{who} a {type(made).__name__}, not a gymnasium.Env. VectorCollector takes an id, a "
         "function that builds one environment, a vector environment that is built already, or a "
-        "simulator of tensors; with mappo, ippo, vdn and qmix PettingZoo's parallel environments."
+        "simulator of tensors; PettingZoo's parallel environments go with mappo, ippo, vdn and qmix."
     )

@@ -12,6 +12,7 @@ from tensordict import NestedKey, TensorDict, unravel_key
 from tensordict.nn import TensorDictModuleBase
 
 from ..base.space_parts import MASK
+from ..base.words import ranges
 from ..errors import ConfigError, StateMismatchError
 from ..loop.timing import Timing
 from .action_format import RandomActions
@@ -34,7 +35,8 @@ class Rollout:
         seed: The run's seed, and ``first_env`` the index of the first environment in it: those of
             the random actions.
         device: Where batches live, and ``computes`` where the policy computes.
-        traj_ids: Whether batches hold the number of each trajectory.
+        traj_ids: The number of all environments of the run, if batches are to hold the number of
+            each trajectory; else 0.
     """
 
     is_running = False  # whether the next batch continues the running episodes
@@ -49,9 +51,10 @@ class Rollout:
         first_env: int,
         device: torch.device,
         computes: torch.device,
-        traj_ids: bool,
+        traj_ids: int,
     ) -> None:
-        self._envs, self._horizon, self._traj_ids = envs, horizon, traj_ids
+        self._envs, self._horizon = envs, horizon
+        self._traj_ids, self._first_env = traj_ids, first_env
         self._device, self._policy_device, self._has_policy = device, computes, policy is not None
         self._stages = envs.stages if len(envs.stages) > 1 and not envs.has_gaps else ()
         self._format, number = envs.action_format, envs.num_envs
@@ -64,8 +67,8 @@ class Rollout:
         self._masks = None if masks is None or envs.is_tensors else masks.numpy()
         # Sums of many small numbers: in double precision where the device has it.
         wide = torch.float32 if envs.device.type == "mps" else torch.float64
-        self._returns = torch.zeros(number, dtype=wide, device=envs.device)
-        self._lengths = torch.zeros(number, dtype=torch.int64, device=envs.device)
+        # Of each running episode the sum of rewards, and the number of steps.
+        self._sums = torch.zeros(2, number, dtype=wide, device=envs.device)
         # Of the environments whose running episodes would have to be played again, the actions by
         # key, in parts.
         self._played: dict[int, list[list[Any]]] = {
@@ -97,16 +100,16 @@ class Rollout:
         if not is_running:
             self._envs.reset()
             self._forget(range(self._envs.num_envs))
-        for rows in self._buffers.observation.values():  # continue where the last rollout ended
-            rows[0] = rows[-1]
+        for rows in self._buffers.inputs.values():  # continue where the last rollout ended
+            rows[0].copy_(rows[-1])
         self._steps, self._draws = steps, warm_up or not self._has_policy
         if (warm_up or self._actor.may_be_fast) and not self._actor.is_laid_out:
             learn_outputs(self._actor, self._policy_device)
         first_episodes = list(self._envs.episodes) if self._traj_ids else []
         self._buffers.finals.clear()
-        self._make_steps(timing)
+        self._made_steps = self._make_steps(timing)
         if self._masks is not None and self._format.mask_size:
-            self._check_masks(self._masks[:-1])
+            self._check_masks(self._masks[: self._made_steps])
         with timing.phase("collect/transfer"):
             batch = self._batch(first_episodes)
             if self._played:
@@ -190,19 +193,18 @@ class Rollout:
             if key not in following
         }
         done = given["done"] = given["terminated"] | given["truncated"]
-        ends = done.transpose(0, 1)
-        rewards = buffers.following["reward"]
-        returns = self._add_up(rewards.to(self._returns.dtype), ends, self._returns)
-        counts = self._add_up(torch.ones_like(ends, dtype=torch.int64), ends, self._lengths)
+        returns, counts = self._add_up(done.transpose(0, 1))
         # Of several agents, the environments give an "episode_reward" themselves.
-        given.setdefault("episode_reward", env_first(returns.to(rewards.dtype)))
+        given.setdefault("episode_reward", env_first(returns))
         given["step_count"] = env_first(counts)
         if self._traj_ids:
+            if max(first_episodes) < 0:
+                raise ConfigError(f"traj_ids: {self._envs.name} counts no episodes: leave it out.")
             # ``episode * num_envs + environment``, where the episode counts on after each end.
             before = done.cumsum(1) - done.long()
             episodes = before + torch.tensor(first_episodes, device=done.device).unsqueeze(-1)
-            places = torch.arange(len(done), device=done.device).unsqueeze(-1)
-            root["collector", "traj_ids"] = episodes * len(done) + places
+            places = torch.arange(len(done), device=done.device).unsqueeze(-1) + self._first_env
+            root["collector", "traj_ids"] = episodes * self._traj_ids + places
         return self._made(root, following, given)
 
     def _made(self, root: Entries, following: Entries, given: Entries) -> TensorDict:
@@ -218,17 +220,15 @@ class Rollout:
                 part[group.name].batch_size = [*batch.batch_size, len(group.agents)]
         return batch if stays and device == self._device else batch.to(self._device)
 
-    def _add_up(
-        self, values: torch.Tensor, ends: torch.Tensor, before: torch.Tensor
-    ) -> torch.Tensor:
-        """Sums of ``values`` ``[time, num_envs]`` from the start of each episode.
+    def _add_up(self, ends: torch.Tensor) -> Sums:
+        """From the start of each episode the sum of rewards and the number of steps.
 
-        They begin with ``before``, which becomes the sums that the next rollout begins with.
+        All are ``[time, num_envs]``.
         """
-        add_up = _sums if values.is_cpu else _sums_on_device
-        sums = add_up(values, ends, before)
-        before.copy_(sums[-1].masked_fill(ends[-1], 0))
-        return sums
+        rewards = self._buffers.following["reward"]
+        if rewards.is_cpu:
+            return _sums(rewards, ends, self._sums, self._made_steps)
+        return _sums_on_device(rewards, ends, self._sums)
 
     def _keep_actions(self, batch: TensorDict) -> None:
         actions = [as_arrays(batch.get(key)) for key in self._format.keys]
@@ -240,8 +240,7 @@ class Rollout:
 
     def _forget(self, envs: Sequence[int]) -> None:
         index = list(envs)
-        self._returns[index] = 0
-        self._lengths[index] = 0
+        self._sums[:, index] = 0
         self._actor.begin(index)
         for i in self._played.keys() & set(index):
             self._played[i].clear()
@@ -269,8 +268,8 @@ class Rollout:
         if self.is_running:
             running = {
                 "observations": [rows[-1].clone() for rows in self._buffers.observation.values()],
-                "episode_rewards": self._returns.clone(),
-                "step_counts": self._lengths.clone(),
+                "episode_rewards": self._sums[0].clone(),
+                "step_counts": self._sums[1].long(),
                 "snapshots": self._envs.snapshots(),
                 "actions": {
                     str(i): [torch.from_numpy(np.concatenate(x)) for x in zip(*parts, strict=True)]
@@ -284,7 +283,17 @@ class Rollout:
         """Raise a `StateMismatchError` if the state comes from other environments or policies."""
         if ("world" in state_dict.get("envs", ())) != self._envs.is_tensors:
             raise StateMismatchError("The saved collector stepped environments of another kind.")
+        actors = [_form(state) for state in (state_dict["policy"], self._actor.state_dict())]
+        if actors[0] != actors[1]:
+            raise StateMismatchError(
+                f"The saved policy carries {actors[0]} from step to step, this one {actors[1]}."
+            )
         if (saved := state_dict["running"]) is not None:
+            if missing := self._played.keys() - set(map(int, saved["actions"])):
+                raise StateMismatchError(
+                    f"The saved collector kept no actions of the environments "
+                    f"{ranges(sorted(missing))}: restore_episodes=False begins new episodes."
+                )
             shapes = [list(observation.shape[1:]) for observation in saved["observations"]]
             own = [list(rows[0].shape[1:]) for rows in self._buffers.inputs.values()]
             if shapes != own:
@@ -304,8 +313,8 @@ class Rollout:
         rows = self._buffers.observation.values()
         for row, observation in zip(rows, saved["observations"], strict=True):
             row[-1].copy_(observation)
-        self._returns.copy_(saved["episode_rewards"])
-        self._lengths.copy_(saved["step_counts"])
+        self._sums[0].copy_(saved["episode_rewards"])
+        self._sums[1].copy_(saved["step_counts"])
         played = {i: [x.numpy() for x in saved["actions"][str(i)]] for i in self._played}
         self._played = {i: [arrays] for i, arrays in played.items()}
         keys, number = self._format.keys, self._envs.num_envs
@@ -319,25 +328,46 @@ class Rollout:
         return lost
 
 
-def _sums(values: torch.Tensor, ends: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-    """The sums of `Rollout`, on the CPU: between two steps in which episodes end, one call."""
-    array, ended, first = values.numpy(), ends.numpy(), before.numpy()
-    start = 0
-    for t in [*np.flatnonzero(ended[:-1].any(1)).tolist(), len(array) - 1]:
-        span, start = array[start : t + 1], t + 1
+Sums = tuple[torch.Tensor, torch.Tensor]
+
+
+def _sums(rewards: torch.Tensor, ends: torch.Tensor, before: torch.Tensor, steps: int) -> Sums:
+    """The sums of `Rollout` in ``steps``, on the CPU.
+
+    They begin with ``before``, which becomes those that the next rollout begins with.
+    """
+    values, ended, last = np.ones((len(rewards), *before.shape)), ends.numpy(), before.numpy()
+    values[:, 0] = rewards.numpy()
+    start, first = 0, last
+    # Between two steps in which episodes end, one call.
+    for t in [*ended[: steps - 1].any(1).nonzero()[0].tolist(), steps - 1]:
+        span, start = values[start : t + 1], t + 1
         span[0] += first
         np.add.accumulate(span, out=span)
         first = np.where(ended[t], 0, span[-1])
-    return values
+    last[...] = first
+    return torch.from_numpy(values[:, 0].astype(np.float32)), torch.from_numpy(
+        values[:, 1].astype(np.int64)
+    )
 
 
-def _sums_on_device(values: torch.Tensor, ends: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+def _sums_on_device(rewards: torch.Tensor, ends: torch.Tensor, before: torch.Tensor) -> Sums:
     """The same without waiting for the device."""
+    values = torch.stack([rewards.to(before.dtype), torch.ones_like(rewards, dtype=before.dtype)], 1)
     sums = torch.cat([(values[0] + before).unsqueeze(0), values[1:]]).cumsum(0)
     times = torch.arange(len(ends), device=ends.device).unsqueeze(-1)
     last = torch.where(ends, times, -1).cummax(0).values  # the last end up to each step
-    last = torch.cat([torch.full_like(last[:1], -1), last[:-1]])
-    return sums - torch.where(last < 0, 0, sums.gather(0, last.clamp(min=0)))
+    last = torch.cat([torch.full_like(last[:1], -1), last[:-1]]).unsqueeze(1).expand_as(sums)
+    sums = sums - torch.where(last < 0, 0, sums.gather(0, last.clamp(min=0)))
+    before.copy_(sums[-1].masked_fill(ends[-1], 0))
+    returns, counts = sums.unbind(1)
+    return returns.to(rewards.dtype), counts.long()
+
+
+def _form(policy: dict[str, Any]) -> dict[str, Any]:
+    """What a policy carries from step to step, by key its shape, of the state of an `Actor`."""
+    hidden = {".".join(key): list(value.shape) for key, value in policy.get("hidden", ())}
+    return hidden | {key: list(policy[key].shape) for key in policy.keys() & {"is_init"}}
 
 
 class GappedRollout(Rollout):
@@ -357,7 +387,7 @@ class GappedRollout(Rollout):
     def _make_steps(self, timing: Timing) -> int:
         self._began[...] = True
         self._left = np.full(self._envs.num_envs, self._wanted)
-        self._made_steps = steps = super()._make_steps(timing)
+        steps = super()._make_steps(timing)
         for rows in self._buffers.observation.values():
             rows[-1] = rows[steps]  # where the next rollout continues
         return steps
@@ -372,12 +402,12 @@ class GappedRollout(Rollout):
         self._left -= ~began
         return self._left.max() <= 0
 
-    def _add_up(
-        self, values: torch.Tensor, ends: torch.Tensor, before: torch.Tensor
-    ) -> torch.Tensor:
-        made, resets = slice(self._made_steps), ends | torch.from_numpy(self._began)
-        super()._add_up(values[made], resets[made], before)  # in place
-        return values
+    def _check_masks(self, masks: Any) -> None:
+        # What an episode ended with is not acted on.
+        super()._check_masks(masks | self._began[: len(masks), :, None])
+
+    def _add_up(self, ends: torch.Tensor) -> Sums:
+        return super()._add_up(ends | torch.from_numpy(self._began))
 
     def _made(self, root: Entries, following: Entries, given: Entries) -> TensorDict:
         made = super()._made(root, following, given)

@@ -127,7 +127,7 @@ class TensorEnvs(BatchedEnv):
             return {name: torch.as_tensor(action) for name, action in actions.items()}
         form, actions = self.action_format, torch.as_tensor(actions)
         if actions.device != self.device:
-            actions = actions.to(self.device, non_blocking=True)
+            actions = actions.to(self.device, non_blocking=self.device.type != "cpu")
         if form.is_one_hot:
             parts = torch.split(actions, form.sizes, -1)
             chosen = torch.stack([part.argmax(-1) for part in parts], -1)

@@ -47,7 +47,8 @@ class VectorCollector(Collector):
       the episode so far, as TorchRL's ``RewardSum`` and ``StepCounter`` write them: where
       ``("next", "done")`` is true they are the episode's return and length.
     - what ``info_keys`` names, in ``"next"``.
-    - ``("collector", "traj_ids")``, int64, if asked for: ``episode * num_envs + environment``.
+    - ``("collector", "traj_ids")``, int64, if asked for: ``episode * num_envs + environment``,
+      counted over all environments of the run.
     - for a recurrent policy its hidden states, at the root and in ``"next"``, and ``"is_init"``.
 
     **Gymnasium's environments.** Every episode is seeded from the run's seed, the environment's
@@ -113,7 +114,8 @@ class VectorCollector(Collector):
         categorical_actions: Whether discrete actions are indices; one-hot vectors otherwise.
         clip_actions: Whether the environments receive continuous actions clipped to their bounds,
             as those of several agents always are. Batches hold the policy's actions.
-        traj_ids: Whether batches hold ``("collector", "traj_ids")``.
+        traj_ids: Whether batches hold ``("collector", "traj_ids")``. The environments have to count
+            their episodes, as VMAS and most simulators of others do not.
         info_keys: Entries of ``info``, or of the simulator's log, that batches hold in ``"next"``:
             a number, a bool or an array of one, as float32 ``[..., 1]``. It may come at every step
             or only at an episode's end, where it must; in other steps without it the entry is NaN.
@@ -254,6 +256,13 @@ class VectorCollector(Collector):
                     f"policy={self.policy!r:.80} cannot act for several agents: give it in_keys, "
                     "such as [('agents', 'observation')], and act(); or use AgentsPolicy."
                 )
+            if options.groups and not self.envs.groups:
+                raise ConfigError(f"groups: {self.envs.name} has a single agent: leave them out.")
+            if self.envs.groups and not options.categorical:
+                raise ConfigError(
+                    f"categorical_actions=False: the discrete actions of the agents of "
+                    f"{self.envs.name} are indices: leave it out."
+                )
             self._horizon, rest = divmod(self.frames_per_batch, self.num_envs)
             if rest:
                 raise ConfigError(
@@ -302,8 +311,8 @@ class VectorCollector(Collector):
     def _ready(self) -> Rollout:
         self.start()
         if self._rollout is None:
-            make: Any = CompiledRollout if self._compile else Rollout
-            make = GappedRollout if self.envs.has_gaps else make
+            make: Any = GappedRollout if self.envs.has_gaps else Rollout
+            make = CompiledRollout if self._compile else make
             self._rollout = make(
                 self.envs,
                 self.policy,
@@ -312,7 +321,7 @@ class VectorCollector(Collector):
                 first_env=self._first_env,
                 device=self.device,
                 computes=self._computes,
-                traj_ids=self._traj_ids,
+                traj_ids=self._shares * self.num_envs if self._traj_ids else 0,
             )
         return self._rollout
 

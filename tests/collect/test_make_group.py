@@ -48,7 +48,7 @@ def test_keyword_arguments_are_the_environments() -> None:
         ),
         ([], {}, "empty list"),
         ([Counter], {"num_envs": 2}, "num_envs=2, but env holds 1"),
-        ([Counter], {"env_kwargs": {"length": 3}}, "env_kwargs=.* go with an environment id"),
+        ([Counter], {"env_kwargs": {"length": 3}}, "env_kwargs=.* goes with an id or one factory"),
         ([lambda: 3], {}, "env builds a int"),
         (3, {"num_envs": 1}, "env=3 is a int, not a gymnasium.Env"),
         ([Counter, lambda: gym.make("CartPole-v1")], {}, "Environment 1 has the observation_space"),

@@ -54,7 +54,7 @@ class ParallelEnv(gym.Env[Any, Any]):
             agent: (env.observation_space(agent), env.action_space(agent))
             for agent in env.possible_agents
         }
-        _, infos = begun(env, 0)
+        _, infos = begun(env, 0, options.reset_options)
         masks = {agent: info[MASK] for agent, info in infos.items() if MASK in info}
         self.groups = group_agents(agents, options.groups, masks)
         state = _state_space_of(env)
