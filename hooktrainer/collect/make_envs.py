@@ -368,5 +368,5 @@ def _no_env(who: str, made: Any) -> ConfigError:
     return ConfigError(
         f"{who} a {type(made).__name__}, not a gymnasium.Env. VectorCollector takes an id, a "
         "function that builds one environment, a vector environment that is built already, or a "
-        "simulator of tensors; PettingZoo's parallel environments go with mappo, ippo, vdn and qmix."
+        "simulator of tensors; PettingZoo's parallel environments need mappo, ippo, vdn or qmix."
     )

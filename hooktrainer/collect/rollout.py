@@ -195,8 +195,8 @@ class Rollout:
         done = given["done"] = given["terminated"] | given["truncated"]
         returns, counts = self._add_up(done.transpose(0, 1))
         # Of several agents, the environments give an "episode_reward" themselves.
-        given.setdefault("episode_reward", env_first(returns))
-        given["step_count"] = env_first(counts)
+        given.setdefault("episode_reward", returns)
+        given["step_count"] = counts
         if self._traj_ids:
             if max(first_episodes) < 0:
                 raise ConfigError(f"traj_ids: {self._envs.name} counts no episodes: leave it out.")
@@ -223,7 +223,7 @@ class Rollout:
     def _add_up(self, ends: torch.Tensor) -> Sums:
         """From the start of each episode the sum of rewards and the number of steps.
 
-        All are ``[time, num_envs]``.
+        They are ``[num_envs, time]``, the ``ends`` of episodes ``[time, num_envs]``.
         """
         rewards = self._buffers.following["reward"]
         if rewards.is_cpu:
@@ -289,17 +289,17 @@ class Rollout:
                 f"The saved policy carries {actors[0]} from step to step, this one {actors[1]}."
             )
         if (saved := state_dict["running"]) is not None:
-            if missing := self._played.keys() - set(map(int, saved["actions"])):
-                raise StateMismatchError(
-                    f"The saved collector kept no actions of the environments "
-                    f"{ranges(sorted(missing))}: restore_episodes=False begins new episodes."
-                )
             shapes = [list(observation.shape[1:]) for observation in saved["observations"]]
             own = [list(rows[0].shape[1:]) for rows in self._buffers.inputs.values()]
             if shapes != own:
                 raise StateMismatchError(
                     f"The saved observations have the shapes {shapes}, those of this collector "
                     f"{own}."
+                )
+            if missing := self._played.keys() - set(map(int, saved["actions"])):
+                raise StateMismatchError(
+                    f"The saved collector kept no actions of the environments "
+                    f"{ranges(sorted(missing))}: restore_episodes=False begins new episodes."
                 )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> list[int]:
@@ -346,14 +346,18 @@ def _sums(rewards: torch.Tensor, ends: torch.Tensor, before: torch.Tensor, steps
         np.add.accumulate(span, out=span)
         first = np.where(ended[t], 0, span[-1])
     last[...] = first
-    return torch.from_numpy(values[:, 0].astype(np.float32)), torch.from_numpy(
-        values[:, 1].astype(np.int64)
+    returns, counts = values[:, 0].T, values[:, 1].T
+    return (
+        torch.from_numpy(returns.astype(np.float32, order="C")),
+        torch.from_numpy(counts.astype(np.int64, order="C")),
     )
 
 
 def _sums_on_device(rewards: torch.Tensor, ends: torch.Tensor, before: torch.Tensor) -> Sums:
     """The same without waiting for the device."""
-    values = torch.stack([rewards.to(before.dtype), torch.ones_like(rewards, dtype=before.dtype)], 1)
+    values = torch.stack(
+        [rewards.to(before.dtype), torch.ones_like(rewards, dtype=before.dtype)], 1
+    )
     sums = torch.cat([(values[0] + before).unsqueeze(0), values[1:]]).cumsum(0)
     times = torch.arange(len(ends), device=ends.device).unsqueeze(-1)
     last = torch.where(ends, times, -1).cummax(0).values  # the last end up to each step
@@ -361,7 +365,7 @@ def _sums_on_device(rewards: torch.Tensor, ends: torch.Tensor, before: torch.Ten
     sums = sums - torch.where(last < 0, 0, sums.gather(0, last.clamp(min=0)))
     before.copy_(sums[-1].masked_fill(ends[-1], 0))
     returns, counts = sums.unbind(1)
-    return returns.to(rewards.dtype), counts.long()
+    return env_first(returns.to(rewards.dtype)), env_first(counts.long())
 
 
 def _form(policy: dict[str, Any]) -> dict[str, Any]:

@@ -46,9 +46,9 @@ def test_trajectories_are_numbered(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_random_actions_do_not_depend_on_how_environments_are_divided(kind: str) -> None:
-    whole = collector(kind, seed=3)
-    shares = [collector(kind, seed=3) for _ in range(2)]
+def test_random_batches_do_not_depend_on_how_environments_are_divided(kind: str) -> None:
+    whole = collector(kind, seed=3, traj_ids=True)
+    shares = [collector(kind, seed=3, traj_ids=True) for _ in range(2)]
     for rank, share in enumerate(shares):
         share.shard(rank, 2)
     for _ in range(2):

@@ -6,7 +6,8 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from toy_envs import Counter
+from agents.toy_parallel import Leaving
+from toy_envs import Counter, VectorCounter
 
 from hooktrainer import ConfigError, VectorCollector
 
@@ -35,6 +36,11 @@ def test_keyword_arguments_are_the_environments() -> None:
         ("zzzzzzzz", {"num_envs": 1}, r"no environment 'zzzzzzzz'\. Import"),
         ("CartPole-v1", {}, "num_envs=None: give the number of environments of CartPole-v1"),
         ("CartPole-v1", {"num_envs": 0}, "num_envs=0"),
+        (Counter, {"num_envs": 2.0}, "num_envs=2.0"),
+        ("CartPole-v1", {"num_envs": 1, "groups": {"a": ["b"]}}, "groups: .* a single agent"),
+        (Leaving, {"num_envs": 1, "categorical_actions": False}, "categorical_actions=False"),
+        (VectorCounter(2), {"compile": True}, "compile: VectorCounter"),
+        ("vmas/balance", {"num_envs": 1, "traj_ids": True}, "traj_ids: vmas/balance"),
         ("CartPole-v1", {"num_envs": 1, "seed": -1}, "seed=-1"),
         ("CartPole-v1", {"num_envs": 3}, r"frames_per_batch=4 .* num_envs=3"),
         ("CartPole-v1", {"num_envs": 1, "frames_per_batch": 0}, "frames_per_batch=0"),
@@ -56,7 +62,7 @@ def test_keyword_arguments_are_the_environments() -> None:
 )
 def test_what_cannot_work_is_refused(env: Any, kwargs: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        build(env, **kwargs)
+        build(env, **kwargs).collect()
 
 
 def test_one_environment_passed_twice_is_refused() -> None:

@@ -153,8 +153,10 @@ def test_one_hot_actions(
     ("space", "size"),
     [
         (spaces.Discrete(3, start=1), 1),
+        (spaces.Discrete(10**12), 1),  # of which no table is made
         (spaces.MultiDiscrete([2, 3]), 2),
         (spaces.MultiBinary(3), 3),
+        (spaces.Box(-3e38, 3e38, (3,)), 3),  # whose width is no float32
         (spaces.Box(-2, 2, (3,)), 3),
         (spaces.Box(-np.inf, np.inf, (3,), np.float64), 3),
     ],
@@ -163,6 +165,13 @@ def test_random_actions_are_in_the_space(space: gym.Space[Any], size: int) -> No
     collector = VectorCollector([lambda: Echo(space, size)] * 2, frames_per_batch=40)
     actions = collector.collect()["action"]  # Echo refuses any that is not in the space
     assert len(actions.unique()) > 1
+
+
+def test_random_joint_actions_are_of_the_type_of_a_policys() -> None:
+    env = Counter()
+    env.action_space = spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(2)])
+    batch = VectorCollector([lambda: env], frames_per_batch=5).collect()
+    assert batch["action"].dtype == torch.float32
 
 
 def test_an_action_mask_in_the_info() -> None:

@@ -97,8 +97,23 @@ def test_an_asynchronous_environment_that_misses_resets_has_gaps() -> None:
     collector.shutdown()
 
 
-def test_steps_that_only_begin_an_episode_are_no_transitions() -> None:
-    env = VectorCounter(2, length=np.array([2, 4]))
+class MaskedVector(VectorCounter):
+    """Allows nothing where an episode has ended."""
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        *outcome, _ = super().step(actions)
+        return *outcome, self._info()
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        return super().reset(**options)[0], self._info()
+
+    def _info(self) -> dict[str, Any]:
+        return {"action_mask": np.stack([~self.finished] * 2, -1)}
+
+
+@pytest.mark.parametrize("kind", [VectorCounter, MaskedVector])
+def test_steps_that_only_begin_an_episode_are_no_transitions(kind: type[VectorCounter]) -> None:
+    env = kind(2, length=np.array([2, 4]))
     collector = VectorCollector(env, frames_per_batch=10, traj_ids=True)
     first, second = collector.collect(), collector.collect()
     assert first.shape == second.shape == (2, 5)

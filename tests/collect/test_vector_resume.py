@@ -16,7 +16,7 @@ from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 from torchrl.data import Bounded
 from torchrl.modules import OrnsteinUhlenbeckProcessModule
-from toy_envs import Careless, Counter, Masked, Nested, Opaque
+from toy_envs import Careless, Counter, Masked, Nested, Opaque, recurrent
 
 from hooktrainer import StateMismatchError, VectorCollector
 
@@ -233,12 +233,16 @@ def test_new_episodes_where_restoring_is_not_asked_for(
     [
         ({"env": [Counter] * 3}, "num_envs is 3 here and 2 in the state"),
         ({"env": [Nested] * 2}, r"observations have the shapes \[\[2\]\]"),
+        ({"env": [Counter] * 2}, r"no actions of the environments 0-1: restore_episodes=False"),
+        ({"env": [Counter] * 2, "policy": recurrent()}, "policy carries {} .*'recurrent_state'"),
     ],
 )
-def test_a_state_of_other_environments_is_refused_and_changes_nothing(
+def test_a_state_of_others_is_refused_and_changes_nothing(
     arguments: dict[str, Any], message: str
 ) -> None:
-    collector = VectorCollector([Counter] * 2, frames_per_batch=6, seed=8)
+    collector = VectorCollector(
+        [Counter] * 2, frames_per_batch=6, seed=8, restore_episodes="policy" in arguments
+    )
     collector.collect()
     other = VectorCollector(frames_per_batch=6, **arguments)
     twin = VectorCollector(frames_per_batch=6, **arguments)

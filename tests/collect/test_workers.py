@@ -224,7 +224,7 @@ def test_workers_that_are_stuck_are_ended_together(monkeypatch: pytest.MonkeyPat
     with collector(env=Stuck, restore_episodes=False, **arguments) as built:
         left = pids(built)
         rollout: Any = built._ready()
-        rollout._begin()
+        built.envs.reset()
         rollout.is_running = True
         for child in built.envs._pool:  # type: ignore[attr-defined]
             child.timeout = 0.1
