@@ -235,7 +235,9 @@ class ArrayEnv(BatchedEnv):
         """The action mask in the ``info`` of the first environment's first reset; or ``None``."""
 
 
-def begun(env: Any, seed: int, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+def begun(
+    env: Any, seed: int, options: Mapping[str, Any] | None = None
+) -> tuple[Any, dict[str, Any]]:
     """Begin an episode."""
     found = env.reset(seed=seed) if options is None else env.reset(seed=seed, options=options)
     if not isinstance(found, tuple) or len(found) != 2:

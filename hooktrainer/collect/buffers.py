@@ -97,6 +97,8 @@ class Buffers:
         self.following = dict(zip(given, tensors[len(keys) :], strict=True))
         self.finals: list[tuple[int, int, list[Array]]] = []
         self.inputs: Inputs = {key: rows.unbind(0) for key, rows in self.observation.items()}
+        self._before = {key: rows[:-1] for key, rows in self.observation.items()}
+        self._after = {key: rows[1:] for key, rows in self.observation.items()}
 
     def rows(self, envs: slice = slice(None)) -> list[Row]:
         """For each step its row, of all environments or some; the buffers are on the CPU."""
@@ -115,11 +117,12 @@ class Buffers:
 
     def observed(self) -> tuple[Entries, Entries]:
         """Fresh tensors of a rollout's observations, before and after each step."""
-        before = {key: env_first(rows[:-1]) for key, rows in self.observation.items()}
+        before = {key: env_first(rows) for key, rows in self._before.items()}
         if self.dense:
             return before, {key: env_first(self.following[key]) for key in before}
-        after = {key: env_first(rows[1:]) for key, rows in self.observation.items()}
-        arrays = [tensor.numpy() for tensor in after.values()]
+        after = {key: env_first(rows) for key, rows in self._after.items()}
+        if self.finals:
+            arrays = [tensor.numpy() for tensor in after.values()]
         for i, t, values in self.finals:
             for array, value in zip(arrays, values, strict=True):
                 array[i, t] = value

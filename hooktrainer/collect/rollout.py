@@ -355,9 +355,8 @@ def _sums(rewards: torch.Tensor, ends: torch.Tensor, before: torch.Tensor, steps
 
 def _sums_on_device(rewards: torch.Tensor, ends: torch.Tensor, before: torch.Tensor) -> Sums:
     """The same without waiting for the device."""
-    values = torch.stack(
-        [rewards.to(before.dtype), torch.ones_like(rewards, dtype=before.dtype)], 1
-    )
+    rewards = rewards.to(before.dtype)
+    values = torch.stack([rewards, torch.ones_like(rewards)], 1)
     sums = torch.cat([(values[0] + before).unsqueeze(0), values[1:]]).cumsum(0)
     times = torch.arange(len(ends), device=ends.device).unsqueeze(-1)
     last = torch.where(ends, times, -1).cummax(0).values  # the last end up to each step
@@ -365,7 +364,7 @@ def _sums_on_device(rewards: torch.Tensor, ends: torch.Tensor, before: torch.Ten
     sums = sums - torch.where(last < 0, 0, sums.gather(0, last.clamp(min=0)))
     before.copy_(sums[-1].masked_fill(ends[-1], 0))
     returns, counts = sums.unbind(1)
-    return env_first(returns.to(rewards.dtype)), env_first(counts.long())
+    return env_first(returns.float()), env_first(counts.long())
 
 
 def _form(policy: dict[str, Any]) -> dict[str, Any]:
