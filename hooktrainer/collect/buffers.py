@@ -27,6 +27,7 @@ from ..errors import ConfigError
 from .spaces import Array
 
 CPU = torch.device("cpu")
+_CONTIGUOUS = torch.contiguous_format
 Inputs = Mapping[NestedKey, Sequence[torch.Tensor]]
 """Inputs of policies: by key of a batch, for each step a tensor ``[num_envs, *shape]``."""
 
@@ -97,8 +98,19 @@ class Buffers:
         self.following = dict(zip(given, tensors[len(keys) :], strict=True))
         self.finals: list[tuple[int, int, list[Array]]] = []
         self.inputs: Inputs = {key: rows.unbind(0) for key, rows in self.observation.items()}
-        self._before = {key: rows[:-1] for key, rows in self.observation.items()}
-        self._after = {key: rows[1:] for key, rows in self.observation.items()}
+        self._before = {key: _env_first(rows[:-1]) for key, rows in self.observation.items()}
+        self._after = {key: _env_first(rows[1:]) for key, rows in self.observation.items()}
+        self._given: dict[NestedKey, torch.Tensor] = {}
+        for key, buffer in self.following.items():
+            if key in self.observation:
+                self._after[key] = _env_first(buffer)
+            else:
+                self._given[key] = _env_first(buffer).unsqueeze(-1)
+
+    def add(self, key: NestedKey, like: torch.Tensor) -> None:
+        """Make a buffer for a further entry of ``"next"``, each row like the tensor."""
+        buffer = self.following[key] = like.new_zeros((self.horizon, *like.shape))
+        self._given[key] = _env_first(buffer).unsqueeze(-1)
 
     def rows(self, envs: slice = slice(None)) -> list[Row]:
         """For each step its row, of all environments or some; the buffers are on the CPU."""
@@ -117,16 +129,17 @@ class Buffers:
 
     def observed(self) -> tuple[Entries, Entries]:
         """Fresh tensors of a rollout's observations, before and after each step."""
-        before = {key: env_first(rows) for key, rows in self._before.items()}
-        if self.dense:
-            return before, {key: env_first(self.following[key]) for key in before}
-        after = {key: env_first(rows) for key, rows in self._after.items()}
+        before, after = _copies(self._before), _copies(self._after)
         if self.finals:
             arrays = [tensor.numpy() for tensor in after.values()]
         for i, t, values in self.finals:
             for array, value in zip(arrays, values, strict=True):
                 array[i, t] = value
         return before, after
+
+    def given(self) -> Entries:
+        """Fresh tensors ``[num_envs, time, ..., 1]`` of what else the environments gave."""
+        return _copies(self._given)
 
 
 class OutputBuffers:
@@ -140,6 +153,7 @@ class OutputBuffers:
         self._num_envs = num_envs
         self._horizon = horizon
         self.buffers: dict[NestedKey, torch.Tensor] = {}
+        self._env_first: dict[NestedKey, torch.Tensor] = {}
         self._rows: list[tuple[NestedKey, tuple[torch.Tensor, ...]]] = []
 
     def allocate(self, outputs: Mapping[NestedKey, torch.Tensor | Array]) -> None:
@@ -154,6 +168,7 @@ class OutputBuffers:
             if not isinstance(value, torch.Tensor):
                 value = torch.from_numpy(np.zeros((), value.dtype))
             self.buffers[key] = buffer = value.new_zeros((self._horizon, *shape))
+            self._env_first[key] = _env_first(buffer)
             self._rows.append((key, buffer.unbind(0)))
 
     def write(
@@ -175,7 +190,8 @@ class OutputBuffers:
 
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
         """Fresh tensors ``[num_envs, time, ...]`` of the rollout; zeros if ``blank``."""
-        return {key: env_first(buffer, blank) for key, buffer in self.buffers.items()}
+        copies = _copies(self._env_first)
+        return {key: copy.zero_() for key, copy in copies.items()} if blank else copies
 
 
 def as_batch(
@@ -217,16 +233,13 @@ def as_batch(
     return tensordict_of(root, size, device)
 
 
-def env_first(buffer: torch.Tensor, blank: bool = False) -> torch.Tensor:
-    """A fresh contiguous copy ``[num_envs, time, ...]`` of ``[time, num_envs, ...]``."""
-    if buffer.is_cpu and not blank and buffer.dtype is not torch.bfloat16:
-        # NumPy takes half the time for small ones, and has no bfloat16.
-        return torch.from_numpy(np.array(buffer.numpy().swapaxes(0, 1), order="C"))
-    swapped = buffer.transpose(0, 1)
-    if blank:
-        return swapped.new_zeros(swapped.shape)
+def _env_first(buffer: torch.Tensor) -> torch.Tensor:
+    return buffer.transpose(0, 1)
+
+
+def _copies(views: Mapping[NestedKey, torch.Tensor]) -> Entries:
     # Not .contiguous(): with one environment or one step it would return the buffer itself.
-    return swapped.clone(memory_format=torch.contiguous_format)
+    return {key: view.clone(memory_format=_CONTIGUOUS) for key, view in views.items()}
 
 
 def as_arrays(tree: Any) -> Any:

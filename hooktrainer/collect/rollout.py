@@ -18,7 +18,7 @@ from ..loop.timing import Timing
 from .action_format import RandomActions
 from .actors import Actor, FunctionActor, learn_outputs
 from .batched_env import BatchedEnv
-from .buffers import Buffers, Entries, OutputBuffers, as_arrays, as_batch, env_first
+from .buffers import Buffers, Entries, OutputBuffers, as_arrays, as_batch
 from .module_actor import ModuleActor, unknown_keys
 
 
@@ -187,13 +187,9 @@ class Rollout:
         """The batch, whose entries ``[num_envs, time, ...]`` are fresh tensors, not views."""
         buffers = self._buffers
         root, following = buffers.observed()
-        given = {
-            key: env_first(value)
-            for key, value in buffers.following.items()
-            if key not in following
-        }
-        done = given["done"] = given["terminated"] | given["truncated"]
-        returns, counts = self._add_up(done.transpose(0, 1))
+        given = buffers.given()
+        given["done"] = given["terminated"] | given["truncated"]
+        returns, counts = self._add_up(self._ends())
         # Of several agents, the environments give an "episode_reward" themselves.
         given.setdefault("episode_reward", returns)
         given["step_count"] = counts
@@ -201,6 +197,7 @@ class Rollout:
             if max(first_episodes) < 0:
                 raise ConfigError(f"traj_ids: {self._envs.name} counts no episodes: leave it out.")
             # ``episode * num_envs + environment``, where the episode counts on after each end.
+            done = given["done"].squeeze(-1)
             before = done.cumsum(1) - done.long()
             episodes = before + torch.tensor(first_episodes, device=done.device).unsqueeze(-1)
             places = torch.arange(len(done), device=done.device).unsqueeze(-1) + self._first_env
@@ -208,7 +205,6 @@ class Rollout:
         return self._made(root, following, given)
 
     def _made(self, root: Entries, following: Entries, given: Entries) -> TensorDict:
-        given = {key: value.unsqueeze(-1) for key, value in given.items()}
         outputs, device = self._outputs(), self._envs.device
         stays = all(value.device == device for value in outputs.values())
         on = device if stays and self._envs.is_tensors else None
@@ -220,10 +216,15 @@ class Rollout:
                 part[group.name].batch_size = [*batch.batch_size, len(group.agents)]
         return batch if stays and device == self._device else batch.to(self._device)
 
-    def _add_up(self, ends: torch.Tensor) -> Sums:
-        """From the start of each episode the sum of rewards and the number of steps.
+    def _ends(self) -> torch.Tensor:
+        """The steps, ``[time, num_envs]``, after which sums begin again."""
+        following = self._buffers.following
+        return following["terminated"] | following["truncated"]
 
-        They are ``[num_envs, time]``, the ``ends`` of episodes ``[time, num_envs]``.
+    def _add_up(self, ends: torch.Tensor) -> Sums:
+        """From the start of each episode the sum of rewards, and the number of steps.
+
+        They are ``[num_envs, time, 1]``.
         """
         rewards = self._buffers.following["reward"]
         if rewards.is_cpu:
@@ -336,17 +337,18 @@ def _sums(rewards: torch.Tensor, ends: torch.Tensor, before: torch.Tensor, steps
 
     They begin with ``before``, which becomes those that the next rollout begins with.
     """
-    values, ended, last = np.ones((len(rewards), *before.shape)), ends.numpy(), before.numpy()
-    values[:, 0] = rewards.numpy()
+    values, ended, last = np.empty((len(rewards), *before.shape)), ends.numpy(), before.numpy()
+    values[:, 0], values[:, 1] = rewards.numpy(), 1
     start, first = 0, last
     # Between two steps in which episodes end, one call.
-    for t in [*ended[: steps - 1].any(1).nonzero()[0].tolist(), steps - 1]:
+    reset = ended[: steps - 1].any(1).nonzero()[0].tolist() if steps > 1 else []
+    for t in [*reset, steps - 1]:
         span, start = values[start : t + 1], t + 1
         span[0] += first
         np.add.accumulate(span, out=span)
         first = np.where(ended[t], 0, span[-1])
     last[...] = first
-    returns, counts = values[:, 0].T, values[:, 1].T
+    returns, counts = values[:, 0].T[..., None], values[:, 1].T[..., None]
     return (
         torch.from_numpy(returns.astype(np.float32, order="C")),
         torch.from_numpy(counts.astype(np.int64, order="C")),
@@ -363,8 +365,8 @@ def _sums_on_device(rewards: torch.Tensor, ends: torch.Tensor, before: torch.Ten
     last = torch.cat([torch.full_like(last[:1], -1), last[:-1]]).unsqueeze(1).expand_as(sums)
     sums = sums - torch.where(last < 0, 0, sums.gather(0, last.clamp(min=0)))
     before.copy_(sums[-1].masked_fill(ends[-1], 0))
-    returns, counts = sums.unbind(1)
-    return env_first(returns.float()), env_first(counts.long())
+    returns, counts = sums.permute(1, 2, 0).unsqueeze(-1).contiguous()
+    return returns.float(), counts.long()
 
 
 def _form(policy: dict[str, Any]) -> dict[str, Any]:
@@ -409,8 +411,8 @@ class GappedRollout(Rollout):
         # What an episode ended with is not acted on.
         super()._check_masks(masks | self._began[: len(masks), :, None])
 
-    def _add_up(self, ends: torch.Tensor) -> Sums:
-        return super()._add_up(ends | torch.from_numpy(self._began))
+    def _ends(self) -> torch.Tensor:
+        return super()._ends() | torch.from_numpy(self._began)
 
     def _made(self, root: Entries, following: Entries, given: Entries) -> TensorDict:
         made = super()._made(root, following, given)

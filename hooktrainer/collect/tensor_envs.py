@@ -111,9 +111,8 @@ class TensorEnvs(BatchedEnv):
             written[name] = info_column(name, *rest)
         for key, value in (outcome.entries or {}).items():
             if key not in self._rows:
-                shape = (self._buffers.horizon, *value.shape)
-                new = self._buffers.following[key] = value.new_zeros(shape)
-                self._rows[key] = new.unbind(0)
+                self._buffers.add(key, value)
+                self._rows[key] = self._buffers.following[key].unbind(0)
             written[key] = value
         for key, value in written.items():
             self._rows[key][t].copy_(value)
