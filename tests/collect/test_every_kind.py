@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import gymnasium as gym
 import pytest
 import torch
 from agents.toy_parallel import Leaving
@@ -32,6 +31,22 @@ def test_the_contract_is_kept_with_workers_and_stages() -> None:
         check_collector(partial(collector, kind, workers=2, stages=2), batches=2)
 
 
+def test_agents_in_any_number_of_processes_give_the_same_data_and_state() -> None:
+    def made(**options: Any) -> VectorCollector:
+        return collector("agents", seed=3, **options)
+
+    alone = made()
+    first, state, second = alone.collect(), alone.state_dict(), alone.collect()
+    for options in ({"workers": 2}, {"workers": 4}, {"workers": 2, "stages": 2}):
+        shared, resumed = made(**options), made(**options)
+        assert f"workers={options['workers']}" in repr(shared)
+        resumed.load_state_dict(state)
+        assert (shared.collect() == first).all()
+        assert (resumed.collect() == second).all()
+        shared.shutdown()
+        resumed.shutdown()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_trajectories_are_numbered(kind: str) -> None:
     made = collector(kind, steps=50, traj_ids=True)
@@ -46,7 +61,7 @@ def test_trajectories_are_numbered(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_random_batches_do_not_depend_on_how_environments_are_divided(kind: str) -> None:
+def test_any_share_of_the_environments_plays_the_same_episodes(kind: str) -> None:
     whole = collector(kind, seed=3, traj_ids=True)
     shares = [collector(kind, seed=3, traj_ids=True) for _ in range(2)]
     for rank, share in enumerate(shares):
@@ -54,7 +69,9 @@ def test_random_batches_do_not_depend_on_how_environments_are_divided(kind: str)
     for _ in range(2):
         batch = whole.collect()
         assert (batch == torch.cat([share.collect() for share in shares])).all()
-    for made in (whole, *shares):
+    alone = collector(kind, num_envs=1, steps=18, seed=3, first_env=2)
+    assert (alone.collect()[:, 9:] == batch[2:3].exclude("collector")).all()
+    for made in (whole, alone, *shares):
         made.shutdown()
 
 
@@ -83,24 +100,3 @@ def test_attributes_are_set_in_every_environment(kind: str) -> None:
         ends = made.collect()["next", "done"].squeeze(-1)
         assert ends.eq(torch.tensor([False, True] * 4)).all()
         made.shutdown()
-
-
-def test_continuous_actions_are_clipped_if_asked_for() -> None:
-    taken = []
-
-    class Pendulum(gym.Wrapper[Any, Any, Any, Any]):
-        def __init__(self) -> None:
-            super().__init__(gym.make("Pendulum-v1"))
-
-        def step(self, action: Any) -> Any:
-            taken.append(float(action[0]))
-            return super().step(action)
-
-    def far(observation: torch.Tensor) -> torch.Tensor:
-        return torch.full((len(observation), 1), 7.0)
-
-    for clip in (True, False):
-        made = VectorCollector(Pendulum, far, num_envs=1, frames_per_batch=1, clip_actions=clip)
-        assert made.collect()["action"].item() == 7.0
-        made.shutdown()
-    assert taken == [2.0, 7.0]

@@ -100,23 +100,6 @@ class Talking(Leaving):
         return seen, rewards, ends, cuts, infos
 
 
-class Fails(Leaving):
-    """Raises in the second step of its second episode, once in each process."""
-
-    begun = 0
-    failed = False
-
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
-        self.begun += 1
-        return super().reset(seed, options)
-
-    def step(self, actions: dict[str, Any]) -> Any:
-        if self.begun == 3 and self.count == 1 and not Fails.failed:  # once it was only looked at
-            Fails.failed = True
-            raise ValueError("the arm broke")
-        return super().step(actions)
-
-
 class Nothing(Leaving):
     """In the second step its mask forbids every action."""
 
