@@ -45,25 +45,18 @@ def of_torchrl() -> Any:
     return Collector(env, policy, auto_register_policy_transforms=False, **options)
 
 
+def made_of(env: Any, **env_kwargs: Any) -> VectorCollector:
+    options = {"num_envs": 2, "frames_per_batch": 40, "total_frames": 100}
+    return VectorCollector(env, env_kwargs=env_kwargs, **options)
+
+
 MADE: dict[str, list[Callable[[], Any]]] = {
     "VectorCollector": [
         lambda: VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=100),
-        lambda: VectorCollector(Counter, num_envs=2, frames_per_batch=40, total_frames=100),
-        lambda: VectorCollector(
-            "vmas/balance",
-            num_envs=2,
-            frames_per_batch=40,
-            total_frames=100,
-            env_kwargs={"max_steps": 15},
-        ),
+        lambda: made_of(Counter),
+        lambda: made_of("vmas/balance", max_steps=15),
         lambda: VectorCollector("torch/CartPole-v1", num_envs=2, frames_per_batch=100),
-        lambda: VectorCollector(
-            "torch/Pendulum-v1",
-            num_envs=2,
-            frames_per_batch=40,
-            total_frames=100,
-            env_kwargs={"max_episode_steps": 9},
-        ),
+        lambda: made_of("torch/Pendulum-v1", max_episode_steps=9),
         lambda: VectorCollector(
             "torch/CartPole-v1", CategoricalPolicy(mlp(4, 2)), num_envs=4, frames_per_batch=200
         ),

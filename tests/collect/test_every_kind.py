@@ -78,7 +78,7 @@ def test_any_share_of_the_environments_plays_the_same_episodes(kind: str) -> Non
 @pytest.mark.parametrize("kind", KINDS)
 def test_episodes_that_are_not_to_be_restored_begin_anew(kind: str) -> None:
     made = collector(kind, steps=2, restore_episodes=False)
-    first = made.collect()
+    made.collect()
     assert made.resumes == "partly"
     other = collector(kind, steps=2, restore_episodes=False)
     other.load_state_dict(made.state_dict())
@@ -86,7 +86,6 @@ def test_episodes_that_are_not_to_be_restored_begin_anew(kind: str) -> None:
     batch = other.collect()
     assert batch["next", "step_count"][:, 0].eq(1).all()
     assert other.episodes != made.episodes
-    assert first.shape == batch.shape
     made.shutdown()
     other.shutdown()
 

@@ -6,18 +6,11 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import pytest
-import torch
 from toy_envs import Counter
 
 from hooktrainer import VectorCollector
 from hooktrainer.collect.batched_env import EpisodeSeeds
 from hooktrainer.collect.scalar_envs import ScalarEnvs
-
-
-def greedy(observation: torch.Tensor) -> torch.Tensor:
-    """A policy of each environment's own observation, so that grouping could make a difference."""
-    return (observation[:, 2] + observation[:, 3] > 0).long()
 
 
 def test_a_seed_depends_on_run_environment_and_episode_alone() -> None:
@@ -31,21 +24,6 @@ def test_a_seed_depends_on_run_environment_and_episode_alone() -> None:
     assert again(2, 10) == table[2, 10]  # whatever order they are asked in
     assert EpisodeSeeds(3, first_env=2)(1, 7) == table[3, 7]
     assert EpisodeSeeds(4)(0, 0) != table[0, 0]
-
-
-@pytest.mark.parametrize("mode", [None, "sync"])
-def test_data_do_not_depend_on_the_other_environments(mode: Any) -> None:
-    def collect(num_envs: int) -> Any:
-        collector = VectorCollector(
-            "CartPole-v1",
-            greedy,
-            num_envs=num_envs,
-            frames_per_batch=200 * num_envs,
-            vectorization_mode=mode,
-        )
-        return collector.collect()
-
-    assert (collect(5)[:2] == collect(2)).all()
 
 
 def test_the_vectorised_environment_gives_the_same_data_as_scalar_ones() -> None:
