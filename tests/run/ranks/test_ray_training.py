@@ -87,7 +87,7 @@ def test_a_trainer_trains_and_evaluates_with_all_hook_points(cluster, logger):
     assert set(recorder.calls) == set(map(str, HOOK_POINTS))
     assert trainer.collected_frames == 320
     at = sorted(set(logger.column("eval/frames").values()))
-    assert at[0] in (128, 192)
+    assert at[0] >= 128  # as soon as the evaluating process is ready
     assert at[-1] == 320
     assert set(logger.column("data/age").values()) == {0.0}
     beside = {name for name in trainer.timing.totals if name.startswith("worker/")}
