@@ -24,6 +24,12 @@ def tensordict_of(
 
     The checks take more time than sampling a batch from a replay buffer.
     """
+    made: TensorDict = _make(nested(entries), batch_size=batch_size, device=device)
+    return made
+
+
+def nested(entries: Mapping[NestedKey, Any]) -> dict[str, Any]:
+    """Return nested dicts, in which each part of a key is one."""
     tree: dict[str, Any] = {}
     for key, value in entries.items():
         if key.__class__ is str:
@@ -34,8 +40,7 @@ def tensordict_of(
         for parent in parents:
             place = place.setdefault(parent, {})
         place[name] = value
-    made: TensorDict = _make(tree, batch_size=batch_size, device=device)
-    return made
+    return tree
 
 
 def entries_of(batch: TensorDictBase, keys: Iterable[NestedKey]) -> dict[NestedKey, Any]:

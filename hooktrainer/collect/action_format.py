@@ -47,6 +47,7 @@ class ActionFormat:
 
     keys: tuple[NestedKey, ...] = ("action",)
     is_index = is_one_hot = clips = _is_discrete = False
+    start: Any = None
 
     def __init__(
         self, space: spaces.Space[Any], categorical: bool = True, clip: bool = False
@@ -55,7 +56,6 @@ class ActionFormat:
         self.clips = clip and isinstance(space, spaces.Box)
         self.shape: tuple[int, ...] = tuple(space.shape or ())
         self.dtype: np.dtype[Any] = np.dtype(np.int64)
-        self.start: Any = None
         sizes: list[int] = []  # of the one-hot vectors, or of the masks
         if isinstance(space, spaces.Discrete):
             self.start = int(space.start) or None

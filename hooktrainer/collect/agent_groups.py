@@ -15,6 +15,7 @@ from gymnasium import spaces
 from tensordict import NestedKey
 
 from ..base.space_parts import MASK, Leaf, Path
+from ..base.tensordicts import nested
 from ..errors import ConfigError
 from .action_format import ActionFormat
 from .buffers import Kind
@@ -138,27 +139,23 @@ def space_of(groups: Sequence[AgentGroup], state_space: Space | None, leave: boo
     With ``"action_mask"`` where there are masks, and ``"mask"``, which agents are present, if they
     may leave. ``"state"`` is the global state, if there is one.
     """
-    space: dict[str, Space] = {}
+    space: dict[NestedKey, Space] = {}
     for group in groups:
-        agents, parts = len(group.agents), dict[str, Any]()
-        for leaf in group.leaves:
-            inner = parts
-            for key in leaf.key[:-1]:
-                inner = inner.setdefault(key, {})
-            inner[leaf.key[-1]] = _box((agents, *leaf.shape), leaf.dtype)
+        name, agents = group.name, len(group.agents)
+        for key, leaf in zip(group.keys, group.leaves, strict=True):
+            space[key] = _box((agents, *leaf.shape), leaf.dtype)
         if group.has_mask:
-            parts[MASK] = _box((agents, group.action_format.mask_size), np.dtype(bool))
+            space[name, MASK] = _box((agents, group.action_format.mask_size), np.dtype(bool))
         if leave:
-            parts["mask"] = _box((agents,), np.dtype(bool))
-        space[group.name] = _nested(parts)
+            space[name, "mask"] = _box((agents,), np.dtype(bool))
     if state_space is not None:
         space["state"] = _box(tuple(state_space.shape or ()), np.dtype(np.float32))
-    return spaces.Dict(space)
+    return _dict_of(nested(space))
 
 
-def _nested(parts: Mapping[str, Any]) -> spaces.Dict:
+def _dict_of(parts: Mapping[str, Any]) -> spaces.Dict:
     return spaces.Dict(
-        {key: _nested(part) if isinstance(part, dict) else part for key, part in parts.items()}
+        {key: _dict_of(part) if isinstance(part, dict) else part for key, part in parts.items()}
     )
 
 

@@ -220,11 +220,15 @@ class ArrayEnv(BatchedEnv):
         self.episodes = [-1] * self.num_envs
 
     def prepare(self, horizon: int) -> Buffers:
-        mask, size = self.first_mask(), self.action_format.mask_size
-        layout = ObservationLayout(self.observation_space, mask, size)
+        layout = self.layout()
         buffers = Buffers(layout.leaves, self.num_envs, horizon, self.entries)
         self.attach(layout, buffers.rows())
         return buffers
+
+    def layout(self) -> ObservationLayout:
+        """The arrays of an observation, and of a mask in the ``info``."""
+        mask, size = self.first_mask(), self.action_format.mask_size
+        return ObservationLayout(self.observation_space, mask, size)
 
     def attach(self, layout: ObservationLayout, rows: Sequence[Row]) -> None:
         """Set how observations are written, and where."""
@@ -280,7 +284,6 @@ def no_attribute(env: str, name: str) -> ConfigError:
 
 
 _BLOCK = 64  # seeds made at once: a SeedSequence costs as much as a short episode's reset
-_RANDOM_ACTIONS = 2**32 - 1  # takes the place of an environment's index
 
 
 class EpisodeSeeds:
@@ -300,12 +303,6 @@ class EpisodeSeeds:
             words = np.random.SeedSequence(entropy).generate_state(_BLOCK, np.uint32)
             block = self._blocks[env] = (number, (words >> 1).tolist())
         return block[1][place]
-
-
-def random_action_seed(seed: int, first_env: int = 0) -> int:
-    """The seed of the generator that draws random actions, apart from every episode's seed."""
-    entropy = [seed, _RANDOM_ACTIONS, *([first_env] if first_env else [])]
-    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint32)[0])
 
 
 def autoreset_mode_of(env: Any) -> Any:

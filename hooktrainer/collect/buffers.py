@@ -86,7 +86,7 @@ class Buffers:
         dense: bool = False,
         allocate: Callable[[Sequence[Kind]], list[Array]] | None = None,
     ) -> None:
-        self.dense, self.num_envs, self.horizon = dense, num_envs, horizon
+        self.horizon = horizon
         keys = [unravel_key(leaf.key) for leaf in leaves]
         kinds = [((horizon + 1, num_envs, *leaf.shape), leaf.dtype) for leaf in leaves]
         final = {key: (leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=True)}

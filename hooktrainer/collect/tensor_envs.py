@@ -59,7 +59,7 @@ class TensorEnvs(BatchedEnv):
             self.action_format = ActionFormat(self.action_space, options.categorical, options.clip)
             self.entries = dict.fromkeys(options.info_keys, ((), np.float32))
         self._info_keys = () if self.groups else options.info_keys
-        start = getattr(self.action_format, "start", None)
+        start = self.action_format.start
         self._start = None if start is None else torch.as_tensor(start).to(self.device)
         if self.action_format.clips:
             self.action_format.bounds(self.device)

@@ -84,9 +84,7 @@ class WorkerEnvs(ArrayEnv):
         return self._ask_all("first_mask", lambda w: ())[0]
 
     def prepare(self, horizon: int) -> Buffers:
-        layout = ObservationLayout(
-            self.observation_space, self.first_mask(), self.action_format.mask_size
-        )
+        layout = self.layout()
         file = unnamed_file()
         made = layout.leaves, self.num_envs, horizon, self.entries
         buffers = Buffers(*made, allocate=partial(shared_arrays, file))

@@ -39,7 +39,7 @@ class PolicySnapshot(TrainerHookBase):
     the end of the run waits for it. Training is the same with and without snapshots, bit for bit.
 
     Args:
-        policy: The policy, a `torch.nn.Module`, as for `VectorCollector` or `VectorCollector`.
+        policy: The policy, a `torch.nn.Module`, as for `VectorCollector`.
         env: Its environment, likewise; ``None`` to save nothing and only call ``policy_fn``.
         run_dir: The run's directory; ``None`` to save nothing.
         every: When to take a snapshot.

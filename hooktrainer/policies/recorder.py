@@ -182,7 +182,7 @@ def describe(
 ) -> Described:
     """Describe an environment of one agent or of several: one is built, reset and closed.
 
-    Arguments are those of `VectorCollector` or `VectorCollector`.
+    Arguments are those of `VectorCollector`.
     """
     if is_several(env) or _makes_several(env, env_kwargs):
         return _describe_several(env, env_kwargs or {}, groups)

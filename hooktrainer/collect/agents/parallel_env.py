@@ -15,6 +15,7 @@ from gymnasium import spaces
 from tensordict import NestedKey
 
 from ...base.space_parts import MASK, leaves_of
+from ...base.tensordicts import nested
 from ...base.words import listed
 from ...errors import ConfigError, MissingPackageError
 from ..agent_groups import (
@@ -176,13 +177,7 @@ class ParallelEnv(gym.Env[Any, Any]):
             found[group.name, "mask"][place] = acts
         if self._has_state:
             found["state",][...] = self.env.state()
-        nested: dict[str, Any] = {}
-        for key, array in found.items():
-            inner = nested
-            for part in key[:-1]:
-                inner = inner.setdefault(part, {})
-            inner[key[-1]] = array
-        return nested
+        return nested(found)
 
     def _write_infos(self, values: Arrays, infos: Mapping[str, Any], is_last: bool) -> None:
         for key in self.info_keys:
