@@ -11,10 +11,10 @@ import runpy
 import select
 import subprocess
 import sys
-import threading
 import types
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -120,19 +120,19 @@ class ChildProgram:
         self._process.stdin.close()
 
 
-def _follow_parent(parent: int) -> None:
+def _parent_lives(parent: int) -> bool:
+    # Not sys.stdin, which an interpreter that ends would wait for.
+    has_closed = bool(select.select([0], [], [], 1.0)[0]) and not os.read(0, 1024)
     # A child that the parent has forked keeps its end of standard input open.
-    while os.getppid() == parent:
-        # Not sys.stdin, which an interpreter that ends would wait for.
-        if select.select([0], [], [], 1.0)[0] and not os.read(0, 1024):
-            break
-    os._exit(1)
+    return not has_closed and os.getppid() == parent
 
 
 def _main() -> None:
-    threading.Thread(target=_follow_parent, args=(os.getppid(),), daemon=True).start()
-    import hooktrainer.base  # noqa: F401 (this one, whatever the program's directory contains)
+    parent = os.getppid()
+    # This package, whatever the program's directory contains.
+    from hooktrainer.base.endings import end_with_parent
 
+    end_with_parent(partial(_parent_lives, parent))
     directory, *command = sys.argv[1:]
     os.chdir(directory)
     run_program(command)
