@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from . import algorithms as algorithms
     from .collect import OverlappedCollector as OverlappedCollector
     from .collect import VectorCollector as VectorCollector
+    from .data import DataCollector as DataCollector
     from .errors import CheckpointError as CheckpointError
     from .errors import ConfigError as ConfigError
     from .errors import HookError as HookError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec
@@ -59,13 +60,17 @@ class Trainer(TorchRLNames, Loop):
     Args:
         collector: A `hooktrainer.collect.Collector`, or any iterable of TensorDicts, usually
             ``[num_envs, time]``. A method ``register`` is called with the trainer, as for hooks.
-        total_frames: Environment frames at which training ends, including those before a resume.
+        total_frames: Environment frames at which training ends, including those before a resume;
+            ``None`` to train until the collector ends. Frames are what the collector counts: of a
+            `DataCollector`, samples.
         frame_skip: Environment frames per collected step; by default the collector's, else 1.
         optim_steps_per_batch: Optimizer steps per epoch; ``None``: until a hook at
             ``process_optim_batch`` raises ``StopIteration``.
         loss_module: Maps a TensorDict to a TensorDict whose ``loss*`` entries are minimized.
         optimizer: Optimizer of the sum of all ``loss*`` entries. To use several, register an
             `OptimizerHook` for each instead.
+        accumulate: Sub-batches whose gradients are averaged for one step of ``optimizer``; see
+            `OptimizerHook`.
         logger: One logger or several; see `hooktrainer.get_logger`.
         clip_grad_norm: Whether ``clip_norm`` bounds the total norm of the gradient rather than each
             element.
@@ -99,11 +104,12 @@ class Trainer(TorchRLNames, Loop):
         self,
         *,
         collector: Iterable[TensorDictBase],
-        total_frames: int,
+        total_frames: int | None = None,
         frame_skip: int | None = None,
         optim_steps_per_batch: int | None,
         loss_module: Callable[[TensorDictBase], TensorDictBase],
         optimizer: torch.optim.Optimizer | None = None,
+        accumulate: int = 1,
         logger: Any | Sequence[Any] | None = None,
         clip_grad_norm: bool = True,
         clip_norm: float | None = None,
@@ -119,7 +125,7 @@ class Trainer(TorchRLNames, Loop):
         grace: float = GRACE,
         precision: Literal["bf16", "fp16"] | None = None,
     ) -> None:
-        check_count("total_frames", total_frames)
+        check_count("total_frames", total_frames, none="until the collector ends")
         check_count(
             "optim_steps_per_batch", optim_steps_per_batch, none="until the sub-batches run out"
         )
@@ -145,7 +151,6 @@ class Trainer(TorchRLNames, Loop):
             get_backend(backend_name())  # refused now, and not at the first save
         super().__init__()
         self.collector = collector
-        self.total_frames = total_frames
         own_skip = self.source.frame_skip
         check_count("frame_skip", frame_skip, none="that of the collector")
         if frame_skip is not None and own_skip not in (None, frame_skip):
@@ -153,6 +158,9 @@ class Trainer(TorchRLNames, Loop):
                 f"frame_skip={frame_skip}, but the collector repeats each action {own_skip} times."
             )
         self.frame_skip = frame_skip or own_skip or 1
+        own_total = self.source.total_frames
+        known = total_frames or (own_total * self.frame_skip if own_total >= 0 else math.inf)
+        self.total_frames = known
         self.optim_steps_per_batch = optim_steps_per_batch
         self.loss_module = loss_module
         self.optimizer = optimizer
@@ -186,7 +194,11 @@ class Trainer(TorchRLNames, Loop):
         if nan_guard:
             NanGuard().register(self)
         if optimizer is not None:
-            OptimizerHook(optimizer).register(self)
+            OptimizerHook(optimizer, accumulate=accumulate).register(self)
+        elif accumulate != 1:
+            raise ConfigError(
+                f"accumulate={accumulate} without optimizer=: pass it to each OptimizerHook."
+            )
         self.source.register(self)
         if schedules := schedules_of(self.source.policy):
             from .hooks.schedule import ExplorationSchedule  # which not every trainer needs

@@ -22,7 +22,7 @@ from hooktrainer import (
     Trainer,
     VectorCollector,
 )
-from hooktrainer.collect.datasets import RecordDataset
+from hooktrainer.data import RecordDataset
 from hooktrainer.networks import TanhGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import SACLoss, SoftUpdate
 from hooktrainer.replay import ReplayBuffer

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from hooktrainer import Evaluate, Every, TargetNetUpdaterHook, Trainer
-from hooktrainer.collect.datasets import DatasetCollector, load_dataset
+from hooktrainer.data import DataCollector, load_dataset
 from hooktrainer.networks import Box, DiagonalGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import IQLLoss, SoftUpdate
 from hooktrainer.optim import FlatAdam
@@ -83,8 +83,11 @@ def main(args: Args) -> None:
     ).to(run.device)
 
     trainer = Trainer(
-        collector=DatasetCollector(
-            dataset, args.batch_size, loss_module.in_keys, device=run.device
+        collector=DataCollector(
+            dataset.select(loss_module.in_keys),
+            args.batch_size,
+            replacement=True,
+            device=run.device,
         ),
         total_frames=args.total_frames,
         optim_steps_per_batch=1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from ..collect.datasets import Dataset, DatasetCollector, load_dataset
+from ..data import DataCollector, Dataset, load_dataset
 from ..errors import ConfigError
 from ..hooks import TargetNetUpdaterHook
 from ..loop.cadence import Every
@@ -63,7 +63,12 @@ class Offline(Algorithm):
         loss_module.to(task.device)
         updater = TargetNetUpdaterHook(SoftUpdate(loss_module, tau=self.tau))
         trainer = task.trainer(
-            DatasetCollector(dataset, self.batch_size, loss_module.in_keys, device=task.device),
+            DataCollector(
+                dataset.select(loss_module.in_keys),
+                self.batch_size,
+                replacement=True,
+                device=task.device,
+            ),
             loss_module,
             FlatAdam(loss_module.parameters(), lr=self.lr),
             optim_steps_per_batch=1,

@@ -1,4 +1,4 @@
-"""A progress bar over frames, redrawn on a terminal, printed as lines in a file."""
+"""A progress bar over frames or samples, redrawn on a terminal, printed as lines in a file."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SECONDS = 30.0
 """Interval between lines outside a terminal."""
 
 
-def frames_bar(**kwargs: Any) -> plain_tqdm:  # type: ignore[type-arg]
-    """Return a `tqdm` bar over frames; the arguments are those of `tqdm`."""
-    look: dict[str, Any] = {"unit": " frames", "unit_scale": True, "smoothing": 0.1}
+def frames_bar(unit: str = "frames", **kwargs: Any) -> plain_tqdm:  # type: ignore[type-arg]
+    """Return a `tqdm` bar over frames; the other arguments are those of `tqdm`."""
+    look: dict[str, Any] = {"unit": f" {unit}", "unit_scale": True, "smoothing": 0.1}
     is_notebook = any(base.__name__ == "tqdm_notebook" for base in tqdm.__mro__)
     if is_notebook or (sys.stderr is not None and sys.stderr.isatty()):
         return tqdm(**look, dynamic_ncols=True, **kwargs)
@@ -29,7 +29,7 @@ def frames_bar(**kwargs: Any) -> plain_tqdm:  # type: ignore[type-arg]
 
 def show_frames(bar: Any, frames: int) -> bool:
     """Move a bar to a number of frames, possibly beyond its end; return whether it was drawn."""
-    bar.total = max(bar.total, frames)
+    bar.total = bar.total and max(bar.total, frames)
     return bool(bar.update(frames - bar.n))
 
 

@@ -210,5 +210,6 @@ def _print_curves(groups: Sequence[Group], metric: str) -> None:
         )
         for label, having, mean in drawn
     ]
-    output.line(f"{metric} over environment frames, {scale[0]:.6g} to {scale[1]:.6g}:")
-    output.print_table(("group", "runs", "frames", "curve", "last"), rows)
+    unit = " or ".join(sorted({run.unit for group in groups for run in group.runs}))
+    output.line(f"{metric} over {unit}, {scale[0]:.6g} to {scale[1]:.6g}:")
+    output.print_table(("group", "runs", unit, "curve", "last"), rows)

@@ -118,11 +118,11 @@ def _progress(summary: RunSummary, values: Mapping[str, float]) -> RenderableTyp
     part = min(1.0, summary.frames / total) if total else 0.0
     line.append("━" * round(part * _BAR), style=_color(summary).split()[-1])
     line.append("━" * (_BAR - round(part * _BAR)), style="bright_black")
-    line.append(f" {part:.0%}  {summary.frames:,}{f' of {total:,}' * (total > 0)} frames")
+    line.append(f" {part:.0%}  {summary.frames:,}{f' of {total:,}' * (total > 0)} {summary.unit}")
     line.append(f"  {summary.optim_steps:,} optimizer steps", style="dim")
     line.append(f"\n{output.duration(summary.seconds)} trained")
     if fps:
-        line.append(f" · {fps:,.0f} frames/s")
+        line.append(f" · {fps:,.0f} {summary.unit}/s")
         if summary.status == "running" and (left := total - summary.frames) > 0:
             line.append(f" · {output.duration(left / fps)} left")
     return line

@@ -65,7 +65,7 @@ def weight_schemes(collector: Any) -> Mapping[str, Any]:
 
 _FACTS = (
     *("policy", "num_envs", "init_random_frames", "frame_skip", "seed", "processes"),
-    *("replay_buffer", "device", "frames_per_batch", "total_frames"),
+    *("replay_buffer", "device", "frames_per_batch", "total_frames", "unit"),
 )
 
 

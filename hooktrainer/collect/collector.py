@@ -67,6 +67,9 @@ class Collector:
         device: Where batches are; ``None`` if unknown.
         seed: The seed it collects with, if any.
         frames: Transitions collected so far, those of earlier runs included.
+        unit: What a batch counts, in the plural; frames of an environment by default.
+        epoch: Passes over its data so far, as a fraction; ``None`` if it has no data to pass over.
+        ended: Why there are no more batches, once there are none; ``None`` before.
         processes: Number of processes that each collect a share of a batch; 0 for none but this.
         replay_buffer: The replay buffer into which it has written every batch, if any.
         resumes: ``"exactly"``: a resumed run is bit for bit the uninterrupted one. ``"partly"``:
@@ -93,6 +96,9 @@ class Collector:
     device: torch.device | None = None
     seed: int | None = None
     frames: int = 0
+    unit: str = "frames"
+    epoch: float | None = None
+    ended: str | None = None
     processes: int = 0
     replay_buffer: Any = None
     resumes: Resumes = "restarts"

@@ -15,7 +15,7 @@ from .collector import Collector
 
 _FACTS = (
     *("policy", "num_envs", "frames_per_batch", "total_frames", "init_random_frames"),
-    *("frame_skip", "device"),
+    *("frame_skip", "device", "unit"),
 )
 VERSION = ("collector", "policy_version")
 """Entry of a batch: the number of batches the learner had trained on when it sent the weights."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ..base.lazy import attach
 
 if TYPE_CHECKING:
+    from .average_weights import AverageWeights as AverageWeights
     from .clear_cuda_cache import ClearCudaCache as ClearCudaCache
     from .compiled_step import CompiledStep as CompiledStep
     from .curriculum import Curriculum as Curriculum
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from .symmetry_augmentation import SymmetryAugmentation as SymmetryAugmentation
     from .target_net_updater import TargetNetUpdaterHook as TargetNetUpdaterHook
     from .update_weights import UpdateWeights as UpdateWeights
+    from .validate import Validate as Validate
     from .value_estimator import ValueEstimatorHook as ValueEstimatorHook
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

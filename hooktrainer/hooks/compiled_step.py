@@ -91,6 +91,8 @@ class CompiledStep(TrainerHookBase):
             problem = f"{own[0]!r} computes the losses and takes the optimizer steps"
         elif not self._hooks:
             problem = "no OptimizerHook takes the steps"
+        elif any(hook.accumulate > 1 for hook in self._hooks):
+            problem = "accumulate= adds up gradients, which a graph does not"
         elif trainer.precision.scales:
             problem = "precision='fp16' scales losses, which is not compiled; bf16 is"
         if problem is not None:

@@ -53,7 +53,7 @@ class EarlyStopping(TrainerHookBase):
     def __call__(self, batch: TensorDictBase | None) -> None:
         """Check the metric, and request a stop if due."""
         trainer = self.trainer
-        frames = trainer.progress.frames
+        frames, unit = trainer.progress.frames, trainer.source.unit
         if frames < self.wait_for:
             return
         score = trainer.metrics.latest(self.monitor)
@@ -61,7 +61,7 @@ class EarlyStopping(TrainerHookBase):
             if not self._warned and frames >= self.wait_for + self.patience:
                 self._warned = True
                 warnings.warn(
-                    f"EarlyStopping: {self.monitor!r} was not logged in the first {frames} frames; "
+                    f"EarlyStopping: {self.monitor!r} was not logged in the first {frames} {unit}; "
                     f"logged were {', '.join(trainer.metrics.all_latest()) or 'no metrics'}.",
                     stacklevel=2,
                 )
@@ -71,7 +71,7 @@ class EarlyStopping(TrainerHookBase):
             self.best_score, self._last_improvement_frame = score, frames
         elif (since := frames - (self._last_improvement_frame or 0)) >= self.patience:
             best = "NaN" if self.best_score is None else f"{self.best_score:.6g}"
-            self._stop(f"{self.monitor} did not improve on {best} for {since} frames")
+            self._stop(f"{self.monitor} did not improve on {best} for {since} {unit}")
 
     def _improves(self, score: float) -> bool:
         if self.best_score is None:

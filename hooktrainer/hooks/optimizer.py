@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -11,8 +12,15 @@ import torch
 from tensordict import TensorDictBase
 from torch import nn
 
-from ..base.tensordicts import laid_out_as, total_loss
-from ..errors import ConfigError, HookError, NonFiniteError, StateMismatchError
+from ..base.checks import check_count
+from ..base.tensordicts import count_valid, laid_out_as, total_loss
+from ..errors import (
+    ConfigError,
+    HookError,
+    NonFiniteError,
+    SkipOptimStep,
+    StateMismatchError,
+)
 from ..loop.cadence import Every
 from ..loop.finite import FiniteChecks
 from ..loop.hook import AFTER, EARLY, TrainerHookBase
@@ -47,12 +55,24 @@ class OptimizerHook(TrainerHookBase):
     `hooktrainer.loop.finite.FiniteChecks`. An optimizer that cannot skip a step (`FlatAdam` and
     torch's with ``fused=True`` can) synchronizes at every step.
 
+    With ``accumulate=k`` it takes one step for k sub-batches. Each loss counts by the number of
+    samples of its sub-batch: if losses are means over samples, the gradient is that of their mean
+    over all k sub-batches, also of unequal size. For losses that are sums, divide by a constant in
+    the loss module. Only at such steps are gradients clipped, steps counted, and the later hooks
+    of the inner loop called. Accumulation goes on over batches and epochs, and in a resumed run;
+    gradients that are left at the end of the run are not used.
+
+    An optimizer whose ``step`` requires a closure, such as `torch.optim.LBFGS`, computes the
+    losses of the sub-batch as often as it needs; the first ones are logged.
+
     Args:
         optimizer: The optimizer.
         loss_components: Keys of the losses to minimize; ``None`` for all that begin with
             ``"loss"``. Gradients of components reach only this optimizer's parameters.
         every: When to take a step, such as every second one for TD3's actor; by default always. In
             between, its losses are not differentiated and may be missing.
+        accumulate: Sub-batches whose gradients are averaged for one step; the same for all
+            optimizers of a trainer.
 
     Attributes:
         graph: What a compiled graph has done of each step; ``None`` for nothing.
@@ -61,7 +81,8 @@ class OptimizerHook(TrainerHookBase):
         gradient_hooks: Functions of the optimizer, called in order before gradients are clipped.
 
     Raises:
-        ConfigError: If ``loss_components`` is empty or a string.
+        ConfigError: If ``loss_components`` is empty or a string, or ``accumulate`` goes with
+            ``every`` or with an optimizer that takes a closure.
     """
 
     needs_parameters = True
@@ -71,6 +92,7 @@ class OptimizerHook(TrainerHookBase):
     loss_components: Sequence[str] | None = None
     _: KW_ONLY
     every: Every | None = None
+    accumulate: int = 1
 
     def __post_init__(self) -> None:
         if self.loss_components is not None and (
@@ -79,6 +101,17 @@ class OptimizerHook(TrainerHookBase):
             raise ConfigError(
                 f"OptimizerHook(loss_components={self.loss_components!r}): pass a list, or None."
             )
+        check_count("accumulate", self.accumulate)
+        self.computes_loss = _takes_closure(self.optimizer)
+        if self.accumulate > 1 and (self.every is not None or self.computes_loss):
+            other = "an optimizer that takes a closure" if self.computes_loss else "every="
+            raise ConfigError(
+                f"OptimizerHook(accumulate={self.accumulate}) does not go with {other}: leave one "
+                "out, and make the sub-batches larger."
+            )
+        self._parts = 0  # sub-batches whose gradients were added up
+        self._weight = 0.0  # the sum of their weights
+        self._first_samples = self._samples = 1  # of the first of them, and of the present one
         self.loss_components = None if self.loss_components is None else list(self.loss_components)
         self.graph: GraphResult | None = None
         self.retain_graph = False
@@ -113,8 +146,29 @@ class OptimizerHook(TrainerHookBase):
             HookError: If there is no such loss.
             NonFiniteError: If the gradient is NaN or infinite; the parameters are unchanged.
         """
+        if self.computes_loss:
+            return self._step_with_closure(losses, clip_grad_norm, clip_norm)
         self._differentiate(losses)
         return self.step(losses, clip_grad_norm, clip_norm)
+
+    def _step_with_closure(
+        self, sub_batch: TensorDictBase, clip_grad_norm: bool, clip_norm: float | None
+    ) -> TensorDictBase:
+        computed: list[TensorDictBase] = []
+
+        def closure() -> torch.Tensor | None:
+            self.optimizer.zero_grad()
+            losses = self.trainer.compute_loss(sub_batch)
+            self._differentiate(losses)
+            norm = self._processed(clip_grad_norm, clip_norm)
+            if not computed:
+                self._check_and_log(norm, losses)
+            computed.append(losses.detach())
+            return total_loss(computed[-1], self.loss_components)
+
+        self.optimizer.step(closure)  # type: ignore[arg-type]
+        self.optimizer.zero_grad()
+        return computed[0]
 
     def backward(self, losses: TensorDictBase, *_: Any) -> None:
         """Compute the gradients of this optimizer's parameters, if a step is due."""
@@ -133,20 +187,33 @@ class OptimizerHook(TrainerHookBase):
         """Clip the gradients, take the step and delete the gradients, if `backward` was due."""
         if not self._is_due:
             return losses
-        for process in self.gradient_hooks:
-            process(self.optimizer)
+        if 0 < self._parts < self.accumulate:
+            if self._metrics is None:
+                return losses
+            self._metrics.log_losses(losses)
+            raise SkipOptimStep("gradients are accumulated")
         taken = self.graph if self.graph is not None and self.graph.takes_step else None
-        norm = self.clip(clip_grad_norm, clip_norm) if taken is None else taken.norm
+        norm = self._processed(clip_grad_norm, clip_norm) if taken is None else taken.norm
         if norm is not None:
-            # Sharded parameters have a sharded norm.
-            if norm.__class__ is not torch.Tensor and hasattr(norm, "full_tensor"):
-                norm = norm.full_tensor()
             self._check_and_log(norm, losses)
         if taken is None:
             self._take_step()
         return losses
 
+    def _processed(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor:
+        """Process and clip the gradients; return their norm before."""
+        for process in self.gradient_hooks:
+            process(self.optimizer)
+        if self._parts:
+            grads = [p.grad for p in parameters_of(self.optimizer) if p.grad is not None]
+            torch._foreach_div_(grads, self._weight)
+            self._parts, self._weight = 0, 0.0
+        return self.clip(clip_grad_norm, clip_norm)
+
     def _check_and_log(self, norm: torch.Tensor, losses: TensorDictBase) -> None:
+        # Sharded parameters have a sharded norm.
+        if norm.__class__ is not torch.Tensor and hasattr(norm, "full_tensor"):
+            norm = norm.full_tensor()
         metrics = self._metrics
         if metrics is None or self._checks is None:
             losses.set("grad_norm", norm)
@@ -174,12 +241,20 @@ class OptimizerHook(TrainerHookBase):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimizer's state, its initial hyperparameters, and the loss scale."""
-        scaled = {} if self.scaler is None else {"scaler": self.scaler.state_dict()}
-        return {**self.optimizer.state_dict(), "given": self._given, **scaled}
+        """Return the optimizer's state, initial hyperparameters, loss scale, summed gradients."""
+        more: dict[str, Any] = {}
+        if self.scaler is not None:
+            more["scaler"] = self.scaler.state_dict()
+        if self._parts:
+            counts = {name: getattr(self, name) for name in _ACCUMULATED}
+            grads = [parameter.grad for parameter in parameters_of(self.optimizer)]
+            more["accumulated"] = {**counts, "grads": grads}
+        return {**self.optimizer.state_dict(), "given": self._given, **more}
 
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
-        """List differing numbers of parameters per group."""
+        """List differing numbers of parameters per group, and gradients summed for too long."""
+        if (parts := (saved.get("accumulated") or {}).get("_parts", 0)) >= self.accumulate:
+            return [f"accumulate is {self.accumulate} here, and {parts} sub-batches are summed up"]
         here = [len(group["params"]) for group in self.optimizer.param_groups]
         there = [len(group["params"]) for group in saved.get("param_groups", ())]
         if here == there or not there:
@@ -197,10 +272,17 @@ class OptimizerHook(TrainerHookBase):
         """
         state = dict(state_dict)
         then, scaler = state.pop("given", self._given), state.pop("scaler", None)
+        accumulated = state.pop("accumulated", None)
         if scaler is not None and self.scaler is not None:
             self.scaler.load_state_dict(scaler)
         self.optimizer.load_state_dict(state)
         check_moments(self.optimizer)
+        if accumulated is not None:
+            for name in _ACCUMULATED:
+                setattr(self, name, accumulated[name])
+            own = parameters_of(self.optimizer)
+            for parameter, grad in zip(own, accumulated["grads"], strict=True):
+                parameter.grad = None if grad is None else grad.to(parameter.device, copy=True)
         for group, before, now in zip(self.optimizer.param_groups, then, self._given, strict=False):
             for name in before.keys() & now.keys():
                 if before[name] == now[name]:
@@ -232,8 +314,15 @@ class OptimizerHook(TrainerHookBase):
             self.scaler = torch.amp.GradScaler(trainer.precision.device_type)
         if name != "optimizer":
             self._metric = f"train/grad_norm_{name}"
+            if self.computes_loss:
+                raise ConfigError(
+                    f"precision='fp16' scales losses, which a {type(self.optimizer).__name__} does "
+                    "not know: use 'bf16'."
+                )
         trainer.register_module(name, self)
-        if self.loss_components is None:
+        if self.accumulate > 1:
+            trainer.register_op("post_loss", self.count_samples)
+        if self.loss_components is None or self.computes_loss:
             trainer.register_op("optimizer", self, every=self.every)
         else:
             if self.every is not None:
@@ -242,10 +331,20 @@ class OptimizerHook(TrainerHookBase):
             trainer.register_op("optimizer", self.backward)
             trainer.register_op("optimizer", self.step, priority=AFTER)
 
+    def count_samples(self, sub_batch: TensorDictBase) -> None:
+        """Note the number of samples, by which the loss counts."""
+        self._samples = count_valid(sub_batch)
+
     def on_train_start(self, trainer: Loop) -> None:
-        """Check that no other hook takes the optimizer steps."""
+        """Check that no other hook takes the optimizer steps, and that all accumulate alike."""
+        hooks = [hook for hook in trainer.registry.hooks() if isinstance(hook, OptimizerHook)]
+        if len(numbers := {hook.accumulate for hook in hooks}) > 1:
+            raise ConfigError(
+                f"the optimizers accumulate over {sorted(numbers)} sub-batches: give every "
+                "OptimizerHook the same accumulate=."
+            )
         entries = trainer.registry.points["optimizer"].entries
-        own = next((entry.name for entry in entries if entry.computes_loss), None)
+        own = next((e.name for e in entries if e.computes_loss and e.owner is not self), None)
         if own is not None and any(entry.owner is self for entry in entries):
             raise ConfigError(
                 f"{own!r} takes the optimizer steps: pass Trainer no optimizer=, nor a hook."
@@ -268,10 +367,19 @@ class OptimizerHook(TrainerHookBase):
             )
         if self.scaler is not None:
             total = self.scaler.scale(total)
+        parts = self._parts
+        if self.accumulate > 1:
+            if not parts:
+                self._first_samples = self._samples
+            weight = self._samples / self._first_samples
+            total = total * weight
+            self._weight += weight
+            self._parts += 1
         if self.loss_components is None:
             total.backward()  # type: ignore[no-untyped-call]
             return
-        self.optimizer.zero_grad()  # may be left from a skipped step
+        if not parts:
+            self.optimizer.zero_grad()  # may be left from a skipped step
         total.backward(  # type: ignore[no-untyped-call]
             inputs=[p for p in parameters_of(self.optimizer) if p.requires_grad],
             retain_graph=self.retain_graph,
@@ -349,6 +457,14 @@ def check_optimizer(optimizer: Any, loss_module: Any) -> None:
         )
 
 
+def _takes_closure(optimizer: Any) -> bool:
+    """Return whether ``optimizer.step`` cannot be called without a closure."""
+    step = getattr(optimizer, "step", None)
+    closure = inspect.signature(step).parameters.get("closure") if callable(step) else None
+    return closure is not None and closure.default is closure.empty
+
+
+_ACCUMULATED = ("_parts", "_weight", "_first_samples")
 _MOMENTS = (
     *("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "sum", "step"),
     *("square_avg", "grad_avg", "acc_delta", "prev", "step_size", "ax"),
@@ -415,7 +531,8 @@ class NanGuard(TrainerHookBase):
                 where = ""
                 if self.is_registered:
                     steps, frames = self.trainer.progress.optim_steps, self.trainer.progress.frames
-                    where = f" at optimizer step {steps}, after {frames} frames"
+                    unit = self.trainer.source.unit
+                    where = f" at optimizer step {steps}, after {frames} {unit}"
                 raise self._error(key, value, where)
         if deferred:
             keys = tuple(deferred)

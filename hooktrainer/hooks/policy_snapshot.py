@@ -168,7 +168,7 @@ class PolicySnapshot(TrainerHookBase):
         from ..policies.policy_files import DIRECTORY
 
         if self.snapshots is not None:
-            self._cadence = SpreadCadence(self.snapshots, trainer.total_frames)
+            self._cadence = SpreadCadence(self.snapshots, trainer.total_for("snapshots="))
         if self.run_dir is None:
             return
         self._recorder = PolicyRecorder(

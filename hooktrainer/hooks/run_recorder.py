@@ -60,7 +60,7 @@ class RunRecorder(TrainerHookBase):
                 logger.log_hparams(self.config)
         hooks = json.dumps(trainer.registry.table(), indent=1)
         write_atomically(self.run_dir.hooks_file, hooks + "\n", durable=False)
-        self.run_dir.update(total_frames=trainer.total_frames)
+        self.run_dir.update(total_frames=trainer.known_total, unit=trainer.source.unit)
         self()
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class RunRecorder(TrainerHookBase):
         if self._started:
             console.print(time_table(trainer.timing.totals))
         frames, seconds = trainer.progress.frames, trainer.progress.seconds
-        reached = f"{frames:,} frames in {seconds:.1f} s"
+        reached = f"{frames:,} {trainer.source.unit} in {seconds:.1f} s"
         if seconds:
             reached += f" ({frames / seconds:,.0f} a second)"
         # A finished run that was resumed has its metrics only in the directory.

@@ -10,13 +10,15 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ..base.checks import check_choice, check_fraction, check_positive
 from ..base.frames_bar import print_line
 from ..collect.collector import NoiseSchedule
 from ..errors import ConfigError
-from ..loop.hook import AFTER, DEFAULT, EARLY, TrainerHookBase
+from ..loop.cadence import Every
+from ..loop.hook import AFTER, DEFAULT, EARLY, LATE, TrainerHookBase
+from ..loop.hook_points import HookPointName
 from ..loop.loop import Loop
 
 
@@ -83,7 +85,8 @@ class Schedule(TrainerHookBase):
     def __call__(self) -> None:
         """Set the value for the next batch."""
         trainer = self.trainer
-        self._last = float(self.value(min(trainer.progress.frames / trainer.total_frames, 1.0)))
+        total = trainer.total_for(f"Schedule({self.attribute!r})")
+        self._last = float(self.value(min(trainer.progress.frames / total, 1.0)))
         self._assign(self._last)
 
     def log_value(self, batch: Any) -> dict[str, Any]:
@@ -95,7 +98,7 @@ class Schedule(TrainerHookBase):
         before = self._last
         self()
         if before is not None and f"{before:.4g}" != f"{self._last:.4g}":
-            total, now = trainer.resumed_total_frames, trainer.total_frames
+            total, now = trainer.resumed_total_frames, trainer.total_for("Schedule")
             cause = f"total_frames {total:,} → {now:,}: " if total not in (None, now) else ""
             print_line(f"{cause}{self._metric} {before:.4g} → {self._last:.4g}")
 
@@ -195,7 +198,7 @@ def _half_cosine(ends: tuple[float, float], until: float, fraction: float) -> fl
 
 
 class LRSchedulerHook(TrainerHookBase):
-    """Steps a scheduler after every batch or optimizer step, and logs the learning rate.
+    """Steps a scheduler after every batch, optimizer step or epoch, and logs the learning rate.
 
     Logs ``train/lr``, or ``train/lr_<name>`` under another name. A batch without an optimizer step,
     as during random warm-up, does not step it. The scheduler keeps its own length: if it has ended
@@ -205,21 +208,37 @@ class LRSchedulerHook(TrainerHookBase):
     Args:
         scheduler: The scheduler.
         interval: ``"batch"`` or ``"optim"``.
+        every: When to step it instead, such as ``Every(epochs=1)``.
+        monitor: Metric that it steps by, for `ReduceLROnPlateau`, such as ``"val/loss"``. It is
+            stepped at the end of a batch, when the metric was logged, by default every epoch.
 
     Raises:
-        ConfigError: If the interval is unknown.
+        ConfigError: If the interval is unknown, or `ReduceLROnPlateau` has no ``monitor``.
     """
 
     saved_attributes = ("scheduler", "last_optim_count")
 
     def __init__(
-        self, scheduler: LRScheduler, interval: Literal["batch", "optim"] = "batch"
+        self,
+        scheduler: LRScheduler,
+        interval: Literal["batch", "optim"] = "batch",
+        *,
+        every: Every | None = None,
+        monitor: str | None = None,
     ) -> None:
         check_choice("LRSchedulerHook: interval", interval, ("batch", "optim"))
+        if (monitor is None) == isinstance(scheduler, ReduceLROnPlateau):
+            raise ConfigError(
+                f"LRSchedulerHook({type(scheduler).__name__}, monitor={monitor!r}): "
+                'ReduceLROnPlateau takes a metric, such as monitor="val/loss", and others none.'
+            )
+        self.monitor = monitor
+        self._every = Every(epochs=1) if every is None and monitor is not None else every
         self.scheduler = scheduler
         self.interval = interval
-        step_at = "post_optim" if interval == "optim" else "post_steps"
-        self.at = ((step_at, "__call__", DEFAULT), ("pre_steps_log", "log_lr", DEFAULT))
+        self._step_at: HookPointName = (
+            "post_optim" if interval == "optim" and every is None else "post_steps"
+        )
         self.last_optim_count = 0
         self._name = "lr_scheduler"
         self._metric = "train/lr"
@@ -235,6 +254,13 @@ class LRSchedulerHook(TrainerHookBase):
                 return
             self.last_optim_count = optim_count
         self.scheduler.step()
+
+    def step_by_metric(self, batch: Any) -> None:
+        """Step the scheduler by the last value of ``monitor``, if there is one."""
+        assert self.monitor is not None
+        value = self.trainer.metrics.latest(self.monitor)
+        if value is not None:
+            self.scheduler.step(value)  # type: ignore[arg-type]  # ReduceLROnPlateau's
 
     def log_lr(self, batch: Any) -> dict[str, float]:
         """Metric: the learning rate of the first parameter group."""
@@ -252,11 +278,18 @@ class LRSchedulerHook(TrainerHookBase):
             )
 
     def register(self, trainer: Loop, name: str = "lr_scheduler") -> None:
-        """Register at ``post_steps`` or ``post_optim``, and at ``pre_steps_log``."""
+        """Register where the scheduler is stepped, and at ``pre_steps_log``."""
         self._name = name
         if name != "lr_scheduler":
             self._metric = f"train/lr_{name}"
-        super().register(trainer, name)
+        trainer.register_module(name, self)
+        if self.monitor is None:
+            trainer.register_op(self._step_at, self, every=self._every)
+        else:  # after the hooks that log the metric
+            trainer.register_op(
+                "post_steps_log", self.step_by_metric, priority=LATE, every=self._every
+            )
+        trainer.register_op("pre_steps_log", self.log_lr)
 
 
 def _is_at_its_end(scheduler: LRScheduler) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 from ..base.checks import check_positive
 from ..errors import ConfigError
 
-Unit = Literal["frames", "batches", "optim_steps", "seconds"]
+Unit = Literal["frames", "samples", "tokens", "batches", "epochs", "optim_steps", "seconds"]
 
 
 class Every:
@@ -19,8 +19,11 @@ class Every:
     after such a jump. It does not depend on the number of environments.
 
     Args:
-        frames: Interval in environment frames.
+        frames: Interval in environment frames, or whatever else the collector counts.
+        samples: The same, for a collector that counts samples.
+        tokens: The same, for one that counts tokens.
         batches: Interval in collected batches.
+        epochs: Interval in passes over the data, also a fraction such as 0.5.
         optim_steps: Interval in optimizer steps.
         seconds: Interval in seconds of training time.
         at_start: Whether the first check is due too.
@@ -39,12 +42,16 @@ class Every:
         self,
         *,
         frames: int | None = None,
+        samples: int | None = None,
+        tokens: int | None = None,
         batches: int | None = None,
+        epochs: float | None = None,
         optim_steps: int | None = None,
         seconds: float | None = None,
         at_start: bool = False,
     ) -> None:
-        intervals: dict[str, float | None] = {"frames": frames, "batches": batches}
+        intervals: dict[str, float | None] = {"frames": frames, "samples": samples}
+        intervals |= {"tokens": tokens, "batches": batches, "epochs": epochs}
         intervals |= {"optim_steps": optim_steps, "seconds": seconds}
         given = {unit: interval for unit, interval in intervals.items() if interval is not None}
         if len(given) != 1:
@@ -102,7 +109,8 @@ class Progress:
     """The counters of a run.
 
     Attributes:
-        frames: Environment frames collected, skipped ones included.
+        frames: Environment frames collected, skipped ones included; or samples or tokens.
+        epochs: Passes over the data of the collector, as a fraction; 0 without such data.
         batches: Batches collected.
         optim_steps: Optimizer steps made.
         seconds: Time in `Trainer.train`, including that before a resume.
@@ -112,6 +120,14 @@ class Progress:
     batches: int = 0
     optim_steps: int = 0
     seconds: float = 0.0
+    epochs: float = 0.0
+
+    @property
+    def samples(self) -> int:
+        """The frames, under the name that they have for data."""
+        return self.frames
+
+    tokens = samples
 
     def state_dict(self) -> dict[str, float]:
         """Return the counters."""

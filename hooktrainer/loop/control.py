@@ -8,7 +8,7 @@ from typing import Literal
 
 from ..errors import place_of
 
-Stop = Literal["stopped", "solved", "pruned"]
+Stop = Literal["stopped", "solved", "pruned", "finished"]
 """The status of a run after a stop request."""
 Request = Literal["save", "log"]
 

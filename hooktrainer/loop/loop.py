@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import signal
 import traceback
 import warnings
@@ -67,7 +68,7 @@ class Loop:
     loss_module: Callable[[TensorDictBase], TensorDictBase]
     logger: Any
     loggers: list[Logger]
-    total_frames: int
+    total_frames: float
     frame_skip: int
     optim_steps_per_batch: int | None
     num_epochs: int
@@ -96,7 +97,7 @@ class Loop:
         self.timing = Timing()
 
     def train(self) -> None:
-        """Run until ``total_frames``, a stop request, or the end of the collector.
+        """Run until ``total_frames``, a stop request, or the end of the collector and its data.
 
         Does nothing if the loaded run has ended; see `has_ended`.
 
@@ -300,13 +301,33 @@ class Loop:
 
     def describe(self) -> str:
         """List every hook by point in run order, with its cadence and the state it saves."""
-        head = (
-            f"Trainer: {self.progress.frames:,} of {self.total_frames:,} frames, "
-            f"{self.progress.optim_steps:,} optimizer steps"
-        )
+        head = f"Trainer: {self._amount}, {self.progress.optim_steps:,} optimizer steps"
         return f"{head}\n{draw_hooks(self.registry.table())}"
 
     __str__ = describe
+
+    @property
+    def _amount(self) -> str:
+        """The frames so far, of how many, in the unit of the collector."""
+        of = "" if math.isinf(self.total_frames) else f" of {self.total_frames:,}"
+        return f"{self.progress.frames:,}{of} {self.source.unit}"
+
+    def total_for(self, what: str) -> int:
+        """Return ``total_frames`` for something that is a function of it.
+
+        Raises:
+            ConfigError: If it is not known.
+        """
+        if self.known_total is None:
+            raise ConfigError(
+                f"{what} needs the length of the run: pass Trainer(total_frames=...)."
+            )
+        return self.known_total
+
+    @property
+    def known_total(self) -> int | None:
+        """``total_frames``; ``None`` if only the end of the collector ends the run."""
+        return None if math.isinf(self.total_frames) else int(self.total_frames)
 
     # -- what hooks ask for ----------------------------------------------------------------------
 
@@ -377,7 +398,7 @@ class Loop:
             "components": state | before["components"],
             "rng": before["rng"],
             "versions": dict(library_versions()),
-            "total_frames": self.total_frames,
+            "total_frames": self.known_total,
             "ended": self.control.status in ENDED,
         }
 
@@ -500,11 +521,18 @@ class Loop:
                 "optim_steps_per_batch=None optimizes until a hook at process_optim_batch raises "
                 "StopIteration, but none is there, so no epoch would end: pass a number."
             )
+        cadences = self.cadences | self.registry.cadences()
+        if self.source.epoch is None and any(one.unit == "epochs" for one in cadences.values()):
+            raise ConfigError(
+                f"Every(epochs=...) needs a collector that counts epochs, such as DataCollector; "
+                f"{type(self.collector).__name__} does not: count batches or {self.source.unit}."
+            )
 
         self.timing.lap_start = perf_counter()
         self.source.timing = self.timing  # it tells what collecting consists of
         if self.progress_bar:
-            self._bar = frames_bar(total=self.total_frames, initial=self.progress.frames)
+            frames, total = self.progress.frames, self.known_total
+            self._bar = frames_bar(self.source.unit, total=total, initial=frames)
         is_saved = self.save_trainer_file is not None or self.checkpoints is not None
         if is_saved and (unsaved := self.source.unsaved):
             warnings.warn(unsaved, stacklevel=3)
@@ -540,16 +568,15 @@ class Loop:
             if batch is _END:
                 if not self.progress.batches and self.control.signal is None:
                     raise ConfigError("the collector ended before it yielded a batch.")
-                # A collector that ends on purpose gives this number as its total_frames.
-                self.control.request_stop(
-                    f"the collector ended at {self.progress.frames:,} of "
-                    f"{self.total_frames:,} frames"
-                )
+                if not self.source.ended:
+                    # A collector that ends on purpose gives this number as its total_frames.
+                    self.control.request_stop(f"the collector ended at {self._amount}")
                 return
             if not is_tensor_collection(batch):
                 raise ConfigError(not_a_tensordict("the collector's batch is", batch))
             self.progress.frames += count_valid(batch) * self.frame_skip
             self.progress.batches += 1
+            self.progress.epochs = self.source.epoch or 0.0
             yield batch
 
     def _end_batch(self) -> bool:
@@ -587,6 +614,8 @@ class Loop:
         """End the hooks, write the last window and save."""
         self.control.is_leaving = True
         complete = self.control.signal is None
+        if complete and self.source.ended:
+            self.control.request_stop(self.source.ended, "finished")
         before = self._open_window() if complete else None
         if not complete:
             self._limit_wait(0.25)

@@ -164,6 +164,8 @@ class Run:
         keep: Whether it has a directory; a new one is made if ``run_dir`` is ``None``.
         loggers: Further loggers, in addition to those of the options.
         report: Whether to print a summary of times and results at the end.
+        best: Which checkpoint to keep as the best, in addition to the latest; by default by
+            ``eval/return``.
 
     Attributes:
         device: Where the learner computes.
@@ -181,6 +183,7 @@ class Run:
         keep: bool = True,
         loggers: Sequence[Any] = (),
         report: bool = True,
+        best: Best | None = None,
     ) -> None:
         check_kinds(args.logger)
         check_ranges(experiment, args)
@@ -200,6 +203,7 @@ class Run:
         self._keep = keep
         self._loggers = list(loggers)
         self._report = report
+        self._best = best or Best(1, "eval/return")
         if not keep:
             for name in ("resume", "fork", "logger", "snapshots", "trace", "profile"):
                 if value := getattr(args, name):
@@ -266,7 +270,7 @@ class Run:
         run = RunDir.create(
             place, experiment=experiment, seed=args.seed, resume=resume, begin=False
         )
-        keep = Last(args.keep_last) | Best(1, "eval/return")
+        keep = Last(args.keep_last) | self._best
         self._checkpoints = CheckpointManager(  # refuses a run that another process trains
             run.checkpoints, keep=keep, config=self._config, run_id=run.run_id
         )

@@ -341,6 +341,7 @@ class RunState(TypedDict, total=False):
     seed: int | None
     frames: int
     total_frames: int | None
+    unit: str
     optim_steps: int
     seconds: float
     metrics: Mapping[str, float | str]

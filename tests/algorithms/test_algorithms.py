@@ -18,7 +18,7 @@ from outcomes import same
 from tensordict import TensorDict
 
 from hooktrainer import Trainer, TrainerHookBase, VectorCollector, algorithms
-from hooktrainer.collect.datasets import Dataset
+from hooktrainer.data import Dataset
 from hooktrainer.errors import ConfigError
 from hooktrainer.log import read_csv
 from hooktrainer.store import CheckpointManager

@@ -10,7 +10,7 @@ from marks import slow_except
 from remembering import Recall
 
 from hooktrainer import VectorCollector, algorithms
-from hooktrainer.collect.datasets import RecordDataset
+from hooktrainer.data import RecordDataset
 from hooktrainer.testing import tiny_trainer
 
 pytestmark = pytest.mark.learning

@@ -88,7 +88,7 @@ def test_names_are_printed_verbatim(call, tmp_path):
 
 def test_curves_are_drawn_in_the_terminal(call, six):
     out = call("runs", six, "--curves").out
-    assert "eval/return over environment frames" in out
+    assert "eval/return over frames" in out
     # seeds 0, 1, 2 end at 20, 40, 60 and 10, 20, 30
     rows = [re.split(r"\s*│\s*", line)[1:-1] for line in out.splitlines() if " ± " in line]
     assert rows == [

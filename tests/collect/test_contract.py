@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 import torch
 from strangers import OnlySome, Walks
+from tensordict import TensorDict
+from torch.utils.data import DataLoader
 from toy_envs import Counter
 
 import hooktrainer
 from hooktrainer import ConfigError, OverlappedCollector, VectorCollector
 from hooktrainer.collect import Collector, adapt
 from hooktrainer.collect.adapt import AdaptedCollector
-from hooktrainer.collect.datasets import Dataset, DatasetCollector
+from hooktrainer.data import DataCollector, Dataset
 from hooktrainer.errors import CollectorError
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.testing import FakeCollector, check_collector, tiny_trainer
@@ -29,10 +31,10 @@ def a_list() -> Any:
     return [walks.collect() for _ in range(6)]
 
 
-def a_data_set() -> DatasetCollector:
+def a_data_set() -> DataCollector:
     torch.manual_seed(5)
     transitions = Walks(num_envs=4, time=8).collect().exclude("weight").reshape(-1)
-    return DatasetCollector(Dataset(transitions, [], None), batch_size=8)
+    return DataCollector(Dataset(transitions, [], None).transitions, 8, replacement=True)
 
 
 def of_torchrl() -> Any:
@@ -69,7 +71,12 @@ MADE: dict[str, list[Callable[[], Any]]] = {
         lambda: OverlappedCollector(Walks(), 0),
     ],
     "SequenceCollector": [a_list],
-    "DatasetCollector": [a_data_set],
+    "DataCollector": [
+        a_data_set,
+        lambda: DataCollector(TensorDict({"x": torch.arange(24.0)}, [24]), 8, epochs=2),
+        lambda: DataCollector(list(range(40)), 8, names=("x",), num_workers=1, epochs=1),
+        lambda: DataCollector(DataLoader(range(40), 8, shuffle=True), names=("x",)),
+    ],
     "FakeCollector": [lambda: FakeCollector(num_batches=6)],
     "AdaptedCollector": [of_torchrl, OnlySome],
     "Walks": [Walks, lambda: Walks(total_frames=100)],

@@ -30,7 +30,7 @@ from hooktrainer import (
     Trainer,
 )
 from hooktrainer.collect import VectorCollector
-from hooktrainer.collect.datasets import Dataset, load_dataset
+from hooktrainer.data import Dataset, load_dataset
 from hooktrainer.errors import CheckpointError, ConfigError
 from hooktrainer.replay import ReplayBuffer
 from hooktrainer.store import (

@@ -17,7 +17,7 @@ import torch
 from tensordict import TensorDict
 
 from hooktrainer import Evaluate, ModelRollouts, ReplayBufferTrainer, Trainer
-from hooktrainer.collect.datasets import Dataset, DatasetCollector
+from hooktrainer.data import DataCollector, Dataset
 from hooktrainer.errors import MissingPackageError
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.py"))
@@ -92,7 +92,7 @@ def test_a_recipe_computes_on_the_device_of_its_run(
     assert devices([*loss_module.parameters(), *loss_module.buffers()]) == {META}
     for group in trainer.optimizer.param_groups:
         assert devices(group["params"]) == {META}
-    if isinstance(collector, DatasetCollector):
+    if isinstance(collector, DataCollector):
         assert next(iter(collector)).device == META
     else:
         assert devices(collector.policy.parameters()) == {META}

@@ -21,9 +21,10 @@ class RunSummary:
 
     `status` is as in `run.json`; ``died`` if that is ``running`` and the process is gone;
     ``unknown`` if `run.json` or `config.yaml` cannot be read. `reason` is why it ended, if not at
-    its last frame, or why a file cannot be read. `started` and `updated` are in seconds since 1970.
-    `last` and `best` are of `metric`; `metrics` has the last value of all. `forked_from` has
-    ``run_id``, ``path`` and ``frames`` of a checkpoint.
+    its last frame, or why a file cannot be read. `unit` is what `frames` counts.
+    `started` and `updated` are in seconds since 1970. `last` and `best` are of `metric`; `metrics`
+    has the last value of all. `forked_from` has ``run_id``, ``path`` and ``frames`` of a
+    checkpoint.
     """
 
     path: Path
@@ -35,6 +36,7 @@ class RunSummary:
     reason: str | None
     frames: int
     total_frames: int | None
+    unit: str
     optim_steps: int
     seconds: float
     started: float | None
@@ -83,6 +85,7 @@ def _summary(
         reason=state.get("reason"),
         frames=int(state.get("frames", 0)),
         total_frames=_whole(state.get("total_frames", options.get("total_frames"))),
+        unit=str(state.get("unit", "frames")),
         optim_steps=int(state.get("optim_steps", 0)),
         seconds=float(state.get("seconds", 0.0)),
         started=_seconds(state.get("started")),

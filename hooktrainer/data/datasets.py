@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 
-from ..base.checks import check_count, share_equally
 from ..base.fs import write_atomically
 from ..base.lazy import import_optional
 from ..base.untrusted import shown
@@ -21,12 +20,10 @@ from ..errors import (
     ConfigError,
     HookError,
     NotFoundError,
-    StateMismatchError,
     TakenError,
 )
 from ..loop.hook import TrainerHookBase
 from ..loop.metrics import Latest
-from .collector import Collector
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
@@ -71,6 +68,18 @@ class Dataset:
     @property
     def mean_return(self) -> float:
         return float(np.mean(self.returns)) if self.returns else float("nan")
+
+    def select(self, keys: Sequence[NestedKey]) -> TensorDict:
+        """Return the transitions with these entries alone, such as those that a loss reads.
+
+        Raises:
+            ConfigError: If the data set lacks one of them.
+        """
+        present = self.transitions.keys(include_nested=True)
+        if missing := [key for key in keys if key not in present]:
+            entries = sorted(map(str, self.transitions.keys(True, True)))
+            raise ConfigError(f"the data set has no {missing}; it has {entries}.")
+        return self.transitions.select(*keys)
 
     def log(self, batch: TensorDictBase | None = None) -> dict[str, Any]:
         """Return the metrics ``data/return`` and ``data/episodes``: an op for a log point."""
@@ -258,85 +267,3 @@ class RecordDataset(TrainerHookBase):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         saved = state_dict["transitions"]
         self._batches = [] if saved is None else [saved]
-
-
-class DatasetCollector(Collector):
-    """Hands a data set to `Trainer`, as batches of transitions drawn at random.
-
-    Each batch is one optimizer step's, so use it with ``optim_steps_per_batch=1``. What the trainer
-    counts as frames are the transitions it was trained on: ``total_frames=256 * 10_000`` are ten
-    thousand steps with batches of 256.
-
-    Draws are with replacement, from a generator of its own, whose state is the collector's state.
-    Several processes that share it draw the same, and each takes its rows of a batch.
-
-    Args:
-        dataset: The data set.
-        batch_size: Transitions of a batch.
-        keys: Entries that the loss reads; the others are left out. ``None`` for all.
-        seed: Seed of the draws; `Trainer` sets its own.
-        device: Where the batches are; the data set is moved there once.
-
-    Raises:
-        ConfigError: If the data set lacks one of ``keys``.
-    """
-
-    def __init__(
-        self,
-        dataset: Dataset,
-        batch_size: int,
-        keys: Sequence[NestedKey] | None = None,
-        seed: int = 0,
-        device: torch.device | str | None = None,
-    ) -> None:
-        check_count("batch_size", batch_size)
-        present = dataset.transitions.keys(include_nested=True)
-        if missing := [key for key in keys or () if key not in present]:
-            entries = sorted(map(str, dataset.transitions.keys(True, True)))
-            raise ConfigError(f"the data set has no {missing}; it has {entries}.")
-        self.batch_size = self.frames_per_batch = batch_size
-        self._share = (0, 1)
-        self._transitions = (
-            dataset.transitions if keys is None else dataset.transitions.select(*keys)
-        )
-        if device is not None:
-            self._transitions = self._transitions.to(device)
-        self._generator = torch.Generator()
-        self.set_seed(seed)
-
-    def collect(self) -> TensorDict:
-        self._check_open()
-        number = len(self._transitions)
-        index = torch.randint(number, (self.batch_size,), generator=self._generator)
-        rank, world_size = self._share
-        rows = self.batch_size // world_size
-        if world_size > 1:
-            index = index[rank * rows : (rank + 1) * rows]
-        self.frames += rows
-        return self._transitions[index]
-
-    def check_shares(self, number: int) -> None:
-        share_equally(self.batch_size, number, "batch_size")
-
-    def shard(self, rank: int, world_size: int) -> None:
-        self.check_shares(world_size)
-        self._share = (rank, world_size)
-        self.frames_per_batch = self.batch_size // world_size
-
-    def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        return dict(states[0])
-
-    def set_seed(self, seed: int, static_seed: bool = False) -> None:
-        self.seed = seed
-        self._generator.manual_seed(seed)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"generator": self._generator.get_state(), "transitions": len(self._transitions)}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        if state_dict["transitions"] != len(self._transitions):
-            raise StateMismatchError(
-                f"the saved run was trained on a data set of {state_dict['transitions']} "
-                f"transitions; this one has {len(self._transitions)}."
-            )
-        self._generator.set_state(state_dict["generator"])

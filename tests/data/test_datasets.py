@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 
 import numpy as np
@@ -12,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from tensordict import TensorDict
 
 from hooktrainer import VectorCollector
-from hooktrainer.collect.datasets import Dataset, DatasetCollector, RecordDataset, load_dataset
-from hooktrainer.errors import ConfigError, StateMismatchError
+from hooktrainer.data import Dataset, RecordDataset, load_dataset
+from hooktrainer.errors import ConfigError
 from hooktrainer.testing import check_hook, tiny_trainer
 
 
@@ -76,25 +75,11 @@ def test_what_is_no_data_set_is_refused(tmp_path):
         Dataset(TensorDict(batch_size=[0]))
 
 
-def test_the_collector_draws_batches_that_a_resumed_one_draws_too():
-    dataset = make_dataset()
-    keys = ["observation", ("next", "reward")]
-    collector = DatasetCollector(dataset, 8, keys, seed=3)
-    batches = iter(collector)
-    first = next(batches)
-    assert first.batch_size == torch.Size([8])
-    assert set(first.keys(True, True)) == set(keys)
-    state = collector.state_dict()
-    following = next(batches)
-    twin = DatasetCollector(dataset, 8, keys)
-    twin.load_state_dict(state)
-    assert (next(iter(twin)) == following).all()
-    pickled = pickle.loads(pickle.dumps(collector))
-    assert (next(iter(pickled)) == next(batches)).all()
-    with pytest.raises(StateMismatchError, match=r"20 transitions; this one has 5"):
-        DatasetCollector(make_dataset(5), 8).load_state_dict(state)
+def test_the_entries_that_a_loss_reads_are_selected():
+    dataset, keys = make_dataset(), ["observation", ("next", "reward")]
+    assert set(dataset.select(keys).keys(True, True)) == set(keys)
     with pytest.raises(ConfigError, match="goal"):
-        DatasetCollector(dataset, 8, ["goal"])
+        dataset.select(["goal"])
 
 
 def test_what_is_recorded_lies_in_the_order_of_trajectories(tmp_path):
