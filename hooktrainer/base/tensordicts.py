@@ -146,6 +146,16 @@ def is_dtensor(value: Any) -> bool:
     return callable(getattr(value, "full_tensor", None))
 
 
+def sharded_as(value: Any, like: Any) -> Any:
+    """Return this process's part of a whole tensor that is as large as ``like``."""
+    is_whole = isinstance(value, torch.Tensor) and not is_dtensor(value)
+    if not is_dtensor(like) or not is_whole or value.shape != like.shape:
+        return value
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
+
+
 def is_sharded(module: Any) -> bool:
     """Return whether a module has ``DTensor`` parameters."""
     return isinstance(module, nn.Module) and any(map(is_dtensor, module.parameters()))

@@ -50,7 +50,7 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
         return 0
     columns: dict[str, output.Column] = {
         "checkpoint": lambda entry: entry["path"].name,
-        "frames": "frames",
+        str(output.open_run(run).read(strict=False).get("unit", "frames")): "frames",
         "optimizer steps": "optim_steps",
         "saved": lambda entry: output.when(entry["time"]) if "time" in entry else None,
         "back end": "backend",

@@ -164,7 +164,7 @@ def print_section(section: Section, score: str, metric: str) -> None:
     title = section.task or "runs"
     if section.frames is not None:
         less = " (less is better)" if section.minimize else ""
-        title += f": {score} {metric}{less} at {section.frames:,.0f} frames"
+        title += f": {score} {metric}{less} at {section.frames:,.0f} {section.unit}"
     heads, rows = estimates_table(section)
     output.print_table(heads, rows, title=title)
     for note in section.notes:

@@ -155,6 +155,7 @@ def _sorted(
 
 def _columns(runs: Sequence[RunSummary], metric: str) -> dict[str, output.Column]:
     from ..show.report.grouping import configuration, differing, lineage, short
+    from ..show.report.summary import units_of
 
     now = time.time()
     columns: dict[str, output.Column] = {
@@ -162,7 +163,7 @@ def _columns(runs: Sequence[RunSummary], metric: str) -> dict[str, output.Column
         "experiment": "experiment",
         "seed": lambda run: None if run.seed is None else str(run.seed),
         "status": _status,
-        "frames": "frames",
+        units_of(runs): "frames",
         "time": lambda run: output.duration(run.seconds),
         metric: "last",
         "best": "best",
@@ -188,6 +189,7 @@ def _print_curves(groups: Sequence[Group], metric: str) -> None:
     from ..show.chart import sparkline
     from ..show.curves import band, read_curves
     from ..show.report.grouping import spread
+    from ..show.report.summary import units_of
 
     drawn = []
     for group in groups:
@@ -210,6 +212,6 @@ def _print_curves(groups: Sequence[Group], metric: str) -> None:
         )
         for label, having, mean in drawn
     ]
-    unit = " or ".join(sorted({run.unit for group in groups for run in group.runs}))
+    unit = units_of([run for group in groups for run in group.runs])
     output.line(f"{metric} over {unit}, {scale[0]:.6g} to {scale[1]:.6g}:")
     output.print_table(("group", "runs", unit, "curve", "last"), rows)

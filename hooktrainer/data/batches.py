@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from tensordict import TensorDictBase
-from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, get_worker_info
 
 from ..base.checks import share_equally
-from ..collect.collector import Resumes, no_shard
+from ..base.endings import ENDING_SIGNALS
+from ..collect.collector import Resumes
 from ..errors import ConfigError, StateMismatchError
 from ..loop.stateful import has_state
 from ..store.rng import seed_all, undisturbed
@@ -34,33 +35,48 @@ OF_WORKERS = (
 """Arguments of a `DataLoader` that are about its processes."""
 Batches = Iterator[tuple[Position, TensorDictBase]]
 """Batches, each with the position after it."""
+Share = tuple[int, int]
+"""Which rows of every batch this process has: its rank, and the number of processes."""
 
 
 # -- The order of samples.
 
 
 class Order:
-    """The indices of the batches of every epoch: one order, or a permutation for each epoch."""
+    """The indices of the batches of every epoch: one order, or a permutation for each epoch.
+
+    Attributes:
+        name: The order, in words.
+        epoch_batches: Batches of an epoch.
+        epoch_samples: Samples of an epoch; -1 if unknown.
+        sizes: Sizes of batches, as far as they are known.
+    """
 
     def __init__(self, samples: int, batch_size: int, shuffle: bool, drop_last: bool) -> None:
         batches, rest = divmod(samples, batch_size)
+        self.name = "shuffled" if shuffle else "unshuffled"
         self.samples = samples
-        self.shuffle = shuffle
         self.batch_size = batch_size
         self.epoch_batches = batches + (rest > 0 and not drop_last)
         self.epoch_samples = batches * batch_size if drop_last else samples
         self.sizes = {batch_size, self.epoch_samples % batch_size} - {0}
 
-    def since(self, seed: int, start: int) -> Iterator[Any]:
-        """Yield indices without end, from the batch of this number on."""
-        first, skipped = divmod(start, self.epoch_batches)
-        for epoch in count(first):
-            yield from self.of_epoch(seed, epoch)[skipped if epoch == first else 0 :]
+    def since(
+        self, seed: int, position: Position, epochs: int | None
+    ) -> Iterator[tuple[Position, Any]]:
+        """Yield the indices of the batches after a position, until the epochs are over."""
+        done = position.batch
+        for epoch in _numbers(position.epoch, epochs):
+            batches = self.of_epoch(seed, epoch)
+            for number, indices in enumerate(batches[done:], done + 1):
+                is_last = number == len(batches)
+                yield Position(epoch + 1) if is_last else Position(epoch, number), indices
+            done = 0
 
-    def of_epoch(self, seed: int, epoch: int) -> Any:
+    def of_epoch(self, seed: int, epoch: int) -> Sequence[Any]:
         """Return the indices of the batches of an epoch."""
         indices = torch.arange(self.samples)
-        if self.shuffle:
+        if self.name == "shuffled":
             drawn = torch.Generator().manual_seed(_entropy(seed, epoch))
             indices = torch.randperm(self.samples, generator=drawn)
         return torch.split(indices, self.batch_size)[: self.epoch_batches]
@@ -71,13 +87,20 @@ class Draws(Order):
 
     def __init__(self, samples: int, batch_size: int) -> None:
         super().__init__(samples, batch_size, shuffle=True, drop_last=False)
+        self.name = "drawn with replacement"
         self.epoch_samples = self.epoch_batches * batch_size
         self.sizes = {batch_size}
 
-    def since(self, seed: int, start: int) -> Iterator[Any]:
+    def since(
+        self, seed: int, position: Position, epochs: int | None
+    ) -> Iterator[tuple[Position, Any]]:
         drawn, size = torch.Generator().manual_seed(seed), (self.batch_size,)
-        every = (torch.randint(self.samples, size, generator=drawn) for _ in count())
-        return islice(every, start, None)
+        last = None if epochs is None else epochs * self.epoch_batches
+        for number in _numbers(0, last):
+            indices = torch.randint(self.samples, size, generator=drawn)
+            following = Position(*divmod(number + 1, self.epoch_batches))
+            if following > position:  # the others were used before a resume
+                yield following, indices
 
 
 class Sampled(Order):
@@ -87,18 +110,17 @@ class Sampled(Order):
         sampler, size, drop_last = loader.batch_sampler, 0, False
         if type(sampler) is BatchSampler:  # others may make batches of any size
             size, drop_last = sampler.batch_size, sampler.drop_last
-        number = len(getattr(sampler, "sampler", loader.dataset))
+        own = getattr(sampler, "sampler", None)
+        number = len(loader.dataset if own is None else own)
         super().__init__(number, size or number or 1, shuffle=True, drop_last=drop_last)
+        self.name = type(sampler if own is None else own).__name__
         self.sampler = sampler
         self.epoch_batches = len(sampler)
         if not size:
             self.epoch_samples, self.sizes = -1, set()
 
-    def of_epoch(self, seed: int, epoch: int) -> Any:
-        for sampler in (self.sampler, getattr(self.sampler, "sampler", None)):
-            _set_epoch(sampler, epoch)
-            if isinstance(generator := getattr(sampler, "generator", None), torch.Generator):
-                generator.manual_seed(_entropy(seed, epoch))
+    def of_epoch(self, seed: int, epoch: int) -> Sequence[Any]:
+        _begin_epoch(self.sampler, seed, epoch)
         with undisturbed():
             seed_all((seed, epoch))
             return list(self.sampler)
@@ -112,8 +134,10 @@ class Indexed:
 
     Attributes:
         resumes: As for `hooktrainer.collect.Collector`.
+        unsaved: As for `hooktrainer.collect.Collector`.
         epoch_batches: Batches of an epoch; ``None`` if unknown.
         epoch_samples: Samples of an epoch; -1 if unknown.
+        sizes: Sizes of batches, as far as they are known.
     """
 
     resumes: Resumes = "exactly"
@@ -123,61 +147,39 @@ class Indexed:
         self.fetch, self.order, self.options = fetch, order, options
         self.epoch_batches: int | None = order.epoch_batches
         self.epoch_samples = order.epoch_samples
-        self._share = (0, 1)
+        self.sizes = order.sizes
 
     def facts(self) -> dict[str, Any]:
         """Describe the data: a run cannot be resumed with other facts."""
-        data = self.fetch.data
-        facts = {"samples": len(data), "batch_size": self.order.batch_size}
-        facts["batches of an epoch"] = self.order.epoch_batches
-        return facts | {"fingerprint": getattr(data, "_fingerprint", None)}
+        return {
+            "samples": len(self.fetch.data),
+            "batch_size": self.order.batch_size,
+            "batches of an epoch": self.epoch_batches,
+            "order": self.order.name,
+            "fingerprint": getattr(self.fetch.data, "_fingerprint", None),
+        }
 
-    def check_shares(self, number: int) -> None:
-        """Refuse to divide batches among processes if they cannot be divided equally."""
-        for size in sorted(self.order.sizes, reverse=True):
-            if size < self.order.batch_size and size % number:
-                raise ConfigError(
-                    f"the last batch of an epoch has {size} samples, which {number} processes "
-                    "cannot share equally: pass drop_last=True."
-                )
-            share_equally(size, number, "batch_size")
-
-    def shard(self, rank: int, world_size: int) -> None:
-        """Keep this process's rows of every batch."""
-        self._share = (rank, world_size)
-
-    def start(self, seed: int, position: Position, epochs: int | None) -> Batches:
-        """Yield the batches after a position, until the epochs are over."""
-        assert self.epoch_batches is not None
-        first = position.epoch * self.epoch_batches + position.batch
-        last = None if epochs is None else max(epochs * self.epoch_batches - first, 0)
-        numbers, indices = count(first), self.order.since(seed, first)
-        requests = islice(zip(numbers, map(self._rows, indices), strict=False), last)
-        self.fetch.entropy = (seed, self._share[0])
-        batches: Iterator[TensorDictBase] = map(self.fetch.__getitem__, requests)
-        if self.options["num_workers"]:
-            options = dict(self.options)
-            options["worker_init_fn"] = _Worker(options.pop("worker_init_fn", None))
-            drawn = torch.Generator().manual_seed(_entropy(seed, first))
-            batches = iter(
-                DataLoader(
-                    self.fetch,
-                    batch_size=None,
-                    sampler=requests,
-                    collate_fn=_unchanged,
-                    generator=drawn,
-                    **options,
-                )
-            )
-        for number, batch in enumerate(batches, first + 1):
-            yield Position(*divmod(number, self.epoch_batches)), batch
-
-    def _rows(self, indices: Any) -> Any:
-        rank, world_size = self._share
-        if world_size == 1:
-            return indices
-        rows = share_equally(len(indices), world_size, "batch_size")
-        return indices[rank * rows : (rank + 1) * rows]
+    def since(self, seed: int, position: Position, epochs: int | None, share: Share) -> Batches:
+        """Yield this process's rows of the batches after a position, until the epochs are over."""
+        self.fetch.entropy = (seed, share[0])
+        requests = (
+            (following, own_rows(indices, share))
+            for following, indices in self.order.since(seed, position, epochs)
+        )
+        if not self.options["num_workers"]:
+            yield from map(self.fetch.__getitem__, requests)
+            return
+        options = dict(self.options)
+        options["worker_init_fn"] = _Worker(self.fetch.data, options.pop("worker_init_fn", None))
+        drawn = torch.Generator().manual_seed(_entropy(seed, 0))
+        yield from DataLoader(
+            self.fetch,
+            batch_size=None,
+            sampler=requests,
+            collate_fn=_unchanged,
+            generator=drawn,
+            **options,
+        )
 
     def state_dict(self) -> dict[str, Any] | None:
         """Return the state besides the position."""
@@ -188,7 +190,12 @@ class Indexed:
 
 
 class Streamed:
-    """Batches of a loader that can only be iterated; its own state is used if it has one."""
+    """Batches of a loader that can only be iterated; its own state is used if it has one.
+
+    Its attributes and methods are those of `Indexed`.
+    """
+
+    epoch_samples = -1
 
     def __init__(self, loader: Any, names: Names) -> None:
         self.loader, self.names = loader, names
@@ -199,60 +206,49 @@ class Streamed:
             self._stateful = _Resumable(data)
             kept = {name: getattr(loader, name) for name in ("drop_last", "collate_fn")}
             self.loader = DataLoader(self._stateful, loader.batch_size, **kept)
-        self.resumes: Resumes = "exactly" if self._stateful is not None else "partly"
-        self.unsaved = None
+        self.resumes: Resumes = "exactly"
+        self.unsaved: str | None = None
         if self._stateful is None:
+            self.resumes = "partly"
             self.unsaved = (
                 f"The data set, a {self._kind}, can only be iterated and has no "
                 "state_dict. A resumed run loads and discards the batches it was trained on: it is "
                 "exact only if the data set yields the same samples again."
             )
+        self.sizes = set() if loader.batch_size is None else {loader.batch_size}
         try:
             self.epoch_batches: int | None = len(loader)
         except TypeError:
             self.epoch_batches = None
-        self.epoch_samples = -1
         self._loaded = False
 
     def facts(self) -> dict[str, Any]:
-        """Describe the data: a run cannot be resumed with other facts."""
         return {"batches of an epoch": self.epoch_batches, "batch_size": self.loader.batch_size}
 
-    def check_shares(self, number: int) -> None:
-        """Refuse to divide batches, which each process would have to load."""
-        raise no_shard(self._kind, number)
-
-    def shard(self, rank: int, world_size: int) -> None:
-        """Do what `check_shares` does."""
-        self.check_shares(world_size)
-
-    def start(self, seed: int, position: Position, epochs: int | None) -> Batches:
-        """Yield the batches after a position, until the epochs are over."""
-        epoch, done = position
-        while epochs is None or epoch < epochs:
+    def since(self, seed: int, position: Position, epochs: int | None, share: Share) -> Batches:
+        done = position.batch
+        for epoch in _numbers(position.epoch, epochs):
             discarded = 0 if self._loaded else done
             self._loaded = False
-            for part in (self.loader.dataset, getattr(self.loader, "batch_sampler", None)):
-                _set_epoch(part, epoch)
+            _begin_epoch(self.loader.dataset, seed, epoch)
+            _begin_epoch(getattr(self.loader, "batch_sampler", None), seed, epoch)
             with undisturbed():
                 seed_all((seed, epoch))
                 batches = iter(self.loader)
             number = done
             for number, batch in enumerate(islice(batches, discarded, None), done + 1):
-                yield Position(epoch, number), as_batch(batch, self.names)
+                yield Position(epoch, number), own_rows(as_batch(batch, self.names), share)
             if not number:
                 raise ConfigError(
                     f"the data set, a {self._kind}, yields no batch: fill it, or make batch_size "
                     "smaller."
                 )
-            epoch, done = epoch + 1, 0
+            done = 0
 
     def state_dict(self) -> dict[str, Any] | None:
-        """Return the state besides the position."""
         return None if self._stateful is None else self._stateful.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
         if self._stateful is None:
             return
         if state_dict is None:
@@ -261,7 +257,7 @@ class Streamed:
         self._loaded = True
 
 
-class _Resumable(torch.utils.data.IterableDataset[Any]):
+class _Resumable(IterableDataset[Any]):
     """An iterable data set with a state, which also notes whether the data is exhausted."""
 
     def __init__(self, data: Any) -> None:
@@ -276,7 +272,7 @@ class _Resumable(torch.utils.data.IterableDataset[Any]):
 
     def set_epoch(self, epoch: int) -> None:
         """Pass the number of the epoch on."""
-        _set_epoch(self.data, epoch)
+        _begin_epoch(self.data, 0, epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the data, unless the data is exhausted."""
@@ -290,24 +286,44 @@ class _Resumable(torch.utils.data.IterableDataset[Any]):
 
 
 class _Worker:
-    """Prepares a worker process; the signals of a terminal are for the trainer alone."""
+    """Prepares a worker process of a `DataLoader`."""
 
-    def __init__(self, own: Any) -> None:
-        self.own = own
+    def __init__(self, data: Any, own: Any) -> None:
+        self.data, self.own = data, own
 
     def __call__(self, worker: int) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in ENDING_SIGNALS:  # the trainer ends its workers
+            signal.signal(number, signal.SIG_IGN)
+        # What users' functions look for, in place of `Fetch`; the class is frozen.
+        object.__setattr__(get_worker_info(), "dataset", self.data)
         if self.own is not None:
             self.own(worker)
+
+
+def own_rows(batch: Any, share: Share) -> Any:
+    """Return the rows of a batch, or of its indices, that a process has."""
+    rank, world_size = share
+    if world_size == 1:
+        return batch
+    rows = share_equally(len(batch), world_size, "the size of a batch")
+    return batch[rank * rows : (rank + 1) * rows]
+
+
+def _begin_epoch(part: Any, seed: int, epoch: int) -> None:
+    """Prepare a data set or a sampler, and the sampler that it has, for an epoch."""
+    for one in (part, getattr(part, "sampler", None)):
+        if callable(set_epoch := getattr(one, "set_epoch", None)):
+            set_epoch(epoch)
+        if isinstance(generator := getattr(one, "generator", None), torch.Generator):
+            generator.manual_seed(_entropy(seed, epoch))
 
 
 def _entropy(seed: int, number: int) -> int:
     return int(np.random.SeedSequence((seed, number)).generate_state(1, np.uint32)[0])
 
 
-def _set_epoch(part: Any, epoch: int) -> None:
-    if callable(set_epoch := getattr(part, "set_epoch", None)):
-        set_epoch(epoch)
+def _numbers(first: int, end: int | None) -> Iterator[int]:
+    return iter(count(first) if end is None else range(first, end))
 
 
 def _unchanged(batch: Any) -> Any:

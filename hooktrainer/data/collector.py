@@ -9,11 +9,21 @@ import torch
 from tensordict import TensorDictBase, is_tensor_collection
 from torch.utils.data import DataLoader, IterableDataset
 
-from ..base.checks import check_count
+from ..base.checks import check_count, share_equally
 from ..base.words import plural
 from ..collect.collector import Collector, Resumes
 from ..errors import ConfigError, StateMismatchError
-from .batches import OF_WORKERS, Batches, Draws, Indexed, Order, Position, Sampled, Streamed
+from .batches import (
+    OF_WORKERS,
+    Batches,
+    Draws,
+    Indexed,
+    Order,
+    Position,
+    Sampled,
+    Share,
+    Streamed,
+)
 from .samples import Collate, Fetch, Names, as_samples, joined
 
 
@@ -97,7 +107,7 @@ class DataCollector(Collector):
         self.epochs = epochs
         self.seed = seed
         self._position = Position()
-        self._world_size = 1
+        self._share: Share = (0, 1)
         self._batches: Batches | None = None
         self._count()
 
@@ -105,7 +115,7 @@ class DataCollector(Collector):
         """Set the numbers of samples, as far as they are known."""
         samples = self._source.epoch_samples
         if self.unit == "samples" and samples >= 0 and self.epochs is not None:
-            self.total_frames = self.epochs * samples // self._world_size
+            self.total_frames = self.epochs * samples // self._share[1]
 
     @property
     def resumes(self) -> Resumes:  # type: ignore[override]
@@ -118,7 +128,8 @@ class DataCollector(Collector):
     @property
     def epoch(self) -> float:  # type: ignore[override]
         epoch, batch = self._position
-        return epoch + (batch / self._source.epoch_batches if self._source.epoch_batches else 0)
+        number = self._source.epoch_batches
+        return epoch + (min(batch / number, 1.0) if number else 0)
 
     @property
     def ended(self) -> str | None:  # type: ignore[override]
@@ -129,7 +140,9 @@ class DataCollector(Collector):
     def collect(self) -> TensorDictBase:
         self._check_open()
         if self._batches is None:
-            self._batches = self._source.start(self.seed or 0, self._position, self.epochs)
+            self._batches = self._source.since(
+                self.seed or 0, self._position, self.epochs, self._share
+            )
         try:
             self._position, batch = next(self._batches)
         except BaseException as error:
@@ -166,7 +179,7 @@ class DataCollector(Collector):
             "seed": self.seed,
             "epoch": self._position.epoch,
             "batch": self._position.batch,
-            self.unit: self.frames * self._world_size,
+            self.unit: self.frames * self._share[1],
             "source": self._source.state_dict(),
         }
 
@@ -185,19 +198,25 @@ class DataCollector(Collector):
                 f"{'; '.join(differing)}: resume with the data and the batch size of the saved run."
             )
         self.seed = state_dict["seed"]
-        self.frames = state_dict[self.unit] // self._world_size
+        self.frames = state_dict[self.unit] // self._share[1]
         self._restart(Position(state_dict["epoch"], state_dict["batch"]))
         self._source.load_state_dict(state_dict["source"])
 
     # -- shared among processes ------------------------------------------------------------------
 
     def check_shares(self, number: int) -> None:
-        self._source.check_shares(number)
+        sizes = self._source.sizes
+        for size in sorted(sizes, reverse=True):
+            if size < max(sizes) and size % number:
+                raise ConfigError(
+                    f"the last batch of an epoch has {size} samples, which {number} processes "
+                    "cannot share equally: pass drop_last=True."
+                )
+            share_equally(size, number, "batch_size")
 
     def shard(self, rank: int, world_size: int) -> None:
         self.check_shares(world_size)
-        self._source.shard(rank, world_size)
-        self._world_size = world_size
+        self._share = (rank, world_size)
         self._count()
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -214,13 +233,18 @@ def _of_loader(loader: Any, names: Names, given: Mapping[str, Any]) -> Indexed |
             f"{next(iter(given))}= is that of the {type(loader).__name__}: leave it out, or pass "
             "the data set in place of the loader."
         )
-    if loader.batch_size is None and loader.batch_sampler is None:
+    if isinstance(loader.dataset, IterableDataset) or hasattr(loader, "load_state_dict"):
+        return Streamed(loader, names)
+    if loader.batch_sampler is None:
         raise ConfigError(
             "the DataLoader has batch_size=None, so it makes no batches: pass its data set, and "
             "batch_size= to DataCollector."
         )
-    if isinstance(loader.dataset, IterableDataset) or hasattr(loader, "load_state_dict"):
-        return Streamed(loader, names)
+    if not hasattr(loader.batch_sampler, "__len__"):
+        raise ConfigError(
+            f"the {type(loader.batch_sampler).__name__} of the DataLoader has no length: give it "
+            "a method __len__, the batches of an epoch."
+        )
     if hasattr(getattr(loader.batch_sampler, "sampler", None), "num_replicas"):
         raise ConfigError(
             "the DataLoader has a DistributedSampler: leave it out, the trainer divides batches "
@@ -251,8 +275,8 @@ def _of_data(
     options: dict[str, Any] = {"num_workers": num_workers}
     options["pin_memory"] = device is not None and device.type == "cuda" and num_workers > 0
     data = as_samples(data, names)
-    if is_tensor_collection(data) and device is not None:
-        data, options["pin_memory"] = data.to(device), False
+    if is_tensor_collection(data) and device is not None:  # workers could not share it
+        data, options = data.to(device), {"num_workers": 0}
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         if len(data) < (batch_size if drop_last else 1):
             raise _no_batch(len(data), batch_size)
@@ -260,9 +284,10 @@ def _of_data(
         if replacement:
             order = Draws(len(data), batch_size)
         return Indexed(Fetch(data, collate, names), order, options)
-    if not hasattr(data, "__iter__"):
+    if not isinstance(data, IterableDataset):
         raise ConfigError(
-            f"data={data!r:.80}: pass a data set with __getitem__ and __len__, or with __iter__."
+            f"data={data!r:.80}: pass a data set with __getitem__ and __len__, or an "
+            "IterableDataset."
         )
     if shuffle or replacement:
         raise ConfigError(

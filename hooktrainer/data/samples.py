@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase, is_tensor_collection
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import TensorDataset, default_collate, get_worker_info
 
 from ..base.words import listed
@@ -27,7 +29,8 @@ def as_samples(data: Any, names: Names) -> Any:
         data = _named(data.tensors, names)
     if is_tensor_collection(data) or not isinstance(data, Mapping):
         return data
-    lengths = {len(value) if isinstance(value, torch.Tensor) else None for value in data.values()}
+    kinds = (torch.Tensor, np.ndarray)
+    lengths = {len(value) if isinstance(value, kinds) else None for value in data.values()}
     if len(lengths) != 1 or None in lengths:
         raise ConfigError(
             f"a data set given as a dict of {listed(map(repr, data), 4)} needs a tensor for each "
@@ -37,7 +40,7 @@ def as_samples(data: Any, names: Names) -> Any:
 
 
 class Fetch(torch.utils.data.Dataset[Any]):
-    """Maps the number and the indices of a batch to the batch, here or in a worker process.
+    """Maps the indices of a batch to the batch, here or in a worker process.
 
     In a worker, the global random generators are seeded for each batch. What `__getitem__` of the
     data draws is then the same for any number of workers, and in a resumed run.
@@ -55,10 +58,14 @@ class Fetch(torch.utils.data.Dataset[Any]):
         self.data, self.collate, self.names = data, collate, names
         self.entropy: tuple[int, ...] = ()
 
-    def __getitem__(self, request: tuple[int, Any]) -> TensorDictBase:
-        number, indices = request
+    def __getitem__(self, request: tuple[Any, Any]) -> tuple[Any, TensorDictBase]:
+        position, indices = request
         if get_worker_info() is not None:
-            seed_all((*self.entropy, number))
+            seed_all((*self.entropy, *position))
+        return position, self.batch(indices)
+
+    def batch(self, indices: Any) -> TensorDictBase:
+        """Return the samples of these indices as a batch."""
         if self.collate is None and is_tensor_collection(self.data):
             whole: TensorDictBase = self.data[indices]
             return whole
@@ -76,9 +83,17 @@ def as_batch(batch: Any, names: Names) -> TensorDictBase:
     """
     if is_tensor_collection(batch):
         return batch
+    if hasattr(batch, "_asdict"):  # a named tuple
+        batch = batch._asdict()
     if not isinstance(batch, Mapping):
         batch = _named(batch if isinstance(batch, (tuple, list)) else [batch], names)
-    first = next((value for value in batch.values() if hasattr(value, "__len__")), None)
+    leaves = tree_leaves(dict(batch), is_leaf=lambda leaf: isinstance(leaf, (list, tuple)))
+    if any(isinstance(leaf, (list, tuple)) and not isinstance(leaf[0], str) for leaf in leaves):
+        raise ConfigError(
+            f"samples with {listed(map(repr, batch), 4)} hold lists: return tensors, such as by "
+            'with_format("torch") of Hugging Face, or pass collate=.'
+        )
+    first = next((leaf for leaf in leaves if getattr(leaf, "ndim", 0)), None)
     if first is None:
         raise ConfigError(f"a batch of {listed(map(repr, batch), 4)} has no tensor with samples.")
     return TensorDict(dict(batch), batch_size=[len(first)])

@@ -12,6 +12,8 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ..base.checks import check_count, check_fraction
+from ..base.tensordicts import is_sharded
+from ..errors import ConfigError
 from ..loop.cadence import Every
 from ..loop.hook import LATE, TrainerHookBase
 
@@ -32,7 +34,7 @@ class AverageWeights(TrainerHookBase):
             step on.
 
     Raises:
-        ConfigError: If ``decay`` is not between 0 and 1.
+        ConfigError: If ``decay`` is not between 0 and 1, or the module is sharded.
     """
 
     priority = LATE  # with the weights as other hooks leave them
@@ -47,6 +49,11 @@ class AverageWeights(TrainerHookBase):
         start: int = 0,
     ) -> None:
         check_count("start", start, least=0)
+        if is_sharded(module):
+            raise ConfigError(
+                "AverageWeights copies the module, and one that fully_shard divided among "
+                "processes cannot be copied: leave one of the two out."
+            )
         average = None if decay is None else _Ema(check_fraction("decay", decay))
         self.module = module
         self.averaged = AveragedModel(module, multi_avg_fn=average)

@@ -13,7 +13,7 @@ from tensordict import TensorDictBase
 from torch import nn
 
 from ..base.checks import check_count
-from ..base.tensordicts import count_valid, laid_out_as, total_loss
+from ..base.tensordicts import count_valid, laid_out_as, sharded_as, total_loss
 from ..errors import (
     ConfigError,
     HookError,
@@ -163,6 +163,8 @@ class OptimizerHook(TrainerHookBase):
             norm = self._processed(clip_grad_norm, clip_norm)
             if not computed:
                 self._check_and_log(norm, losses)
+                if self._checks is not None:  # it cannot skip a step
+                    self._checks.settle()
             computed.append(losses.detach())
             return total_loss(computed[-1], self.loss_components)
 
@@ -187,7 +189,7 @@ class OptimizerHook(TrainerHookBase):
         """Clip the gradients, take the step and delete the gradients, if `backward` was due."""
         if not self._is_due:
             return losses
-        if 0 < self._parts < self.accumulate:
+        if self.is_accumulating():
             if self._metrics is None:
                 return losses
             self._metrics.log_losses(losses)
@@ -199,6 +201,10 @@ class OptimizerHook(TrainerHookBase):
         if taken is None:
             self._take_step()
         return losses
+
+    def is_accumulating(self) -> bool:
+        """Whether the gradients are those of some sub-batches, and a step needs more."""
+        return 0 < self._parts < self.accumulate
 
     def _processed(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor:
         """Process and clip the gradients; return their norm before."""
@@ -282,7 +288,8 @@ class OptimizerHook(TrainerHookBase):
                 setattr(self, name, accumulated[name])
             own = parameters_of(self.optimizer)
             for parameter, grad in zip(own, accumulated["grads"], strict=True):
-                parameter.grad = None if grad is None else grad.to(parameter.device, copy=True)
+                part = sharded_as(grad, parameter)
+                parameter.grad = None if part is None else part.to(parameter.device, copy=True)
         for group, before, now in zip(self.optimizer.param_groups, then, self._given, strict=False):
             for name in before.keys() & now.keys():
                 if before[name] == now[name]:
@@ -311,14 +318,14 @@ class OptimizerHook(TrainerHookBase):
         self._metrics = trainer.metrics
         self._checks = trainer.finite
         if trainer.precision.scales:
+            if self.computes_loss:
+                raise ConfigError(
+                    f"precision='fp16' scales losses, which a {type(self.optimizer).__name__} "
+                    "would take for their values: use 'bf16'."
+                )
             self.scaler = torch.amp.GradScaler(trainer.precision.device_type)
         if name != "optimizer":
             self._metric = f"train/grad_norm_{name}"
-            if self.computes_loss:
-                raise ConfigError(
-                    f"precision='fp16' scales losses, which a {type(self.optimizer).__name__} does "
-                    "not know: use 'bf16'."
-                )
         trainer.register_module(name, self)
         if self.accumulate > 1:
             trainer.register_op("post_loss", self.count_samples)

@@ -210,7 +210,8 @@ class LRSchedulerHook(TrainerHookBase):
         interval: ``"batch"`` or ``"optim"``.
         every: When to step it instead, such as ``Every(epochs=1)``.
         monitor: Metric that it steps by, for `ReduceLROnPlateau`, such as ``"val/loss"``. It is
-            stepped at the end of a batch, when the metric was logged, by default every epoch.
+            stepped by the last value, by default every epoch, as often as `Validate`; give both
+            the same ``every``.
 
     Raises:
         ConfigError: If the interval is unknown, or `ReduceLROnPlateau` has no ``monitor``.
@@ -256,11 +257,18 @@ class LRSchedulerHook(TrainerHookBase):
         self.scheduler.step()
 
     def step_by_metric(self, batch: Any) -> None:
-        """Step the scheduler by the last value of ``monitor``, if there is one."""
+        """Step the scheduler by the last value of ``monitor``; warn if there is none."""
         assert self.monitor is not None
-        value = self.trainer.metrics.latest(self.monitor)
-        if value is not None:
-            self.scheduler.step(value)  # type: ignore[arg-type]  # ReduceLROnPlateau's
+        metrics = self.trainer.metrics
+        value = metrics.latest(self.monitor)
+        if value is None:
+            warnings.warn(
+                f"LRSchedulerHook {self._name!r} is due, but {self.monitor!r} was not logged; "
+                f"logged were {', '.join(metrics.all_latest()) or 'no metrics'}.",
+                stacklevel=2,
+            )
+            return
+        self.scheduler.step(value)  # type: ignore[arg-type]  # ReduceLROnPlateau's
 
     def log_lr(self, batch: Any) -> dict[str, float]:
         """Metric: the learning rate of the first parameter group."""
@@ -272,7 +280,7 @@ class LRSchedulerHook(TrainerHookBase):
         if before is not None and before < trainer.total_frames and _is_at_its_end(self.scheduler):
             warnings.warn(
                 f"LRSchedulerHook {self._name!r}: its {type(self.scheduler).__name__} is at its "
-                f"end (total_frames {before:,} → {trainer.total_frames:,}). Register a hooktrainer."
+                f"end (total_frames {before:,} → {trainer.known_total}). Register a hooktrainer."
                 "Schedule in its place, and resume with strict=False (--no-strict).",
                 stacklevel=2,
             )

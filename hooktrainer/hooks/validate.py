@@ -16,15 +16,15 @@ from ..base.tensordicts import count_valid, total_loss
 from ..data import DataCollector
 from ..errors import ConfigError
 from ..loop.cadence import Every
-from ..loop.hook import TrainerHookBase
 from ..loop.loop import Loop
 from ..loop.metrics import Latest
 from ..store.rng import undisturbed
 from .average_weights import AverageWeights
+from .averaging import AveragingHook
 
 
 @dataclass(eq=False, repr=False)
-class Validate(TrainerHookBase):
+class Validate(AveragingHook):
     """Computes losses and metrics on a validation set, and logs their means over its samples.
 
     Everything that the loss module returns is averaged: ``loss`` is logged as ``val/loss``,
@@ -32,8 +32,11 @@ class Validate(TrainerHookBase):
     is minimized. Values are scalars, the means of a batch, or have one row for each sample. Means
     are weighted by the samples of batches.
 
+    Batches are moved to the device of the trainer's collector, if it has one.
+
     Modules are in evaluation mode meanwhile, without gradients. Training draws the same random
-    numbers with and without validation. A validation closes the log window.
+    numbers with and without validation. A validation closes the log window. Of several processes
+    each computes all of it, so that schedulers and stops by its metrics agree.
 
     Args:
         data: A data set, or a `torch.utils.data.DataLoader`; or a `DataCollector` of one epoch.
@@ -54,7 +57,6 @@ class Validate(TrainerHookBase):
     """
 
     at = "post_steps_log"
-    rank_zero_only = True
     saved_attributes = ("validated_at",)
     phase = "evaluate"
 
@@ -99,13 +101,18 @@ class Validate(TrainerHookBase):
         modules = (loss_module, *(self.metrics or {}).values())
         with undisturbed(), averaged, evaluating(*modules):
             self._collector.set_seed(0)
+            device = self.trainer.source.device
             for batch in self._collector:
+                batch = batch if device is None else batch.to(device)
                 number = count_valid(batch)
                 samples += number
                 for name, value in self._values(loss_module, batch).items():
                     mean = torch.as_tensor(value, dtype=torch.float64).mean()
                     sums[name] = sums[name] + mean * number
-        means = {f"{self.group}/{name}": Latest(value / samples) for name, value in sums.items()}
+        for value in sums.values():
+            value.div_(samples)
+        self._average(list(sums.values()))  # equal to the last bit
+        means = {f"{self.group}/{name}": Latest(value) for name, value in sums.items()}
         return {**means, "log_pbar": [f"{self.group}/loss"] if self.log_pbar else False}
 
     def _values(self, loss_module: Any, batch: TensorDictBase) -> dict[str, Any]:

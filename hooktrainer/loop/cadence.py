@@ -69,6 +69,8 @@ class Every:
     def due(self, progress: Progress) -> bool:
         """Return whether the interval was crossed since the last call that returned ``True``."""
         now = getattr(progress, self.unit)
+        if self.unit == "epochs":  # a fraction, such as 0.3, whose multiples are rounded
+            now += 1e-9
         if now < self._next:
             return False
         self._next = (now // self.interval + 1) * self.interval

@@ -338,7 +338,8 @@ class Run:
                 trainer.control.agree("the start of the run")
             if self._parent is not None:
                 if trainer.has_ended:
-                    why = trainer.stop_reason or f"it has all its {trainer.total_frames:,} frames"
+                    has = f"{trainer.progress.frames:,} {trainer.source.unit}"
+                    why = trainer.stop_reason or f"it has all its {has}"
                     raise ConfigError(
                         f"--fork {self._parent.path}: nothing is left to do, {why}. Give a larger "
                         "--total-frames, or another value of the option that ended it."
@@ -346,9 +347,12 @@ class Run:
                 self._checkpoints.resume(self._state)  # saved here: a kill from now on resumes it
             elif is_resumed and self._leads and trainer.has_ended:
                 why = trainer.stop_reason or "the run is finished"
+                more = f"--total-frames {2 * trainer.progress.frames}"
+                if trainer.source.ended:
+                    more = "the option of its epochs"
                 print(
-                    f"nothing left to do: {why}. More frames: hooktrainer resume "
-                    f"{shell_word(self.dir.path)} -- --total-frames {2 * trainer.total_frames}; "
+                    f"nothing left to do: {why}. More {trainer.source.unit}: hooktrainer resume "
+                    f"{shell_word(self.dir.path)} -- {more}; "
                     "another option that ended it: give it another value, and --allow-change."
                 )
         except BaseException:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import random
+import signal
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ from torch.utils.data import (
     IterableDataset,
     TensorDataset,
     WeightedRandomSampler,
+    get_worker_info,
 )
 
 from hooktrainer import DataCollector, Every, Trainer
@@ -138,6 +142,83 @@ def test_each_epoch_has_every_sample_once_and_a_resumed_run_has_the_rest(name):
     torch.set_rng_state(before)
 
 
+class Growing(BatchSampler):
+    """Makes one batch more in every epoch than in the epoch before."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Any:
+        return iter([[self.epoch, number] for number in range(self.epoch + 1)])
+
+    def __len__(self) -> int:
+        return self.epoch + 1
+
+
+def test_epochs_of_a_sampler_may_have_different_lengths():
+    def made() -> DataCollector:
+        return DataCollector(DataLoader(range(10), batch_sampler=Growing()), names=["x"], epochs=3)
+
+    whole = xs(made())
+    assert whole == [[0, 0], [1, 0], [1, 1], [2, 0], [2, 1], [2, 2]]
+    for stop in range(6):
+        first, rest = made(), made()
+        for _ in range(stop):
+            first.collect()
+        rest.load_state_dict(first.state_dict())
+        assert xs(rest) == whole[stop:]
+
+
+class Pair(NamedTuple):
+    x: torch.Tensor
+    y: int
+
+
+def test_samples_may_be_nested_named_or_text():
+    def first(data: Any, **options: Any) -> Any:
+        return DataCollector(data, 4, shuffle=False, **options).collect()
+
+    nested = first([{"in": {"a": torch.ones(3), "b": torch.ones(())}, "y": n} for n in range(4)])
+    assert nested.batch_size == nested["in"].batch_size == (4,)
+    assert nested["in", "a"].shape == (4, 3)
+    assert first([Pair(torch.ones(3), n) for n in range(4)])["y"].tolist() == [0, 1, 2, 3]
+    assert list(first([{"text": str(n), "y": n} for n in range(4)])["text"]) == [*"0123"]
+    assert first({"x": np.arange(8.0)})["x"].tolist() == [0, 1, 2, 3]
+
+
+class Batched(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter([{"x": torch.arange(3)}, {"x": torch.arange(2)}])
+
+
+def test_a_stream_may_make_its_own_batches():
+    collector = DataCollector(DataLoader(Batched(), batch_size=None), epochs=1)
+    assert xs(collector) == [[0, 1, 2], [0, 1]]
+
+
+def opened(worker: int) -> None:
+    get_worker_info().dataset.file = 7.0
+
+
+class Opened(Noisy):
+    file = 0.0
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x": torch.tensor(get_worker_info().dataset.file + self.file)}
+
+
+def test_functions_of_workers_find_the_data_set_and_signals_are_for_the_trainer():
+    loader = DataLoader(Opened(), 5, num_workers=1, worker_init_fn=opened)
+    collector = DataCollector(loader, epochs=200)
+    assert collector.collect()["x"].tolist() == [14.0] * 5
+    for child in multiprocessing.active_children():
+        os.kill(child.pid, signal.SIGTERM)  # as to every process of a job
+    assert len(list(collector)) == 399
+
+
 def test_what_cannot_be_restored_is_said():
     assert MADE["stream"]().resumes == "partly"
     assert "loads and discards" in MADE["stream"]().unsaved
@@ -172,21 +253,19 @@ def test_augmentations_in_workers_depend_neither_on_their_number_nor_on_a_resume
     assert torch.equal(rng_state()["torch"], before)
 
 
-@pytest.mark.parametrize("name", ["tensors", "dicts", "loader"])
+@pytest.mark.parametrize("name", ["tensors", "dicts", "loader", "stream"])
 def test_the_shares_together_are_the_batch(name):
     for world_size in (1, 2):
         shares = [MADE[name]() for _ in range(world_size)]
         for rank, share in enumerate(shares):
             share.shard(rank, world_size)
-        assert shares[0].total_frames == 20 // world_size
+        assert shares[0].total_frames in (20 // world_size, -1)
         together = [flat(parts) for parts in zip(*map(xs, shares), strict=True)]
         assert together == xs(MADE[name]())
     with pytest.raises(ConfigError, match="drop_last"):
         DataCollector({"x": TENSORS[:9]}, 4).shard(0, 2)
     with pytest.raises(ConfigError, match="batch_size=4"):
         DataCollector({"x": TENSORS}, 4).shard(0, 3)
-    with pytest.raises(ConfigError, match="Stream"):
-        MADE["stream"]().shard(0, 2)
 
 
 def test_options_of_the_order():
@@ -232,6 +311,11 @@ def test_options_of_the_order():
         (lambda: DataCollector([(1, 2)] * 4, 2, names=["x"]).collect(), "2 parts"),
         (lambda: DataCollector([torch.ones(n) for n in (1, 2)], 2).collect(), "collate="),
         (lambda: DataCollector(DataLoader(Stream(), 20, drop_last=True)).collect(), "no batch"),
+        (lambda: DataCollector(iter([1]), 4), "IterableDataset"),
+        (lambda: DataCollector(DataLoader([1], batch_sampler=iter([[0]]))), "no length"),
+        (lambda: DataCollector([{"ids": [1, 2]}] * 4, 2).collect(), "'ids'.*hold lists"),
+        (lambda: DataCollector([((1, 2), 3)] * 4, 2, names="xy").collect(), "names='xy'"),
+        (lambda: DataCollector([((1, 2), 3)] * 4, 2, names=("x", "y")).collect(), "hold lists"),
     ],
 )
 def test_bad_data_is_refused_in_one_line(make, problem):
@@ -255,6 +339,7 @@ def test_an_error_of_a_worker_is_one_line_too():
     [
         (DataCollector({"x": torch.arange(11)}, 4), "samples 11 here and 10"),
         (DataCollector({"x": TENSORS}, 5), "batch_size 5 here and 4"),
+        (DataCollector({"x": TENSORS}, 4, shuffle=False), "order unshuffled here and shuffled"),
         (DataCollector(Hugging("b"), 4), "fingerprint b here and a"),
     ],
 )

@@ -148,6 +148,11 @@ def test_lbfgs_takes_its_closure():
         lambda: OptimizerHook(torch.optim.LBFGS(Classify().parameters()), accumulate=2),
         lambda: tiny_trainer(optimizer=None, accumulate=2),
         lambda: LRSchedulerHook(torch.optim.lr_scheduler.ReduceLROnPlateau(SGD([torch.zeros(1)]))),
+        lambda: make_trainer(
+            loss=(one := Classify()),
+            optimizer=torch.optim.LBFGS(one.parameters()),
+            precision="fp16",
+        ),
         lambda: parameter_groups(Classify(), {"*.gain": {}}),
         lambda: parameter_groups(Classify(), {"*": {}, "*.bias": {}}),
         lambda: AverageWeights(Classify(), decay=1.5),
@@ -192,6 +197,12 @@ def test_schedulers_by_epoch_and_by_metric():
     )
     trainer.train()
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1)  # 0.7 and 0.6 are no better
+
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    trainer = make_trainer(loss=loss, optimizer=optimizer)
+    LRSchedulerHook(plateau, monitor="val/los").register(trainer)
+    with pytest.warns(UserWarning, match=r"'val/los' was not logged; logged were .*loss/loss"):
+        trainer.train()
 
 
 def test_parameters_are_grouped_by_name():

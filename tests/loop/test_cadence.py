@@ -23,6 +23,11 @@ def test_due_after_a_multiple_is_skipped():
     assert fired(Every(frames=100), counts) == [192, 288, 384, 480, 576, 672, 768]
 
 
+def test_fractions_of_epochs_are_due_at_their_multiples():
+    counts = [n // 10 + n % 10 / 10 for n in range(1, 31)]
+    assert fired(Every(epochs=0.1), counts, "epochs") == counts
+
+
 def test_at_start_the_first_check_is_due():
     assert fired(Every(frames=100, at_start=True), [30, 60, 90, 120]) == [30, 120]
 

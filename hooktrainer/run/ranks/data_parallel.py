@@ -70,7 +70,8 @@ class DataParallel(TrainerHookBase):
             if hasattr(hook, "average_over_ranks"):
                 hook.average_over_ranks = ranks.average
             if isinstance(hook, OptimizerHook):
-                self._gradients.append(AverageGradients(ranks, hook.optimizer))
+                waits = hook.is_accumulating
+                self._gradients.append(AverageGradients(ranks, hook.optimizer, waits))
                 hook.gradient_hooks.append(self._gradients[-1])
                 if sharded:
                     share_optimizer_state(hook.optimizer)

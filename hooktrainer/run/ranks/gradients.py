@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...base.tensordicts import is_dtensor
+from ...base.tensordicts import is_dtensor, sharded_as
 from ...hooks.optimizer import parameters_of
 from ...networks.layers import RunningNorm
 from .ranks import Ranks
@@ -26,10 +26,17 @@ class AverageGradients:
     Gradients are put together in buckets, the last layers' first, and a bucket is sent as soon as
     backward has computed what belongs to it. Buckets go in the same order on every rank. Gradients
     that backward does not announce, such as those of a compiled graph, are sent at the end. So any
-    loss and any number of optimizers will do, if they are the same on every rank.
+    loss and any number of optimizers will do, if they are the same on every rank. Nothing is sent
+    in a backward pass during which ``waits()`` is true, as while gradients are accumulated.
     """
 
-    def __init__(self, ranks: Ranks, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(
+        self,
+        ranks: Ranks,
+        optimizer: torch.optim.Optimizer,
+        waits: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._waits = waits
         # A DTensor's gradient is averaged by fully_shard.
         own = [p for p in parameters_of(optimizer) if not is_dtensor(p)]
         self._buckets = [_Bucket(parameters, ranks) for parameters in _cut(own)]
@@ -57,6 +64,8 @@ class AverageGradients:
             handle.remove()
 
     def _note(self, bucket: _Bucket, parameter: torch.Tensor) -> None:
+        if self._waits():
+            return
         if id(parameter) in bucket.known:  # this is another backward, before a step
             for other in self._buckets:
                 other.receive()
@@ -160,20 +169,10 @@ def share_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
     optimizer.register_load_state_dict_pre_hook(_share_optimizer_state)
 
 
-def _part(value: Any, like: Any) -> Any:
-    """This rank's part of a whole tensor that is as large as ``like``."""
-    is_whole = isinstance(value, torch.Tensor) and not is_dtensor(value)
-    if not is_dtensor(like) or not is_whole or value.shape != like.shape:
-        return value
-    from torch.distributed.tensor import distribute_tensor
-
-    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
-
-
 def _share_state(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
     for name, own in module.state_dict().items():
         if prefix + name in state_dict:
-            state_dict[prefix + name] = _part(state_dict[prefix + name], own)
+            state_dict[prefix + name] = sharded_as(state_dict[prefix + name], own)
 
 
 def _share_optimizer_state(
@@ -181,7 +180,7 @@ def _share_optimizer_state(
 ) -> dict[str, Any]:
     parameters: Sequence[torch.Tensor] = parameters_of(optimizer)
     state = {
-        index: {key: _part(value, parameters[index]) for key, value in entries.items()}
+        index: {key: sharded_as(value, parameters[index]) for key, value in entries.items()}
         for index, entries in state_dict["state"].items()
     }
     return {**state_dict, "state": state}

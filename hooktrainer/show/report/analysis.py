@@ -73,6 +73,7 @@ class Section:
     comparisons: Sequence[Comparison]
     notes: Sequence[str]
     minimize: bool = False
+    unit: str = "frames"
 
 
 def analyze(
@@ -99,7 +100,7 @@ def analyze(
         tables = {name: _tables([task], name, score, study.minimize) for name in task.groups}
         times = {name: _reached(task, level, name, study.minimize) for name in task.groups}
         groups = _estimated(tables, times, study.minimize)
-        section = Section(task.task, task.frames, level, groups, [], [], study.minimize)
+        section = Section(task.task, task.frames, level, groups, [], [], study.minimize, task.unit)
         sections.append(_compared(section, against, decision))
     if len(sections) > 1 and all(task.task in (references or {}) for task in study.tasks):
         sections += _all_tasks(study, score, references or {}, against)
@@ -231,7 +232,7 @@ def estimates_table(section: Section) -> tuple[list[str], list[list[str]]]:
     """Return the heads and, by group, the texts of its estimates, its name last."""
     heads = ["IQM", "seeds", "median", "mean", "area"]
     if section.threshold is not None:
-        heads += [f"reached {section.threshold:g}", "frames until then", "time until then"]
+        heads += [f"reached {section.threshold:g}", f"{section.unit} until then", "time until then"]
     rows = []
     for group in section.groups:
         iqm, *others = map(interval_text, (group.iqm, group.median, group.mean, group.area))

@@ -37,7 +37,7 @@ def report_page(study: Study, sections: Sequence[Section], score: str) -> str:
 
 
 def _section(section: Section, task: TaskStudy | None, metric: str) -> list[str]:
-    frames = "" if section.frames is None else f" at {section.frames:,.0f} frames"
+    frames = "" if section.frames is None else f" at {section.frames:,.0f} {section.unit}"
     parts = [f"<h2>{escape(section.task or 'runs')}{frames}</h2>"]
     if task is not None:
         parts.append(_curves(section, task, metric))
@@ -56,11 +56,11 @@ def _curves(section: Section, task: TaskStudy, metric: str) -> str:
         seeds = task.groups[group.group]
         drawn.append((group.group, [(f"seed {seed}", one.curve) for seed, one in seeds.items()]))
         bands.append(_band([one.curve for one in seeds.values()], task.frames))
-    shaded = "; shaded are 95 % intervals, each for its own frames; thin lines are seeds"
+    shaded = f"; shaded are 95 % intervals, each for its own {section.unit}; thin lines are seeds"
     return figure(
         drawn,
         bands,
-        f"{escape(metric)} over environment frames: interquartile means over seeds"
+        f"{escape(metric)} over {section.unit}: interquartile means over seeds"
         f"{shaded * (len(bands) <= MOST_SHADED)}.",
     )
 

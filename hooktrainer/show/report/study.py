@@ -16,7 +16,7 @@ from ...statistics import Curve, shared_frames
 from ...store.run_dir import RunDir
 from ..curves import read_curves
 from .grouping import group_runs, repeat_note
-from .summary import RunSummary
+from .summary import RunSummary, units_of
 
 RETURN: Final = "eval/return"
 """The metric by which runs stop early."""
@@ -42,14 +42,15 @@ class SeedCurve:
 class TaskStudy:
     """The runs of one task, an environment, by group label and seed.
 
-    They are compared at `frames`. `threshold` is the return at which all runs stop; ``None`` if
-    they differ.
+    They are compared at `frames`, which count `unit`. `threshold` is the return at which all runs
+    stop; ``None`` if they differ.
     """
 
     task: str
     frames: float
     groups: Mapping[str, Mapping[Seed, SeedCurve]]
     threshold: float | None
+    unit: str = "frames"
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def read_study(
         curved = [seed for seeds in groups.values() for seed in seeds.values()]
         frames = shared_frames([one.curve for one in curved], [one.ended for one in curved])
         solved = _threshold(its) if metric == RETURN and not minimize else None
-        tasks.append(TaskStudy(task, frames, groups, solved))
+        tasks.append(TaskStudy(task, frames, groups, solved, units_of(its)))
     return Study(metric, tasks, left_out, minimize)
 
 
@@ -127,7 +128,7 @@ def _reason(run: RunSummary, measured: bool, unfinished: bool) -> str | None:
     if run.status not in ENDED and not unfinished:
         verbs = {"running": "is still ", "interrupted": "was "}
         return (
-            f"it {verbs.get(run.status, '')}{run.status} at {run.frames:,} frames; finish it: "
+            f"it {verbs.get(run.status, '')}{run.status} at {run.frames:,} {run.unit}; finish it: "
             "without the seeds that fail, the others look better than they are"
         )
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -46,6 +46,11 @@ class RunSummary:
     best: float | None
     options: Mapping[str, Any]
     metrics: Mapping[str, float]
+
+
+def units_of(runs: Sequence[RunSummary]) -> str:
+    """Return what the runs count, such as ``frames``; several joined by "or"."""
+    return " or ".join(sorted({run.unit for run in runs})) or "frames"
 
 
 def summarize(
