@@ -201,6 +201,8 @@ class Streamed:
         self.loader, self.names = loader, names
         data = loader.dataset
         self._kind = type(data).__name__
+        if loader.num_workers:
+            loader.worker_init_fn = _Worker(data, loader.worker_init_fn)
         self._stateful: Any = loader if has_state(loader) else None
         if self._stateful is None and has_state(data) and not loader.num_workers:
             self._stateful = _Resumable(data)

@@ -43,7 +43,7 @@ class DataCollector(Collector):
     not data. A loader with a ``state_dict``, such as torchdata's ``StatefulDataLoader``, and an
     iterable data set are iterated unchanged. Without a ``state_dict``, a resumed run loads the
     batches it had and discards them. Their ``epoch`` changes with the first batch of the next one,
-    unless their length is known.
+    unless their length is known. Each of several processes loads all of them, and keeps its rows.
 
     Args:
         data: A map-style or iterable data set, a Hugging Face ``datasets`` object, a TensorDict, a
@@ -94,10 +94,10 @@ class DataCollector(Collector):
     ) -> None:
         check_count("epochs", epochs, none="no end")
         self.device = None if device is None else torch.device(device)
-        own = {"batch_size": batch_size, "shuffle": shuffle, "drop_last": drop_last}
-        own |= {"num_workers": num_workers, "replacement": replacement}
-        named: dict[str, Any] = {**own, "collate": collate}
-        given = {name: value for name, value in named.items() if value is not None}
+        options: dict[str, Any] = {"batch_size": batch_size, "shuffle": shuffle}
+        options |= {"drop_last": drop_last, "num_workers": num_workers}
+        options |= {"replacement": replacement, "collate": collate}
+        given = {name: value for name, value in options.items() if value is not None}
         self._source = (
             _of_loader(data, names, given)
             if isinstance(data, DataLoader) or hasattr(data, "batch_sampler")
@@ -133,7 +133,7 @@ class DataCollector(Collector):
 
     @property
     def ended(self) -> str | None:  # type: ignore[override]
-        if self.epochs is None or self.epoch < self.epochs:
+        if self.epochs is None or self._position.epoch < self.epochs:
             return None
         return f"the data ran out after {plural(self.epochs, 'epoch')}"
 
@@ -161,9 +161,6 @@ class DataCollector(Collector):
     def set_seed(self, seed: int, static_seed: bool = False) -> None:
         self.seed, self.frames = seed, 0
         self._restart(Position())
-
-    def reset(self) -> None:
-        """Do nothing: data has no episodes."""
 
     def _restart(self, position: Position) -> None:
         self._position, self._batches = position, None

@@ -34,7 +34,7 @@ def as_samples(data: Any, names: Names) -> Any:
     if len(lengths) != 1 or None in lengths:
         raise ConfigError(
             f"a data set given as a dict of {listed(map(repr, data), 4)} needs a tensor for each "
-            "key, all of one length."
+            "key, or an array, all of one length."
         )
     return TensorDict(dict(data), batch_size=[*lengths])
 

@@ -349,7 +349,7 @@ class Run:
                 why = trainer.stop_reason or "the run is finished"
                 more = f"--total-frames {2 * trainer.progress.frames}"
                 if trainer.source.ended:
-                    more = "the option of its epochs"
+                    more = "with more epochs"
                 print(
                     f"nothing left to do: {why}. More {trainer.source.unit}: hooktrainer resume "
                     f"{shell_word(self.dir.path)} -- {more}; "

@@ -131,13 +131,6 @@ def test_lbfgs_takes_its_closure():
     assert trainer.optim_count == 2
     assert trainer.metrics.latest("loss/loss") == pytest.approx(first[1])
     assert trainer.metrics.latest("train/grad_norm") > 0
-    again = Classify()
-    resumed = make_trainer(
-        DataCollector(data, 30, shuffle=False, epochs=2),
-        again,
-        optimizer=torch.optim.LBFGS(again.parameters(), max_iter=5),
-    )
-    resumed.load_state_dict(trainer.state_dict())
 
 
 @pytest.mark.parametrize(
@@ -203,6 +196,46 @@ def test_schedulers_by_epoch_and_by_metric():
     LRSchedulerHook(plateau, monitor="val/los").register(trainer)
     with pytest.warns(UserWarning, match=r"'val/los' was not logged; logged were .*loss/loss"):
         trainer.train()
+
+
+def everything() -> Trainer:
+    """Accumulates, averages, validates the averages, and lowers the learning rate by that."""
+    loss = Classify()
+    optimizer = torch.optim.AdamW(loss.parameters(), lr=0.1)
+    options = {"optimizer": optimizer, "accumulate": 3, "clip_norm": 0.1}
+    trainer = make_trainer(DataCollector(make_data(30), 8, epochs=4), loss, **options)
+    average = AverageWeights(loss, 0.9)
+    average.register(trainer)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.3)
+    LRSchedulerHook(plateau, monitor="val/loss").register(trainer)
+    Validate(make_data(13, 3), batch_size=5, weights=average).register(trainer)
+    return trainer
+
+
+def closure() -> Trainer:
+    loss = Classify()
+    optimizer = torch.optim.LBFGS(loss.parameters(), max_iter=3, line_search_fn="strong_wolfe")
+    return make_trainer(DataCollector(make_data(30), 8, epochs=4), loss, optimizer=optimizer)
+
+
+def stop_at(trainer: Trainer, batch: int) -> None:
+    if trainer.progress.batches == batch:
+        trainer.request_stop("now")
+
+
+@pytest.mark.parametrize("make", [everything, closure])
+def test_a_resumed_run_takes_the_same_steps(make):
+    whole = make()
+    whole.train()
+    for stop in (1, 4, 6, 11):
+        first, rest = make(), make()
+        first.register_op("post_steps", partial(stop_at, first, stop))
+        first.train()
+        rest.load_state_dict(first.state_dict())
+        rest.train()
+        assert torch.equal(parameters(rest), parameters(whole))
+        rates = [one.optimizer.param_groups[0]["lr"] for one in (rest, whole)]
+        assert rates[0] == rates[1]
 
 
 def test_parameters_are_grouped_by_name():
