@@ -11,6 +11,7 @@ import pytest
 from finished_runs import write_run
 
 from hooktrainer.cli import output
+from hooktrainer.store import CheckpointManager
 
 
 def listed(call, *words):
@@ -95,6 +96,19 @@ def test_curves_are_drawn_in_the_terminal(call, six):
         ["lr 0.1", "3", "200", "▃█", "40 ± 20"],
         ["lr 0.2", "3", "200", "▁▃", "20 ± 10"],
     ]
+
+
+def test_a_run_on_data_counts_samples(call, tmp_path):
+    path = write_run(tmp_path / "a", unit="samples").path
+    manager = CheckpointManager(path / "checkpoints")
+    manager.save({}, frames=300, optim_steps=1)
+    manager.close()
+    for words in (("runs",), ("runs", "--curves"), ("report",), ("ckpt", "list")):
+        done = call(*words, path)
+        assert "samples" in done.out
+        assert "frames" not in done.out
+    write_run(tmp_path / "b")
+    assert "frames or samples" in call("runs", tmp_path).out
 
 
 def test_a_narrow_terminal_empties_no_column(call, monkeypatch, tmp_path):
