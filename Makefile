@@ -9,8 +9,8 @@ ARGS ?=
 .DELETE_ON_ERROR:
 unexport PYTHONDONTWRITEBYTECODE # what pip has not compiled would be compiled at every start
 .NOTPARALLEL: # two pips in one environment get in each other's way
-.PHONY: help setup train test test-slow test-all test-faults test-fuzz test-gpu lint docs bench bench-checkpoint \
-  bench-pipeline bench-gpu clean
+.PHONY: help setup train test test-slow test-all test-faults test-fuzz audit-kills test-gpu lint docs bench \
+  bench-checkpoint bench-pipeline bench-gpu clean
 
 help:  ## show this list
 	@echo "make <target> [ARGS='...']     train, test and bench pass ARGS on to the program they run"
@@ -38,6 +38,9 @@ test-faults: $(VENV)/.dev  ## crash, fill, damage and kill checkpoints some thou
 
 test-fuzz: $(VENV)/.dev  ## open 10,000 spoilt files of every kind; ARGS='--cases 500 policy' fewer
 	$(VENV)/bin/python tests/fuzz $(ARGS)
+
+audit-kills: $(VENV)/.dev  ## kill runs of GRPO at random instants, count skipped and doubled prompts
+	$(VENV)/bin/python benchmarks/kills.py $(ARGS)
 
 # Where there is no network: with what is installed, and nothing is.
 GPU_PYTHON = $(if $(wildcard $(VENV)/bin/python),$(VENV)/bin/python,$(PYTHON))

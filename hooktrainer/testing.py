@@ -413,7 +413,7 @@ def _shares(make: Make, _: int) -> None:
                 _require(False, "shard does what check_shares refuses")
             return
         (whole,) = _take(collector, 1)
-        num_envs = collector.num_envs
+        num_envs, join = collector.num_envs, collector.join
     batches: list[TensorDictBase] = []
     states: list[dict[str, Any]] = []
     for rank in range(2):
@@ -425,9 +425,9 @@ def _shares(make: Make, _: int) -> None:
             states.append(share.state_dict())
     halves = all(2 * batch.numel() == whole.numel() for batch in batches)
     _require(halves, "a batch of a share is not a share of one")
+    together = join(batches)
     for key in _observations(whole) or list(whole.keys(True, True)):
-        begun = torch.cat([_beginning(batch, key) for batch in batches])
-        same = torch.equal(begun, _beginning(whole, key))
+        same = torch.equal(_beginning(together, key), _beginning(whole, key))
         _require(same, f"{key!r} of the shares together is not that of the whole")
     with _fresh(make) as collector:
         collector.load_state_dict(collector.reshard(states))

@@ -13,10 +13,12 @@ from __future__ import annotations
 from ..base.words import did_you_mean
 from ..errors import ConfigError
 from .a2c import A2C as A2C
-from .algorithm import Algorithm, algorithm
+from .algorithm import Algorithm, EnvAlgorithm, algorithm
 from .cql import CQL as CQL
 from .ddpg import DDPG as DDPG
+from .dpo import DPO as DPO
 from .dqn import DQN as DQN
+from .grpo import GRPO as GRPO
 from .iql import IQL as IQL
 from .mappo import IPPO as IPPO
 from .mappo import MAPPO as MAPPO
@@ -27,15 +29,19 @@ from .qmix import VDN as VDN
 from .reinforce import REINFORCE as REINFORCE
 from .sac import SAC as SAC
 from .seed_runs import SeedResult
+from .sft import SFT as SFT
+from .sft import OnTexts
 from .td3 import TD3 as TD3
+from .text import TextAlgorithm
 
+_BASES = (Algorithm, EnvAlgorithm, OnTexts, TextAlgorithm)
 _ALGORITHMS: dict[str, type[Algorithm]] = {
     kind.name(): kind
     for kind in list(globals().values())
-    if isinstance(kind, type) and issubclass(kind, Algorithm) and kind is not Algorithm
+    if isinstance(kind, type) and issubclass(kind, Algorithm) and kind not in _BASES
 }
 
-__all__ = ["Algorithm", "SeedResult", "algorithm", "get", "names"]
+__all__ = ["Algorithm", "EnvAlgorithm", "SeedResult", "TextAlgorithm", "algorithm", "get", "names"]
 __all__ += [kind.__name__ for kind in _ALGORITHMS.values()]
 
 

@@ -35,7 +35,7 @@ from ..objectives import GAE, LossByGroup, keys_of
 from ..policies.trust import code_of_agents
 from ..run.config import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
-from .algorithm import Algorithm
+from .algorithm import EnvAlgorithm
 from .check_spaces import check_actions, check_distribution, check_observations
 from .config import JSON
 from .on_policy import PolicyGradient
@@ -163,7 +163,7 @@ class AgentsTask(RunTask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeveralAgents(Algorithm):
+class SeveralAgents(EnvAlgorithm):
     """Fields of the algorithms for several agents; ``env`` is one of several agents.
 
     ``"vmas/balance"``, a scenario class of VMAS, ``"pettingzoo/mpe/simple_spread_v3"``, or a

@@ -1,4 +1,4 @@
-"""`Algorithm`, from which every algorithm derives, and `algorithm`, which makes a class one."""
+"""The base classes of algorithms, and `algorithm`, which makes a class one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..networks import MemoryTrunk, NetworkFactory, memory_for
 from ..run.config import Count, filled, parse_run
 from ..run.recipe import mistakes_in_one_line
 from ..trainer import Trainer
-from .config import AlgorithmConfig, Word
+from .config import AlgorithmConfig, EnvConfig, Word
 from .seed_runs import SeedResult, train_seeds
 from .task import RunTask, Task
 
@@ -46,7 +46,7 @@ class Algorithm(AlgorithmConfig):
     ``config.yaml``.
     """
 
-    task_type: ClassVar[Callable[..., RunTask]] = Task
+    task_type: ClassVar[Callable[..., Any]]
     """Makes the task of `build` from the run, and whether it is kept."""
 
     def trainer(self, *, keep: bool | None = None) -> Trainer:
@@ -106,12 +106,8 @@ class Algorithm(AlgorithmConfig):
         return train_seeds(self, self.run_dir is not None if keep is None else keep)
 
     def _announce(self) -> None:
-        """Print the settings and wrappers that were chosen by default."""
-        if settings := self.tuned_settings():
-            listed = ", ".join(f"{name}={value!r}" for name, value in settings.items())
-            print(f"tuned for {self.env}: {listed}; --no-tuned leaves it out")
-        if wrapped := self.wrapped():
-            print(wrapped.description)
+        for line in self.announcements():
+            print(line)
 
     @classmethod
     def main(cls, words: Sequence[str] | None = None, prog: str | None = None) -> None:
@@ -136,10 +132,17 @@ class Algorithm(AlgorithmConfig):
         """Make the networks, the loss and the hooks, and wire them into a trainer.
 
         Args:
-            task: What follows from the fields: the environment's spaces, and the parts that every
-                algorithm has; a `Task`, or for several agents an `AgentsTask`.
+            task: What follows from the fields, and the parts that every algorithm has: a `Task`
+                with the environment's spaces, an `AgentsTask`, or a `TextTask`.
         """
         raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvAlgorithm(Algorithm, EnvConfig):
+    """A run of an algorithm that acts in an environment, or is evaluated in one."""
+
+    task_type: ClassVar[Callable[..., RunTask]] = Task
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -155,7 +158,7 @@ def algorithm(kind: Kind) -> Kind:
     @functools.wraps(init)
     def __init__(self: Algorithm, **given: Any) -> None:  # noqa: N807
         check_names(kind.__name__, given, [one.name for one in fields(made)])
-        tuned = made.tuned_settings_for(given.get("env"), given.get("tuned", True))
+        tuned = made.tuned_settings_for(given.get(made.subject), given.get("tuned", True))
         init(self, **{**tuned, **given})
 
     made.__init__ = __init__
@@ -171,16 +174,16 @@ def parse(kind: type[AlgorithmConfig], words: Sequence[str], prog: str | None = 
 def _defaults(kind: type[AlgorithmConfig], saved: Mapping[str, Any], words: Sequence[str]) -> Any:
     """The run with the defaults for the environment, before the words are applied."""
     peek = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    peek.add_argument("--env", nargs="?")
+    peek.add_argument(f"--{kind.subject}", nargs="?")
     peek.add_argument("--tuned", action=argparse.BooleanOptionalAction)
     parsed, _ = peek.parse_known_args(list(words))
     given = {"tuned": True, **saved}
     given |= {name: value for name, value in vars(parsed).items() if value is not None}
-    return filled(kind, given, kind.tuned_settings_for(given.get("env"), given["tuned"]))
+    return filled(kind, given, kind.tuned_settings_for(given.get(kind.subject), given["tuned"]))
 
 
 @dataclass(frozen=True, kw_only=True)
-class WithMemory(Algorithm):
+class WithMemory(EnvAlgorithm):
     """Fields of the algorithms whose policies can remember."""
 
     memory: Annotated[Any, Word("MEMORY")] = None
@@ -201,7 +204,7 @@ class WithMemory(Algorithm):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WithStateDependentExploration(Algorithm):
+class WithStateDependentExploration(EnvAlgorithm):
     """Fields of the algorithms whose noise can follow the state."""
 
     sde: bool = False

@@ -1,4 +1,4 @@
-"""`AlgorithmConfig`: the fields that every algorithm has, in addition to those of every run."""
+"""The fields that every algorithm has, and those of algorithms with an environment."""
 
 from __future__ import annotations
 
@@ -59,7 +59,99 @@ SEEDS = Word(
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig(RunConfig):
-    """The fields that every algorithm has; `hooktrainer.algorithms.task.Task` acts on them."""
+    """The fields that every algorithm has, in addition to those of every run."""
+
+    seeds: FreeAmongSeeds[Annotated[Any, SEEDS]] = None
+    """seeds of several runs, each in a process: 8 for 0 to 7, 3-6, or 1,5,9; --workers at a time"""
+    precision: Literal["bf16", "fp16"] | None = None
+    """type that losses are computed in, by autocast; fp16 scales losses; None: float32"""
+    eval_interval: Count = 5_000
+    """frames between two evaluations"""
+    eval_episodes: Number = 10
+    """episodes per evaluation, played by the deterministic policy; 0 for no evaluation"""
+    stop_at: float | None = None
+    """mean evaluation return at which the run stops, the task solved"""
+    tuned: bool = True
+    """whether the settings known to be good for what it is trained on are the defaults"""
+    loggers: Suppress[Sequence[Any]] = ()
+    """loggers of yours, in addition to those of ``logger``, which also takes them"""
+    hooks: Suppress[Sequence[TrainerHookBase]] = ()
+    """your hooks, registered after the algorithm's; one registered later is not restored"""
+
+    compile = None  # type: Any  # a field of some algorithms
+
+    subject: ClassVar[str] = "env"
+    """The field with what it is trained on."""
+    tuned_for: ClassVar[Settings] = {}
+    """By an environment's id, or a pattern of ids, the defaults that are tuned for it."""
+
+    def __post_init__(self) -> None:
+        """Accept seeds in any of their forms, and loggers among the names of loggers."""
+        super().__post_init__()
+        logger = self.logger if isinstance(self.logger, tuple) else (self.logger,)
+        objects = [one for one in logger if not isinstance(one, (str, type(None)))]
+        names = tuple(one for one in logger if isinstance(one, str))
+        object.__setattr__(self, "logger", names)
+        object.__setattr__(self, "loggers", (*self.loggers, *objects))
+        given = (self.seed,) if self.seeds == OWN else self.seeds
+        if given is not None:
+            object.__setattr__(self, "seeds", as_seeds(given))
+
+    @classmethod
+    def name(cls) -> str:
+        """Its name on the command line."""
+        return cls.__name__.lower()
+
+    @property
+    def trained_on(self) -> str:
+        """The name of what it is trained on."""
+        return name_of(getattr(self, self.subject))
+
+    def announcements(self) -> list[str]:
+        """Return what was chosen by default and should be known, a line each."""
+        if not (settings := self.tuned_settings()):
+            return []
+        listed = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+        return [f"tuned for {self.trained_on}: {listed}; --no-tuned leaves it out"]
+
+    @classmethod
+    def tuned_settings_for(cls, subject: Any, tuned: bool = True) -> Mapping[str, Any]:
+        """The tuned defaults of an environment; none if it is not one of those in ``tuned_for``.
+
+        Those of its id, else of the first pattern that it fits, such as ``"ALE/*"``. A world such
+        as ``"torch/CartPole-v1"`` has those of the environment that it equals, if none of its own.
+        """
+        if not tuned or not isinstance(subject, str):
+            return {}
+        for name in (subject, subject.removeprefix(PREFIX)):
+            fits = (own for ids, own in cls.tuned_for.items() if fnmatchcase(name, ids))
+            if found := cls.tuned_for.get(name) or next(fits, {}):
+                return found
+        return {}
+
+    def tuned_settings(self) -> Mapping[str, Any]:
+        """The fields whose values are those tuned for what it is trained on."""
+        settings = self.tuned_settings_for(getattr(self, self.subject), self.tuned)
+        return {name: value for name, value in settings.items() if getattr(self, name) == value}
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as plain values, without those that can be given in Python only."""
+        hints = hints_of(type(self))
+        plain = super().as_dict()
+        plain[self.subject] = self.trained_on
+        if self.seeds is not None:  # which does not set apart the runs of several seeds
+            own = self.seeds == (self.seed,)
+            plain["seeds"] = OWN if own else words_of_seeds(self.seeds)
+        return {
+            name: value
+            for name, value in plain.items()
+            if tyro.conf.Suppress not in get_args(hints[name])
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvConfig(AlgorithmConfig):
+    """The fields of algorithms with an environment; `hooktrainer.algorithms.task` acts on them."""
 
     env: Annotated[Any, Word("ENV")]
     """environment: an id; in Python also a specification, a factory, or a list of factories"""
@@ -77,52 +169,21 @@ class AlgorithmConfig(RunConfig):
     """activation of the hidden layers"""
     normalize_observations: bool = False
     """whether the networks see observations of running mean 0 and variance 1; images are left"""
-    seeds: FreeAmongSeeds[Annotated[Any, SEEDS]] = None
-    """seeds of several runs, each in a process: 8 for 0 to 7, 3-6, or 1,5,9; --workers at a time"""
     compile: Literal["step", "all"] | None = None
     """what is compiled: step, the optimizer step; all, tensor environments as well"""
-    precision: Literal["bf16", "fp16"] | None = None
-    """type that losses are computed in, by autocast; fp16 scales losses; None: float32"""
-    eval_interval: Count = 5_000
-    """frames between two evaluations"""
-    eval_episodes: Number = 10
-    """episodes per evaluation, played by the deterministic policy; 0 for no evaluation"""
-    stop_at: float | None = None
-    """mean evaluation return at which the run stops, the task solved"""
-    tuned: bool = True
-    """whether the settings known to be good for this environment are the defaults"""
-    loggers: Suppress[Sequence[Any]] = ()
-    """loggers of yours, in addition to those of ``logger``, which also takes them"""
     collector: Suppress[Callable[..., Iterable[Any]] | None] = None
     """factory of the collector, called with the arguments of `VectorCollector`, its default"""
-    hooks: Suppress[Sequence[TrainerHookBase]] = ()
-    """your hooks, registered after the algorithm's; one registered later is not restored"""
 
     # What only some algorithms have as a field.
     action_distribution = "gaussian"
     clip_actions = False
 
-    tuned_for: ClassVar[Settings] = {}
-    """By an environment's id, or a pattern of ids, the defaults that are tuned for it."""
     actions: ClassVar[Actions] = "any"
     """The actions it can take."""
-    collects: ClassVar[bool] = True
-    """Whether it collects from the environment, not only evaluates in it."""
-
     observations: ClassVar[Observations] = "any"
     """The observations it can take."""
-
-    def __post_init__(self) -> None:
-        """Accept seeds in any of their forms, and loggers among the names of loggers."""
-        super().__post_init__()
-        logger = self.logger if isinstance(self.logger, tuple) else (self.logger,)
-        objects = [one for one in logger if not isinstance(one, (str, type(None)))]
-        names = tuple(one for one in logger if isinstance(one, str))
-        object.__setattr__(self, "logger", names)
-        object.__setattr__(self, "loggers", (*self.loggers, *objects))
-        given = (self.seed,) if self.seeds == OWN else self.seeds
-        if given is not None:
-            object.__setattr__(self, "seeds", as_seeds(given))
+    collects: ClassVar[bool] = True
+    """Whether it collects from the environment, not only evaluates in it."""
 
     def wrapped(self) -> UsualWrappers | None:
         """The environment with its usual wrappers; ``None`` if it gets none.
@@ -133,43 +194,12 @@ class AlgorithmConfig(RunConfig):
             return None
         return usual_wrappers(self.env, self.env_kwargs)
 
-    @classmethod
-    def name(cls) -> str:
-        """Its name on the command line."""
-        return cls.__name__.lower()
-
-    @classmethod
-    def tuned_settings_for(cls, env: Any, tuned: bool = True) -> Mapping[str, Any]:
-        """The tuned defaults of an environment; none if it is not one of those in ``tuned_for``.
-
-        Those of its id, else of the first pattern that it fits, such as ``"ALE/*"``. A world such
-        as ``"torch/CartPole-v1"`` has those of the environment that it equals, if none of its own.
-        """
-        if not tuned or not isinstance(env, str):
-            return {}
-        for name in (env, env.removeprefix(PREFIX)):
-            fits = (own for ids, own in cls.tuned_for.items() if fnmatchcase(name, ids))
-            if found := cls.tuned_for.get(name) or next(fits, {}):
-                return found
-        return {}
-
-    def tuned_settings(self) -> Mapping[str, Any]:
-        """The fields whose values are those tuned for the environment."""
-        settings = self.tuned_settings_for(self.env, self.tuned)
-        return {name: value for name, value in settings.items() if getattr(self, name) == value}
+    def announcements(self) -> list[str]:
+        """Return what was chosen by default and should be known, a line each."""
+        wrapped = self.wrapped()
+        return [*super().announcements(), *([wrapped.description] if wrapped else [])]
 
     def as_dict(self) -> dict[str, Any]:
         """The fields as plain values, without those that can be given in Python only."""
-        hints = hints_of(type(self))
-        plain = super().as_dict()
-        plain["env"] = name_of(self.env)
-        if self.network is not None:
-            plain["network"] = name_of(self.network)
-        if self.seeds is not None:  # which does not set apart the runs of several seeds
-            own = self.seeds == (self.seed,)
-            plain["seeds"] = OWN if own else words_of_seeds(self.seeds)
-        return {
-            name: value
-            for name, value in plain.items()
-            if tyro.conf.Suppress not in get_args(hints[name])
-        }
+        named = {} if self.network is None else {"network": name_of(self.network)}
+        return super().as_dict() | named

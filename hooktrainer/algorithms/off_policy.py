@@ -20,7 +20,7 @@ from ..optim import FlatAdam
 from ..replay import ReplayBuffer
 from ..run.config import Between, Count, Fraction, Number, OneOf, Rate
 from ..trainer import Trainer
-from .algorithm import Algorithm, WithMemory
+from .algorithm import EnvAlgorithm, WithMemory
 from .check_spaces import Actions
 from .task import RunTask, Task
 
@@ -34,7 +34,7 @@ PENDULUM = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class FromReplay(Algorithm):
+class FromReplay(EnvAlgorithm):
     """Fields of the algorithms that learn from a replay buffer."""
 
     num_envs: Count = 4

@@ -13,7 +13,7 @@ from ..objectives import CQLLoss, IQLLoss, SoftUpdate
 from ..optim import FlatAdam
 from ..run.config import Between, Count, Fraction, FreeAmongSeeds, FreeOnResume, Rate
 from ..trainer import Trainer
-from .algorithm import Algorithm
+from .algorithm import EnvAlgorithm
 from .check_spaces import Actions, Observations
 from .config import Word
 from .task import Task
@@ -23,7 +23,7 @@ PENDULUM = {"tau": 0.01, "eval_interval": 256_000, "eval_episodes": 20, "save_in
 
 
 @dataclass(frozen=True, kw_only=True)
-class Offline(Algorithm):
+class Offline(EnvAlgorithm):
     """Fields of the algorithms that learn from a data set; the environment only evaluates."""
 
     dataset: Annotated[Any, Word("DATASET")]

@@ -12,6 +12,7 @@ import torch
 from tensordict import NestedKey
 from torch import nn
 
+from ..base.checks import check_choice
 from ..base.space_parts import CRITIC
 from ..errors import ConfigError
 from ..hooks import KLAdaptiveLR, MiniBatches, RewardScaler, Schedule, ValueEstimatorHook
@@ -26,11 +27,11 @@ from ..networks import (
     distribution_for,
     orthogonal_init,
 )
-from ..objectives import GAE, ClipPPOLoss
+from ..objectives import GAE, ClipPPOLoss, VTrace
 from ..optim import FlatAdam
 from ..run.config import Between, Count, Fraction, OneOf, Rate
 from ..trainer import Trainer
-from .algorithm import Algorithm, WithMemory, WithStateDependentExploration
+from .algorithm import EnvAlgorithm, WithMemory, WithStateDependentExploration
 from .check_spaces import Actions, check_distribution
 from .task import RunTask, Task
 
@@ -44,7 +45,7 @@ CARTPOLE = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class PolicyGradient(Algorithm):
+class PolicyGradient(EnvAlgorithm):
     """Fields of the algorithms that learn from what the present policies collect."""
 
     num_envs: Count = 16
@@ -127,6 +128,8 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
     """whether the environment clips gaussian actions to their bounds"""
     scale_rewards: bool | None = None
     """whether rewards are divided by the deviation of the return; None: if there is a memory"""
+    value_estimator: Literal["gae", "vtrace"] = "gae"
+    """of advantages; vtrace corrects for a policy that lags behind, with batches collected ahead"""
 
     # What only PPO and, of these, A2C have as a field.
     lmbda = 1.0
@@ -203,8 +206,11 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
         hooks: dict[str, Any] = {}
         if self.memory is not None if self.scale_rewards is None else self.scale_rewards:
             hooks["reward_scaler"] = RewardScaler(self.gamma)
-        gae = GAE(gamma=self.gamma, lmbda=self.lmbda, value_network=critic)
-        hooks["value_estimator"] = ValueEstimatorHook(gae)
+        given: dict[str, Any] = {"gamma": self.gamma, "lmbda": self.lmbda, "value_network": critic}
+        check_choice("value_estimator", self.value_estimator, ("gae", "vtrace"))
+        vtrace = self.value_estimator == "vtrace"
+        estimator = VTrace(**given, actor_network=actor) if vtrace else GAE(**given)
+        hooks["value_estimator"] = ValueEstimatorHook(estimator)
         if self.mini_batch_size and self.memory is None:
             hooks["mini_batches"] = MiniBatches(self.mini_batch_size, loss_module.in_keys)
         elif self.mini_batch_size:

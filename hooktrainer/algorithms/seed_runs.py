@@ -105,7 +105,8 @@ def run_of(algorithm: Kind, seed: int, place: Path | None) -> Kind:
         run_dir = place / f"seed{seed}"
         if resume == "latest" and not RunDir(run_dir).holds_run:
             resume = None
-    own = {name: copy.deepcopy(getattr(algorithm, name)) for name in ("hooks", "network")}
+    names = [name for name in ("hooks", "network") if hasattr(algorithm, name)]
+    own = {name: copy.deepcopy(getattr(algorithm, name)) for name in names}
     return replace(
         algorithm,
         seeds=(seed,),

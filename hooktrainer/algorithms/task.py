@@ -34,7 +34,7 @@ from ..networks import (
 from ..run.run import Run
 from ..trainer import Trainer
 from .check_spaces import check_actions, check_env, check_observations, name_of
-from .config import AlgorithmConfig
+from .config import EnvConfig
 
 # -- `RunTask`: the parts that every algorithm has, whatever its environment is like.
 
@@ -54,7 +54,7 @@ class RunTask(ABC):
         device: Where the learner computes.
     """
 
-    def __init__(self, algorithm: AlgorithmConfig, keep: bool) -> None:
+    def __init__(self, algorithm: EnvConfig, keep: bool) -> None:
         self.name = algorithm.name()
         self.env_name = name_of(algorithm.env)
         self._fields = algorithm

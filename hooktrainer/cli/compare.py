@@ -97,7 +97,8 @@ def without_clock(left: Any, right: Any) -> tuple[Any, Any]:
             for name, part in state["components"].items()
             if name not in timed
         }
-        return {**state, "components": components}
+        ranks = {"ranks": [timeless(share) for share in state["ranks"]]} if "ranks" in state else {}
+        return {**state, "components": components, **ranks}
 
     return timeless(left), timeless(right)
 

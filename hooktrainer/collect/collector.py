@@ -225,6 +225,10 @@ class Collector:
         """
         raise no_shard(type(self).__name__, world_size)
 
+    def join(self, shares: Sequence[TensorDictBase]) -> TensorDictBase:
+        """The whole batch of the shares' batches, in their order."""
+        return torch.cat(list(shares))
+
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """A state to load when the environments are divided otherwise than before.
 

@@ -68,6 +68,11 @@ class RemoteCollector(Collector):
         return {"data/age": self.policy_age}
 
     def register(self, trainer: Any) -> None:
+        self._collector.register(trainer)
+        self.register_alone(trainer)
+
+    def register_alone(self, trainer: Any) -> None:
+        """Register with a trainer that `wrapped` is registered with."""
         trainer.register_op("pre_steps_log", self.metrics)
 
     @property
@@ -114,7 +119,7 @@ class RemoteCollector(Collector):
                 self.timing.totals[f"worker/{name}"] += seconds / len(self._workers)
             if spans and self.timing.trace is not None:
                 self.timing.trace.extend(spans, thread=worker.name, pid=worker.pid)
-        return shares[0] if len(shares) == 1 else torch.cat(shares)
+        return shares[0] if len(shares) == 1 else self._collector.join(shares)
 
     def _ask_all(self, method: str, *args: Any) -> list[Any]:
         """Call a method in each worker, and return its answers."""

@@ -42,6 +42,11 @@ if TYPE_CHECKING:
     from .encoders import impala_cnn as impala_cnn
     from .encoders import nature_cnn as nature_cnn
     from .encoders import small_cnn as small_cnn
+    from .language_model import Cache as Cache
+    from .language_model import LanguageModel as LanguageModel
+    from .language_model import Sampling as Sampling
+    from .language_model import packed as packed
+    from .language_model import padded as padded
     from .layers import AgentLinear as AgentLinear
     from .layers import RunningNorm as RunningNorm
     from .layers import copy_network as copy_network
@@ -64,5 +69,7 @@ if TYPE_CHECKING:
     from .q_network import EpsilonGreedy as EpsilonGreedy
     from .q_network import QNetwork as QNetwork
     from .q_network import ValueNetwork as ValueNetwork
+    from .transformer import CausalTransformer as CausalTransformer
+    from .transformers_model import TransformersModel as TransformersModel
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -27,5 +27,13 @@ if TYPE_CHECKING:
     from .targets import SoftUpdate as SoftUpdate
     from .targets import target_copy as target_copy
     from .td3 import TD3Loss as TD3Loss
+    from .tokens import DPOLoss as DPOLoss
+    from .tokens import GRPOLoss as GRPOLoss
+    from .tokens import SFTLoss as SFTLoss
+    from .tokens import TokenPPOLoss as TokenPPOLoss
+    from .tokens import group_advantage as group_advantage
+    from .tokens import token_gae as token_gae
+    from .vtrace import VTrace as VTrace
+    from .vtrace import vtrace_estimate as vtrace_estimate
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -158,7 +158,7 @@ class Loss(KeyedModule, ABC):
 
     def _begin(self) -> None:
         """Called at the start of each call."""
-        self._calls += 1
+        self._calls += self.training  # a validation changes nothing
 
     def _write(self, out: dict[str, Tensor], tensordict: TensorDictBase) -> None:
         """Move values that are neither losses nor diagnostics from the result to the batch."""

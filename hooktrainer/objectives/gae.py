@@ -149,7 +149,7 @@ class GAE(KeyedModule):
         """
         keys, following, shape = self.tensor_keys, tensordict.get("next"), tensordict.shape
         reward, done = (require(following, key, self) for key in (keys.reward, keys.done))
-        ends = (reward, done, following.get(keys.terminated, done))
+        ends = (reward, done, following.get(keys.terminated, done), *self._weights(tensordict))
         now, then = (  # as [batch, time, *features]
             [entry.reshape(-1, shape[-1], *entry.shape[len(shape) :]) for entry in entries]
             for entries in (
@@ -178,7 +178,7 @@ class GAE(KeyedModule):
             now: The network's inputs, ``[batch, time, ...]`` each.
             then: Those of the next step.
             rows: Where these differ from the next row, as indices of ``[batch * time]``.
-            ends: Rewards, done and terminated, ``[*batch, time, 1]`` each.
+            ends: Rewards, done, terminated and `_weights`, ``[*batch, time, 1]`` each.
             shape: ``[*batch, time]``.
 
         Returns:
@@ -199,13 +199,19 @@ class GAE(KeyedModule):
             entry.reshape(*entry.shape[:-1], *[1] * more, -1).expand_as(value) if more else entry
             for entry, more in zip(ends, missing, strict=True)
         ]
-        advantage, value_target = generalized_advantage_estimate(
-            self.gamma, self.lmbda, value, next_value, *each, time_dim=len(shape) - 1
-        )
+        advantage, value_target = self._estimate(value, next_value, *each, time_dim=len(shape) - 1)
         if self.average_gae:
             std, mean = torch.std_mean(advantage)
             advantage = (advantage - mean) / std.clamp_min(1e-4)
         return value, next_value, advantage, value_target
+
+    def _weights(self, tensordict: TensorDictBase) -> Sequence[Tensor]:
+        """Return what else the estimate depends on."""
+        return ()
+
+    def _estimate(self, *entries: Tensor, time_dim: int) -> tuple[Tensor, Tensor]:
+        """Return advantages and targets for values, next values, rewards, ends and `_weights`."""
+        return generalized_advantage_estimate(self.gamma, self.lmbda, *entries, time_dim=time_dim)
 
     def _new(self, now: Sequence[Tensor], then: Sequence[Tensor]) -> slice | Tensor:
         """Return the rows where the next observation is not, bit for bit, that of the next row."""

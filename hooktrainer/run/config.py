@@ -33,7 +33,13 @@ from typing import (
 import tyro
 from tyro.conf import UseAppendAction
 
-from ..base.checks import check_count, check_fraction, check_rate, check_training_seed
+from ..base.checks import (
+    check_count,
+    check_fraction,
+    check_positive,
+    check_rate,
+    check_training_seed,
+)
 from ..base.endings import GRACE
 from ..base.plain import to_plain, without_omegaconf
 from ..base.untrusted import one_line, shown
@@ -177,6 +183,8 @@ class RunConfig:
 
     total_frames: FreeOnResume[Count]
     """frames after which the run ends"""
+    total_minutes: FreeOnResume[Annotated[float, Range(check_positive)] | None] = None
+    """minutes of training, those before a resume included, after which the run ends; None: none"""
     seed: FreeAmongSeeds[Seed] = 0
     """seed of the networks, the environments and the exploration"""
 
@@ -254,7 +262,7 @@ class RunConfig:
 
 
 FREE_AMONG_SEEDS: Final = marked(RunConfig, Mark.MEANS, Mark.AMONG_SEEDS).union(
-    ("total_frames", "seeds", "tuned", "eval_interval", "eval_episodes", "stop_at")
+    ("total_frames", "total_minutes", "seeds", "tuned", "eval_interval", "eval_episodes", "stop_at")
 )
 """Fields in which runs may differ and still be one curve, the mean of their seeds.
 

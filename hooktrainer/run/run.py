@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,10 +147,9 @@ class Layout:
         elif self._overlap is not None:
             from ..collect.overlap import OverlappedCollector
 
-            trainer.collector = OverlappedCollector(
-                trainer.collector, self._overlap, timeout=timeout
-            )
-            trainer.collector.register(trainer)
+            overlapped = OverlappedCollector(trainer.collector, self._overlap, timeout=timeout)
+            trainer.collector = overlapped
+            overlapped.register_alone(trainer)
 
 
 class Run:
@@ -238,6 +238,17 @@ class Run:
                 self._ranks, self._checkpoints, opened.checkpoints
             )
         return opened
+
+    @property
+    def holds_state(self) -> bool:
+        """Whether the state of a run that is resumed or forked is restored; opens the directory.
+
+        Not so with ``resume="latest"`` if the run was killed before its first checkpoint.
+        """
+        if not self._keep:
+            return False
+        self.dir  # noqa: B018 - all ranks open it together
+        return self._ranks.first(lambda: self._state is not None)
 
     @functools.cached_property
     def trainer_options(self) -> dict[str, Any]:
@@ -377,6 +388,8 @@ class Run:
                 Tracer(self.dir.trace, args.trace).register(trainer)
             if args.profile:
                 Profiler(self.dir.profile, active=args.profile).register(trainer)
+        if args.total_minutes is not None:
+            trainer.register_op("post_steps", partial(_stop_in_time, trainer, args.total_minutes))
         self._layout.apply(trainer)
         if self._ranks.world_size > 1:
             DataParallel(self._ranks).register(trainer)
@@ -391,11 +404,18 @@ class Run:
             return False
         state, note = found
         trainer.load_state_dict(state, strict=self.args.strict, copy=False)
+        if self.args.total_minutes is not None:
+            _stop_in_time(trainer, self.args.total_minutes)
         if self._leads and self._parent is None:
             self.dir.begin(forked_from=self._checkpoints.forked_from)
         if self._leads and note is not None:
             print(note)
         return True
+
+
+def _stop_in_time(trainer: Trainer, minutes: float, batch: Any = None) -> None:
+    if trainer.progress.seconds >= 60 * minutes:
+        trainer.request_stop(f"{minutes:g} minutes of training are over", status="finished")
 
 
 # -- The run or checkpoint that ``--resume`` and ``--fork`` name; options that differ from its own.

@@ -35,7 +35,7 @@ def sweep_page(sweep: Sweep, verdict: str, found: Confirmation | None = None) ->
         found: Its confirmation, if there is one.
     """
     options, algorithm = sweep.options, sweep.algorithm
-    title = f"Sweep: {algorithm.name()} on {algorithm.as_dict()['env']}"
+    title = f"Sweep: {algorithm.name()} on {algorithm.trained_on}"
     trials, best = sweep.trials, sweep.winner
     kinds = [one.state for one in trials]
     keep = verdict.startswith(KEEP)

@@ -62,7 +62,7 @@ class Sweep:
         self.algorithm = algorithm
         self.options = options
         if options.run_dir is None:
-            env = re.sub(r"[^\w.-]", "_", str(algorithm.as_dict()["env"]))
+            env = re.sub(r"[^\w.-]", "_", algorithm.trained_on)
             self.place = Path("runs", f"sweep_{algorithm.name()}_{env}")
         else:
             self.place = Path(options.run_dir)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -18,9 +18,12 @@ from outcomes import same
 from tensordict import TensorDict
 
 from hooktrainer import Trainer, TrainerHookBase, VectorCollector, algorithms
+from hooktrainer.algorithms import TextAlgorithm
+from hooktrainer.algorithms.offline import Offline
 from hooktrainer.data import Dataset
 from hooktrainer.errors import ConfigError
 from hooktrainer.log import read_csv
+from hooktrainer.sequences import text_task
 from hooktrainer.store import CheckpointManager
 
 BOX = spaces.Box(-1.0, 1.0, (1,))
@@ -33,7 +36,8 @@ FIELDS = {
     **{"mini_batch_size": 32},
 }
 ALGORITHMS = algorithms.names()
-OFFLINE = [name for name in ALGORITHMS if not algorithms.get(name).collects]
+TEXT = [name for name in ALGORITHMS if issubclass(algorithms.get(name), TextAlgorithm)]
+OFFLINE = [name for name in ALGORITHMS if issubclass(algorithms.get(name), Offline)]
 AGENTS = [name for name in ALGORITHMS if hasattr(algorithms.get(name), "share_parameters")]
 ANNEALING = [name for name in ALGORITHMS if hasattr(algorithms.get(name), "anneal_lr")]
 
@@ -54,9 +58,20 @@ def make_dataset(number: int = 300, observations: int = 3) -> Dataset:
     return Dataset(TensorDict(content, batch_size=[number]), [-300.0, -500.0], PENDULUM)
 
 
+def ones(completions: list[str]) -> list[int]:
+    return [text.count("1") for text in completions]
+
+
+ONES = replace(text_task("addition"), rewards=ones)  # that a random model can learn from
+
+
 def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
     kind = algorithms.get(name)
     small = {field.name: FIELDS[field.name] for field in fields(kind) if field.name in FIELDS}
+    if name in TEXT:
+        small |= {"task": ONES, "width": 8, "depth": 1, "heads": 1, "context_length": 16}
+        small |= {"prompts_per_batch": 5, "carry_over": 2} if name == "grpo" else {}
+        return kind(**{**small, "total_frames": total_frames, **options}).trainer()
     if name in ANNEALING:
         small |= {"num_envs": 4, "steps_per_batch": 16}
     if name == "mbpo":
@@ -137,7 +152,7 @@ def rates(run_dir) -> dict[int, float]:
     return dict(read_csv(run_dir)["train/lr"])
 
 
-@pytest.mark.parametrize("name", slow_except(ANNEALING, "ppo"))
+@pytest.mark.parametrize("name", slow_except([n for n in ANNEALING if n not in TEXT], "ppo"))
 def test_an_annealed_run_that_goes_on_longer_learns_on(name, tmp_path, capsys):
     make(name, 400, run_dir=tmp_path / "whole", **FEW).train()
     first = make(name, 200, run_dir=tmp_path / "run", **FEW)

@@ -22,14 +22,15 @@ from hooktrainer.log import read_csv
 
 ROOT = Path(__file__).parents[2]
 KINDS = [algorithms.get(name) for name in algorithms.names()]
+WITH_ENVIRONMENTS = [kind for kind in KINDS if issubclass(kind, algorithms.EnvAlgorithm)]
 CARTPOLE, PENDULUM = "CartPole-v1", "Pendulum-v1"
 
 
 def described(kind: type[algorithms.Algorithm], **given: Any) -> Any:
     """A run of an algorithm, with what is needed."""
     known = {field.name for field in fields(kind)}
-    needed = {"env": "My-v0", "total_frames": 9, "dataset": "data"}
-    return kind(**{name: needed[name] for name in known & needed.keys()} | given)
+    needed = {"env": "My-v0", "task": "addition", "total_frames": 9, "dataset": "data"} | given
+    return kind(**{name: needed[name] for name in known & needed.keys()})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -50,7 +51,7 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WITH_ENVIRONMENTS)
 def test_tuned_settings_are_fields_for_environments_that_exist(
     kind: type[algorithms.Algorithm],
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hooktrainer import Every, RunDir, get_logger
-from hooktrainer.cli.compare import compare_runs
+from hooktrainer.cli.compare import compare_runs, without_clock
 from hooktrainer.store import CheckpointManager
 from hooktrainer.testing import tiny_trainer
 
@@ -27,3 +27,13 @@ def test_two_runs_of_a_trainer_are_identical_but_for_the_clock(tmp_path):
     assert leaves["loss_module"] > 0
     assert leaves["metrics.csv"] == leaves["tensorboard"] > 0
     assert {"hook/optimizer", "collector", "progress", "random state"} <= set(leaves)
+
+
+def test_the_clocks_of_all_ranks_are_left_out():
+    def state(seconds):
+        components = {"progress": {"frames": 8, "seconds": seconds}}
+        return {"components": components, "ranks": [{"components": components}]}
+
+    one, other = without_clock(state(1.0), state(2.0))
+    assert one == other
+    assert one["ranks"][0]["components"]["progress"] == {"frames": 8}

@@ -83,6 +83,7 @@ MADE: dict[str, list[Callable[[], Any]]] = {
 }
 ELSEWHERE = {
     "RayCollector": "tests/run/ranks/test_ray.py, which has a cluster",
+    "CompletionCollector": "tests/sequences/test_completion_collector.py, which has a model",
     "RemoteCollector": "those that derive from it",
     "Collector": "those that derive from it",
 }

@@ -125,8 +125,10 @@ def batch(kind: type[Loss], rows: int = 8) -> TensorDict:
 
 def test_every_loss_is_here():
     named = (getattr(objectives, name) for name in objectives.__all__)
-    kinds = (each for each in named if isinstance(each, type) and issubclass(each, Loss))
-    assert set(kinds) - {Loss} == set(MAKE)
+    kinds = {each for each in named if isinstance(each, type) and issubclass(each, Loss)}
+    # Those of tokens pack sequences, whose lengths a graph does not know.
+    of_tokens = {each for each in kinds if each.__module__.endswith(".tokens")}
+    assert kinds - of_tokens - {Loss} == set(MAKE)
 
 
 class Tied(nn.Module):

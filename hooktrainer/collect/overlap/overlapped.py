@@ -103,8 +103,8 @@ class OverlappedCollector(RemoteCollector):
         self._rng: dict[str, Any] | None = None  # the random state with which a process starts
         self._timeout = timeout
 
-    def register(self, trainer: Any) -> None:
-        super().register(trainer)
+    def register_alone(self, trainer: Any) -> None:
+        super().register_alone(trainer)
         if self.weights == "newest":
             trainer.register_op("post_steps", self.update_policy_weights_)
 
@@ -236,11 +236,12 @@ class OverlappedCollector(RemoteCollector):
         self._sent = -1  # the worker has other weights
         if not self._workers:
             self._collector.load_state_dict(own)
+            frames = self._collector.frames
         else:
-            self._ask_all("load", own, self._rng)
+            (frames,) = self._ask_all("load", own, self._rng)
         self._ready.extend(ours.get("batches", []))
         self._updates = ours.get("updates", 0)
-        self.frames = ours.get("frames", own.get("frames", 0))
+        self.frames = ours.get("frames", frames)
 
     def _close(self) -> None:
         if not self._workers:

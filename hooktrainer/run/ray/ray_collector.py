@@ -344,5 +344,5 @@ def use_ray(
     except BaseException:
         cluster.close()
         raise
-    collector.register(trainer)
+    collector.register_alone(trainer)
     return collector
