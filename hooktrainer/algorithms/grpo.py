@@ -25,7 +25,7 @@ class GRPO(TextAlgorithm):
     """
 
     total_frames: TotalSamples = 100_000
-    """completions to train on; also --total-samples"""
+    """completions to train on"""
     prompts_per_batch: Count = 16
     """prompts in a batch"""
     completions_per_prompt: Count = 8

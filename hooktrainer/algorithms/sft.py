@@ -26,7 +26,7 @@ class OnTexts(TextAlgorithm):
     """Fields of the algorithms that learn from a data set of texts."""
 
     total_frames: TotalSamples = 20_000
-    """texts to train on, those of several epochs; also --total-samples"""
+    """texts to train on, those of several epochs"""
     batch_size: Count = 64
     """texts per batch"""
     log_interval: FreeAmongSeeds[Count] = 2_000

@@ -209,7 +209,7 @@ class TextAlgorithm(Algorithm):
     context_length: Count = 32
     """tokens of the longest prompt and its completion"""
     exact: bool = False
-    """whether log-probabilities are the same bits in training and generation; 2 to 3 x slower"""
+    """whether log-probabilities are the same bits in training and generation; up to twice slower"""
     lr: Annotated[Rate | None, Between(1e-6, 1e-2, log=True)] = None
     """learning rate; None: 1e-3, of dpo 1e-4, and for a model of transformers 1e-6, of sft 2e-5"""
     accumulate: Count = 1
