@@ -17,7 +17,7 @@ import tyro
 
 from hooktrainer.log import read_csv
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 720, 300, 56, 44, 14, 16
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 740, 300, 56, 44, 14, 36
 METRIC = "eval/return"
 
 
