@@ -39,6 +39,7 @@ ALGORITHMS = algorithms.names()
 TEXT = [name for name in ALGORITHMS if issubclass(algorithms.get(name), TextAlgorithm)]
 OFFLINE = [name for name in ALGORITHMS if issubclass(algorithms.get(name), Offline)]
 AGENTS = [name for name in ALGORITHMS if hasattr(algorithms.get(name), "share_parameters")]
+COLLECTING = [name for name in ALGORITHMS if name not in {*OFFLINE, *AGENTS, *TEXT}]
 ANNEALING = [name for name in ALGORITHMS if hasattr(algorithms.get(name), "anneal_lr")]
 
 

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 from any_agents import Match
-from test_algorithms import AGENTS, ALGORITHMS, CARTPOLE, OFFLINE, PENDULUM, make_dataset
+from test_algorithms import AGENTS, ALGORITHMS, CARTPOLE, OFFLINE, PENDULUM, TEXT, make_dataset
 
 from hooktrainer import Trainer, algorithms
 from hooktrainer.optim import FlatAdam
@@ -45,7 +45,11 @@ def trained(name: str, compile: str | None) -> Trainer:
 
 @pytest.mark.parametrize(
     "name",
-    [n if n == CHEAPEST else pytest.param(n, marks=pytest.mark.slow) for n in ALGORITHMS],
+    [
+        n if n == CHEAPEST else pytest.param(n, marks=pytest.mark.slow)
+        for n in ALGORITHMS
+        if n not in TEXT
+    ],
 )
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.usefixtures("inductor")

@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 from marks import slow_except
 from no_waiting import Waits, counting_waits
-from test_algorithms import AGENTS, FIELDS, OFFLINE
+from test_algorithms import COLLECTING, FIELDS
 
 from hooktrainer import TrainerHookBase, algorithms
 from hooktrainer.graphs import compiling
-
-COLLECTING = [name for name in algorithms.names() if name not in {*OFFLINE, *AGENTS}]
 
 
 class Iteration(TrainerHookBase):

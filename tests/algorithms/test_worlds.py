@@ -6,15 +6,13 @@ from functools import partial
 
 import pytest
 import torch
-from test_algorithms import AGENTS, ANNEALING, OFFLINE, SAVED, TEXT, assert_resumed_is_whole
+from test_algorithms import ANNEALING, COLLECTING, SAVED, assert_resumed_is_whole
 from test_algorithms import make as make_small
 from toy_worlds import Ladder
 
 from hooktrainer import Trainer, VectorCollector, algorithms
 from hooktrainer.collect.worlds.classic_control import CartPoleWorld
 from hooktrainer.errors import ConfigError
-
-COLLECTING = [name for name in algorithms.names() if name not in {*OFFLINE, *AGENTS, *TEXT}]
 
 
 def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
