@@ -19,6 +19,7 @@ def check(name: str, kills: int, samples: int, place: Path) -> None:
     assert found.leaves > 200
 
 
+@pytest.mark.slow
 def test_a_killed_run_skips_and_doubles_no_prompt(tmp_path: Path) -> None:
     check("carry over", 1, 1_280, tmp_path)
 
