@@ -128,7 +128,7 @@ def slow_or_deadly(completions: list[str], answer: list[str]) -> list[float]:
 
 
 def test_processes_end_what_takes_too_long_and_survive_what_dies() -> None:
-    rewards = Rewards(slow_or_deadly, ROWS, TOKENIZER, processes=2, timeout=1.0, on_timeout=-1.0)
+    rewards = Rewards(slow_or_deadly, ROWS, TOKENIZER, processes=2, timeout=2.0, on_timeout=-1.0)
     try:
         for _ in range(2):
             total, _ = rewards.score(BATCH.clone())
