@@ -80,6 +80,8 @@ class AlgorithmConfig(RunConfig):
 
     compile = None  # type: Any  # a field of some algorithms
 
+    collects: ClassVar[bool] = True
+    """Whether it collects what it trains on; otherwise that is a data set."""
     subject: ClassVar[str] = "env"
     """The field with what it is trained on."""
     tuned_for: ClassVar[Settings] = {}
@@ -182,8 +184,6 @@ class EnvConfig(AlgorithmConfig):
     """The actions it can take."""
     observations: ClassVar[Observations] = "any"
     """The observations it can take."""
-    collects: ClassVar[bool] = True
-    """Whether it collects from the environment, not only evaluates in it."""
 
     def wrapped(self) -> UsualWrappers | None:
         """The environment with its usual wrappers; ``None`` if it gets none.

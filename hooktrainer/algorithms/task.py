@@ -23,7 +23,7 @@ from ..collect.worlds import is_world
 from ..errors import ConfigError
 from ..hooks import CompiledStep, Evaluate, LogEpisodes, ObservationNormalizer
 from ..loop.cadence import Every
-from ..loop.hook import register_all
+from ..loop.hook import TrainerHookBase, register_all
 from ..networks import (
     DeterministicPolicy,
     NetworkFactory,
@@ -34,12 +34,46 @@ from ..networks import (
 from ..run.run import Run
 from ..trainer import Trainer
 from .check_spaces import check_actions, check_env, check_observations, name_of
-from .config import EnvConfig
+from .config import AlgorithmConfig, EnvConfig
+
+# -- `AlgorithmTask`: the parts that every algorithm has, whatever it is trained on.
+
+
+class AlgorithmTask:
+    """The run of an algorithm: its directory, where it computes, and its last hooks.
+
+    Attributes:
+        device: Where the learner computes.
+    """
+
+    def _begin(self, algorithm: AlgorithmConfig, keep: bool) -> None:
+        """Make the run, and seed the global generators, before networks are made."""
+        self._run = Run(
+            algorithm,
+            algorithm.name(),
+            collects=algorithm.collects,
+            keep=keep,
+            loggers=algorithm.loggers,
+            report=algorithm.seeds is None,
+        )
+        self.device = self._run.device
+        torch.manual_seed(algorithm.seed)
+
+    def release(self) -> None:
+        """Let go of the run's directory, where the trainer cannot be built."""
+        self._run.release()
+
+    def _attached(self, trainer: Trainer, hooks: Sequence[TrainerHookBase]) -> Trainer:
+        """Register the hooks of the caller; then restore the run."""
+        register_all(hooks, trainer)
+        self._run.attach(trainer)
+        return trainer
+
 
 # -- `RunTask`: the parts that every algorithm has, whatever its environment is like.
 
 
-class RunTask(ABC):
+class RunTask(AlgorithmTask, ABC):
     """The parts that every algorithm has; a subclass inspects the environment.
 
     Nothing is written before `trainer` is called: an invalid field leaves no files.
@@ -76,16 +110,7 @@ class RunTask(ABC):
         self._compiles = False  # whether collecting can be compiled
 
         self._inspect()
-        self._run = Run(
-            algorithm,
-            self.name,
-            collects=algorithm.collects,
-            keep=keep,
-            loggers=algorithm.loggers,
-            report=algorithm.seeds is None,
-        )
-        self.device = self._run.device
-        torch.manual_seed(algorithm.seed)  # before the networks are made
+        self._begin(algorithm, keep)
 
     @abstractmethod
     def _inspect(self) -> None:
@@ -146,10 +171,6 @@ class RunTask(ABC):
             ObservationNormalizer(norm, key).register(trainer, name)
         return trainer
 
-    def release(self) -> None:
-        """Let go of the run's directory, where the trainer cannot be built."""
-        self._run.release()
-
     def finish(self, trainer: Trainer, policy: Any) -> Trainer:
         """Add the hooks that every algorithm has, and those of the caller; then restore the run."""
         fields = self._fields
@@ -164,9 +185,7 @@ class RunTask(ABC):
                 collector=self._plays,
                 **self._played | ({"env": made[0]} if several else {}),
             ).register(trainer)
-        register_all(fields.hooks, trainer)
-        self._run.attach(trainer)
-        return trainer
+        return self._attached(trainer, fields.hooks)
 
 
 class Task(RunTask):

@@ -13,23 +13,22 @@ from torch import nn
 from ..errors import ConfigError
 from ..hooks import Schedule
 from ..loop.cadence import Every
-from ..loop.hook import register_all
 from ..networks import CausalTransformer, TransformersModel
 from ..networks.language_model import LanguageModel
 from ..optim import FlatAdam
 from ..run.config import Between, Count, FreeOnResume, Number, Rate
-from ..run.run import Run
 from ..sequences import EvaluateCompletions, TextTask, text_task
 from ..store import Checkpoint, find
 from ..trainer import Trainer
 from .algorithm import Algorithm
 from .config import Word
+from .task import AlgorithmTask
 
 TotalSamples = FreeOnResume[Annotated[Count, tyro.conf.arg(aliases=["--total-samples"])]]
 """The field of a run's length, which counts samples here."""
 
 
-class TextRun:
+class TextRun(AlgorithmTask):
     """The parts that every algorithm of language models has.
 
     Args:
@@ -46,17 +45,7 @@ class TextRun:
     def __init__(self, algorithm: TextAlgorithm, keep: bool) -> None:
         self._fields = algorithm
         self.task = text_task(algorithm.task)
-        self._run = Run(
-            algorithm,
-            algorithm.name(),
-            collects=algorithm.collects,
-            keep=keep,
-            loggers=algorithm.loggers,
-            report=algorithm.seeds is None,
-        )
-        self.device = self._run.device
-        torch.manual_seed(algorithm.seed)  # before the model is made
-
+        self._begin(algorithm, keep)
         self.model = self._made().to(self.device)
         tokenizer = self.task.tokenizer or getattr(self.model, "tokenizer", None)
         if tokenizer is None:
@@ -132,10 +121,6 @@ class TextRun:
             Schedule.linear(optimizer, "lr", lr, 0.0).register(trainer)
         return trainer
 
-    def release(self) -> None:
-        """Let go of the run's directory, where the trainer cannot be built."""
-        self._run.release()
-
     def finish(self, trainer: Trainer) -> Trainer:
         """Add the evaluation and the hooks of the caller; then restore the run."""
         fields, task = self._fields, self.task
@@ -157,9 +142,7 @@ class TextRun:
                 f"stop_at={fields.stop_at} has no effect without evaluation, which needs "
                 "eval_episodes above 0, and held_out rows and rewards of the task."
             )
-        register_all(fields.hooks, trainer)
-        self._run.attach(trainer)
-        return trainer
+        return self._attached(trainer, fields.hooks)
 
 
 def load_model(model: LanguageModel, spec: str) -> None:
@@ -229,7 +212,6 @@ class TextAlgorithm(Algorithm):
     """That of other models."""
     task_type: ClassVar[Callable[..., Any]] = TextRun
     subject: ClassVar[str] = "task"
-    collects: ClassVar[bool] = True
 
     @property
     def trained_on(self) -> str:

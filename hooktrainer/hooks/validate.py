@@ -18,6 +18,7 @@ from ..errors import ConfigError
 from ..loop.cadence import Every
 from ..loop.loop import Loop
 from ..loop.metrics import Latest
+from ..networks.layers import evaluation_mode
 from ..store.rng import undisturbed
 from .average_weights import AverageWeights
 from .averaging import AveragingHook
@@ -137,12 +138,5 @@ class Validate(AveragingHook):
 def evaluating(*things: Any) -> Iterator[None]:
     """In the block, modules are in evaluation mode, and nothing has gradients."""
     parts = [part for one in things if isinstance(one, nn.Module) for part in one.modules()]
-    modes = [part.training for part in parts]
-    try:
-        for part in parts:
-            part.training = False
-        with torch.no_grad():
-            yield
-    finally:
-        for part, mode in zip(parts, modes, strict=True):
-            part.training = mode
+    with evaluation_mode(parts), torch.no_grad():
+        yield

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -185,3 +186,16 @@ def fresh_copy(network: Network) -> Network:
         if reset is not None:
             reset()
     return variant
+
+
+@contextmanager
+def evaluation_mode(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """In the block, these modules, without their children, are in evaluation mode."""
+    training = [vars(module) for module in modules if module.training]
+    try:
+        for attributes in training:  # nn.Module's own way of setting one takes ten times as long
+            attributes["training"] = False
+        yield
+    finally:
+        for attributes in training:
+            attributes["training"] = True

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from ..base.lazy import import_optional
 from ..errors import ConfigError
@@ -143,7 +144,9 @@ class _KeyValues(Cache):
                 f"the model forgets tokens, of {longest} in a sequence: a model with a sliding "
                 "window needs shorter sequences here."
             )
-        self._make_room(longest, layers)
+        if not self.layers:
+            self.layers = [(self._empty(key), self._empty(value)) for key, value in layers]
+        self._make_room(longest)
         for own, new in zip(self.layers, layers, strict=True):
             for held, given in zip(own, new, strict=True):
                 held[rows, :, :longest] = given
@@ -153,7 +156,7 @@ class _KeyValues(Cache):
     def append(self, layers: list[_KeyValue]) -> None:
         """Store a token at the end of each of the first rows."""
         number = len(layers[0][0])
-        self._make_room(max(self.lengths[:number]) + 1, self.layers)
+        self._make_room(max(self.lengths[:number]) + 1)
         device = layers[0][0].device
         rows = torch.arange(number, device=device)
         places = torch.tensor(self.lengths[:number], device=device)
@@ -163,23 +166,17 @@ class _KeyValues(Cache):
         self.lengths[:number] = [length + 1 for length in self.lengths[:number]]
 
     def move(self, source: int, target: int) -> None:
-        self.lengths[target] = self.lengths[source]
+        length = self.lengths[target] = self.lengths[source]
         for layer in self.layers:
             for held in layer:
-                held[target] = held[source]
+                held[target, :, :length] = held[source, :, :length]
 
-    def _make_room(self, length: int, like: list[_KeyValue]) -> None:
+    def _empty(self, like: Tensor) -> Tensor:
+        return like.new_zeros(len(self.lengths), like.shape[1], 0, like.shape[3])
+
+    def _make_room(self, length: int) -> None:
         """Make the room at least as long."""
-        room = self.layers[0][0].shape[2] if self.layers else 0
-        if length <= room:
-            return
-        wider = max(length, 2 * room)
-
-        def copied(index: int, part: int) -> Tensor:
-            given = like[index][part]
-            held = given.new_zeros(len(self.lengths), given.shape[1], wider, given.shape[3])
-            if room:
-                held[:, :, :room] = self.layers[index][part]
-            return held
-
-        self.layers = [(copied(index, 0), copied(index, 1)) for index in range(len(like))]
+        room = self.layers[0][0].shape[2]
+        if length > room:
+            more = (0, 0, 0, max(length, 2 * room) - room)
+            self.layers = [(pad(key, more), pad(value, more)) for key, value in self.layers]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 from torch.nn.functional import pad
 
 from ..base.checks import check_count, share_equally
@@ -18,8 +17,8 @@ from ..data.batches import Order
 from ..errors import ConfigError, StateMismatchError
 from ..loop.hook import EARLY
 from ..loop.metrics import Samples
-from ..networks.language_model import LanguageModel, Sampling, padded
-from .encoding import encode_following, encode_prompt
+from ..networks.language_model import LanguageModel, Sampling
+from .encoding import PADDING, encode_following, encode_prompt, padded_batch
 from .generation import Completion, Engine
 
 Respond = Callable[[str, Any], str | None]
@@ -300,21 +299,14 @@ class CompletionCollector(Collector):
         return None if answer is None else encode_following(self.tokenizer, answer)
 
     def _batch_of(self, completions: Sequence[Completion]) -> TensorDictBase:
-        lengths = [len(one.tokens) for one in completions]
-        columns: dict[str, Iterator[list[Any]]] = {
-            "tokens": (one.tokens for one in completions),
-            "sampled": ([False] * one.prompt_length + one.sampled for one in completions),
-            "log_prob": ([0.0] * one.prompt_length + one.log_probs for one in completions),
-            "version": ([-1] * one.prompt_length + one.versions for one in completions),
-        }
-        batch = TensorDict(
+        batch = padded_batch(
             {
-                key: padded(torch.tensor(list(chain(*rows))), lengths, max(lengths), _FILL[key])
-                for key, rows in columns.items()
-            },
-            [len(completions)],
+                "tokens": [one.tokens for one in completions],
+                "sampled": [[False] * one.prompt_length + one.sampled for one in completions],
+                "log_prob": [[0.0] * one.prompt_length + one.log_probs for one in completions],
+                "version": [[-1] * one.prompt_length + one.versions for one in completions],
+            }
         )
-        batch["length"] = torch.tensor(lengths)
         batch["prompt"] = torch.tensor([one.prompt for one in completions])
         batch["group"] = torch.tensor([one.group for one in completions])
         batch["stopped"] = torch.tensor([one.finish == "stop" for one in completions])
@@ -410,17 +402,13 @@ class CompletionCollector(Collector):
         wide = []
         for share in shares:
             room = (0, longest - share["tokens"].shape[1])
-            filled = {key: pad(share[key], room, value=fill) for key, fill in _FILL.items()}
+            filled = {key: pad(share[key], room, value=fill) for key, fill in PADDING.items()}
             wide.append(share.copy().update(filled))
         whole: TensorDictBase = torch.cat(wide)
         return whole[whole["group"].argsort(stable=True)]
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_engine": None}
-
-
-_FILL: dict[str, Any] = {"tokens": 0, "sampled": False, "log_prob": 0.0, "version": -1}
-"""The entries of a batch with time, and their padding."""
 
 
 def _metrics(model: LanguageModel, batch: TensorDictBase) -> dict[str, Any]:

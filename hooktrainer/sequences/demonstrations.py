@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from tensordict import TensorDict, TensorDictBase
 from torch.utils.data import Dataset
 
 from ..errors import ConfigError
-from .encoding import encode_chat, encode_following, encode_prompt, is_chat
+from .encoding import encode_chat, encode_following, encode_prompt, is_chat, padded_batch
 
 Tokens = tuple[list[int], int]
 """The tokens of a prompt and its completion, and the prompt's number of them."""
@@ -97,11 +96,9 @@ class Demonstrations(Dataset[dict[str, Tokens]]):
 
 
 def _joined(samples: Sequence[Tokens]) -> TensorDictBase:
-    longest = max(len(tokens) for tokens, _ in samples)
-    tokens = torch.zeros(len(samples), longest, dtype=torch.int64)
-    sampled = torch.zeros(len(samples), longest, dtype=torch.bool)
-    for row, (one, start) in enumerate(samples):
-        tokens[row, : len(one)] = torch.tensor(one)
-        sampled[row, start : len(one)] = True
-    length = torch.tensor([len(one) for one, _ in samples])
-    return TensorDict({"tokens": tokens, "length": length, "sampled": sampled}, [len(samples)])
+    return padded_batch(
+        {
+            "tokens": [one for one, _ in samples],
+            "sampled": [[False] * start + [True] * (len(one) - start) for one, start in samples],
+        }
+    )

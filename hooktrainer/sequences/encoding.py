@@ -1,11 +1,19 @@
-"""Tokens of prompts, chats, and texts that follow others."""
+"""Tokens of prompts, chats, and texts that follow others; and batches of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import chain
+from typing import Any, Final
+
+import torch
+from tensordict import TensorDict
 
 from ..errors import ConfigError
+from ..networks.language_model import padded
+
+PADDING: Final[Mapping[str, Any]] = {"tokens": 0, "sampled": False, "log_prob": 0.0, "version": -1}
+"""What pads the entries of a batch that have time."""
 
 
 def is_chat(value: Any) -> bool:
@@ -49,3 +57,18 @@ def encode_following(tokenizer: Any, text: Any) -> list[int]:
     if not isinstance(text, str):
         return list(text)
     return list(tokenizer.encode(text, add_special_tokens=False))
+
+
+def padded_batch(columns: Mapping[str, Sequence[Sequence[Any]]]) -> TensorDict:
+    """Return a batch ``[rows]`` of entries ``[rows, time]``, with ``"length"``.
+
+    Args:
+        columns: Rows of each entry, one with ``"tokens"``; all entries of a row are as long.
+    """
+    lengths = [len(row) for row in columns["tokens"]]
+    longest = max(lengths)
+    entries = {
+        key: padded(torch.tensor(list(chain(*rows))), lengths, longest, PADDING[key])
+        for key, rows in columns.items()
+    }
+    return TensorDict({**entries, "length": torch.tensor(lengths)}, [len(lengths)])

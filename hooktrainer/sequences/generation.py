@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..base.checks import check_count, check_seed
 from ..collect.random_streams import stream_keys, uniforms
 from ..errors import ConfigError, NonFiniteError
 from ..networks.language_model import Cache, LanguageModel, Sampling
+from ..networks.layers import evaluation_mode
 
 _TOKENS = 2  # purpose of the random streams
 _STREAMS = 64  # random streams of groups, and of samples, made at a time
@@ -162,7 +162,7 @@ class Engine:
                 self._running.append(_Running(completion, self._numbers(completion)))
         if not self._running:
             return []
-        with _evaluating(self._modules):
+        with evaluation_mode(self._modules):
             logits = self._logits()
         log_probs = self._sampling.log_probs(logits)
         numbers = torch.tensor([running.numbers.pop() for running in self._running])
@@ -287,16 +287,3 @@ class Engine:
         width = first + _STREAMS
         keys = stream_keys(self._seed, _TOKENS, groups * _STREAMS, _STREAMS, width, device)
         return keys[:, first:]
-
-
-@contextmanager
-def _evaluating(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Put modules in evaluation mode, and back."""
-    training = [vars(module) for module in modules if module.training]
-    try:
-        for attributes in training:  # nn.Module's own way of setting one takes ten times as long
-            attributes["training"] = False
-        yield
-    finally:
-        for attributes in training:
-            attributes["training"] = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,9 +102,6 @@ class Sums(Sequence[Mapping[str, str]]):
         answer, wrong = (f"{total:04}"[::-1] for total in (a + b, a + b + 1 + index % 9))
         pair = {"chosen": answer, "rejected": wrong}
         return {"prompt": f"{a:03}+{b:03}=", "completion": answer, "answer": answer, **pair}
-
-    def __iter__(self) -> Iterator[Mapping[str, str]]:
-        return (self[index] for index in range(len(self)))
 
 
 def correct(completions: Sequence[str], answer: Sequence[str]) -> list[float]:
