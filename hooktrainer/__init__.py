@@ -10,6 +10,7 @@ from .base.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from . import algorithms as algorithms
+    from .base.kernels import pin_kernels as pin_kernels
     from .collect import OverlappedCollector as OverlappedCollector
     from .collect import VectorCollector as VectorCollector
     from .data import DataCollector as DataCollector

@@ -10,12 +10,14 @@ import functools
 import io
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Annotated, Any, Final, Literal
 
 from tyro.conf import Positional
 from tyro.extras import SubcommandApp
 
+from ..base.kernels import pin_kernels
 from ..base.version import __version__
 from ..base.words import did_you_mean
 from ..errors import USER_ERRORS, ConfigError, DamagedCheckpointError
@@ -43,6 +45,7 @@ COMMANDS: Final = {
     "resume": "train:resume",
     "verify-resume": "verify_resume:verify_resume",
     "verify-results": "verify_results:verify_results",
+    "regress": "regress:regress",
     "completion": "commands:completion",
     "policies list": "policies:list_",
     "policies show": "policies:show",
@@ -106,6 +109,8 @@ def run(args: Sequence[str] | None = None) -> int:
         print(f"hooktrainer {__version__}")
         return 0
     try:
+        if _computes_pinned(given):
+            pin_kernels()
         with unread():
             if (code := launch(given)) is None:
                 code = _read(sweeping.separate_arguments(separate_arguments(given)))()
@@ -122,6 +127,19 @@ def load(name: str) -> Command:
     """Import a command."""
     found: Command = resolve_name(f"{__package__}.{COMMANDS[name]}")
     return found
+
+
+def _computes_pinned(words: Sequence[str]) -> bool:
+    """Whether a word, or a configuration that one names, asks for ``--deterministic``."""
+    if "--deterministic" in words:
+        return True
+    for word in words:
+        path = Path(word.rpartition("=")[2])
+        with contextlib.suppress(OSError, ValueError):
+            file = path / "config.yaml" if path.is_dir() else path
+            if file.suffix == ".yaml" and "deterministic: true" in file.read_text().splitlines():
+                return True
+    return False
 
 
 def _read(words: Sequence[str]) -> Callable[[], Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from tyro.conf import Positional
 
@@ -18,8 +18,9 @@ from .arguments import Directory, Flag, Seed, shown_as
 from .verify_resume import ScriptFailedError, finish, running, workplace
 
 if TYPE_CHECKING:
-    from ..show.results.result_rows import ResultRow
+    from ..show.results.result_rows import ResultRow, RowRecipe
 
+Row = TypeVar("Row")
 RowName = Annotated[str | None, Positional, shown_as("[ROW]")]
 
 
@@ -55,15 +56,21 @@ def verify_results(
     rows = read_rows()
     if row is None:
         return _list(rows.values(), json)
-    if (found := rows.get(row)) is None:
-        raise ConfigError(
-            f"the results have no row {row!r}.{did_you_mean(row, rows)} They have "
-            f"{', '.join(rows)}; see hooktrainer verify-results."
-        )
+    found = named_row(row, rows)
     seed = next(iter(found.digests)) if seed is None else seed
     if seed not in found.digests:
         raise ConfigError(f"--seed {seed}: {row} has the seeds {ranges(found.digests)}.")
     return _verify(found, seed, keep, json)
+
+
+def named_row(name: str, rows: Mapping[str, Row]) -> Row:
+    """Return the row of this name, or its recipe."""
+    if (found := rows.get(name)) is None:
+        raise ConfigError(
+            f"the results have no row {name!r}.{did_you_mean(name, rows)} They have "
+            f"{', '.join(rows)}; see hooktrainer verify-results."
+        )
+    return found
 
 
 def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
@@ -75,16 +82,13 @@ def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
         cost = output.duration(row.cpu_seconds / len(row.digests))
         output.note(f"training {was.frames:,} frames, which took {cost} of a core in the row")
         try:
-            if recipe.prepare:
-                _train(recipe.prepare, place, place / "prepared")
-            run = place / row.name / f"seed{seed}"
-            _train(recipe.of_seed(seed), place, run.parent if recipe.together else run)
+            run = train_row(recipe, seed, seed, place) / f"seed{seed}"
         except ScriptFailedError as error:
             output.note(f"error: {error}\nWhat there is, is in {place}")
             return 1
         digest = read_digest(run, was.metrics)
         difference = was.first_difference(digest)
-        elsewhere = changed(row.surroundings, surroundings(recipe.packages))
+        elsewhere = changed(row.surroundings, surroundings(recipe.packages, recipe.deterministic))
         found = prediction_interval(row.scores)
         low, high, why = found.low, found.high, "where 95 of 100 further seeds would be"
         if low is None or high is None:
@@ -117,6 +121,22 @@ def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
             else "processor, system and packages are those of the row: the bits should be too"
         )
     return 0 if passed else 1
+
+
+def train_row(recipe: RowRecipe, first: int, last: int, place: Path) -> Path:
+    """Train consecutive seeds of a row in a directory that holds nothing else.
+
+    Returns the directory of ``seed<n>``, whose parent holds the logs.
+    """
+    runs = place / recipe.name
+    if recipe.prepare and not (place / "prepared").exists():
+        _train(recipe.prepare, place, place / "prepared")
+    if recipe.together:
+        _train(recipe.words(first, last), place, runs)
+    else:
+        for seed in range(first, last + 1):
+            _train(recipe.words(seed, seed), place, runs / f"seed{seed}")
+    return runs
 
 
 def _train(words: Sequence[str], place: Path, run: Path) -> None:

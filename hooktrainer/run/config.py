@@ -238,6 +238,8 @@ class RunConfig:
     """seconds after which another process of the run that does not answer ends it"""
     threads: Means[Count | None] = None
     """threads of the CPU that torch computes with; by default one for small networks"""
+    deterministic: bool = False
+    """compute the same bits on every x86-64 processor with AVX2: its kernels, in one thread"""
 
     def __post_init__(self) -> None:
         """Accept a name in place of several, a path as text, and lists in place of tuples."""

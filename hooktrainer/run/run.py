@@ -14,6 +14,7 @@ import yaml
 
 from ..base.checks import check_count
 from ..base.cores import pin
+from ..base.kernels import pin_kernels
 from ..base.plain import to_yaml
 from ..base.words import printable, shell_word, which
 from ..errors import CheckpointError, ConfigError
@@ -189,6 +190,8 @@ class Run:
         check_ranges(experiment, args)
         if args.snapshots:
             check_count("snapshots", args.snapshots, least=2)
+        if args.deterministic:
+            pin_kernels()
         self.args = args
         self._config = {"name": experiment, **args.as_dict()}
         self._ranks = Ranks.join(args.timeout)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .intervals import interval as interval
     from .intervals import percentile_interval as percentile_interval
     from .intervals import prediction_interval as prediction_interval
+    from .regression import Regression as Regression
+    from .regression import judge_regression as judge_regression
     from .scores import REFERENCES as REFERENCES
     from .scores import SCORES as SCORES
     from .scores import Curve as Curve

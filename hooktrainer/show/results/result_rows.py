@@ -28,26 +28,31 @@ OUT: Final = "out"
 class RowRecipe:
     """The recipe of a row: the arguments of ``hooktrainer train``, and of one that must run before.
 
-    Its seeds train `together` in one command, by ``--seeds``, or each by ``--seed``. Its bits
-    depend on the distributions `packages`, besides those of every row. `published` is what others
-    report.
+    Its seeds train `together` in one command, by ``--seeds``, or each by ``--seed``. If it is
+    `deterministic`, the processor does not change its bits. They depend on the distributions
+    `packages`, besides those of every row. `published` is what others report.
     """
 
     name: str
     train: tuple[str, ...]
     prepare: tuple[str, ...] = ()
     together: bool = True
+    deterministic: bool = True
     packages: tuple[str, ...] = ()
     published: str = ""
 
-    def of_seed(self, seed: int) -> list[str]:
-        """Return the arguments of ``hooktrainer train`` for a seed, without the directory."""
-        option = ["--seeds", f"{seed}-{seed}"] if self.together else ["--seed", str(seed)]
-        return [*self.train, *option]
+    def words(self, first: int, last: int) -> list[str]:
+        """Return the arguments of ``hooktrainer train`` for seeds, without the directory.
+
+        Several seeds only if they train `together`.
+        """
+        option = ["--seeds", f"{first}-{last}"] if self.together else ["--seed", str(first)]
+        return [*self.train, *["--deterministic"] * self.deterministic, *option]
 
     def command(self, seeds: Sequence[int]) -> str:
         """Return one shell command that trains consecutive seeds."""
         words = shlex.join(("hooktrainer", "train", *self.train))
+        words += " --deterministic" * self.deterministic
         place = f"{OUT}/{self.name}"
         if self.together:
             made = f"{words} --seeds {seeds[0]}-{seeds[-1]} --run-dir {place}"
@@ -157,17 +162,15 @@ def _file(directory: Path | None, name: str) -> Path:
 PACKAGES: Final = ("torch", "tensordict", "torchrl", "numpy", "gymnasium")
 
 
-def surroundings(packages: Iterable[str] = ()) -> dict[str, str]:
+def surroundings(packages: Iterable[str] = (), deterministic: bool = False) -> dict[str, str]:
     """Return what the bits of a run depend on: processor, system with its C library, packages.
 
-    The processor selects kernels in numerical libraries. The number of threads is not included: set
-    it to one to compare bits.
+    The processor selects kernels in numerical libraries, unless it is a `deterministic` run. The
+    number of threads is not included: set it to one to compare bits.
     """
-    import torch
-
     library = " ".join(platform.libc_ver())
     return {
-        "processor": f"{_processor()}, {torch.backends.cpu.get_cpu_capability()}",
+        "processor": "any with AVX2" if deterministic and _has_avx2() else _processor(),
         "system": " ".join(filter(None, (platform.system(), platform.machine(), library))),
         **{package: _version(package) for package in (*PACKAGES, *packages)},
     }
@@ -182,8 +185,24 @@ def changed(there: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
     ]
 
 
+def _has_avx2() -> bool:
+    """Whether this process can compute what `hooktrainer.pin_kernels` makes the same everywhere."""
+    import torch
+
+    return torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+
+
 def _processor() -> str:
-    """Return name and kind of the processor: virtual machines give different ones the same name."""
+    """Return the kind of the processor, and the instructions that torch uses.
+
+    Virtual machines give different processors one name, so its model is included.
+    """
+    import torch
+
+    return f"{_model()}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def _model() -> str:
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:  # not Linux

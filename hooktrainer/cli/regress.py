@@ -1,0 +1,151 @@
+"""`hooktrainer regress`: train new seeds of a published row until they are as good, or worse."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tyro.conf import Positional
+
+from ..base.words import ranges
+from ..errors import ConfigError
+from . import output
+from .arguments import Directory, Flag, shown_as
+from .verify_results import named_row, train_row
+from .verify_resume import ScriptFailedError, workplace
+
+if TYPE_CHECKING:
+    from ..show.results.result_rows import ResultRow, RowRecipe, RunDigest
+
+Measure = Literal["score", "frames"]
+
+
+def regress(
+    row: Annotated[str, Positional, shown_as("ROW")],
+    /,
+    *,
+    against: Directory = None,
+    margin: Annotated[float, shown_as("FRACTION")] = 0.1,
+    by: Measure = "score",
+    record: Annotated[str | None, shown_as("SEEDS")] = None,
+    keep: Directory = None,
+    json: Flag = False,
+) -> int:
+    """Train new seeds of a published row until they are shown to be as good, or to be worse.
+
+    For continuous integration: after 3, 5, 8 and 12 seeds that are not in the row, their scores are
+    compared with the published ones. If nothing has changed, the probability of "worse" is at most
+    5 % over all looks. If the scores have fallen by the margin, that of "as good" is.
+
+    Rows of your own are in a directory with a file rows.yaml, such as
+
+        walker: {train: "ppo --env mine:Walker-v0 --trust"}
+
+    --record 0-9 trains these seeds, and publishes them there, in computed/.
+
+    The exit code is 1 if the row is worse, or if training fails; 0 if not, decided or not.
+
+    Example: hooktrainer regress ppo-cartpole --margin 0.05
+
+    Args:
+        row: name of the row
+        against: directory of the rows; by default that of the results page
+        margin: the loss to find, as a fraction of the published score
+        by: what is compared: the last evaluation, or the frames until the run stopped
+        record: publish these seeds, such as 0-9, instead of comparing
+        keep: keep the runs in this directory
+        json: print JSON
+    """
+    from ..show.results.result_rows import DIRECTORY, read_recipes, read_rows
+
+    place = against or DIRECTORY
+    if not (place / "rows.yaml").is_file():
+        raise ConfigError(f"--against {place}: there is no file rows.yaml that says how to train.")
+    recipe = named_row(row, read_recipes(place))
+    published = read_rows(place).get(row)
+    if record is None and published is None:
+        raise ConfigError(
+            f"{row} has no published seeds in {place}: publish some with hooktrainer regress {row} "
+            f"--against {place} --record 0-9."
+        )
+    with workplace("regress", keep and keep.absolute()) as runs:
+        try:
+            if record is not None or published is None:
+                return _record(recipe, str(record), place, runs, json)
+            return _compare(published, margin, by, runs, json)
+        except ScriptFailedError as error:
+            output.note(f"error: {error}\nWhat there is, is in {runs}")
+            return 1
+
+
+def _compare(row: ResultRow, margin: float, by: Measure, place: Path, json: bool) -> int:
+    from ..statistics import interval
+    from ..statistics.regression import LOOKS, judge_regression
+
+    before = [float(getattr(digest, by)) for digest in row.digests.values()]
+    first, minimize = max(row.digests) + 1, by == "frames"
+    found: list[float] = []
+    decision = judge_regression(before, found, margin=margin, minimize=minimize)
+    for size in LOOKS:
+        begin, last = first + len(found), first + size - 1
+        output.note(f"training seeds {begin} to {last} of {row.name}")
+        digests = _trained(row.recipe, range(begin, last + 1), place / str(size))
+        found += [float(getattr(digest, by)) for digest in digests.values()]
+        decision = judge_regression(before, found, margin=margin, minimize=minimize)
+        if decision.next_look is None:
+            break
+    center, new = interval(before).value, interval(found).value
+    verdict = decision.verdict or "not decided"
+    if json:
+        facts = {"row": row.name, "by": by, "verdict": decision.verdict, "limit": decision.limit}
+        output.print_json(facts | {"seeds": [first, last], "scores": found, "published": before})
+    else:
+        output.line(
+            f"{verdict}: {by} {output.number(new)} over {len(found)} new seeds, published "
+            f"{output.number(center)} over {len(before)}; as good is "
+            f"{'below' if minimize else 'above'} {output.number(decision.limit)}"
+        )
+    return int(decision.verdict == "worse")
+
+
+def _record(recipe: RowRecipe, words: str, directory: Path, place: Path, json: bool) -> int:
+    """Train seeds, and write the row that they make."""
+    from ..run.seeds import as_seeds
+    from ..show.results.result_rows import ResultRow, surroundings, write_row
+
+    seeds = as_seeds(words) or ()
+    if list(seeds) != list(range(seeds[0], seeds[-1] + 1)):
+        raise ConfigError(f"--record {words}: give consecutive seeds, such as 0-9.")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    digests = _trained(recipe, range(seeds[0], seeds[-1] + 1), place)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    facts = surroundings(recipe.packages, recipe.deterministic)
+    row = ResultRow(recipe, digests, facts, _commit(directory), seconds)
+    file = write_row(row, directory)
+    if json:
+        output.print_json({"row": row.name, "file": file, "scores": row.scores})
+    else:
+        output.line(f"published seeds {ranges(row.digests)} of {row.name} in {file}")
+    return 0
+
+
+def _trained(recipe: RowRecipe, seeds: range, place: Path) -> dict[int, RunDigest]:
+    from ..show.results.result_rows import read_digest
+
+    place.mkdir(exist_ok=True)
+    runs = train_row(recipe, seeds[0], seeds[-1], place)
+    names = list(read_digest(runs / f"seed{seeds[0]}").metrics)
+    return {seed: read_digest(runs / f"seed{seed}", names) for seed in seeds}
+
+
+def _commit(directory: Path) -> str:
+    """Return the commit of the directory's repository; "" if it is in none."""
+    asked = ["git", "-C", str(directory), "rev-parse", "--short=8", "HEAD"]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    except OSError:  # there is no git
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

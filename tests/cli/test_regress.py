@@ -1,0 +1,113 @@
+"""`hooktrainer regress`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hooktrainer.cli import regress
+from hooktrainer.show import read_digest, read_rows
+from hooktrainer.show.results.result_rows import RunDigest
+
+WORDS = (
+    "ppo --env CartPole-v1 --no-tuned --total-frames 128 --num-envs 2 --steps-per-batch 32 "
+    "--num-epochs 1 --eval-interval 64 --eval-episodes 2 --log-interval 64"
+)
+
+
+@pytest.fixture
+def results(tmp_path):
+    place = tmp_path / "results"
+    place.mkdir()
+    (place / "rows.yaml").write_text(f"tiny: {{train: {WORDS}, deterministic: false}}\n")
+    return place
+
+
+@pytest.fixture
+def scoring(monkeypatch):
+    """Training, without the time that it takes: seeds score what the function says."""
+    trained = []
+
+    def set_scores(score):
+        def train(recipe, seeds, place):
+            trained.extend(seeds)
+            return {
+                seed: RunDigest(((64, 0.0), (128, float(score(seed)))), {"eval/return": "0"}, "0")
+                for seed in seeds
+            }
+
+        monkeypatch.setattr(regress, "_trained", train)
+        return trained
+
+    return set_scores
+
+
+@pytest.mark.usefixtures("warm_python")
+def test_seeds_are_published_and_trained_on(results, call, tmp_path):
+    done = call(
+        "regress", "tiny", "--against", results, "--record", "3-4", "--keep", tmp_path / "a"
+    )
+    assert done.code == 0, done.err
+    row = read_rows(results)["tiny"]
+    assert list(row.digests) == [3, 4]
+    assert row.digests[3] == read_digest(tmp_path / "a/tiny/seed3", list(row.digests[3].metrics))
+    assert f"published seeds 3-4 of tiny in {results / 'computed/tiny.json'}" in done.out
+
+
+def test_a_row_that_is_as_good_ends_after_three_seeds_of_its_own(results, call, scoring):
+    scoring(lambda seed: 100 + seed % 7)
+    assert call("regress", "tiny", "--against", results, "--record", "0-9").code == 0
+    trained = scoring(lambda seed: 100 + seed % 7)
+    trained.clear()
+    done = call("regress", "tiny", "--against", results)
+    assert (done.code, trained) == (0, [10, 11, 12])
+    assert done.out.startswith("as good: score 104 over 3 new seeds, published ")
+
+
+def test_one_that_is_worse_exits_with_1(results, call, scoring):
+    scoring(lambda seed: 100 + seed % 7)
+    call("regress", "tiny", "--against", results, "--record", "0-9")
+    scoring(lambda seed: 80 + seed % 7)
+    done = call("regress", "tiny", "--against", results, "--json")
+    told = json.loads(done.out)
+    assert (done.code, told["verdict"], told["seeds"]) == (1, "worse", [10, 12])
+    assert call("regress", "tiny", "--against", results, "--margin", "0.3").code == 1  # lower, too
+
+
+def test_what_is_not_decided_after_all_looks_is_not_worse(results, call, scoring):
+    scoring(lambda seed: 100 + seed % 7)
+    call("regress", "tiny", "--against", results, "--record", "0-9")
+    trained = scoring(lambda seed: 100 + seed % 7)
+    trained.clear()
+    done = call("regress", "tiny", "--against", results, "--margin", "0.0001")
+    assert (done.code, trained) == (0, list(range(10, 22)))
+    assert done.out.startswith("not decided: ")
+
+
+def test_the_frames_until_it_stopped_are_compared_with_by(results, call, scoring):
+    scoring(lambda seed: 100)
+    call("regress", "tiny", "--against", results, "--record", "0-9")
+    assert call("regress", "tiny", "--against", results, "--by", "frames").out.startswith(
+        "as good: frames 128 over 3 new seeds"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["tyny"], "the results have no row 'tyny'. Did you mean tiny?"),
+        (["tiny"], "tiny has no published seeds in "),
+        (["tiny", "--record", "1,5"], "--record 1,5: give consecutive seeds, such as 0-9."),
+    ],
+)
+def test_wrong_usage_is_named_in_one_line(results, call, words, message):
+    done = call("regress", *words, "--against", results)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert message in done.err
+
+
+def test_a_directory_without_rows_is_named(call, tmp_path):
+    done = call("regress", "tiny", "--against", tmp_path)
+    assert done.code == 2
+    assert f"--against {tmp_path}: there is no file rows.yaml" in done.err
