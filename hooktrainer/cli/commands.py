@@ -154,7 +154,12 @@ def _read(words: Sequence[str]) -> Callable[[], Any]:
         def held(*args: Any, **kwargs: Any) -> Callable[[], Any]:
             return functools.partial(command, *args, **kwargs)
 
-        return parse(held, rest, prog=f"hooktrainer {name}")
+        try:
+            return parse(held, rest, prog=f"hooktrainer {name}")
+        except SystemExit:
+            if not {"-h", "--help"}.isdisjoint(rest):
+                getattr(command, "after_help", lambda: None)()
+            raise
     if not first.startswith("-"):
         named = [one.rpartition(" ") for one in COMMANDS]
         known = [own for of, _, own in named if of == group] + ([] if group else [*GROUPS])

@@ -130,6 +130,14 @@ def _option(word: str) -> str:
 
 DIRECTORY: Final = Path("recipes")
 """Where recipes are searched first."""
+FAMILIES: Final = {
+    "PolicyGradient": "on-policy",
+    "FromReplay": "replay",
+    "Offline": "data set",
+    "SeveralAgents": "agents",
+    "TextAlgorithm": "sequences",
+}
+"""Families of algorithms, by their base class; the last one that an algorithm has counts."""
 SHIPPED: Final = (Path(__file__).parents[1] / "_recipes", Path(__file__).parents[2] / "recipes")
 """The directories of this package's recipes: installed, and in a clone."""
 
@@ -147,6 +155,14 @@ class Trainable:
         if self.script is not None:
             return [sys.executable, str(self.script)]
         return [sys.executable, "-m", "hooktrainer", "train", self.name]
+
+    @property
+    def family(self) -> str:
+        """One of `FAMILIES`, or "recipe"."""
+        if self.script is not None:
+            return "recipe"
+        bases = _bases_of(_algorithms()[self.name])
+        return next((FAMILIES[name] for name in reversed(FAMILIES) if name in bases), "algorithm")
 
     @property
     def summary(self) -> str:
@@ -223,16 +239,36 @@ def trainable_of(words: Sequence[str]) -> tuple[Trainable, list[str]]:
     return found, list(words)
 
 
+def by_family() -> list[Trainable]:
+    """Return what can be trained, algorithms first, by family."""
+    order = {family: place for place, family in enumerate([*FAMILIES.values(), "algorithm"])}
+    return sorted(trainables().values(), key=lambda one: order.get(one.family, len(order)))
+
+
 @functools.cache
-def _algorithms() -> dict[str, ast.ClassDef]:
-    """Return the algorithms' class definitions by name, parsed: importing them imports PyTorch."""
+def _classes() -> dict[str, ast.ClassDef]:
+    """Return the class definitions of the algorithms, parsed: importing them imports PyTorch."""
     return {
-        node.name.lower(): node
+        node.name: node
         for file in sorted((Path(__file__).parents[1] / "algorithms").glob("*.py"))
         for node in ast.parse(file.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef)
-        and any(isinstance(d, ast.Name) and d.id == "algorithm" for d in node.decorator_list)
     }
+
+
+def _algorithms() -> dict[str, ast.ClassDef]:
+    return {
+        name.lower(): node
+        for name, node in _classes().items()
+        if any(isinstance(d, ast.Name) and d.id == "algorithm" for d in node.decorator_list)
+    }
+
+
+def _bases_of(node: ast.ClassDef) -> set[str]:
+    """Return the names of the classes that one derives from, in the files of the algorithms."""
+    names = {base.id for base in node.bases if isinstance(base, ast.Name)}
+    found = [_bases_of(_classes()[name]) for name in names if name in _classes()]
+    return names.union(*found)
 
 
 def _first_line(node: ast.Module | ast.ClassDef) -> str:

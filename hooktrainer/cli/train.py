@@ -47,16 +47,20 @@ def train(words: Words = (), /, *, json: Flag = False) -> int | Callable[[], Non
         {
             "name": one.name,
             "kind": "recipe" if one.script else "algorithm",
+            "family": one.family,
             "script": one.script,
             "summary": one.summary,
         }
-        for one in scripts.trainables().values()
+        for one in scripts.by_family()
     ]
-    columns = {"name": "name", "what": "kind", "in short": "summary"}
+    columns = {"name": "name", "family": "family", "in short": "summary"}
     output.print_records(records, columns, json=json)
     if not json:
         print("hooktrainer train NAME --help lists the options of one.")
     return 0
+
+
+train.after_help = train  # type: ignore[attr-defined]  # the list
 
 
 def train_algorithm(name: str, options: Sequence[str]) -> None:

@@ -106,15 +106,22 @@ def test_without_a_name_all_are_listed(call, place):
     out = call("train").out
     assert "Walks." in out
     entries = json.loads(call("train", "--json").out)
-    assert entries[0] == {
+    assert next(e for e in entries if e["kind"] == "recipe") == {
         "name": "walk",
         "kind": "recipe",
+        "family": "recipe",
         "script": str(Path("recipes/walk.py")),
         "summary": "Walks.",
     }
-    named = [e["name"] for e in entries if e["kind"] == "algorithm"]
-    assert named == sorted(algorithms.names())
+    found = {e["name"]: e["family"] for e in entries if e["kind"] == "algorithm"}
+    assert sorted(found) == sorted(algorithms.names())
+    assert {found[name] for name in ("ppo", "dqn", "cql", "qmix", "sft")} == {
+        *("on-policy", "replay", "data set", "agents", "sequences")
+    }
+    assert found["mappo"] == "agents"  # on-policy, too
+    assert list(found.values()) == sorted(found.values(), key=list(recipes.FAMILIES.values()).index)
     assert all(entry["summary"].endswith(".") for entry in entries)
+    assert set(call("train", "--help").out.split()) > {"ppo", "on-policy", "walk", "recipe"}
 
 
 def test_an_algorithm_trains_into_a_run_directory_of_its_own(tmp_path, monkeypatch, capsys):
