@@ -96,7 +96,7 @@ class AgentsTask(RunTask):
         }
 
     def mask(self, group: AgentGroup) -> NestedKey | None:
-        """Which agents of a group act; ``None`` where none leaves before the episode ends."""
+        """Which agents of a group act; ``None`` where all do in every step."""
         return (group.name, "mask") if group.name in self._can_leave else None
 
     def policy(
@@ -222,16 +222,20 @@ class AgentsOnPolicy(PolicyGradient, SeveralAgents):
             critic = task.value(group, self.central_critic)
             loss = self._loss(actor, critic)
             written = keys_of(name, "advantage", "value_target")
+            mask = task.mask(group)
+            learned = None if mask is None else (name, "learned")
             loss.set_keys(
                 action=(name, "action"),
                 sample_log_prob=(name, "action_log_prob"),
                 value=(name, "state_value"),
-                mask=task.mask(group),
+                mask=learned,
                 **written,
             )
             gae = GAE(gamma=self.gamma, lmbda=self.lmbda, value_network=critic)
             gae.set_keys(
                 value=(name, "state_value"),
+                mask=mask,
+                learned=learned,
                 **keys_of(name, "reward", "done", "terminated"),
                 **written,
             )

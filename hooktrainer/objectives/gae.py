@@ -22,6 +22,8 @@ def generalized_advantage_estimate(
     reward: Tensor,
     done: Tensor,
     terminated: Tensor | None = None,
+    acts: Tensor | None = None,
+    next_acts: Tensor | None = None,
     *,
     time_dim: int = -2,
 ) -> tuple[Tensor, Tensor]:
@@ -32,6 +34,9 @@ def generalized_advantage_estimate(
     with the value of its final observation, a terminated one is not. It takes ``log2(time)`` steps
     over all environments at once, and does not synchronize with the device.
 
+    Where agents take turns, a step of an agent spans from its turn to its next one: its reward is
+    the sum of all rewards of these rows, and discounts count turns.
+
     Args:
         gamma: Discount factor.
         lmbda: The lambda of GAE: 0 for one-step errors, 1 for Monte-Carlo returns.
@@ -40,6 +45,9 @@ def generalized_advantage_estimate(
         reward: ``r_t``.
         done: Whether the episode ended with this step, bool.
         terminated: Whether it ended in a terminal state, bool. Default: ``done``.
+        acts: Whether the agent acts in a row, bool, where agents take turns. The estimates of other
+            rows are meaningless, as are those of a turn whose next one is not in the batch.
+        next_acts: The same of the next row.
         time_dim: The dimension of time. All tensors have one shape, such as ``[*batch, time, 1]``.
 
     Returns:
@@ -57,8 +65,17 @@ def generalized_advantage_estimate(
         )
     # Not a product: the value of a terminal observation may be anything, NaN included.
     bootstrap = torch.where(terminated, 0.0, next_state_value)
+    if acts is not None and next_acts is not None:
+        waits = ~(next_acts | done)  # in the next row, of which reward and next value count
+        bootstrap = torch.where(waits, 0.0, bootstrap)
+        reward, bootstrap = (
+            discounted_suffix_sums(x, waits.to(x.dtype), time_dim) for x in (reward, bootstrap)
+        )
     delta = reward + gamma * bootstrap - state_value
     discount = (~done).to(delta.dtype) * (gamma * lmbda)
+    if acts is not None:
+        delta = torch.where(acts, delta, 0.0)
+        discount = torch.where(acts, discount, (~done).to(delta.dtype))
     advantage = discounted_suffix_sums(delta, discount, time_dim)
     return advantage, advantage + state_value
 
@@ -92,6 +109,10 @@ class GAE(KeyedModule):
             from the hidden states of each step.
         average_gae: Whether advantages get mean 0 and standard deviation 1 over the batch.
 
+    Where agents take turns, ``set_keys(mask=...)`` names the entry of the agents that act,
+    ``[*batch, time, agents]``, and ``set_keys(learned=...)`` an entry to write: the turns after
+    which the batch has the agent's next one, or its end. Losses leave out the others.
+
     Attributes:
         compiled: Replaces `compute`, and is called with few different shapes; ``None`` for
             `compute`.
@@ -118,6 +139,8 @@ class GAE(KeyedModule):
             reward="reward",
             done="done",
             terminated="terminated",
+            mask=None,
+            learned=None,
         )
         self.gamma = check_fraction("gamma", gamma)
         self.lmbda = check_fraction("lmbda", lmbda)
@@ -130,13 +153,15 @@ class GAE(KeyedModule):
     def in_keys(self) -> list[object]:
         keys, states = self.tensor_keys, self.value_network.in_keys
         following = [*states, keys.reward, keys.done, keys.terminated]
-        return [*states, *(unravel_key(("next", key)) for key in following)]
+        masks = [] if keys.mask is None else [keys.mask, unravel_key(("next", keys.mask))]
+        return [*states, *(unravel_key(("next", key)) for key in following), *masks]
 
     @property
     def out_keys(self) -> list[object]:
         """Entries it writes."""
         keys = self.tensor_keys
-        return [keys.advantage, keys.value_target, keys.value, unravel_key(("next", keys.value))]
+        written = [keys.advantage, keys.value_target, keys.value, unravel_key(("next", keys.value))]
+        return written if keys.learned is None else [*written, keys.learned]
 
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -162,6 +187,8 @@ class GAE(KeyedModule):
         tensordict.set(keys.value, value)
         following.set(keys.value, next_value)
         tensordict.set(keys.advantage, advantage)
+        if keys.mask is not None and keys.learned is not None:
+            tensordict.set(keys.learned, self._learned(tensordict))
         return tensordict.set(keys.value_target, target)
 
     def compute(
@@ -207,7 +234,19 @@ class GAE(KeyedModule):
 
     def _weights(self, tensordict: TensorDictBase) -> Sequence[Tensor]:
         """Return what else the estimate depends on."""
-        return ()
+        key = self.tensor_keys.mask
+        if key is None:
+            return ()
+        return [require(part, key, self).unsqueeze(-1) for part in (tensordict, tensordict["next"])]
+
+    def _learned(self, tensordict: TensorDictBase) -> Tensor:
+        """Return the turns that are complete, ``[*batch, time, agents]``."""
+        acts, next_acts = (entry.squeeze(-1) for entry in self._weights(tensordict))
+        done, dim = tensordict["next"].get(self.tensor_keys.done).squeeze(-1), tensordict.ndim - 1
+        done = done.view(*done.shape, *[1] * (acts.ndim - done.ndim)).expand_as(acts)
+        closes = next_acts | done
+        # Those after which a row of the batch closes the turn.
+        return acts & closes.flip(dim).cummax(dim).values.flip(dim)
 
     def _estimate(self, *entries: Tensor, time_dim: int) -> tuple[Tensor, Tensor]:
         """Return advantages and targets for values, next values, rewards, ends and `_weights`."""

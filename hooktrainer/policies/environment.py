@@ -158,7 +158,7 @@ class Environment:
             return VmasParallel(name, **given)
         if package != "pettingzoo":
             raise ConfigError(f"{self.name} is no environment of several agents.")
-        return pettingzoo_factory(name)(**given)
+        return checked_env(pettingzoo_factory(name)(**given), self.name)
 
     def _factory(self) -> Any:
         return find_callable(str(self.factory), str(self.module), self.file)

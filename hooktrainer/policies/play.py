@@ -75,8 +75,8 @@ def play_episodes(
         seed: The seed of all episodes; see `episode_seed`.
         episodes: How many.
         on_step: Called with every `Step`.
-        env: The environment, which stays open; by default one is made. For several agents a
-            parallel environment of PettingZoo.
+        env: The environment, which stays open; by default one is made. For several agents
+            one of PettingZoo.
         **env_kwargs: Keyword arguments for the environment that is made, such as
             ``render_mode="rgb_array"``.
 
@@ -85,6 +85,10 @@ def play_episodes(
     """
     check_count("seed", seed, least=0)
     made = policy.make_env(**env_kwargs) if env is None else env
+    if hasattr(made, "agent_iter"):
+        from ..collect.agents.parallel_env import checked_env
+
+        made = checked_env(made, policy.saved.environment.name)  # a parallel one
     try:
         return [_play(policy, made, seed, episode, on_step) for episode in range(episodes)]
     finally:
@@ -204,16 +208,19 @@ class _Parallel(_Single):
 
     def step(self, action: Any) -> tuple[float, bool]:
         """Take the actions of all present agents; the reward of an absent one is 0."""
-        from ..collect.agents.parallel_env import reward_of
+        from ..collect.agents.parallel_env import acting, reward_of
 
         acted = list(self._env.agents)
-        seen, rewards, _, _, infos = self._env.step({name: _own(action[name]) for name in acted})
+        taken = {name: _own(action[name]) for name in acting(self._env)}
+        seen, rewards, _, _, infos = self._env.step(taken)
         self._look(seen, infos)
         total = sum(reward_of(rewards, agent, self._name) for agent in acted)
         return total / len(self._env.possible_agents), not self._env.agents
 
     def check(self, action: Any) -> None:
-        for agent in self._env.agents:
+        from ..collect.agents.parallel_env import acting
+
+        for agent in acting(self._env):
             if agent not in action:
                 raise ConfigError(
                     f"the policies have no action for {agent!r:.80}: they are not those that were "
@@ -222,7 +229,9 @@ class _Parallel(_Single):
             _check(action[agent], self._env.action_space(agent))
 
     def _look(self, seen: Any, infos: Any) -> None:
-        there = list(self._env.agents)
+        from ..collect.agents.parallel_env import acting
+
+        there = acting(self._env)
         self.observation = {agent: seen[agent] for agent in there}
         masks = {agent: (infos.get(agent) or {}).get(MASK) for agent in there}
         self.mask = {agent: mask for agent, mask in masks.items() if mask is not None}

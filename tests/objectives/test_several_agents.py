@@ -76,6 +76,67 @@ def test_an_environments_end_is_the_end_of_all_its_agents():
     ]
 
 
+def of_turns(gamma, lmbda, values, next_values, rewards, done, terminated, acts, next_acts):
+    """The advantages of one agent's complete turns, by row: each turn is collected, then GAE."""
+    turns, open_turn = [], None
+    for t in range(len(rewards)):
+        if acts[t]:
+            open_turn = {"row": t, "value": values[t], "reward": 0.0}
+        if open_turn is None:
+            continue
+        open_turn["reward"] += rewards[t]
+        if done[t] or next_acts[t]:
+            after = 0.0 if terminated[t] else next_values[t]
+            turns.append(open_turn | {"next": after, "done": done[t]})
+            open_turn = None
+    advantages, following = {}, 0.0
+    if open_turn is not None:  # the value of the turn that is not complete is the next value
+        assert turns[-1]["done"] or turns[-1]["next"] == open_turn["value"]
+    for turn in reversed(turns):
+        delta = turn["reward"] + gamma * turn["next"] - turn["value"]
+        following = advantages[turn["row"]] = delta + gamma * lmbda * following * (not turn["done"])
+    return advantages
+
+
+def test_turns_are_steps_of_their_agent():
+    torch.manual_seed(0)
+    time = 40
+    order = torch.randint(3, (time + 1,))
+    acts = (order.unsqueeze(-1) == torch.arange(3)).unsqueeze(0)  # [1, time + 1, 3]
+    done = torch.zeros(1, time, 3, 1, dtype=torch.bool)
+    done[:, [11, 25]] = True
+    terminated = done.clone()
+    terminated[:, 25] = False
+    seen, rewards = torch.randn(1, time + 1, 3, 1), torch.randn(1, time, 3, 1)
+    now, then = seen[:, :-1], seen[:, 1:].clone()
+    then[done] = 9.0  # the last of an episode, not the first of the next one
+    batch = TensorDict({"agents": {"known": now, "mask": acts[:, :-1]}}, [1, time])
+    batch["next"] = TensorDict({"agents": {"known": then, "mask": acts[:, 1:]}}, [1, time])
+    ends = {"reward": rewards, "done": done, "terminated": terminated}
+    batch["next", "agents"].update(ends)
+    network = ValueNetwork(nn.Identity(), [("agents", "known")], [("agents", "state_value")])
+    gae = GAE(gamma=0.9, lmbda=0.8, value_network=network)
+    gae.set_keys(
+        value=("agents", "state_value"),
+        **keys_of("agents", "reward", "advantage", "value_target", "done", "terminated"),
+        **keys_of("agents", "mask", "learned"),
+    )
+    out = gae(batch)["agents"]
+    whole = [now, then, rewards, done, terminated, acts[:, :-1, :, None], acts[:, 1:, :, None]]
+    count = 0
+    for agent in range(3):
+        columns = [entry[0, :, agent, 0].tolist() for entry in whole]
+        expected = of_turns(0.9, 0.8, *columns)
+        rows = out["learned"][0, :, agent].nonzero().squeeze(-1).tolist()
+        assert rows == sorted(expected)
+        found = out["advantage"][0, rows, agent, 0]
+        assert found.tolist() == pytest.approx([expected[row] for row in rows], abs=1e-5)
+        target = out["value_target"][0, rows, agent, 0]
+        torch.testing.assert_close(target, found + now[0, rows, agent, 0])
+        count += len(rows)
+    assert 36 <= count < 40
+
+
 def test_an_agent_that_ends_alone_is_cut_off_alone():
     done = torch.tensor([[False, False], [True, False], [False, False]]).view(1, 3, 2, 1)
     assert estimated(("agents", "done"), done) == [

@@ -41,6 +41,9 @@ ENTRIES = "entries"  # of the info
 class ParallelEnv(gym.Env[Any, Any]):
     """A PettingZoo parallel environment, in which all agents act at once until they leave.
 
+    One whose agents act in turns may be below: then ``(group, "mask")`` is true for the agent in
+    turn alone. Rewards are those of each step, also of agents that wait.
+
     Observations are a dict by group, whose arrays are ``[agents, ...]``; actions are as the policy
     writes them, clipped to their bounds. The reward is the mean over all agents. For an agent that
     has left, ``(group, "mask")`` is false, the reward is 0, and the action mask allows everything.
@@ -50,6 +53,7 @@ class ParallelEnv(gym.Env[Any, Any]):
 
     def __init__(self, env: Any, name: str, options: EnvOptions) -> None:
         self.env, self._name = checked_env(env, name), name
+        env = self.env
         self._base = getattr(env, "unwrapped", env)  # whose attributes are set
         agents: Spaces = {
             agent: (env.observation_space(agent), env.action_space(agent))
@@ -88,7 +92,7 @@ class ParallelEnv(gym.Env[Any, Any]):
         assert seed is not None
         seen, infos = begun(self.env, seed, options)
         self._check_agents("reset", seen)
-        for agent in self.env.agents:
+        for agent in acting(self.env):
             layout, _ = self._layouts[self._places[agent][0].name]
             layout.check(seen[agent], infos.get(agent) or {}, f"{self._name} ({agent})")
         self._returns = {one.name: np.zeros(len(one.agents), np.float32) for one in self.groups}
@@ -157,7 +161,7 @@ class ParallelEnv(gym.Env[Any, Any]):
     def _observed(self, seen: Mapping[str, Any], infos: Mapping[str, Any]) -> dict[str, Any]:
         """The agents' observations, including the last of those that have just left."""
         found = {key: array.copy() for key, array in self._blank.items()}
-        there = set(self.env.agents)
+        there = set(acting(self.env))
         for agent, observed in seen.items():
             (group, place), acts = self._places[agent], agent in there
             layout, keys = self._layouts[group.name]
@@ -238,23 +242,85 @@ def pettingzoo_factory(name: str) -> Callable[..., Any]:
             f"'{extra or f'pettingzoo[{family}]'}'",
             name=missing,
         ) from error
-    if not hasattr(module, "parallel_env"):
-        raise ConfigError(f"pettingzoo/{name} has no parallel_env: its agents act in turns.")
-    factory: Callable[..., Any] = module.parallel_env
+    factory: Callable[..., Any] = getattr(module, "parallel_env", None) or module.env
     return factory
 
 
 def checked_env(env: Any, name: str) -> Any:
-    """Return the environment; raises ConfigError if it is not a PettingZoo parallel one."""
+    """Return the environment; one whose agents act in turns is made a parallel one.
+
+    Raises:
+        ConfigError: If it is no environment of PettingZoo.
+    """
     needed = ("reset", "step", "observation_space", "action_space", "possible_agents")
     missing = [one for one in needed if not getattr(env, one, None)]
-    if missing or hasattr(env, "agent_iter"):
-        problem = f"has no {', '.join(missing)}" if missing else "has agents that act in turns"
+    if missing:
         raise ConfigError(
-            f"env={name}: made a {type(env).__name__}, which {problem}: give a function that makes "
-            "a parallel environment of PettingZoo, such as parallel_env of its module."
+            f"env={name}: made a {type(env).__name__}, which has no {', '.join(missing)}: give a "
+            "function that makes an environment of PettingZoo, such as parallel_env of its module."
         )
+    return _with_turns(env)
+
+
+class TurnBased:
+    """Makes an environment of PettingZoo whose agents act in turns (AEC) a parallel one.
+
+    As PettingZoo's ``turn_based_aec_to_parallel``, but rewards given to an agent that is over count
+    until its last turn, where it leaves; and what the agent in turn observes is never out of date.
+    """
+
+    def __init__(self, aec_env: Any) -> None:
+        self.aec_env = aec_env
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "aec_env":  # before it is set, as in a copy
+            raise AttributeError(name)
+        return getattr(self.aec_env, name)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        env = self.aec_env
+        env.reset(seed=seed, options=options)
+        return {agent: env.observe(agent) for agent in env.agents}, dict(env.infos)
+
+    def step(self, actions: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Only the action of the agent in turn is taken."""
+        env = self.aec_env
+        env.step(actions[env.agent_selection])
+        seen = {agent: env.observe(agent) for agent in env.agents}
+        over = terminated, truncated = dict(env.terminations), dict(env.truncations)
+        rewards, infos = dict(env.rewards), dict(env.infos)
+        while env.agents and any(ends[env.agent_selection] for ends in over):
+            env.step(None)
+        for agent in env.agents:
+            seen[agent] = env.observe(agent)
+            terminated[agent] = truncated[agent] = False  # until its last turn
+        return seen, rewards, terminated, truncated, infos
+
+
+def _with_turns(env: Any) -> Any:
+    """Replace what acts in turns, also below wrappers of parallel environments."""
+    name = type(env).__name__
+    if name == "turn_based_aec_to_parallel_wrapper":
+        return TurnBased(env.aec_env)
+    if name != "TurnBased" and hasattr(env, "agent_iter"):
+        return TurnBased(env)
+    inner = getattr(env, "__dict__", {}).get("env")
+    if inner is not None and (made := _with_turns(inner)) is not inner:
+        env.env = made
     return env
+
+
+def turns_of(env: Any) -> Any:
+    """The environment of turns below a parallel one; ``None`` if all agents act at once."""
+    while env is not None and not isinstance(env, TurnBased):
+        env = getattr(env, "__dict__", {}).get("env")
+    return env and env.aec_env
+
+
+def acting(env: Any) -> list[str]:
+    """The agents of a parallel environment that act in the next step."""
+    turns = turns_of(env)
+    return [a for a in env.agents if turns is None or a == turns.agent_selection]
 
 
 def reward_of(rewards: Mapping[str, Any], agent: str, where: str) -> float:
