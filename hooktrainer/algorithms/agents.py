@@ -14,7 +14,14 @@ from ..base.space_parts import MASK
 from ..collect import AgentGroup
 from ..collect.make_envs import agents_of
 from ..errors import ConfigError
-from ..hooks import MiniBatches, ValueEstimatorHook
+from ..hooks import (
+    Evaluate,
+    MiniBatches,
+    SelfPlay,
+    ValueEstimatorHook,
+    against_random,
+)
+from ..loop.cadence import Every
 from ..networks import (
     AgentMLP,
     AgentsPolicy,
@@ -25,6 +32,7 @@ from ..networks import (
     Policy,
     QNetwork,
     RunningNorm,
+    SelfPlayPolicy,
     ValueNetwork,
     distribution_for,
     mlp,
@@ -148,6 +156,12 @@ class AgentsTask(RunTask):
             keys += own
         return JointEncoder(parts), total, keys
 
+    def against_random(self, policy: AgentsPolicy, group: AgentGroup) -> Evaluate:
+        """The evaluation against random opponents, when and as often as that of all together."""
+        fields = self._fields
+        every, episodes = Every(frames=fields.eval_interval), int(fields.eval_episodes)
+        return against_random(policy, group, every=every, episodes=episodes, **self._played)
+
     def _keys(self, group: AgentGroup) -> Keys:
         return [unravel_key((group.name, key)) for key in self._factories[group.name].in_keys]
 
@@ -208,6 +222,12 @@ class AgentsOnPolicy(PolicyGradient, SeveralAgents):
     """lambda of generalized advantage estimation"""
     clip_epsilon: float = 0.2
     """clipping range of the probability ratio around 1"""
+    self_play: Number = 0
+    """past policies in the pool of opponents, for games of equal players; 0 for no self-play"""
+    self_play_interval: Count = 20_000
+    """frames after which the policy is added to that pool"""
+    self_play_probability: Fraction = 0.5
+    """probability of an episode against a past policy, rather than against itself"""
 
     central_critic: ClassVar[bool]
 
@@ -223,7 +243,7 @@ class AgentsOnPolicy(PolicyGradient, SeveralAgents):
             loss = self._loss(actor, critic)
             written = keys_of(name, "advantage", "value_target")
             mask = task.mask(group)
-            learned = None if mask is None else (name, "learned")
+            learned = None if mask is None and not self.self_play else (name, "learned")
             loss.set_keys(
                 action=(name, "action"),
                 sample_log_prob=(name, "action_log_prob"),
@@ -241,7 +261,23 @@ class AgentsOnPolicy(PolicyGradient, SeveralAgents):
             )
             hooks[f"value_estimator_{name}"] = ValueEstimatorHook(gae)
             policies[name], losses[name] = actor, loss
-        policy = AgentsPolicy(policies)
+        collecting = policy = AgentsPolicy(policies)
+        if self.self_play:
+            collecting, hooks["self_play"] = self._self_play(task, policy)
         loss_module = LossByGroup(losses).to(task.device)
         hooks["mini_batches"] = MiniBatches(self.mini_batch_size, loss_module.in_keys)
-        return task.finish(self._wired(task, policy, loss_module, hooks), policy)
+        return task.finish(self._wired(task, collecting, loss_module, hooks), policy)
+
+    def _self_play(self, task: AgentsTask, policy: AgentsPolicy) -> tuple[Any, SelfPlay]:
+        group, *others = task.groups
+        if others or len(group.agents) < 2 or not self.share_parameters:
+            made = ", ".join(f"{one.name} ({len(one.agents)})" for one in task.groups)
+            raise ConfigError(
+                f"{task.name}: self_play={self.self_play} needs one group of two or more equal "
+                f"players with share_parameters, and {task.env_name} has the groups {made}: leave "
+                "self_play out."
+            )
+        size, probability = int(self.self_play), self.self_play_probability
+        seats = SelfPlayPolicy(policy, group.name, len(group.agents), size, probability)
+        versus = task.against_random(policy, group) if self.eval_episodes else None
+        return seats.to(task.device), SelfPlay(seats, Every(frames=self.self_play_interval), versus)

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from .run_recorder import RunRecorder as RunRecorder
     from .schedule import LRSchedulerHook as LRSchedulerHook
     from .schedule import Schedule as Schedule
+    from .self_play import SelfPlay as SelfPlay
+    from .self_play import against_random as against_random
     from .symmetry_augmentation import SymmetryAugmentation as SymmetryAugmentation
     from .target_net_updater import TargetNetUpdaterHook as TargetNetUpdaterHook
     from .update_weights import UpdateWeights as UpdateWeights

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from .q_network import EpsilonGreedy as EpsilonGreedy
     from .q_network import QNetwork as QNetwork
     from .q_network import ValueNetwork as ValueNetwork
+    from .self_play import SelfPlayPolicy as SelfPlayPolicy
     from .transformer import CausalTransformer as CausalTransformer
     from .transformers_model import TransformersModel as TransformersModel
 else:

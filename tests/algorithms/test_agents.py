@@ -8,9 +8,11 @@ import pytest
 import torch
 from any_agents import Match
 from marks import slow_except
+from outcomes import same
 from tensordict import TensorDict
 from tensordict.nn import InteractionType
 from tensordict.nn.probabilistic import set_interaction_type
+from test_algorithms import assert_resumed_is_whole
 
 from hooktrainer import ConfigError, list_policies, load_policy, play_episodes
 from hooktrainer.algorithms import IPPO, MAPPO, PPO, QMIX, VDN
@@ -144,3 +146,67 @@ def test_a_saved_policy_is_the_one_that_was_trained(kind, env, options, tmp_path
     assert loaded.evaluation.lengths == (5,) * 10
     played = play_episodes(loaded, loaded.evaluation.seed, 3)
     assert tuple(one.return_ for one in played) == loaded.evaluation.returns[:3]
+
+
+# -- Self-play.
+
+TIC_TAC_TOE = "pettingzoo/classic/tictactoe_v3"
+
+
+def self_play(total_frames, **options):
+    return IPPO(
+        env=TIC_TAC_TOE,
+        **{
+            "total_frames": total_frames,
+            "num_envs": 4,
+            "steps_per_batch": 16,
+            "mini_batch_size": 32,
+            "eval_episodes": 4,
+            "self_play": 2,
+            "self_play_interval": 100,
+            **SMALL,
+            **options,
+        },
+    ).trainer()
+
+
+def test_self_play_resumes_with_its_pool_ratings_and_games(tmp_path):
+    make = partial(self_play, save_interval=64, anneal_lr=False)
+    whole, resumed = assert_resumed_is_whole(make, tmp_path, 512, 330)
+    hooks = [one.registry.modules["self_play"] for one in (whole, resumed)]
+    assert same(*[hook.state_dict() for hook in hooks])
+    assert hooks[0].policy.count == 6  # at 0, 128, 256, ... and 512, the first of each hundred
+    assert len(hooks[0].ratings) == 2
+    assert -1 <= whole.metrics.reported["random/return"] <= 1
+
+
+@pytest.mark.learning
+@pytest.mark.slow
+def test_self_play_learns_tic_tac_toe():
+    trainer = self_play(80_000, **TUNED)
+    trainer.train()
+    found = trainer.metrics.reported
+    mean, deviation = found["random/return"], found["random/return_std"]
+    games = mean**2 + deviation**2  # the share of games that are won or lost
+    lost = (games - mean) / 2
+    assert lost <= 0.05
+    assert mean > 0.8
+    assert found["selfplay/elo"] > 1150
+    assert found["selfplay/win_rate"] > 0.5
+
+
+TUNED = {
+    "num_envs": 32,
+    "steps_per_batch": 64,
+    "mini_batch_size": 512,
+    "eval_episodes": 200,
+    "self_play": 10,
+    "self_play_interval": 4_000,
+    "entropy_coeff": 0.01,
+    "num_cells": (64, 64),
+    "num_epochs": 4,
+    "lr": 2e-3,
+    "gamma": 1.0,
+    "lmbda": 0.9,
+    "seed": 0,
+}
