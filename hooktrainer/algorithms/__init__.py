@@ -20,6 +20,8 @@ from .dpo import DPO as DPO
 from .dqn import DQN as DQN
 from .grpo import GRPO as GRPO
 from .iql import IQL as IQL
+from .maddpg import MADDPG as MADDPG
+from .maddpg import MASAC as MASAC
 from .mappo import IPPO as IPPO
 from .mappo import MAPPO as MAPPO
 from .mbpo import MBPO as MBPO

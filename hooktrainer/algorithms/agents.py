@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
+import torch
 from gymnasium import spaces
 from tensordict import NestedKey, unravel_key
 from torch import nn
@@ -26,6 +28,7 @@ from ..networks import (
     AgentMLP,
     AgentsPolicy,
     CentralNetwork,
+    CentralQNetwork,
     EncodedNetwork,
     JointEncoder,
     NetworkFactory,
@@ -33,6 +36,7 @@ from ..networks import (
     QNetwork,
     RunningNorm,
     SelfPlayPolicy,
+    TanhGaussianPolicy,
     ValueNetwork,
     distribution_for,
     mlp,
@@ -136,6 +140,25 @@ class AgentsTask(RunTask):
         mask = (group.name, MASK) if group.has_mask else None
         network = self._local(group, int(space.n))
         return QNetwork(network, self._keys(group), action_mask_key=mask).to(self.device)
+
+    def bounded_policy(self, group: AgentGroup, kind: Any) -> Any:
+        """A `DeterministicPolicy` or `TanhGaussianPolicy` of a group, within its bounds."""
+        space: Any = group.action_space
+        outputs = math.prod(space.shape) * (2 if kind is TanhGaussianPolicy else 1)
+        low, high = torch.from_numpy(space.low), torch.from_numpy(space.high)
+        network = self._local(group, outputs)
+        made = kind(network, tuple(space.shape), low, high, self._keys(group))
+        return made.to(self.device)
+
+    def central_q(self, group: AgentGroup) -> CentralQNetwork:
+        """The values of a group's agents, of what all agents observe and do."""
+        encoder, features, keys = self.joint_encoder()
+        for one in self.groups:
+            features += len(one.agents) * math.prod(one.action_space.shape or ())
+        number = len(group.agents)
+        outputs = number if self._fields.share_parameters else 1
+        network = self._layers(features, outputs, group)
+        return CentralQNetwork(encoder, network, number, keys).to(self.device)
 
     def joint_encoder(self) -> tuple[JointEncoder, int, Keys]:
         """The encoder of the state or, without one, of all agents' observations.

@@ -32,8 +32,8 @@ class SelfPlay(TrainerHookBase):
     rating. If the pool is full, it replaces the oldest, also in running games.
 
     Logs ``selfplay/elo`` and ``selfplay/win_rate`` of the learner against the pool, where a draw
-    counts half, ``selfplay/pool_elo``, the mean of its members, and ``selfplay/pool``, their number.
-    With ``evaluate``: ``random/return``, the learner's return against random opponents.
+    counts half, ``selfplay/pool_elo``, the mean of its members, and ``selfplay/pool``, their
+    number. With ``evaluate``: ``random/return``, the learner's return against random opponents.
 
     Args:
         policy: What collects.

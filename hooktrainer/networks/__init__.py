@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .agents import AgentMLP as AgentMLP
     from .agents import AgentsPolicy as AgentsPolicy
     from .agents import CentralNetwork as CentralNetwork
+    from .agents import CentralQNetwork as CentralQNetwork
     from .agents import EncodedMixer as EncodedMixer
     from .agents import JointEncoder as JointEncoder
     from .agents import MonotonicMixer as MonotonicMixer

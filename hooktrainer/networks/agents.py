@@ -81,6 +81,37 @@ class CentralNetwork(nn.Module):
         return out.expand(*out.shape[:-2], self.agents, -1)
 
 
+class CentralQNetwork(nn.Module):
+    """Values of all agents' actions, for each agent of one group (Lowe et al., 2017, MADDPG).
+
+    Args:
+        encoder: Of what all agents observe, or of the state.
+        network: Maps its features and the joint action to ``[*batch, agents]``, or, as an
+            `AgentMLP`, from ``[*batch, agents, ...]`` to ``[*batch, agents, 1]``.
+        agents: Agents of the group.
+        in_keys: Entries that the encoder reads.
+    """
+
+    def __init__(
+        self, encoder: JointEncoder, network: nn.Module, agents: int, in_keys: Sequence[NestedKey]
+    ) -> None:
+        super().__init__()
+        self.encoder, self.network = encoder, network
+        self.agents, self.in_keys = agents, list(in_keys)
+
+    def forward(self, actions: Tensor, *arrays: Tensor) -> Tensor:
+        """Return ``[*batch, agents]`` of joint actions ``[*batch, features]`` and observations.
+
+        The actions may have more dimensions at the front than the observations.
+        """
+        seen = self.encoder(*arrays)
+        x = torch.cat([seen.expand(*actions.shape[:-1], -1), actions], -1)
+        if isinstance(self.network, AgentMLP):
+            each = x.unsqueeze(-2).expand(*x.shape[:-1], self.agents, -1)
+            return self.network(each).squeeze(-1)
+        return self.network(x)
+
+
 # -- `AgentsPolicy`: the policies of groups of agents, which act together.
 
 Entries = dict[NestedKey, Tensor]

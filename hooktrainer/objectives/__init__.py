@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .gae import generalized_advantage_estimate as generalized_advantage_estimate
     from .imitation import ImitationLoss as ImitationLoss
     from .iql import IQLLoss as IQLLoss
+    from .maddpg import MADDPGLoss as MADDPGLoss
+    from .maddpg import MASACLoss as MASACLoss
     from .ppo import ClipPPOLoss as ClipPPOLoss
     from .sac import SACLoss as SACLoss
     from .targets import HardUpdate as HardUpdate

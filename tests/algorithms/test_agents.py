@@ -15,7 +15,7 @@ from tensordict.nn.probabilistic import set_interaction_type
 from test_algorithms import assert_resumed_is_whole
 
 from hooktrainer import ConfigError, list_policies, load_policy, play_episodes
-from hooktrainer.algorithms import IPPO, MAPPO, PPO, QMIX, VDN
+from hooktrainer.algorithms import IPPO, MADDPG, MAPPO, MASAC, PPO, QMIX, VDN
 from hooktrainer.networks import CentralNetwork
 
 SMALL = {"tuned": False, "progress_bar": False, "num_cells": (32,), "eval_interval": 100_000}
@@ -29,6 +29,15 @@ MIXING = {
     "lr": 5e-3,
     "target_interval": 20,
 }
+CENTRAL = {
+    "num_envs": 16,
+    "steps_per_batch": 5,
+    "init_random_frames": 800,
+    "optim_steps_per_batch": 16,
+    "batch_size": 64,
+    "gamma": 0.5,
+    "lr": 3e-3,
+}
 
 
 @pytest.mark.learning
@@ -41,6 +50,8 @@ MIXING = {
             (MAPPO, partial(Match, continuous=True), ON_POLICY | {"log_std": -0.5}),
             (VDN, Match, MIXING),
             (QMIX, partial(Match, roles=True), MIXING),
+            (MADDPG, partial(Match, continuous=True), CENTRAL),
+            (MASAC, partial(Match, continuous=True), CENTRAL | {"share_parameters": False}),
         ],
         0,
         3,
@@ -123,6 +134,8 @@ def test_what_cannot_work_is_named(make, problem):
             ),
             (VDN, Match, MIXING),
             (QMIX, partial(Match, roles=True), MIXING),
+            (MADDPG, partial(Match, continuous=True), CENTRAL),
+            (MASAC, partial(Match, continuous=True), CENTRAL | {"share_parameters": False}),
         ],
         3,
     ),

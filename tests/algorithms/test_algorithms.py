@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -18,7 +20,7 @@ from outcomes import same
 from tensordict import TensorDict
 
 from hooktrainer import Trainer, TrainerHookBase, VectorCollector, algorithms
-from hooktrainer.algorithms import TextAlgorithm
+from hooktrainer.algorithms import Algorithm, TextAlgorithm
 from hooktrainer.algorithms.offline import Offline
 from hooktrainer.data import Dataset
 from hooktrainer.errors import ConfigError
@@ -66,6 +68,11 @@ def ones(completions: list[str]) -> list[int]:
 ONES = replace(text_task("addition"), rewards=ones)  # that a random model can learn from
 
 
+def match_for(kind: type[Algorithm]) -> Any:
+    """An environment of several agents with the actions of an algorithm."""
+    return partial(Match, continuous=True) if kind.actions == "continuous" else Match
+
+
 def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
     kind = algorithms.get(name)
     small = {field.name: FIELDS[field.name] for field in fields(kind) if field.name in FIELDS}
@@ -79,7 +86,13 @@ def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
         small["optim_steps_per_batch"] = 2
     if name in OFFLINE:
         small["dataset"] = make_dataset()
-    env = Match if name in AGENTS else PENDULUM if kind.actions == "continuous" else CARTPOLE
+    env = (
+        match_for(kind)
+        if name in AGENTS
+        else PENDULUM
+        if kind.actions == "continuous"
+        else CARTPOLE
+    )
     return kind(**{"env": env, **small, "total_frames": total_frames, **options}).trainer()
 
 

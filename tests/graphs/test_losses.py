@@ -13,7 +13,9 @@ from hooktrainer import objectives
 from hooktrainer.graphs import FunctionalLoss, GradientGraph, StepGraph, StepRules, compiling
 from hooktrainer.networks import (
     CategoricalPolicy,
+    CentralQNetwork,
     DeterministicPolicy,
+    JointEncoder,
     MonotonicMixer,
     QNetwork,
     TanhGaussianPolicy,
@@ -29,6 +31,8 @@ from hooktrainer.objectives import (
     IQLLoss,
     Loss,
     LossByGroup,
+    MADDPGLoss,
+    MASACLoss,
     QMixLoss,
     SACLoss,
     TD3Loss,
@@ -69,6 +73,13 @@ def by_group() -> LossByGroup:
     return LossByGroup(losses)
 
 
+TEAM = [("team", "observation")]
+
+
+def central() -> CentralQNetwork:
+    return CentralQNetwork(JointEncoder([(nn.Identity(), 1, True)]), mlp(18, 3, (8,)), 3, TEAM)
+
+
 MAKE: dict[type[Loss], Callable[[], Loss]] = {
     ClipPPOLoss: lambda: ClipPPOLoss(CategoricalPolicy(mlp(4, 2, (8,))), value(), clip_value=True),
     SACLoss: lambda: SACLoss(squashed(), q_function()),
@@ -82,10 +93,19 @@ MAKE: dict[type[Loss], Callable[[], Loss]] = {
         MonotonicMixer(4, 3),
         ["state"],
     ),
+    MADDPGLoss: lambda: MADDPGLoss(
+        {"team": DeterministicPolicy(mlp(4, 2, (8,)), (2,), LOW, HIGH, TEAM)},
+        {"team": [central()]},
+    ),
+    MASACLoss: lambda: MASACLoss(
+        {"team": TanhGaussianPolicy(mlp(4, 4, (8,)), (2,), LOW, HIGH, TEAM)},
+        {"team": [central(), central()]},
+    ),
     LossByGroup: by_group,
     ImitationLoss: lambda: ImitationLoss(squashed()),
 }
 DISCRETE = (ClipPPOLoss, DQNLoss)
+CENTRAL = (MADDPGLoss, MASACLoss)
 
 
 def batch(kind: type[Loss], rows: int = 8) -> TensorDict:
@@ -97,7 +117,7 @@ def batch(kind: type[Loss], rows: int = 8) -> TensorDict:
     def steps(*agents: int) -> dict[str, torch.Tensor]:
         shape = (rows, *agents)
         whole = torch.randint(0, 2, shape, generator=random)
-        discrete = kind in DISCRETE or bool(agents)
+        discrete = kind in DISCRETE or (bool(agents) and kind not in CENTRAL)
         return {
             "observation": normal(*shape, 4),
             "action": whole if discrete else normal(*shape, 2).tanh(),
@@ -120,6 +140,8 @@ def batch(kind: type[Loss], rows: int = 8) -> TensorDict:
         for key, entry in steps(3).items():
             out.set((name, key), entry)
         out.set(("next", name, "observation"), normal(rows, 3, 4))
+        out.set(("next", name, "reward"), normal(rows, 3, 1))
+        out.set(("next", name, "terminated"), flags.unsqueeze(1).expand(rows, 3, 1).clone())
     return out
 
 

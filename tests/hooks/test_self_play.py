@@ -75,7 +75,7 @@ def test_past_policies_play_their_seats_from_the_start_of_an_episode():
         seats.add()
     choose(seats, 0)
     out = acted(seats, begins, nobody)
-    drawn, action = out["next", *PLAYERS], out["agents", "action"]
+    drawn, action = out["next"][PLAYERS], out["agents", "action"]
     assert (drawn == -1).sum(-1).eq(1).all()
     assert action.equal(drawn + 1)  # member 0 chooses 1, member 1 chooses 2, the learner 0
     assert out["agents", "learner"].equal(drawn == -1)
@@ -83,7 +83,7 @@ def test_past_policies_play_their_seats_from_the_start_of_an_episode():
     assert len(kinds) == 4  # two members in two seats
     assert counts.min() > 60
     again = acted(seats, ~begins, drawn)
-    assert again["next", *PLAYERS].equal(drawn)  # to the end of the episode
+    assert again["next"][PLAYERS].equal(drawn)  # to the end of the episode
     seats.probability = 0.25
     rare = acted(seats, begins, drawn)["agents", "learner"].all(-1).float().mean()
     assert 0.65 < rare < 0.85

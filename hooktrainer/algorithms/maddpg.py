@@ -1,0 +1,109 @@
+"""Off-policy learning of several agents with central critics: MADDPG and MASAC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from ..hooks import ReplayBufferTrainer, TargetNetUpdaterHook
+from ..networks import AdditiveGaussian, AgentsPolicy, DeterministicPolicy, TanhGaussianPolicy
+from ..objectives import MADDPGLoss, MASACLoss, SoftUpdate
+from ..objectives.maddpg import CentralCriticLoss
+from ..replay import ReplayBuffer
+from ..run.config import Between, Count, Fraction, Number, Rate
+from ..trainer import Trainer
+from .agents import AgentsTask, SeveralAgents
+from .algorithm import algorithm
+from .check_spaces import Actions
+from .config import Settings
+from .off_policy import FromReplay
+
+
+@dataclass(frozen=True, kw_only=True)
+class CentralCritics(FromReplay, SeveralAgents):
+    """Fields of MADDPG and MASAC."""
+
+    num_envs: Count = 32
+    optim_steps_per_batch: Count = 16
+    init_random_frames: Number = 2_000
+    buffer_size: Count = 200_000
+    """capacity of the replay buffer, in steps of an environment"""
+    batch_size: Count = 256
+    """steps of an environment per optimizer step, each with all of its agents"""
+    lr: Annotated[Rate, Between(1e-4, 1e-2, log=True)] = 1e-3
+    gamma: Fraction = 0.95
+    eval_interval: Count = 20_000
+    eval_episodes: Number = 32
+    tau: Annotated[Fraction, Between(0.001, 0.05, log=True)] = 0.01
+    """rate of the soft updates of the target networks, one per optimizer step"""
+    max_grad_norm: float | None = 1.0
+    """the gradient is clipped to this norm; None for no clipping"""
+
+    actions: ClassVar[Actions] = "continuous"
+    policy_type: ClassVar[Any]
+    num_qvalues: ClassVar[int]
+
+    def _loss(self, actors: Any, critics: Any) -> CentralCriticLoss:
+        raise NotImplementedError
+
+    def _explores(self, actor: Any) -> Any:
+        """Return what collects for a group."""
+        return actor
+
+    def build(self, task: AgentsTask) -> Trainer:
+        """Wire the trainer."""
+        actors = {one.name: task.bounded_policy(one, self.policy_type) for one in task.groups}
+        critics = {
+            one.name: [task.central_q(one) for _ in range(self.num_qvalues)] for one in task.groups
+        }
+        loss = self._loss(actors, critics).to(task.device)
+        masks = [mask for group in task.groups if (mask := task.mask(group)) is not None]
+        keys = [*loss.in_keys, *masks, *[("next", *mask) for mask in masks]]
+        buffer = ReplayBuffer(
+            self.buffer_size, batch_size=self.batch_size, keys=keys, device=task.device
+        )
+        updater = TargetNetUpdaterHook(SoftUpdate(loss, tau=self.tau))
+        policy = AgentsPolicy({name: self._explores(actor) for name, actor in actors.items()})
+        trainer = self._wired(task, policy, loss, [ReplayBufferTrainer(buffer), updater])
+        return task.finish(trainer, AgentsPolicy(actors))
+
+
+@algorithm
+class MADDPG(CentralCritics):
+    """Multi-agent deep deterministic policy gradient, for continuous actions.
+
+    The Q-functions see the observations, or the state, and the actions of all agents; policies see
+    their own observation. Lowe et al., 2017, arXiv:1706.02275.
+    """
+
+    sigma: Annotated[float, Between(0.03, 0.3, log=True)] = 0.1
+    """standard deviation of the exploration noise, for actions scaled to [-1, 1]"""
+
+    policy_type: ClassVar[Any] = DeterministicPolicy
+    num_qvalues: ClassVar[int] = 1
+    tuned_for: ClassVar[Settings] = {}
+
+    def _loss(self, actors: Any, critics: Any) -> MADDPGLoss:
+        return MADDPGLoss(actors, critics, gamma=self.gamma)
+
+    def _explores(self, actor: Any) -> AdditiveGaussian:
+        return AdditiveGaussian(actor, self.sigma)
+
+
+@algorithm
+class MASAC(CentralCritics):
+    """Multi-agent soft actor-critic, for continuous actions.
+
+    SAC (Haarnoja et al., 2018, arXiv:1812.05905) with the Q-functions of MADDPG, two for each
+    group, and a learned temperature for each group.
+    """
+
+    alpha_init: float = 1.0
+    """initial temperature, the weight of the entropy"""
+
+    policy_type: ClassVar[Any] = TanhGaussianPolicy
+    num_qvalues: ClassVar[int] = 2
+    tuned_for: ClassVar[Settings] = {}
+
+    def _loss(self, actors: Any, critics: Any) -> MASACLoss:
+        return MASACLoss(actors, critics, gamma=self.gamma, alpha_init=self.alpha_init)
