@@ -56,7 +56,7 @@ class SelfPlayPolicy(Actor):
         *seen, begins, players = inputs
         players = torch.where(begins, self._draw(len(begins), players), players)
         out, key = self.policy.act(*seen), (self.group, "action")
-        for member in players.unique().tolist():
+        for member in sorted(set(players.flatten().tolist())):
             if member < 0:
                 continue
             plays = players == member

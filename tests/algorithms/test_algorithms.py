@@ -20,7 +20,7 @@ from outcomes import same
 from tensordict import TensorDict
 
 from hooktrainer import Trainer, TrainerHookBase, VectorCollector, algorithms
-from hooktrainer.algorithms import Algorithm, TextAlgorithm
+from hooktrainer.algorithms import TextAlgorithm
 from hooktrainer.algorithms.offline import Offline
 from hooktrainer.data import Dataset
 from hooktrainer.errors import ConfigError
@@ -68,9 +68,12 @@ def ones(completions: list[str]) -> list[int]:
 ONES = replace(text_task("addition"), rewards=ones)  # that a random model can learn from
 
 
-def match_for(kind: type[Algorithm]) -> Any:
-    """An environment of several agents with the actions of an algorithm."""
-    return partial(Match, continuous=True) if kind.actions == "continuous" else Match
+def env_for(name: str) -> Any:
+    """An environment with the actions of an algorithm, and as many agents."""
+    continuous = algorithms.get(name).actions == "continuous"
+    if name in AGENTS:
+        return partial(Match, continuous=True) if continuous else Match
+    return PENDULUM if continuous else CARTPOLE
 
 
 def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
@@ -86,13 +89,7 @@ def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
         small["optim_steps_per_batch"] = 2
     if name in OFFLINE:
         small["dataset"] = make_dataset()
-    env = (
-        match_for(kind)
-        if name in AGENTS
-        else PENDULUM
-        if kind.actions == "continuous"
-        else CARTPOLE
-    )
+    env = env_for(name)
     return kind(**{"env": env, **small, "total_frames": total_frames, **options}).trainer()
 
 

@@ -8,14 +8,11 @@ from functools import partial
 import pytest
 import torch
 from test_algorithms import (
-    AGENTS,
     ALGORITHMS,
-    CARTPOLE,
     OFFLINE,
-    PENDULUM,
     TEXT,
+    env_for,
     make_dataset,
-    match_for,
 )
 
 from hooktrainer import Trainer, algorithms
@@ -36,13 +33,7 @@ def trained(name: str, compile: str | None) -> Trainer:
     if name in OFFLINE:
         options["dataset"] = make_dataset()
         options.pop("optim_steps_per_batch", None)
-    env = (
-        match_for(kind)
-        if name in AGENTS
-        else PENDULUM
-        if kind.actions == "continuous"
-        else CARTPOLE
-    )
+    env = env_for(name)
     frames = kind.batch_size if name in OFFLINE else kind.num_envs * kind.steps_per_batch
     trainer = kind(
         env=env,
