@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -77,11 +78,15 @@ class AgentsTask(RunTask):
         for group in self.groups:
             where = f"{envs.name} ({group.name})"
             check_observations(name, where, group.observation_space, fields.observations)
-            if fields.actions == "discrete" and not isinstance(group.action_space, spaces.Discrete):
+            wanted = {"discrete": spaces.Discrete, "continuous": spaces.Box}.get(fields.actions)
+            if wanted is not None and not isinstance(group.action_space, wanted):
+                is_discrete = fields.actions == "discrete"
+                takers = "mappo and ippo" if is_discrete else "mappo, ippo, vdn and qmix"
+                kwargs = json.dumps({"continuous_actions": not is_discrete})
                 raise ConfigError(
-                    f"{name} is for discrete actions, but those of {where} are "
-                    f"{group.action_space}: mappo and ippo take them, and VMAS has discrete ones "
-                    "with --env-kwargs '{\"continuous_actions\": false}'."
+                    f"{name} is for {fields.actions} actions, but those of {where} are "
+                    f"{group.action_space}: {takers} take them, and VMAS and mpe have "
+                    f"{fields.actions} ones with --env-kwargs '{kwargs}'."
                 )
             check_actions(name, where, group.action_space, fields.actions)
         if groups is not None:

@@ -208,7 +208,8 @@ class Task(RunTask):
         if is_several(fields.env):
             raise ConfigError(
                 f"{name} trains one agent, and {env_name} has several: train them with mappo or "
-                "ippo, or, if their actions are discrete, with vdn or qmix."
+                "ippo, or, if their actions are discrete, with vdn or qmix, if continuous, with "
+                "maddpg or masac."
             )
         train, play, env_kwargs = fields.env, fields.env, fields.env_kwargs or None
         if wrapped := fields.wrapped():

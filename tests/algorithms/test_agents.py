@@ -16,6 +16,7 @@ from test_algorithms import assert_resumed_is_whole
 
 from hooktrainer import ConfigError, list_policies, load_policy, play_episodes
 from hooktrainer.algorithms import IPPO, MADDPG, MAPPO, MASAC, PPO, QMIX, VDN
+from hooktrainer.collect.agents.parallel_env import pettingzoo_factory
 from hooktrainer.networks import CentralNetwork
 
 SMALL = {"tuned": False, "progress_bar": False, "num_cells": (32,), "eval_interval": 100_000}
@@ -107,6 +108,10 @@ def test_mappos_critic_sees_all_ippos_its_own():
             "qmix is for discrete actions, but those of Match .agents. are Box",
         ),
         (
+            lambda: MADDPG(env=Match, total_frames=10),
+            "maddpg is for continuous actions, but .* Discrete.3.: mappo, ippo, vdn and qmix",
+        ),
+        (
             lambda: MAPPO(env=Match, groups={"a": ["left"]}, total_frames=10),
             "each of the agents left, right has to be in one group",
         ),
@@ -191,6 +196,24 @@ def test_self_play_resumes_with_its_pool_ratings_and_games(tmp_path):
     assert hooks[0].policy.count == 6  # at 0, 128, 256, ... and 512, the first of each hundred
     assert len(hooks[0].ratings) == 2
     assert -1 <= whole.metrics.reported["random/return"] <= 1
+
+
+@pytest.mark.slow
+def test_a_saved_policy_takes_turns(tmp_path):
+    self_play(128, run_dir=tmp_path, snapshots=2).train()
+    loaded = load_policy(tmp_path)
+    played = play_episodes(loaded, loaded.evaluation.seed, 2)
+    assert tuple(one.length for one in played) == loaded.evaluation.lengths[:2]
+    env = pettingzoo_factory("classic/tictactoe_v3")()
+    assert play_episodes(loaded, loaded.evaluation.seed, 2, env=env) == played
+    env.reset(seed=0)  # nothing is drawn in this game
+    turns = 0
+    for agent in env.agent_iter():
+        seen, _, terminated, truncated, _ = env.last()
+        over = terminated or truncated
+        env.step(None if over else loaded({agent: seen})[agent])
+        turns += not over
+    assert turns == played[0].length
 
 
 @pytest.mark.learning
