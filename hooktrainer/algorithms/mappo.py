@@ -32,4 +32,18 @@ class IPPO(AgentsOnPolicy):
     """
 
     central_critic: ClassVar[bool] = False
-    tuned_for: ClassVar[Settings] = _TUNED
+    tuned_for: ClassVar[Settings] = {
+        **_TUNED,
+        # For self-play, which forgets to defend with less entropy.
+        "pettingzoo/classic/tictactoe_v3": {
+            "total_frames": 120_000,
+            "num_envs": 32,
+            "steps_per_batch": 32,
+            "num_epochs": 8,
+            "mini_batch_size": 256,
+            "gamma": 1.0,
+            "lmbda": 0.9,
+            "entropy_coeff": 0.05,
+            "self_play_interval": 10_000,
+        },
+    }
