@@ -84,7 +84,16 @@ class MADDPG(CentralCritics):
 
     policy_type: ClassVar[Any] = DeterministicPolicy
     num_qvalues: ClassVar[int] = 1
-    tuned_for: ClassVar[Settings] = _TUNED
+    tuned_for: ClassVar[Settings] = {
+        # With less noise, or faster, its actions are soon at their bounds, and stay there.
+        "vmas/*": {
+            **_TUNED["vmas/*"],
+            "lr": 3e-4,
+            "sigma": 0.3,
+            "init_random_frames": 10_000,
+            "max_grad_norm": 0.5,
+        }
+    }
 
     def _loss(self, actors: Any, critics: Any) -> MADDPGLoss:
         return MADDPGLoss(actors, critics, gamma=self.gamma)
