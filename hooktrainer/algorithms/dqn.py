@@ -9,7 +9,7 @@ from gymnasium import spaces
 from ..networks import EpsilonGreedy, QNetwork
 from ..objectives import DQNLoss, HardUpdate
 from ..objectives.sequences import ReplayLoss
-from ..replay import DevicePrioritizedSampler, PrioritizedSampler, ReplayBuffer
+from ..replay import DevicePrioritizedSampler, PrioritizedSampler
 from ..run.config import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
@@ -91,16 +91,13 @@ class DQN(OffPolicy):
             double_dqn=self.double,
             **self._loss_options(),
         ).to(task.device)
-        rows, sample = self._rows()
+        rows, _ = self._rows()
         sampler: PrioritizedSampler | None = None
         if self.prioritized and task.device.type == "cpu":
             sampler = PrioritizedSampler(rows, self.alpha, self.beta)
         elif self.prioritized:
             sampler = DevicePrioritizedSampler(rows, self.alpha, self.beta, device=task.device)
-        kept = loss_module.in_keys
-        buffer = ReplayBuffer(
-            rows, batch_size=sample, sampler=sampler, keys=kept, device=task.device
-        )
+        buffer = self._buffer(task, loss_module, sampler)
         return task.finish(self._trainer(task, loss_module, policy, buffer=buffer), q_network)
 
     def _updater(self, loss_module: ReplayLoss) -> HardUpdate:

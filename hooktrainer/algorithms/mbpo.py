@@ -74,6 +74,11 @@ class MBPO(ActorCriticOffPolicy):
                 f"mbpo: memory={self.memory!r}, but what its model imagines are single steps: "
                 "leave that out."
             )
+        if self.n_steps > 1:
+            raise ConfigError(
+                f"mbpo: n_steps={self.n_steps}, but what its model imagines are single steps: "
+                "leave that out."
+            )
         real = round(self.real_ratio * self.batch_size)
         if not 0 < real < self.batch_size:
             raise ConfigError(

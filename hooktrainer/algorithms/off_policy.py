@@ -9,15 +9,22 @@ from typing import Annotated, Any, ClassVar
 import torch
 
 from ..errors import ConfigError
-from ..hooks import ReplayBufferTrainer, RewardScaler, SequenceReplay, TargetNetUpdaterHook
+from ..hooks import (
+    MultiStepReplay,
+    ReplayBufferTrainer,
+    RewardScaler,
+    SequenceReplay,
+    TargetNetUpdaterHook,
+)
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase, register_all
 from ..networks import NetworkFactory, ValueNetwork
 from ..objectives import HardUpdate, SoftUpdate
 from ..objectives.common import Loss
+from ..objectives.multi_step import STEPS
 from ..objectives.sequences import ReplayLoss
 from ..optim import FlatAdam
-from ..replay import ReplayBuffer
+from ..replay import RandomSampler, ReplayBuffer
 from ..run.config import Between, Count, Fraction, Number, OneOf, Rate
 from ..trainer import Trainer
 from .algorithm import EnvAlgorithm, WithMemory
@@ -85,6 +92,8 @@ class OffPolicy(FromReplay, WithMemory):
 
     scale_rewards: bool = False
     """whether rewards are divided by the running standard deviation of the discounted return"""
+    n_steps: Count = 1
+    """rewards in each target, before the value of the observation that many steps later"""
     sequence_length: Count = 16
     """with a memory, steps of the sequences in the replay buffer; batch_size is a multiple of it"""
     burn_in: Number = 4
@@ -107,7 +116,28 @@ class OffPolicy(FromReplay, WithMemory):
 
     def _loss_options(self) -> dict[str, Any]:
         """Return arguments of every loss."""
-        return {"gamma": self.gamma, "burn_in": 0 if self.memory is None else self.burn_in}
+        if self.memory is None:
+            return {"gamma": self.gamma}
+        return {"gamma": self.gamma, "burn_in": self.burn_in, "n_steps": self.n_steps}
+
+    def _buffer(
+        self, task: Task, loss_module: ReplayLoss, sampler: RandomSampler | None = None
+    ) -> ReplayBuffer:
+        """Return a buffer of what the loss reads: transitions, or sequences with a memory."""
+        rows, sample = self._rows()
+        keys = loss_module.in_keys
+        if self.memory is None and self.n_steps > 1:
+            keys.append(STEPS)
+        return ReplayBuffer(rows, batch_size=sample, sampler=sampler, keys=keys, device=task.device)
+
+    def _replay(self, loss_module: ReplayLoss, buffer: ReplayBuffer) -> ReplayBufferTrainer:
+        """Return what fills the buffer."""
+        if self.memory is not None:
+            length, keys = self.sequence_length, loss_module.hidden_keys
+            return SequenceReplay(buffer, length, overlap=self.burn_in, hidden_keys=keys)
+        if self.n_steps > 1:
+            return MultiStepReplay(buffer, self.n_steps, gamma=self.gamma)
+        return ReplayBufferTrainer(buffer)
 
     def _updater(self, loss_module: ReplayLoss) -> SoftUpdate | HardUpdate:
         """Return what moves the target networks."""
@@ -125,13 +155,8 @@ class OffPolicy(FromReplay, WithMemory):
     ) -> Trainer:
         """The trainer: ``explores`` collects, the loss is of samples of a replay buffer."""
         if buffer is None:
-            rows, sample = self._rows()
-            kept = loss_module.in_keys
-            buffer = ReplayBuffer(rows, batch_size=sample, keys=kept, device=task.device)
-        hooks: list[TrainerHookBase] = [ReplayBufferTrainer(buffer)]
-        if self.memory is not None:
-            length, keys = self.sequence_length, loss_module.hidden_keys
-            hooks = [SequenceReplay(buffer, length, overlap=self.burn_in, hidden_keys=keys)]
+            buffer = self._buffer(task, loss_module)
+        hooks: list[TrainerHookBase] = [self._replay(loss_module, buffer)]
         if self.scale_rewards:
             hooks.append(RewardScaler(self.gamma, replay=True))
         hooks.append(TargetNetUpdaterHook(self._updater(loss_module), every=target_every))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .mini_batches import SelectKeys as SelectKeys
     from .mini_batches import mask_batch as mask_batch
     from .model_rollouts import ModelRollouts as ModelRollouts
+    from .multi_step_replay import MultiStepReplay as MultiStepReplay
     from .observation_normalizer import ObservationNormalizer as ObservationNormalizer
     from .optimizer import NanGuard as NanGuard
     from .optimizer import OptimizerHook as OptimizerHook

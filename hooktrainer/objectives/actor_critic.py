@@ -162,6 +162,7 @@ class DDPGLoss(DeterministicLoss):
         gamma: float = 0.99,
         loss_function: str = "l2",
         burn_in: int = 0,
+        n_steps: int = 1,
     ) -> None:
         super().__init__(
             actor_network,
@@ -169,4 +170,5 @@ class DDPGLoss(DeterministicLoss):
             gamma=gamma,
             loss_function=loss_function,
             burn_in=burn_in,
+            n_steps=n_steps,
         )

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
-from tensordict import NestedKey
 from torch import Tensor, nn
 
 from ..errors import ConfigError
@@ -19,8 +18,7 @@ class DQNLoss(ReplayLoss):
     """The DQN loss, with the values and gradients of TorchRL's.
 
     Actions are indices ``[*batch]``, or one-hot. Returns ``loss``, and writes ``"td_error"``,
-    squared errors ``[*batch, 1]``. What it reads, and further arguments, are those of `ReplayLoss`;
-    it also reads ``"steps_to_next_obs"`` of multi-step returns if that exists.
+    squared errors ``[*batch, 1]``. What it reads, and further arguments, are those of `ReplayLoss`.
 
     Args:
         value_network: A `QNetwork`, or a TensorDict module that writes ``"action_value"``.
@@ -34,10 +32,7 @@ class DQNLoss(ReplayLoss):
 
     out_keys = ("loss",)
     _error_dims = (1,)
-    _more_keys: ClassVar = {
-        "action_value": "action_value",
-        "steps_to_next_obs": "steps_to_next_obs",
-    }
+    _more_keys: ClassVar = {"action_value": "action_value"}
     value_network: Any
     target_value_network: Any
 
@@ -61,10 +56,6 @@ class DQNLoss(ReplayLoss):
     @property
     def _networks(self) -> Sequence[Any]:
         return [self.value_network]
-
-    @property
-    def _optional(self) -> Sequence[NestedKey]:
-        return [self.tensor_keys.priority_weight, self.tensor_keys.steps_to_next_obs]
 
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         action_value = self._action_value(self.value_network, entries)
@@ -90,9 +81,7 @@ class DQNLoss(ReplayLoss):
             best = next_value.gather(-1, chosen)
         else:
             best = next_value.amax(-1)
-        steps = entries.get(self.tensor_keys.steps_to_next_obs)
-        gamma = self.gamma if steps is None else self.gamma ** steps.reshape(-1)
-        return self._one_step_target(entries, best.reshape(-1), gamma)
+        return self._one_step_target(entries, best.reshape(-1))
 
     def _action_value(self, network: Any, entries: Entries, at: KeyOf = this_key) -> Tensor:
         return self._output(network, entries, self.tensor_keys.action_value, at)
