@@ -66,10 +66,17 @@ if TYPE_CHECKING:
     from .policy import Policy as Policy
     from .policy import StateDependentExploration as StateDependentExploration
     from .policy import TanhGaussianPolicy as TanhGaussianPolicy
+    from .q_heads import DuelingHead as DuelingHead
+    from .q_heads import FractionEmbedding as FractionEmbedding
+    from .q_heads import NoisyLinear as NoisyLinear
+    from .q_heads import q_head as q_head
     from .q_network import EpsilonGreedy as EpsilonGreedy
     from .q_network import QNetwork as QNetwork
     from .q_network import ValueNetwork as ValueNetwork
     from .transformer import CausalTransformer as CausalTransformer
     from .transformers_model import TransformersModel as TransformersModel
+    from .value_distribution import CategoricalQNetwork as CategoricalQNetwork
+    from .value_distribution import DistributionalQNetwork as DistributionalQNetwork
+    from .value_distribution import QuantileQNetwork as QuantileQNetwork
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

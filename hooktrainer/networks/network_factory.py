@@ -101,12 +101,17 @@ class NetworkFactory:
             return layers
         return EncodedNetwork(stem or nn.Identity(), layers, with_action=True)
 
-    def trunk(self) -> tuple[nn.Module, int]:
-        """A network from an observation to shared features, and their number."""
+    def trunk(self, left_out: int = 0) -> tuple[nn.Module, int]:
+        """A network from an observation to shared features, and their number.
+
+        Args:
+            left_out: Number of hidden layers at the end that it does not have.
+        """
         stem, features = self._stem()
-        if not self._num_cells:
+        hidden = self._num_cells[: len(self._num_cells) - left_out]
+        if not hidden:
             return stem or nn.Identity(), features
-        *cells, last = self._num_cells
+        *cells, last = hidden
         layers = mlp(features, last, cells, self._activation)
         return _joined(stem, nn.Sequential(*layers, self._activation())), last
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from .distributions.discrete import forbid
 from .head import Actor, Head, is_deterministic
+from .memory import States
 
 
 class QNetwork(Head):
@@ -27,8 +28,11 @@ class QNetwork(Head):
         action_mask_key: Entry of booleans ``[*batch, actions]``; forbidden actions get the least
             finite value. It is the last input.
         trunk: As for `Policy`.
+        head: Layers from the network's output to the values, such as those of `q_head`; the network
+            is then a small one's fast part, see `Inference`. ``None`` if it gives the values.
     """
 
+    head: nn.Module | None
     action_space = "categorical"
 
     def __init__(
@@ -37,9 +41,11 @@ class QNetwork(Head):
         in_keys: Sequence[NestedKey] = ("observation",),
         action_mask_key: NestedKey | None = None,
         trunk: nn.Module | None = None,
+        head: nn.Module | None = None,
     ) -> None:
         keys = ["action_value", "action", "chosen_action_value"]
         super().__init__(network, in_keys, keys, trunk, action_mask_key)
+        self.head = head
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the three entries, with gradient, and return ``tensordict``."""
@@ -54,8 +60,20 @@ class QNetwork(Head):
         value, states = self.remember(*inputs)
         return {"action": value.argmax(-1), **states}
 
+    def remember(self, *inputs: Tensor) -> tuple[Tensor, States]:
+        """See `Head.remember`."""
+        if self.head is None:
+            return super().remember(*inputs)
+        with torch.no_grad():
+            return super().remember(*inputs)
+
     def _result(self, out: Tensor, mask: Tensor | None) -> Tensor:
-        return out if mask is None else forbid(out, mask)
+        values = self._values(out)
+        return values if mask is None else forbid(values, mask)
+
+    def _values(self, out: Tensor) -> Tensor:
+        """The action values ``[*batch, actions]`` of the network's output."""
+        return out if self.head is None else self.head(out)
 
 
 class EpsilonGreedy(Actor):

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .common import Loss as Loss
     from .common import Term as Term
     from .cql import CQLLoss as CQLLoss
+    from .distributional import CategoricalDQNLoss as CategoricalDQNLoss
+    from .distributional import QuantileDQNLoss as QuantileDQNLoss
     from .dqn import DQNLoss as DQNLoss
     from .gae import GAE as GAE
     from .gae import generalized_advantage_estimate as generalized_advantage_estimate

@@ -24,6 +24,9 @@ class DQNLoss(ReplayLoss):
         value_network: A `QNetwork`, or a TensorDict module that writes ``"action_value"``.
         delay_value: Whether targets use a delayed copy, moved by `SoftUpdate` or `HardUpdate`.
         double_dqn: Whether the trained network chooses the next action, and the target values it.
+        rescale_values: Whether the network learns values rescaled by ``sign(x) * (sqrt(abs(x) + 1)
+            - 1) + 0.001 * x``, so that large returns need no other scale (Pohlen et al., 2018,
+            arXiv:1805.11593).
 
     Examples:
         >>> loss = DQNLoss(QNetwork(mlp(4, 2)), double_dqn=True)
@@ -43,6 +46,7 @@ class DQNLoss(ReplayLoss):
         loss_function: str = "l2",
         delay_value: bool = True,
         double_dqn: bool = False,
+        rescale_values: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(loss_function=loss_function, **options)
@@ -51,6 +55,7 @@ class DQNLoss(ReplayLoss):
         self.value_network = value_network
         self.target_value_network = target_copy(value_network) if delay_value else None
         self.double_dqn = double_dqn
+        self.rescale_values = rescale_values
         self._use_memory()
 
     @property
@@ -59,9 +64,7 @@ class DQNLoss(ReplayLoss):
 
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         action_value = self._action_value(self.value_network, entries)
-        action = entries[self.tensor_keys.action]
-        if action.shape == action_value.shape:  # one-hot
-            action = action.to(torch.uint8).argmax(-1)
+        action = self._action_index(entries, action_value.shape)
         value = action_value.gather(-1, action.unsqueeze(-1)).reshape(-1)
         with torch.no_grad():
             target = self._target(entries)
@@ -72,10 +75,19 @@ class DQNLoss(ReplayLoss):
             loss = self._distance(value, target)
         return {"loss": loss, "td_error": td_error}
 
-    def _target(self, entries: Entries) -> Tensor:
+    @property
+    def _delayed(self) -> Any:
+        """The network that values next actions."""
         target = self.target_value_network
-        delayed = self.value_network if target is None else target
-        next_value = self._action_value(delayed, entries, next_key)
+        return self.value_network if target is None else target
+
+    def _action_index(self, entries: Entries, shape: torch.Size) -> Tensor:
+        """Return the actions as indices; one-hot they have the ``shape`` of action values."""
+        action = entries[self.tensor_keys.action]
+        return action.to(torch.uint8).argmax(-1) if action.shape == shape else action
+
+    def _target(self, entries: Entries) -> Tensor:
+        next_value = self._action_value(self._delayed, entries, next_key)
         if self.double_dqn:
             chosen = self._action_value(self.value_network, entries, next_key).argmax(-1, True)
             best = next_value.gather(-1, chosen)
@@ -83,5 +95,24 @@ class DQNLoss(ReplayLoss):
             best = next_value.amax(-1)
         return self._one_step_target(entries, best.reshape(-1))
 
+    def _one_step_target(self, entries: Entries, next_value: Tensor) -> Tensor:
+        if not self.rescale_values:
+            return super()._one_step_target(entries, next_value)
+        return rescaled(super()._one_step_target(entries, unscaled(next_value)))
+
     def _action_value(self, network: Any, entries: Entries, at: KeyOf = this_key) -> Tensor:
         return self._output(network, entries, self.tensor_keys.action_value, at)
+
+
+_SLOPE = 1e-3  # of the linear part, which makes the function invertible
+
+
+def rescaled(value: Tensor) -> Tensor:
+    """Return ``sign(x) * (sqrt(abs(x) + 1) - 1) + 0.001 * x``."""
+    return value.sign() * ((value.abs() + 1).sqrt() - 1) + _SLOPE * value
+
+
+def unscaled(value: Tensor) -> Tensor:
+    """Return the inverse of `rescaled`."""
+    root = ((1 + 4 * _SLOPE * (value.abs() + 1 + _SLOPE)).sqrt() - 1) / (2 * _SLOPE)
+    return value.sign() * (root.square() - 1)
