@@ -6,7 +6,7 @@ from abc import abstractmethod
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .common import Entries, KeyOf, next_key, this_key
 from .dqn import DQNLoss
@@ -100,8 +100,14 @@ class QuantileDQNLoss(DistributionalDQNLoss):
 
     Args:
         value_network: A `QuantileQNetwork`.
-        options: As for `DQNLoss`. With ``loss_function="smooth_l1"`` it is the quantile Huber loss.
+        loss_function: Of a quantile and a target; by default the Huber loss.
+        options: Further arguments of `DQNLoss`.
     """
+
+    def __init__(
+        self, value_network: nn.Module, *, loss_function: str = "smooth_l1", **options: Any
+    ) -> None:
+        super().__init__(value_network, loss_function=loss_function, **options)
 
     def _divergence(
         self, entries: Entries, now: Tensor, places: Tensor, then: Tensor, next_places: Tensor
