@@ -25,6 +25,7 @@ from .mappo import IPPO as IPPO
 from .mappo import MAPPO as MAPPO
 from .mbpo import MBPO as MBPO
 from .ppo import PPO as PPO
+from .pqn import PQN as PQN
 from .qmix import QMIX as QMIX
 from .qmix import VDN as VDN
 from .reinforce import REINFORCE as REINFORCE

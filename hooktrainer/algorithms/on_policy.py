@@ -109,11 +109,12 @@ class PolicyGradient(EnvAlgorithm):
         elif self.anneal_lr:
             Schedule.linear(optimizer, "lr", self.lr, 0.0).register(trainer)
         else:
-            trainer.register_op("pre_steps_log", partial(_log_rate, optimizer))
+            trainer.register_op("pre_steps_log", partial(log_rate, optimizer))
         return trainer
 
 
-def _log_rate(optimizer: torch.optim.Optimizer, batch: Any) -> dict[str, Any]:
+def log_rate(optimizer: torch.optim.Optimizer, batch: Any) -> dict[str, Any]:
+    """Return the learning rate, to be logged."""
     return {"train/lr": optimizer.param_groups[0]["lr"]}
 
 
@@ -185,22 +186,9 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
         orthogonal_init(critic.network)
         return actor.to(task.device), critic.to(task.device)
 
-    def _mini_batches_of_sequences(self, keys: Sequence[NestedKey]) -> MiniBatches:
-        length = self.sequence_length or self.steps_per_batch
-        if self.steps_per_batch % length or self.mini_batch_size % length:
-            raise ConfigError(
-                f"{self.name()}: sequence_length={length} has to divide steps_per_batch="
-                f"{self.steps_per_batch} and mini_batch_size={self.mini_batch_size}."
-            )
-        return MiniBatches(self.mini_batch_size // length, keys, sequences=length)
-
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        if self.memory is None and self.sequence_length is not None:
-            raise ConfigError(
-                f"{self.name()}: sequence_length={self.sequence_length} is for a memory, and there "
-                "is none: give one, memory='gru', or leave sequence_length out."
-            )
+        check_sequence_length(self)
         actor, critic = self._networks(task)
         loss_module = self._loss(actor, critic).to(task.device)
         hooks: dict[str, Any] = {}
@@ -211,9 +199,32 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
         vtrace = self.value_estimator == "vtrace"
         estimator = VTrace(**given, actor_network=actor) if vtrace else GAE(**given)
         hooks["value_estimator"] = ValueEstimatorHook(estimator)
-        if self.mini_batch_size and self.memory is None:
-            hooks["mini_batches"] = MiniBatches(self.mini_batch_size, loss_module.in_keys)
-        elif self.mini_batch_size:
-            hooks["mini_batches"] = self._mini_batches_of_sequences(loss_module.in_keys)
+        if self.mini_batch_size:
+            hooks["mini_batches"] = mini_batches(self, loss_module.in_keys)
         explores = StateDependentExploration(actor, self.sde_interval) if self.sde else actor
         return task.finish(self._wired(task, explores, loss_module, hooks), actor)
+
+
+# -- The mini-batches of an algorithm that may have a memory.
+
+
+def check_sequence_length(run: Any) -> None:
+    """Raise `ConfigError` if sequences have a length, and there is no memory to learn on them."""
+    if run.memory is None and run.sequence_length is not None:
+        raise ConfigError(
+            f"{run.name()}: sequence_length={run.sequence_length} is for a memory, and there "
+            "is none: give one, memory='gru', or leave sequence_length out."
+        )
+
+
+def mini_batches(run: Any, keys: Sequence[NestedKey]) -> MiniBatches:
+    """Return what splits each batch: into steps, or into sequences with a memory."""
+    if run.memory is None:
+        return MiniBatches(run.mini_batch_size, keys)
+    length = run.sequence_length or run.steps_per_batch
+    if run.steps_per_batch % length or run.mini_batch_size % length:
+        raise ConfigError(
+            f"{run.name()}: sequence_length={length} has to divide steps_per_batch="
+            f"{run.steps_per_batch} and mini_batch_size={run.mini_batch_size}."
+        )
+    return MiniBatches(run.mini_batch_size // length, keys, sequences=length)

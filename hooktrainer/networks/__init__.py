@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from .language_model import padded as padded
     from .layers import AgentLinear as AgentLinear
     from .layers import RunningNorm as RunningNorm
+    from .layers import add_layer_norms as add_layer_norms
     from .layers import copy_network as copy_network
     from .layers import fresh_copy as fresh_copy
     from .layers import mlp as mlp

@@ -91,6 +91,26 @@ def orthogonal_init(
     return network
 
 
+def add_layer_norms(network: Network) -> Network:
+    """Normalize the outputs of hidden layers (Ba et al., 2016, arXiv:1607.06450), in place.
+
+    A norm follows each linear or convolutional layer that is not the last of its ``Sequential``:
+    ``LayerNorm``, or ``GroupNorm`` of one group.
+
+    Args:
+        network: Holds the layers.
+    """
+    for module in list(network.modules()):
+        if isinstance(module, nn.Sequential):
+            layers = list(module)
+            for place, layer in reversed(list(enumerate(layers[:-1], 1))):
+                if isinstance(layer, nn.Linear):
+                    module.insert(place, nn.LayerNorm(layer.out_features))
+                elif isinstance(layer, nn.Conv2d):
+                    module.insert(place, nn.GroupNorm(1, layer.out_channels))
+    return network
+
+
 # -- Observations normalized by their running mean and variance, inside the network.
 
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from .imitation import ImitationLoss as ImitationLoss
     from .iql import IQLLoss as IQLLoss
     from .ppo import ClipPPOLoss as ClipPPOLoss
+    from .pqn import PQNLoss as PQNLoss
+    from .pqn import QLambda as QLambda
+    from .pqn import q_lambda_return as q_lambda_return
     from .sac import SACLoss as SACLoss
     from .targets import HardUpdate as HardUpdate
     from .targets import SoftUpdate as SoftUpdate
