@@ -19,23 +19,6 @@ from .config import Settings
 from .on_policy import check_sequence_length, log_rate, mini_batches
 from .task import Task
 
-_MINATAR = {
-    "total_frames": 10_000_000,
-    "num_envs": 128,
-    "steps_per_batch": 32,
-    "num_epochs": 2,
-    "mini_batch_size": 128,
-    "lr": 5e-4,
-    "lmbda": 0.65,
-    "num_cells": (128,),
-    "eps_end": 0.05,
-    "annealing_frames": 1_000_000,
-    "eval_interval": 500_000,
-    "eval_episodes": 20,
-    "log_interval": 20_000,
-    "save_interval": 500_000,
-}
-
 
 @algorithm
 class PQN(WithMemory):
@@ -85,8 +68,20 @@ class PQN(WithMemory):
             "stop_at": 475.0,
         },
         # Those of the paper.
-        "MinAtar/*": _MINATAR,
-        "torch/MinAtar-*": _MINATAR,
+        "*MinAtar[/-]*": {
+            "total_frames": 10_000_000,
+            "num_envs": 128,
+            "num_epochs": 2,
+            "mini_batch_size": 128,
+            "lr": 5e-4,
+            "lmbda": 0.65,
+            "num_cells": (128,),
+            "annealing_frames": 1_000_000,
+            "eval_interval": 500_000,
+            "eval_episodes": 20,
+            "log_interval": 20_000,
+            "save_interval": 500_000,
+        },
     }
 
     def build(self, task: Task) -> Trainer:

@@ -64,7 +64,7 @@ def test_acting_and_learning_agree(name, memory, masked):
     assert (estimated["next", "state_value"][:, :-1][begins] != over[:, 1:][begins]).any()
 
 
-RESUMED = [*product(["ppo", "a2c"], MEMORIES), *product(OFF_POLICY, ["gru"])]
+RESUMED = [*product(["ppo", "a2c"], MEMORIES), *product([*OFF_POLICY, "pqn"], ["gru"])]
 
 
 @pytest.mark.parametrize(("name", "memory"), slow_except(RESUMED, *range(8)))
@@ -79,7 +79,11 @@ def test_a_run_that_is_resumed_within_episodes_is_the_whole_run(name, memory, tm
     assert_resumed_is_whole(run, tmp_path, 224 if steps else 240, 112 if steps else 160)
 
 
-PLAYED = [*product([*ON_POLICY, *OFF_POLICY], [False]), *product([*ON_POLICY, "dqn"], [True])]
+VALUED = ["dqn", "pqn"]
+PLAYED = [
+    *product([*ON_POLICY, *OFF_POLICY, "pqn"], [False]),
+    *product([*ON_POLICY, *VALUED], [True]),
+]
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
