@@ -33,6 +33,7 @@ from .sft import SFT as SFT
 from .sft import OnTexts
 from .td3 import TD3 as TD3
 from .text import TextAlgorithm
+from .trpo import TRPO as TRPO
 
 _BASES = (Algorithm, EnvAlgorithm, OnTexts, TextAlgorithm)
 _ALGORITHMS: dict[str, type[Algorithm]] = {

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .schedule import Schedule as Schedule
     from .symmetry_augmentation import SymmetryAugmentation as SymmetryAugmentation
     from .target_net_updater import TargetNetUpdaterHook as TargetNetUpdaterHook
+    from .trust_region import TrustRegion as TrustRegion
     from .update_weights import UpdateWeights as UpdateWeights
     from .validate import Validate as Validate
     from .value_estimator import ValueEstimatorHook as ValueEstimatorHook

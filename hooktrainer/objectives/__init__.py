@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .tokens import TokenPPOLoss as TokenPPOLoss
     from .tokens import group_advantage as group_advantage
     from .tokens import token_gae as token_gae
+    from .trpo import TRPOLoss as TRPOLoss
     from .vtrace import VTrace as VTrace
     from .vtrace import vtrace_estimate as vtrace_estimate
 else:

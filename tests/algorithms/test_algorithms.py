@@ -86,7 +86,7 @@ def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
 # Of runs of other lengths, the learning rates differ: see below.
 FIXED = {name: {"anneal_lr": False} for name in ANNEALING}
 SAVED = {"log_interval": 1, "save_interval": 50, "logger": "csv"}
-FEW = {**SAVED, "num_envs": 4, "steps_per_batch": 10}
+FEW = {**SAVED, "num_envs": 4, "steps_per_batch": 10, "anneal_lr": True}
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

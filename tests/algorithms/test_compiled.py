@@ -13,7 +13,16 @@ from test_algorithms import AGENTS, ALGORITHMS, CARTPOLE, OFFLINE, PENDULUM, TEX
 from hooktrainer import Trainer, algorithms
 from hooktrainer.optim import FlatAdam
 
-BATCHES = {"ppo": 1, "mappo": 1, "ippo": 1, "iql": 16, "cql": 8, "a2c": 8, "reinforce": 8}
+BATCHES = {
+    "ppo": 1,
+    "trpo": 1,
+    "mappo": 1,
+    "ippo": 1,
+    "iql": 16,
+    "cql": 8,
+    "a2c": 8,
+    "reinforce": 8,
+}
 FIELDS = {
     **{"init_random_frames": 16, "fit_steps": 2, "num_rollouts": 512, "eval_episodes": 1},
     "optim_steps_per_batch": 8,
