@@ -75,6 +75,8 @@ class PolicyGradient(EnvAlgorithm):
     # What only some algorithms have as a field.
     num_epochs = 1
     clip_epsilon = 0.2
+    clip_value = None  # type: float | None
+    dual_clip = None  # type: float | None
     desired_kl = None  # type: float | None
 
     def _loss(self, actor: Policy, critic: ValueNetwork) -> Loss:
@@ -86,6 +88,8 @@ class PolicyGradient(EnvAlgorithm):
             critic_coeff=self.critic_coeff,
             loss_critic_type="l2",
             normalize_advantage=True,
+            clip_value=self.clip_value,
+            dual_clip=self.dual_clip,
             diagnostics=4,  # entropy, clip fraction and so on at every fourth step
             kl=self.desired_kl is not None,
         )

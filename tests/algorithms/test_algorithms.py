@@ -247,6 +247,15 @@ def test_what_an_algorithm_was_called_with_is_recorded(tmp_path):
     assert (recorded["name"], recorded["real_ratio"], recorded["env"]) == ("mbpo", 0.25, PENDULUM)
 
 
+def test_clipped_values_and_ratios_are_options_of_ppo():
+    plain, clipped = make("ppo"), make("ppo", clip_value=0.1, dual_clip=3.0)
+    assert plain.loss_module.clip_value is plain.loss_module.dual_clip is None
+    assert clipped.loss_module.clip_value == pytest.approx(0.1)
+    assert clipped.loss_module.dual_clip == 3.0
+    clipped.train()
+    assert 0 < clipped.metrics.all_latest()["train/value_clip_fraction"] <= 1
+
+
 def test_an_environment_that_is_built_already_is_refused():
     for env in (gym.make(PENDULUM), gym.make_vec(PENDULUM, 2)):
         with pytest.raises(ConfigError, match=r"sac: env=.* built already"):
