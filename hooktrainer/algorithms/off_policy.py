@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 
 from ..errors import ConfigError
-from ..hooks import ReplayBufferTrainer, RewardScaler, SequenceReplay, TargetNetUpdaterHook
+from ..hooks import (
+    HindsightReplay,
+    ReplayBufferTrainer,
+    RewardScaler,
+    SequenceReplay,
+    TargetNetUpdaterHook,
+)
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase, register_all
 from ..networks import NetworkFactory, ValueNetwork
@@ -85,6 +91,10 @@ class OffPolicy(FromReplay, WithMemory):
 
     scale_rewards: bool = False
     """whether rewards are divided by the running standard deviation of the discounted return"""
+    her: Literal["future", "final", "episode"] | None = None
+    """hindsight experience replay: which achieved goals replace the desired ones; None for none"""
+    her_goals: Count = 4
+    """with her, transitions with replaced goals for each with its own"""
     sequence_length: Count = 16
     """with a memory, steps of the sequences in the replay buffer; batch_size is a multiple of it"""
     burn_in: Number = 4
@@ -109,6 +119,23 @@ class OffPolicy(FromReplay, WithMemory):
         """Return arguments of every loss."""
         return {"gamma": self.gamma, "burn_in": 0 if self.memory is None else self.burn_in}
 
+    def _replay(
+        self, task: Task, loss_module: ReplayLoss, buffer: ReplayBuffer
+    ) -> ReplayBufferTrainer:
+        """Return what fills the buffer."""
+        if self.her is not None:
+            if self.memory is not None:
+                raise ConfigError(
+                    f"{self.name()}: her={self.her!r} replaces goals of single transitions, and "
+                    f"memory={self.memory!r} replays sequences: leave one out."
+                )
+            functions = task.goal_functions()
+            return HindsightReplay(buffer, *functions, strategy=self.her, goals=self.her_goals)
+        if self.memory is not None:
+            length, keys = self.sequence_length, loss_module.hidden_keys
+            return SequenceReplay(buffer, length, overlap=self.burn_in, hidden_keys=keys)
+        return ReplayBufferTrainer(buffer)
+
     def _updater(self, loss_module: ReplayLoss) -> SoftUpdate | HardUpdate:
         """Return what moves the target networks."""
         raise NotImplementedError
@@ -128,10 +155,7 @@ class OffPolicy(FromReplay, WithMemory):
             rows, sample = self._rows()
             kept = loss_module.in_keys
             buffer = ReplayBuffer(rows, batch_size=sample, keys=kept, device=task.device)
-        hooks: list[TrainerHookBase] = [ReplayBufferTrainer(buffer)]
-        if self.memory is not None:
-            length, keys = self.sequence_length, loss_module.hidden_keys
-            hooks = [SequenceReplay(buffer, length, overlap=self.burn_in, hidden_keys=keys)]
+        hooks: list[TrainerHookBase] = [self._replay(task, loss_module, buffer)]
         if self.scale_rewards:
             hooks.append(RewardScaler(self.gamma, replay=True))
         hooks.append(TargetNetUpdaterHook(self._updater(loss_module), every=target_every))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .early_stopping import SaveOnBest as SaveOnBest
     from .evaluate import Evaluate as Evaluate
     from .evaluate import LogValidationReward as LogValidationReward
+    from .hindsight_replay import HindsightReplay as HindsightReplay
     from .kl_adaptive_lr import KLAdaptiveLR as KLAdaptiveLR
     from .log_metrics import CountFramesLog as CountFramesLog
     from .log_metrics import LogEpisodes as LogEpisodes

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import gymnasium as gym
 import numpy as np
 import pytest
+from goal_envs import BitFlip, Reach
 from gymnasium import spaces
 from marks import slow_except
 from remembering import Recall
@@ -72,6 +75,35 @@ def test_from_what_the_policy_collects(name):
     trainer = algorithms.get(name)(env=Copy, total_frames=30_000, **SMALL).trainer()
     trainer.train()
     assert trainer.metrics.reported["eval/return"] > -0.3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bits", "her"), [(15, "future"), (8, "final"), (8, "episode"), (15, None)]
+)
+def test_to_flip_bits_by_hindsight(bits, her):
+    """The best is -(bits / 2 - 1) on average. Without hindsight no reward is ever seen."""
+    settings = {"gamma": 0.98, "lr": 1e-3, "eps_end": 0.1, "tuned": False, "eval_interval": 2_000}
+    trainer = algorithms.DQN(
+        env=partial(BitFlip, bits),
+        her=her,
+        total_frames=8_000,
+        stop_at=-bits / 2 - 0.5,
+        **{**SMALL, **settings, "num_cells": (256, 256)},
+    ).trainer()
+    trainer.train()
+    reached = trainer.metrics.reported["eval/return"]
+    assert reached == -15 if her is None else reached > -bits / 2 - 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ddpg", "td3", "sac"])
+def test_to_reach_a_point_by_hindsight(name):
+    """At -1 a step, staying where one is costs 25; the way takes 5 steps on average."""
+    options = {"total_frames": 8_000, "eval_interval": 2_000, "stop_at": -6.0, "gamma": 0.95}
+    trainer = algorithms.get(name)(env=Reach, her="future", **{**SMALL, **options}).trainer()
+    trainer.train()
+    assert trainer.metrics.reported["eval/return"] > -7
 
 
 @pytest.mark.parametrize(
