@@ -120,7 +120,7 @@ class HindsightReplay(ReplayBufferTrainer):
         if not len(self.replay_buffer):
             self.trainer.skip_optim_step()
         sample = super().sample(batch)
-        number = len(sample)
+        number = round(self.share * len(sample))
         replaced = sample[:number]
         achieved, goal = replaced[_ACHIEVED], self._goals(replaced)
         following = sample["next"]
