@@ -16,16 +16,20 @@ if TYPE_CHECKING:
     from .common import Loss as Loss
     from .common import Term as Term
     from .cql import CQLLoss as CQLLoss
+    from .cql import DiscreteCQLLoss as DiscreteCQLLoss
     from .dqn import DQNLoss as DQNLoss
     from .gae import GAE as GAE
     from .gae import generalized_advantage_estimate as generalized_advantage_estimate
+    from .imitation import BCLoss as BCLoss
     from .imitation import ImitationLoss as ImitationLoss
+    from .iql import DiscreteIQLLoss as DiscreteIQLLoss
     from .iql import IQLLoss as IQLLoss
     from .ppo import ClipPPOLoss as ClipPPOLoss
     from .sac import SACLoss as SACLoss
     from .targets import HardUpdate as HardUpdate
     from .targets import SoftUpdate as SoftUpdate
     from .targets import target_copy as target_copy
+    from .td3 import TD3BCLoss as TD3BCLoss
     from .td3 import TD3Loss as TD3Loss
     from .tokens import DPOLoss as DPOLoss
     from .tokens import GRPOLoss as GRPOLoss

@@ -59,6 +59,10 @@ def make_dataset(number: int = 300, observations: int = 3) -> Dataset:
     return Dataset(TensorDict(content, batch_size=[number]), [-300.0, -500.0], PENDULUM)
 
 
+def is_continuous(name: str) -> bool:
+    return name in OFFLINE or algorithms.get(name).actions == "continuous"
+
+
 def ones(completions: list[str]) -> list[int]:
     return [text.count("1") for text in completions]
 
@@ -79,7 +83,7 @@ def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
         small["optim_steps_per_batch"] = 2
     if name in OFFLINE:
         small["dataset"] = make_dataset()
-    env = Match if name in AGENTS else PENDULUM if kind.actions == "continuous" else CARTPOLE
+    env = Match if name in AGENTS else PENDULUM if is_continuous(name) else CARTPOLE
     return kind(**{"env": env, **small, "total_frames": total_frames, **options}).trainer()
 
 

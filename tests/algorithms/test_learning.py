@@ -52,7 +52,8 @@ def test_from_a_replay_buffer(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"), slow_except([("iql", {"expectile": 0.9}), ("cql", {})], 0)
+    ("name", "arguments"),
+    slow_except([("iql", {"expectile": 0.9}), ("cql", {}), ("td3bc", {"alpha": 10.0})], 0),
 )
 def test_from_random_actions_of_a_data_set(name, arguments, tmp_path):
     collector = VectorCollector(Copy, num_envs=10, frames_per_batch=1_000)
@@ -68,6 +69,43 @@ def test_from_random_actions_of_a_data_set(name, arguments, tmp_path):
     trainer.train()
     assert trainer.metrics.reported["eval/return"] > -0.5
     assert trainer.metrics.reported["data/return"] == pytest.approx(record.dataset.mean_return)
+
+
+class Choose(gym.Env):
+    """One step: which of three things is seen has to be named; by guessing, a third succeeds."""
+
+    observation_space = spaces.Box(0.0, 1.0, (3,))
+    action_space = spaces.Discrete(3)
+
+    def __init__(self) -> None:
+        self.seen = np.zeros(3, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seen = np.eye(3, dtype=np.float32)[self.np_random.integers(3)]
+        return self.seen, {}
+
+    def step(self, action):
+        return self.seen, float(self.seen[action]), True, False, {}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "least"),
+    [("cql", {"min_q_weight": 0.1}, 0.95), ("iql", {"temperature": 10.0}, 0.95), ("bc", {}, 0.0)],
+)
+def test_from_random_choices_of_a_data_set(name, arguments, least, tmp_path):
+    collector = VectorCollector(Choose, num_envs=10, frames_per_batch=500)
+    recording = tiny_trainer(collector=collector, total_frames=500, seed=0)
+    record = RecordDataset(tmp_path / "data")
+    record.register(recording)
+    recording.train()
+    small = {**SMALL, "batch_size": 64, "total_frames": 64 * 150}
+    run = algorithms.get(name)(env=Choose, dataset=record.dataset, **small, **arguments)
+    trainer = run.trainer()
+    trainer.train()
+    assert trainer.metrics.reported["eval/return"] >= least
+    if name == "bc":  # the likelihood of choices at random
+        assert trainer.metrics.reported["loss/bc"] == pytest.approx(np.log(3), abs=0.1)
 
 
 @pytest.mark.parametrize("name", slow_except(["ppo", "a2c", "reinforce", "trpo"], "ppo"))
