@@ -11,8 +11,10 @@ import torch
 from ..errors import ConfigError
 from ..hooks import (
     HindsightReplay,
+    MixDataset,
     ReplayBufferTrainer,
     RewardScaler,
+    Schedule,
     SequenceReplay,
     TargetNetUpdaterHook,
 )
@@ -28,6 +30,8 @@ from ..run.config import Between, Count, Fraction, Number, OneOf, Rate
 from ..trainer import Trainer
 from .algorithm import EnvAlgorithm, WithMemory
 from .check_spaces import Actions
+from .config import Word
+from .offline import dataset_for
 from .task import RunTask, Task
 
 PENDULUM = {
@@ -91,6 +95,12 @@ class OffPolicy(FromReplay, WithMemory):
 
     scale_rewards: bool = False
     """whether rewards are divided by the running standard deviation of the discounted return"""
+    dataset: Annotated[Any, Word("DATASET")] = None
+    """a data set that a part of every sample is from, as in Ball et al., 2023, RLPD"""
+    dataset_fraction: Fraction = 0.5
+    """that part"""
+    dataset_fraction_end: Fraction | None = None
+    """that part at total_frames, where it changes linearly; None for no change"""
     her: Literal["future", "final", "episode"] | None = None
     """hindsight experience replay: which achieved goals replace the desired ones; None for none"""
     her_goals: Count = 4
@@ -136,6 +146,20 @@ class OffPolicy(FromReplay, WithMemory):
             return SequenceReplay(buffer, length, overlap=self.burn_in, hidden_keys=keys)
         return ReplayBufferTrainer(buffer)
 
+    def _mixed(self, task: Task, loss_module: ReplayLoss) -> list[TrainerHookBase]:
+        """Return what mixes transitions of a data set into samples."""
+        if self.memory is not None or getattr(self, "prioritized", False):
+            raise ConfigError(
+                f"{self.name()}: of dataset= single transitions are drawn, all equally likely: "
+                "leave memory and prioritized out."
+            )
+        data = dataset_for(task, self.dataset).select(loss_module.in_keys).to(task.device)
+        mix = MixDataset(data, self.dataset_fraction)
+        if self.dataset_fraction_end is None:
+            return [mix]
+        change = self.dataset_fraction, self.dataset_fraction_end
+        return [mix, Schedule.linear(mix, "fraction", *change)]
+
     def _updater(self, loss_module: ReplayLoss) -> SoftUpdate | HardUpdate:
         """Return what moves the target networks."""
         raise NotImplementedError
@@ -156,6 +180,8 @@ class OffPolicy(FromReplay, WithMemory):
             kept = loss_module.in_keys
             buffer = ReplayBuffer(rows, batch_size=sample, keys=kept, device=task.device)
         hooks: list[TrainerHookBase] = [self._replay(task, loss_module, buffer)]
+        if self.dataset is not None:
+            hooks += self._mixed(task, loss_module)
         if self.scale_rewards:
             hooks.append(RewardScaler(self.gamma, replay=True))
         hooks.append(TargetNetUpdaterHook(self._updater(loss_module), every=target_every))

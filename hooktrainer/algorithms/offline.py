@@ -27,6 +27,23 @@ PENDULUM = {"tau": 0.01, "eval_interval": 256_000, "eval_episodes": 20, "save_in
 """Settings tuned for Pendulum."""
 
 
+def dataset_for(task: Task, source: Any) -> Dataset:
+    """Return a data set, loaded if need be.
+
+    Raises:
+        ConfigError: If its observations or actions are not those of the environment.
+    """
+    dataset = source if isinstance(source, Dataset) else load_dataset(source)
+    for key, space in (("observation", task.observation_space), ("action", task.action_space)):
+        found, expected = list(dataset.transitions[key].shape[1:]), list(space.shape or ())
+        if found != expected:
+            raise ConfigError(
+                f"{task.name}: the data set ({dataset.env or 'of an unnamed environment'}) "
+                f"has {key}s of shape {found}, the environment {task.env_name} of {expected}."
+            )
+    return dataset
+
+
 @dataclass(frozen=True, kw_only=True)
 class Offline(EnvAlgorithm):
     """Fields of the algorithms that learn from a data set; the environment only evaluates."""
@@ -73,14 +90,7 @@ class Offline(EnvAlgorithm):
         policy: nn.Module,
         updater: TargetNetUpdaterHook | None = None,
     ) -> Trainer:
-        dataset = self.dataset if isinstance(self.dataset, Dataset) else load_dataset(self.dataset)
-        for key, space in (("observation", task.observation_space), ("action", task.action_space)):
-            found, expected = list(dataset.transitions[key].shape[1:]), list(space.shape or ())
-            if found != expected:
-                raise ConfigError(
-                    f"{task.name}: the data set ({dataset.env or 'of an unnamed environment'}) "
-                    f"has {key}s of shape {found}, the environment {task.env_name} of {expected}."
-                )
+        dataset = dataset_for(task, self.dataset)
         loss_module.to(task.device)
         trainer = task.trainer(
             DataCollector(

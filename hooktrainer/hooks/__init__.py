@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .mini_batches import MiniBatches as MiniBatches
     from .mini_batches import SelectKeys as SelectKeys
     from .mini_batches import mask_batch as mask_batch
+    from .mix_dataset import MixDataset as MixDataset
     from .model_rollouts import ModelRollouts as ModelRollouts
     from .observation_normalizer import ObservationNormalizer as ObservationNormalizer
     from .optimizer import NanGuard as NanGuard

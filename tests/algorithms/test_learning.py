@@ -91,7 +91,11 @@ class Choose(gym.Env):
 
 @pytest.mark.parametrize(
     ("name", "arguments", "least"),
-    [("cql", {"min_q_weight": 0.1}, 0.95), ("iql", {"temperature": 10.0}, 0.95), ("bc", {}, 0.0)],
+    [
+        ("cql", {"min_q_weight": 0.1}, 0.95),
+        ("iql", {"temperature": 10.0, "expectile": 0.8}, 0.95),
+        ("bc", {}, 0.0),
+    ],
 )
 def test_from_random_choices_of_a_data_set(name, arguments, least, tmp_path):
     collector = VectorCollector(Choose, num_envs=10, frames_per_batch=500)
@@ -99,7 +103,7 @@ def test_from_random_choices_of_a_data_set(name, arguments, least, tmp_path):
     record = RecordDataset(tmp_path / "data")
     record.register(recording)
     recording.train()
-    small = {**SMALL, "batch_size": 64, "total_frames": 64 * 150}
+    small = {**SMALL, "batch_size": 64, "total_frames": 64 * 150, "lr": 5e-3}
     run = algorithms.get(name)(env=Choose, dataset=record.dataset, **small, **arguments)
     trainer = run.trainer()
     trainer.train()
