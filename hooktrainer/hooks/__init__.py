@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ..base.lazy import attach
 
 if TYPE_CHECKING:
+    from .adversarial_imitation import AdversarialImitation as AdversarialImitation
     from .average_weights import AverageWeights as AverageWeights
     from .clear_cuda_cache import ClearCudaCache as ClearCudaCache
     from .compiled_step import CompiledStep as CompiledStep
