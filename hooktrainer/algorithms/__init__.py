@@ -14,6 +14,7 @@ from ..base.words import did_you_mean
 from ..errors import ConfigError
 from .a2c import A2C as A2C
 from .algorithm import Algorithm, EnvAlgorithm, algorithm
+from .bc import BC as BC
 from .cql import CQL as CQL
 from .ddpg import DDPG as DDPG
 from .dpo import DPO as DPO
@@ -34,7 +35,9 @@ from .seed_runs import SeedResult
 from .sft import SFT as SFT
 from .sft import OnTexts
 from .td3 import TD3 as TD3
+from .td3bc import TD3BC as TD3BC
 from .text import TextAlgorithm
+from .trpo import TRPO as TRPO
 
 _BASES = (Algorithm, EnvAlgorithm, OnTexts, TextAlgorithm)
 _ALGORITHMS: dict[str, type[Algorithm]] = {

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 
 from ..errors import ConfigError
 from ..hooks import (
+    HindsightReplay,
+    MixDataset,
     MultiStepReplay,
     ReplayBufferTrainer,
     RewardScaler,
+    Schedule,
     SequenceReplay,
     TargetNetUpdaterHook,
 )
@@ -29,6 +32,8 @@ from ..run.config import Between, Count, Fraction, Number, OneOf, Rate
 from ..trainer import Trainer
 from .algorithm import EnvAlgorithm, WithMemory
 from .check_spaces import Actions
+from .config import Word
+from .offline import dataset_for
 from .task import RunTask, Task
 
 PENDULUM = {
@@ -38,6 +43,13 @@ PENDULUM = {
     "eval_episodes": 20,
 }
 """Settings tuned for Pendulum."""
+_NOT_TOGETHER = [
+    ("her", "memory"),
+    ("her", "n_steps"),
+    ("dataset", "memory"),
+    ("dataset", "n_steps"),
+    ("dataset", "prioritized"),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +106,16 @@ class OffPolicy(FromReplay, WithMemory):
     """whether rewards are divided by the running standard deviation of the discounted return"""
     n_steps: Count = 1
     """rewards in each target, before the value of the observation that many steps later"""
+    dataset: Annotated[Any, Word("DATASET")] = None
+    """a data set that a part of every sample is from, as in Ball et al., 2023, RLPD"""
+    dataset_fraction: Fraction = 0.5
+    """that part"""
+    dataset_fraction_end: Fraction | None = None
+    """that part at total_frames, where it changes linearly; None for no change"""
+    her: Literal["future", "final", "episode"] | None = None
+    """hindsight experience replay: which achieved goals replace the desired ones; None for none"""
+    her_goals: Count = 4
+    """with her, transitions with replaced goals for each with its own"""
     sequence_length: Count = 16
     """with a memory, steps of the sequences in the replay buffer; batch_size is a multiple of it"""
     burn_in: Number = 4
@@ -130,14 +152,35 @@ class OffPolicy(FromReplay, WithMemory):
             keys.append(STEPS)
         return ReplayBuffer(rows, batch_size=sample, sampler=sampler, keys=keys, device=task.device)
 
-    def _replay(self, loss_module: ReplayLoss, buffer: ReplayBuffer) -> ReplayBufferTrainer:
+    def _replay(
+        self, task: Task, loss_module: ReplayLoss, buffer: ReplayBuffer
+    ) -> ReplayBufferTrainer:
         """Return what fills the buffer."""
+        for one, other in _NOT_TOGETHER:
+            values = [getattr(self, name, None) for name in (one, other)]
+            if all(value not in (None, False, 1) for value in values):
+                raise ConfigError(
+                    f"{self.name()}: {one}={values[0]!r} and {other}={values[1]!r} do not work "
+                    "together: leave one of them out."
+                )
+        if self.her is not None:
+            functions = task.goal_functions()
+            return HindsightReplay(buffer, *functions, strategy=self.her, goals=self.her_goals)
         if self.memory is not None:
             length, keys = self.sequence_length, loss_module.hidden_keys
             return SequenceReplay(buffer, length, overlap=self.burn_in, hidden_keys=keys)
         if self.n_steps > 1:
             return MultiStepReplay(buffer, self.n_steps, gamma=self.gamma)
         return ReplayBufferTrainer(buffer)
+
+    def _mixed(self, task: Task, loss_module: ReplayLoss) -> list[TrainerHookBase]:
+        """Return what mixes transitions of a data set into samples."""
+        data = dataset_for(task, self.dataset).select(loss_module.in_keys).to(task.device)
+        mix = MixDataset(data, self.dataset_fraction)
+        if self.dataset_fraction_end is None:
+            return [mix]
+        change = self.dataset_fraction, self.dataset_fraction_end
+        return [mix, Schedule.linear(mix, "fraction", *change)]
 
     def _updater(self, loss_module: ReplayLoss) -> SoftUpdate | HardUpdate:
         """Return what moves the target networks."""
@@ -156,7 +199,9 @@ class OffPolicy(FromReplay, WithMemory):
         """The trainer: ``explores`` collects, the loss is of samples of a replay buffer."""
         if buffer is None:
             buffer = self._buffer(task, loss_module)
-        hooks: list[TrainerHookBase] = [self._replay(loss_module, buffer)]
+        hooks: list[TrainerHookBase] = [self._replay(task, loss_module, buffer)]
+        if self.dataset is not None:
+            hooks += self._mixed(task, loss_module)
         if self.scale_rewards:
             hooks.append(RewardScaler(self.gamma, replay=True))
         hooks.append(TargetNetUpdaterHook(self._updater(loss_module), every=target_every))

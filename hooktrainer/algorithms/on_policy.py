@@ -1,9 +1,9 @@
-"""The base of PPO, A2C, REINFORCE, MAPPO and IPPO: learning from the policy's own batches."""
+"""The base of PPO, TRPO, A2C, REINFORCE, MAPPO and IPPO: learning from the policy's own batches."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
@@ -28,6 +28,7 @@ from ..networks import (
     orthogonal_init,
 )
 from ..objectives import GAE, ClipPPOLoss, VTrace
+from ..objectives.common import Loss
 from ..optim import FlatAdam
 from ..run.config import Between, Count, Fraction, OneOf, Rate
 from ..trainer import Trainer
@@ -74,9 +75,11 @@ class PolicyGradient(EnvAlgorithm):
     # What only some algorithms have as a field.
     num_epochs = 1
     clip_epsilon = 0.2
+    clip_value = None  # type: float | None
+    dual_clip = None  # type: float | None
     desired_kl = None  # type: float | None
 
-    def _loss(self, actor: Policy, critic: ValueNetwork) -> ClipPPOLoss:
+    def _loss(self, actor: Policy, critic: ValueNetwork) -> Loss:
         return ClipPPOLoss(
             actor,
             critic,
@@ -85,15 +88,21 @@ class PolicyGradient(EnvAlgorithm):
             critic_coeff=self.critic_coeff,
             loss_critic_type="l2",
             normalize_advantage=True,
+            clip_value=self.clip_value,
+            dual_clip=self.dual_clip,
             diagnostics=4,  # entropy, clip fraction and so on at every fourth step
             kl=self.desired_kl is not None,
         )
+
+    def _trained(self, loss_module: Any) -> Iterable[nn.Parameter]:
+        """The parameters of the optimizer."""
+        return loss_module.parameters()
 
     def _wired(
         self, task: RunTask, policy: Any, loss_module: nn.Module, hooks: Mapping[str, Any]
     ) -> Trainer:
         """The trainer of a loss; with mini-batches among the hooks, an epoch goes through all."""
-        optimizer = FlatAdam(loss_module.parameters(), lr=self.lr, eps=1e-5)
+        optimizer = FlatAdam(self._trained(loss_module), lr=self.lr, eps=1e-5)
         trainer = task.trainer(
             task.collector(policy, self.num_envs, self.steps_per_batch),
             loss_module,
@@ -120,7 +129,7 @@ def log_rate(optimizer: torch.optim.Optimizer, batch: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
-    """Fields of PPO, A2C and REINFORCE."""
+    """Fields of PPO, TRPO, A2C and REINFORCE."""
 
     activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "tanh"
     share_network: bool | None = None
@@ -132,7 +141,7 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
     value_estimator: Literal["gae", "vtrace"] = "gae"
     """of advantages; vtrace corrects for a policy that lags behind, with batches collected ahead"""
 
-    # What only PPO and, of these, A2C have as a field.
+    # What only PPO, TRPO and, of these, A2C have as a field.
     lmbda = 1.0
     mini_batch_size = 0  # the whole batch
     sequence_length = None  # type: int | None

@@ -43,6 +43,10 @@ class PPO(OnPolicy):
     """with a memory, steps of the sequences that make up a mini-batch; None for steps_per_batch"""
     clip_epsilon: Annotated[float, Between(0.1, 0.4)] = 0.2
     """clipping range of the probability ratio around 1"""
+    clip_value: float | None = None
+    """bound of the value's change from the collected one, often clip_epsilon; None for none"""
+    dual_clip: float | None = None
+    """bound of the ratio for negative advantages, often 3 (Ye et al., 2020); None for none"""
     desired_kl: float | None = None
     """KL divergence that the learning rate aims at, in place of anneal_lr; 0.01 is usual"""
 

@@ -18,7 +18,7 @@ from torch import nn
 from ..base.space_parts import CRITIC, MASK, groups_of, parts_of
 from ..collect import VectorCollector
 from ..collect.action_format import clipped
-from ..collect.make_envs import find_spec, is_several, spaces_of
+from ..collect.make_envs import find_spec, is_several, make_one, spaces_of
 from ..collect.worlds import is_world
 from ..errors import ConfigError
 from ..hooks import CompiledStep, Evaluate, LogEpisodes, ObservationNormalizer
@@ -290,6 +290,27 @@ class Task(RunTask):
             made = networks
         network = made.q_network(self.action_space)
         return ValueNetwork(network, [*made.in_keys, "action"], trunk=made.shared)
+
+    def goal_functions(self) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+        """``compute_reward`` of one more environment with goals, and its ``compute_terminated``.
+
+        Raises:
+            ConfigError: If the environment has no goals, or does not compute rewards for them.
+        """
+        env: Any = (
+            None
+            if is_world(self._made["env"])
+            else make_one(self._made["env"], self._made["env_kwargs"])
+        )
+        keys = set(getattr(self.observation_space, "spaces", ()))
+        problem = None
+        if env is None or not {"achieved_goal", "desired_goal"} <= keys:
+            problem = "the observation is no Dict with achieved_goal and desired_goal"
+        elif not callable(getattr(env.unwrapped, "compute_reward", None)):
+            problem = "the environment has no compute_reward(achieved_goal, desired_goal, info)"
+        if problem is not None:
+            raise ConfigError(f"{self.name}: {self.env_name} is not for her: {problem}.")
+        return env.unwrapped.compute_reward, getattr(env.unwrapped, "compute_terminated", None)
 
     def norms(self) -> dict[NestedKey, RunningNorm]:
         """The layers that normalize observations, by key of the observation."""

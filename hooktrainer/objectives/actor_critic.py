@@ -107,7 +107,7 @@ class DeterministicLoss(ActorCriticLoss):
             inputs, known = self._called_with(self.actor_network, entries, detached=True)
             action = self.actor_network.evaluate(*inputs, **known)
             gain = self._values(self._critics[:1], entries, action, frozen=True)[0]
-            out["loss_actor"] = self._reduce(-gain, entries)
+            out["loss_actor"] = self._reduce(self._actor_loss(gain, action, entries), entries)
         with torch.no_grad():
             target = self._one_step_target(entries, self._next_value(entries))
         values = self._values(self._critics, entries, entries[self.tensor_keys.action])
@@ -130,6 +130,10 @@ class DeterministicLoss(ActorCriticLoss):
             action = actor.box.perturb(action, noise)
         targets = _listed(getattr(self, f"target_{self._critic}"))
         return self._values(targets, entries, action, next_key).amin(0)
+
+    def _actor_loss(self, gain: Tensor, action: Tensor, entries: Entries) -> Tensor:
+        """Return the actor's loss ``[batch]`` for the values of its actions, ``[batch]``."""
+        return -gain
 
     def _noise(self, entries: Entries) -> Tensor | None:
         """Return the noise on the target's action, in halves of its box."""

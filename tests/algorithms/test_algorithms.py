@@ -59,6 +59,10 @@ def make_dataset(number: int = 300, observations: int = 3) -> Dataset:
     return Dataset(TensorDict(content, batch_size=[number]), [-300.0, -500.0], PENDULUM)
 
 
+def is_continuous(name: str) -> bool:
+    return name in OFFLINE or algorithms.get(name).actions == "continuous"
+
+
 def ones(completions: list[str]) -> list[int]:
     return [text.count("1") for text in completions]
 
@@ -79,14 +83,14 @@ def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
         small["optim_steps_per_batch"] = 2
     if name in OFFLINE:
         small["dataset"] = make_dataset()
-    env = Match if name in AGENTS else PENDULUM if kind.actions == "continuous" else CARTPOLE
+    env = Match if name in AGENTS else PENDULUM if is_continuous(name) else CARTPOLE
     return kind(**{"env": env, **small, "total_frames": total_frames, **options}).trainer()
 
 
 # Of runs of other lengths, the learning rates differ: see below.
 FIXED = {name: {"anneal_lr": False} for name in ANNEALING}
 SAVED = {"log_interval": 1, "save_interval": 50, "logger": "csv"}
-FEW = {**SAVED, "num_envs": 4, "steps_per_batch": 10}
+FEW = {**SAVED, "num_envs": 4, "steps_per_batch": 10, "anneal_lr": True}
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -245,6 +249,15 @@ def test_what_an_algorithm_was_called_with_is_recorded(tmp_path):
     options = {field.name for field in fields(algorithms.MBPO)} - of_python_alone
     assert recorded.keys() == options | {"name"}
     assert (recorded["name"], recorded["real_ratio"], recorded["env"]) == ("mbpo", 0.25, PENDULUM)
+
+
+def test_clipped_values_and_ratios_are_options_of_ppo():
+    plain, clipped = make("ppo"), make("ppo", clip_value=0.1, dual_clip=3.0)
+    assert plain.loss_module.clip_value is plain.loss_module.dual_clip is None
+    assert clipped.loss_module.clip_value == pytest.approx(0.1)
+    assert clipped.loss_module.dual_clip == 3.0
+    clipped.train()
+    assert "train/value_clip_fraction" in clipped.metrics.all_latest()
 
 
 def test_an_environment_that_is_built_already_is_refused():

@@ -8,12 +8,22 @@ from functools import partial
 import pytest
 import torch
 from any_agents import Match
-from test_algorithms import AGENTS, ALGORITHMS, CARTPOLE, OFFLINE, PENDULUM, TEXT, make_dataset
+from test_algorithms import (
+    AGENTS,
+    ALGORITHMS,
+    CARTPOLE,
+    OFFLINE,
+    PENDULUM,
+    TEXT,
+    is_continuous,
+    make_dataset,
+)
 
 from hooktrainer import Trainer, algorithms
 from hooktrainer.optim import FlatAdam
 
-BATCHES = {"ppo": 1, "mappo": 1, "ippo": 1, "iql": 16, "cql": 8, "a2c": 8, "reinforce": 8, "pqn": 1}
+BATCHES = {"ppo": 1, "trpo": 1, "mappo": 1, "ippo": 1, "iql": 16, "cql": 8, "a2c": 8}
+BATCHES |= {"reinforce": 8, "pqn": 1}
 FIELDS = {
     **{"init_random_frames": 16, "fit_steps": 2, "num_rollouts": 512, "eval_episodes": 1},
     "optim_steps_per_batch": 8,
@@ -28,7 +38,7 @@ def trained(name: str, compile: str | None) -> Trainer:
     if name in OFFLINE:
         options["dataset"] = make_dataset()
         options.pop("optim_steps_per_batch", None)
-    env = Match if name in AGENTS else PENDULUM if kind.actions == "continuous" else CARTPOLE
+    env = Match if name in AGENTS else PENDULUM if is_continuous(name) else CARTPOLE
     frames = kind.batch_size if name in OFFLINE else kind.num_envs * kind.steps_per_batch
     trainer = kind(
         env=env,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import gymnasium as gym
 import numpy as np
 import pytest
+from goal_envs import BitFlip, Reach
 from gymnasium import spaces
 from marks import slow_except
 from remembering import Recall
@@ -49,7 +52,8 @@ def test_from_a_replay_buffer(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"), slow_except([("iql", {"expectile": 0.9}), ("cql", {})], 0)
+    ("name", "arguments"),
+    slow_except([("iql", {"expectile": 0.9}), ("cql", {}), ("td3bc", {"alpha": 10.0})], 0),
 )
 def test_from_random_actions_of_a_data_set(name, arguments, tmp_path):
     collector = VectorCollector(Copy, num_envs=10, frames_per_batch=1_000)
@@ -67,11 +71,81 @@ def test_from_random_actions_of_a_data_set(name, arguments, tmp_path):
     assert trainer.metrics.reported["data/return"] == pytest.approx(record.dataset.mean_return)
 
 
-@pytest.mark.parametrize("name", slow_except(["ppo", "a2c", "reinforce"], "ppo"))
+class Choose(gym.Env):
+    """One step: which of three things is seen has to be named; by guessing, a third succeeds."""
+
+    observation_space = spaces.Box(0.0, 1.0, (3,))
+    action_space = spaces.Discrete(3)
+
+    def __init__(self) -> None:
+        self.seen = np.zeros(3, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seen = np.eye(3, dtype=np.float32)[self.np_random.integers(3)]
+        return self.seen, {}
+
+    def step(self, action):
+        return self.seen, float(self.seen[action]), True, False, {}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "least"),
+    [
+        ("cql", {"min_q_weight": 0.1}, 0.95),
+        ("iql", {"temperature": 10.0, "expectile": 0.8}, 0.95),
+        ("bc", {}, 0.0),
+    ],
+)
+def test_from_random_choices_of_a_data_set(name, arguments, least, tmp_path):
+    collector = VectorCollector(Choose, num_envs=10, frames_per_batch=500)
+    recording = tiny_trainer(collector=collector, total_frames=500, seed=0)
+    record = RecordDataset(tmp_path / "data")
+    record.register(recording)
+    recording.train()
+    small = {**SMALL, "batch_size": 64, "total_frames": 64 * 150, "lr": 5e-3}
+    run = algorithms.get(name)(env=Choose, dataset=record.dataset, **small, **arguments)
+    trainer = run.trainer()
+    trainer.train()
+    assert trainer.metrics.reported["eval/return"] >= least
+    if name == "bc":  # the likelihood of choices at random
+        assert trainer.metrics.reported["loss/bc"] == pytest.approx(np.log(3), abs=0.1)
+
+
+@pytest.mark.parametrize("name", slow_except(["ppo", "a2c", "reinforce", "trpo"], "ppo"))
 def test_from_what_the_policy_collects(name):
     trainer = algorithms.get(name)(env=Copy, total_frames=30_000, **SMALL).trainer()
     trainer.train()
     assert trainer.metrics.reported["eval/return"] > -0.3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bits", "her"), [(15, "future"), (8, "final"), (8, "episode"), (15, None)]
+)
+def test_to_flip_bits_by_hindsight(bits, her):
+    """The best is -(bits / 2 - 1) on average. Without hindsight no reward is ever seen."""
+    settings = {"gamma": 0.98, "lr": 1e-3, "eps_end": 0.1, "tuned": False, "eval_interval": 2_000}
+    trainer = algorithms.DQN(
+        env=partial(BitFlip, bits),
+        her=her,
+        total_frames=8_000,
+        stop_at=-bits / 2 - 0.5,
+        **{**SMALL, **settings, "num_cells": (256, 256)},
+    ).trainer()
+    trainer.train()
+    reached = trainer.metrics.reported["eval/return"]
+    assert reached == -15 if her is None else reached > -bits / 2 - 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ddpg", "td3", "sac"])
+def test_to_reach_a_point_by_hindsight(name):
+    """At -1 a step, staying where one is costs 25; the way takes 5 steps on average."""
+    options = {"total_frames": 8_000, "eval_interval": 2_000, "stop_at": -6.0, "gamma": 0.95}
+    trainer = algorithms.get(name)(env=Reach, her="future", **{**SMALL, **options}).trainer()
+    trainer.train()
+    assert trainer.metrics.reported["eval/return"] > -7
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from hooktrainer.objectives import GAE
 from hooktrainer.policies import PolicyRecorder, load_policy
 from hooktrainer.replay import ReplayBuffer
 
-ON_POLICY = ["ppo", "a2c", "reinforce"]
+ON_POLICY = ["ppo", "a2c", "reinforce", "trpo"]
 OFF_POLICY = ["dqn", "sac", "td3", "ddpg"]
 
 
@@ -64,7 +64,11 @@ def test_acting_and_learning_agree(name, memory, masked):
     assert (estimated["next", "state_value"][:, :-1][begins] != over[:, 1:][begins]).any()
 
 
-RESUMED = [*product(["ppo", "a2c"], MEMORIES), *product([*OFF_POLICY, "pqn"], ["gru"])]
+RESUMED = [
+    *product(["ppo", "a2c"], MEMORIES),
+    *product([*OFF_POLICY, "pqn"], ["gru"]),
+    *product(["trpo"], MEMORIES),
+]
 
 
 @pytest.mark.parametrize(("name", "memory"), slow_except(RESUMED, *range(8)))

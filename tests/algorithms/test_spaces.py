@@ -53,6 +53,7 @@ MAKES = {
     "ppo": {"num_epochs": 1, "mini_batch_size": 16},
     "a2c": {},
     "reinforce": {},
+    "trpo": {"num_epochs": 1, "mini_batch_size": 16},
     "dqn": REPLAY | {"optim_steps_per_batch": 2},
     **dict.fromkeys(["sac", "td3", "ddpg"], REPLAY | {"optim_steps_per_batch": 2}),
 }
@@ -63,7 +64,7 @@ def run(name, env, frames=96, **kwargs):
     return algorithms.get(name)(env=env, total_frames=frames, tuned=False, **options)
 
 
-@pytest.mark.parametrize("name", slow_except(["ppo", "dqn", "sac", "td3"], "ppo", "dqn"))
+@pytest.mark.parametrize("name", slow_except(["ppo", "dqn", "sac", "td3", "trpo"], "ppo", "dqn"))
 @pytest.mark.parametrize("observation", OBSERVATIONS)
 def test_any_observation(name, observation, tmp_path):
     action = spaces.Discrete(3) if name == "dqn" else BOX
@@ -76,7 +77,7 @@ def test_any_observation(name, observation, tmp_path):
     assert np.isfinite(values).all()
 
 
-@pytest.mark.parametrize("name", ["ppo", "a2c", "reinforce"])
+@pytest.mark.parametrize("name", ["ppo", "a2c", "reinforce", "trpo"])
 @pytest.mark.parametrize("action", ACTIONS)
 def test_any_action(name, action):
     trainer = run(name, partial(AnyEnv, VECTOR, ACTIONS[action])).train()
@@ -89,6 +90,7 @@ def test_any_action(name, action):
         ("ppo", spaces.Discrete(4), 4),
         ("ppo", spaces.MultiDiscrete([3, 2]), 5),
         ("a2c", spaces.Discrete(4), 4),
+        ("trpo", spaces.MultiDiscrete([3, 2]), 5),
         ("dqn", spaces.Discrete(4), 4),
     ],
 )
