@@ -113,5 +113,5 @@ def test_rainbow_is_dqn_with_all_of_it():
 
 
 def test_a_model_of_single_steps_takes_no_n_step_returns():
-    with pytest.raises(ConfigError, match="mbpo: n_steps=3, but what its model imagines are"):
+    with pytest.raises(ConfigError, match="mbpo: n_steps=3, but its model imagines single steps"):
         make_small("mbpo", n_steps=3)
