@@ -10,17 +10,17 @@ from ..networks import (
     SquashedStateDependentGaussian,
     StateDependentExploration,
 )
-from ..objectives import SACLoss
 from ..run.config import Rate
 from ..trainer import Trainer
 from .algorithm import WithStateDependentExploration, algorithm
 from .config import Settings
-from .off_policy import PENDULUM, ActorCriticOffPolicy
+from .critics import WithCritics
+from .off_policy import PENDULUM
 from .task import Task
 
 
 @algorithm
-class SAC(ActorCriticOffPolicy, WithStateDependentExploration):
+class SAC(WithCritics, WithStateDependentExploration):
     """Soft actor-critic with a learned temperature, for continuous actions.
 
     Haarnoja et al., 2018, arXiv:1812.05905. The defaults solve Pendulum; larger tasks need wider
@@ -80,7 +80,7 @@ class SAC(ActorCriticOffPolicy, WithStateDependentExploration):
         """Wire the trainer."""
         networks = self._networks_of(task)
         actor = self._actor(task, networks)
-        loss_module = SACLoss(
+        loss_module = self._loss_kind()(
             actor,
             self._qvalues(task, networks),
             loss_function="l2",
@@ -89,15 +89,15 @@ class SAC(ActorCriticOffPolicy, WithStateDependentExploration):
             target_entropy=self.target_entropy,
             **self._loss_options(),
         ).to(task.device)
-        optimizer = None if self.actor_lr is None else self._optimizer(loss_module, self.actor_lr)
+        optimizer = self._optimizer_of(loss_module, self.actor_lr)
         explores = StateDependentExploration(actor, self.sde_interval) if self.sde else actor
         trainer = self._trainer(task, loss_module, explores, optimizer=optimizer)
         return task.finish(trainer, actor)
 
     def _actor(self, task: Task, networks: NetworkFactory) -> Policy:
         if not self.sde:
-            return task.squashed_policy(networks)
-        network, features = networks.trunk()
+            return task.squashed_policy(networks, self._actor_layers())
+        network, features = networks.trunk(self._actor_layers())
         distribution = SquashedStateDependentGaussian(features, *task.bounds(), self.sde_log_std)
         actor = Policy(network, distribution, networks.in_keys, ["action"], trunk=networks.shared)
         return actor.to(task.device)

@@ -30,7 +30,9 @@ from ..networks import (
     RunningNorm,
     TanhGaussianPolicy,
     ValueNetwork,
+    mlp,
 )
+from ..networks.network_factory import Layers
 from ..run.run import Run
 from ..trainer import Trainer
 from .check_spaces import check_actions, check_env, check_observations, name_of
@@ -250,18 +252,22 @@ class Task(RunTask):
             space, fields.num_cells, fields.activation, encoder=encoder, normalize=normalize
         )
 
-    def squashed_policy(self, networks: NetworkFactory | None = None) -> TanhGaussianPolicy:
+    def squashed_policy(
+        self, networks: NetworkFactory | None = None, make: Layers = mlp
+    ) -> TanhGaussianPolicy:
         """A policy over continuous actions within their bounds, a normal distribution's by tanh."""
-        return self._bounded(TanhGaussianPolicy, 2, networks)
+        return self._bounded(TanhGaussianPolicy, 2, networks, make)
 
     def deterministic_policy(self, networks: NetworkFactory | None = None) -> DeterministicPolicy:
         """A policy of one continuous action, within its bounds, for each observation."""
         return self._bounded(DeterministicPolicy, 1, networks)
 
-    def _bounded(self, kind: Callable[..., Any], outputs: int, networks: Any) -> Any:
+    def _bounded(
+        self, kind: Callable[..., Any], outputs: int, networks: Any, make: Layers = mlp
+    ) -> Any:
         made = networks or self.networks
         shape, low, high = self.bounds()
-        network = made.network(outputs * math.prod(shape))
+        network = made.network(outputs * math.prod(shape), make)
         return kind(network, shape, low, high, made.in_keys, trunk=made.shared).to(self.device)
 
     def bounds(self) -> tuple[tuple[int, ...], torch.Tensor, torch.Tensor]:
@@ -274,8 +280,12 @@ class Task(RunTask):
         """The value of an observation."""
         return ValueNetwork(self.value_networks.network(1), self.value_networks.in_keys)
 
-    def qvalue(self, networks: NetworkFactory | None = None) -> ValueNetwork:
+    def qvalue(self, networks: NetworkFactory | None = None, make: Layers = mlp) -> ValueNetwork:
         """A Q-function of an observation, or of what ``networks`` share, and a continuous action.
+
+        Args:
+            networks: Make the policy, and may share a memory.
+            make: As for `NetworkFactory.q_network`.
 
         Raises:
             ConfigError: If it is to share a memory, and sees something else than the policy does.
@@ -288,7 +298,7 @@ class Task(RunTask):
                     f"with a memory they share the policy's: leave memory out, or {CRITIC!r}."
                 )
             made = networks
-        network = made.q_network(self.action_space)
+        network = made.q_network(self.action_space, make)
         return ValueNetwork(network, [*made.in_keys, "action"], trunk=made.shared)
 
     def norms(self) -> dict[NestedKey, RunningNorm]:

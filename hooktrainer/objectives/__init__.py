@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from .common import Term as Term
     from .cql import CQLLoss as CQLLoss
     from .dqn import DQNLoss as DQNLoss
+    from .ensembles import CrossQLoss as CrossQLoss
+    from .ensembles import REDQLoss as REDQLoss
+    from .ensembles import TQCLoss as TQCLoss
     from .gae import GAE as GAE
     from .gae import generalized_advantage_estimate as generalized_advantage_estimate
     from .imitation import ImitationLoss as ImitationLoss
     from .iql import IQLLoss as IQLLoss
     from .ppo import ClipPPOLoss as ClipPPOLoss
+    from .quantiles import quantile_huber as quantile_huber
     from .sac import SACLoss as SACLoss
     from .targets import HardUpdate as HardUpdate
     from .targets import SoftUpdate as SoftUpdate
