@@ -32,7 +32,6 @@ class BatchRenorm(nn.Module):
 
     largest_scale = 3.0
     largest_shift = 5.0
-    learns = False
     mean: Tensor
     var: Tensor
     batches: Tensor
@@ -48,6 +47,7 @@ class BatchRenorm(nn.Module):
     ) -> None:
         super().__init__()
         shape = (*networks, 1, features)
+        self.learns = False
         self.momentum, self.warm_up, self.eps = momentum, warm_up, eps
         self.weight = nn.Parameter(torch.ones(shape))
         self.bias = nn.Parameter(torch.zeros(shape))
