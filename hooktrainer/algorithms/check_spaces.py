@@ -17,7 +17,7 @@ from ..errors import ConfigError
 Actions = Literal["continuous", "discrete", "any"]
 Observations = Literal["vector", "any"]
 
-_TAKERS = {"discrete": "dqn, ", "continuous": "sac, td3, ddpg, "}
+_TAKERS = {"discrete": "dqn, dsac, ", "continuous": "sac, td3, ddpg, "}
 _KNOWN = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .common import Term as Term
     from .cql import CQLLoss as CQLLoss
     from .dqn import DQNLoss as DQNLoss
+    from .dsac import DiscreteSACLoss as DiscreteSACLoss
     from .ensembles import CrossQLoss as CrossQLoss
     from .ensembles import REDQLoss as REDQLoss
     from .ensembles import TQCLoss as TQCLoss

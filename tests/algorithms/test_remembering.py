@@ -24,7 +24,7 @@ from hooktrainer.policies import PolicyRecorder, load_policy
 from hooktrainer.replay import ReplayBuffer
 
 ON_POLICY = ["ppo", "a2c", "reinforce"]
-OFF_POLICY = ["dqn", "sac", "td3", "ddpg"]
+OFF_POLICY = ["dqn", "sac", "td3", "ddpg", "dsac"]
 
 
 def policy_of(trainer: Any) -> Any:
@@ -79,7 +79,7 @@ def test_a_run_that_is_resumed_within_episodes_is_the_whole_run(name, memory, tm
     assert_resumed_is_whole(run, tmp_path, 224 if steps else 240, 112 if steps else 160)
 
 
-PLAYED = [*product([*ON_POLICY, *OFF_POLICY], [False]), *product([*ON_POLICY, "dqn"], [True])]
+PLAYED = [*product([*ON_POLICY, *OFF_POLICY], [False]), *product([*ON_POLICY, "dqn", "dsac"], [True])]
 
 
 @pytest.mark.parametrize("memory", MEMORIES)

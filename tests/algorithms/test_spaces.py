@@ -53,7 +53,7 @@ MAKES = {
     "ppo": {"num_epochs": 1, "mini_batch_size": 16},
     "a2c": {},
     "reinforce": {},
-    "dqn": REPLAY | {"optim_steps_per_batch": 2},
+    **dict.fromkeys(["dqn", "dsac"], REPLAY | {"optim_steps_per_batch": 2}),
     **dict.fromkeys(["sac", "td3", "ddpg"], REPLAY | {"optim_steps_per_batch": 2}),
 }
 
@@ -63,10 +63,10 @@ def run(name, env, frames=96, **kwargs):
     return algorithms.get(name)(env=env, total_frames=frames, tuned=False, **options)
 
 
-@pytest.mark.parametrize("name", slow_except(["ppo", "dqn", "sac", "td3"], "ppo", "dqn"))
+@pytest.mark.parametrize("name", slow_except(["ppo", "dqn", "sac", "td3", "dsac"], "ppo", "dqn"))
 @pytest.mark.parametrize("observation", OBSERVATIONS)
 def test_any_observation(name, observation, tmp_path):
-    action = spaces.Discrete(3) if name == "dqn" else BOX
+    action = spaces.Discrete(3) if name in ("dqn", "dsac") else BOX
     env = partial(AnyEnv, OBSERVATIONS[observation], action)
     normalize = observation in ("nested", "vector")
     trainer = run(name, env, run_dir=tmp_path / "a", normalize_observations=normalize).train()
@@ -90,6 +90,7 @@ def test_any_action(name, action):
         ("ppo", spaces.MultiDiscrete([3, 2]), 5),
         ("a2c", spaces.Discrete(4), 4),
         ("dqn", spaces.Discrete(4), 4),
+        ("dsac", spaces.Discrete(4), 4),
     ],
 )
 def test_what_a_mask_in_the_info_forbids_is_never_done(name, action, size):
@@ -230,7 +231,7 @@ def test_a_mask_of_what_is_not_chosen_from_is_refused(where, name, action):
         ("dqn", spaces.MultiDiscrete([[3, 2]]), "ppo, a2c and reinforce take MultiDiscrete"),
         ("dqn", BOX, "sac, td3, ddpg, ppo, a2c and reinforce take continuous"),
         ("sac", ACTIONS["dict"], "ppo, a2c and reinforce take Dict"),
-        ("sac", CHOICE, "dqn, ppo, a2c and reinforce take discrete"),
+        ("sac", CHOICE, "dqn, dsac, ppo, a2c and reinforce take discrete"),
     ],
 )
 def test_who_takes_the_actions_is_said(name, action, message):
