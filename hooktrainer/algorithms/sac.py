@@ -13,6 +13,7 @@ from ..networks import (
 from ..run.config import Rate
 from ..trainer import Trainer
 from .algorithm import WithStateDependentExploration, algorithm
+from .check_spaces import Actions, check_distribution
 from .config import Settings
 from .critics import WithCritics
 from .off_policy import PENDULUM
@@ -21,9 +22,10 @@ from .task import Task
 
 @algorithm
 class SAC(WithCritics, WithStateDependentExploration):
-    """Soft actor-critic with a learned temperature, for continuous actions.
+    """Soft actor-critic with a learned temperature, for any actions.
 
-    Haarnoja et al., 2018, arXiv:1812.05905. The defaults solve Pendulum; larger tasks need wider
+    Haarnoja et al., 2018, arXiv:1812.05905. Discrete actions, and discrete parts of actions, are
+    learned with straight-through gradients. The defaults solve Pendulum; larger tasks need wider
     networks, more random actions and a smaller ``tau``.
     """
 
@@ -36,11 +38,13 @@ class SAC(WithCritics, WithStateDependentExploration):
     fixed_alpha: bool = False
     """whether the temperature stays as it is"""
     target_entropy: float | Literal["auto"] = "auto"
-    """entropy that the temperature is adapted to; auto for minus the number of action features"""
+    """entropy that the temperature is adapted to; auto for minus the number of continuous
+    action features, plus half of the greatest entropy of discrete ones"""
 
     sde_log_std: float = -3.0
     """with sde, initial log standard deviation of the weights that make noise"""
 
+    actions: ClassVar[Actions] = "bounded"
     tuned_for: ClassVar[Settings] = {
         "Pendulum-v1": PENDULUM,
         # Those of rl-zoo, with more noise: at its -3.67 one seed of three stayed in the valley.
@@ -96,7 +100,8 @@ class SAC(WithCritics, WithStateDependentExploration):
 
     def _actor(self, task: Task, networks: NetworkFactory) -> Policy:
         if not self.sde:
-            return task.squashed_policy(networks, self._actor_layers())
+            return task.mixed_policy(networks, self._actor_layers())
+        check_distribution(self.name(), task.env_name, task.action_space, "squashed", True)
         network, features = networks.trunk(self._actor_layers())
         distribution = SquashedStateDependentGaussian(features, *task.bounds(), self.sde_log_std)
         actor = Policy(network, distribution, networks.in_keys, ["action"], trunk=networks.shared)

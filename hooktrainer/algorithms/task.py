@@ -27,9 +27,11 @@ from ..loop.hook import TrainerHookBase, register_all
 from ..networks import (
     DeterministicPolicy,
     NetworkFactory,
+    Policy,
     RunningNorm,
     TanhGaussianPolicy,
     ValueNetwork,
+    distribution_for,
     mlp,
 )
 from ..networks.network_factory import Layers
@@ -258,6 +260,22 @@ class Task(RunTask):
         """A policy over continuous actions within their bounds, a normal distribution's by tanh."""
         return self._bounded(TanhGaussianPolicy, 2, networks, make)
 
+    def mixed_policy(self, networks: NetworkFactory, make: Layers = mlp) -> Policy:
+        """A policy over any actions, whose continuous parts are those of `squashed_policy`."""
+        if isinstance(self.action_space, spaces.Box):
+            return self.squashed_policy(networks, make)
+        distribution = distribution_for(self.action_space, "squashed")
+        network = networks.network(distribution.parameter_features, make)
+        policy = Policy(
+            network,
+            distribution,
+            networks.in_keys,
+            ["action"],
+            action_mask_key=self.mask_key,
+            trunk=networks.shared,
+        )
+        return policy.to(self.device)
+
     def deterministic_policy(self, networks: NetworkFactory | None = None) -> DeterministicPolicy:
         """A policy of one continuous action, within its bounds, for each observation."""
         return self._bounded(DeterministicPolicy, 1, networks)
@@ -281,7 +299,7 @@ class Task(RunTask):
         return ValueNetwork(self.value_networks.network(1), self.value_networks.in_keys)
 
     def qvalue(self, networks: NetworkFactory | None = None, make: Layers = mlp) -> ValueNetwork:
-        """A Q-function of an observation, or of what ``networks`` share, and a continuous action.
+        """A Q-function of an observation, or of what ``networks`` share, and an encoded action.
 
         Args:
             networks: Make the policy, and may share a memory.
@@ -298,7 +316,8 @@ class Task(RunTask):
                     f"with a memory they share the policy's: leave memory out, or {CRITIC!r}."
                 )
             made = networks
-        network = made.q_network(self.action_space, make)
+        shape = distribution_for(self.action_space).encoded_shape
+        network = made.q_network(shape, make)
         return ValueNetwork(network, [*made.in_keys, "action"], trunk=made.shared)
 
     def norms(self) -> dict[NestedKey, RunningNorm]:

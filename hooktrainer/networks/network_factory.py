@@ -100,15 +100,14 @@ class NetworkFactory:
         stem, features = self._stem()
         return _joined(stem, self._layers(features, outputs, make))
 
-    def q_network(self, action_space: spaces.Space[Any], make: Layers = mlp) -> nn.Module:
-        """A network from an observation and, last, an action of a Box to one value.
+    def q_network(self, shape: tuple[int, ...], make: Layers = mlp) -> nn.Module:
+        """A network from an observation and, last, an encoded action to one value.
 
         Args:
-            action_space: The Box.
+            shape: Shape of the action.
             make: As for `network`; makes several Q-functions if it returns several outputs.
         """
         stem, features = self._stem()
-        shape = tuple(action_space.shape or ())
         layers = self._layers(features + math.prod(shape), 1, make)
         if stem is None and len(shape) == 1:
             return layers

@@ -184,7 +184,7 @@ class CrossQLoss(EnsembleLoss):
         key, keys = self.tensor_keys.action, self.tensor_keys
         found = []
         for each in self._critics:
-            now, known = self._called_with(each, entries, this_key, {key: entries[key]})
+            now, known = self._called_with(each, entries, this_key, {key: self._taken(entries)})
             then, after = self._called_with(each, entries, next_key, {key: next_action})
             inputs = [torch.cat(pair) for pair in zip(now, then, strict=True)]
             features: Any = {name: torch.cat([known[name], after[name]]) for name in known}

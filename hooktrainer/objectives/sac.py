@@ -21,13 +21,15 @@ class SACLoss(DelayedActorLoss):
     arguments, are those of `ReplayLoss`.
 
     Args:
-        actor_network: The policy, a `TanhGaussianPolicy` or any module with its ``rsample``.
+        actor_network: The policy, a `TanhGaussianPolicy` or any module with its ``rsample``. That
+            of a `Policy` for other spaces is differentiable straight through discrete actions, of
+            which the Q-functions get one-hot vectors.
         qvalue_network: Modules that write ``"state_action_value"``; or one, which is copied with
             new weights, ``num_qvalue_nets=2`` in all.
         alpha_init: Initial temperature, the weight of the entropy.
         fixed_alpha: Whether the temperature is constant; then ``loss_alpha`` trains nothing.
-        target_entropy: Target of the temperature; ``"auto"`` for minus the number of action
-            features.
+        target_entropy: Target of the temperature; ``"auto"`` for minus the number of continuous
+            action features, plus half of the greatest entropy of discrete ones.
         policy_delay: The actor and the temperature are trained at every n-th call.
     """
 
@@ -52,7 +54,12 @@ class SACLoss(DelayedActorLoss):
         else:
             self.log_alpha = nn.Parameter(log_alpha)
         if target_entropy == "auto":
-            target_entropy = -self.actor_network.action_features
+            distribution = getattr(actor_network, "distribution", None)
+            target_entropy = (
+                -self.actor_network.action_features
+                if distribution is None
+                else distribution.target_entropy
+            )
         self.target_entropy = float(target_entropy)
         self._delay(policy_delay)
 
@@ -70,7 +77,13 @@ class SACLoss(DelayedActorLoss):
         """Return the values of the batch's actions, ``[networks, batch]``, and their target."""
         with torch.no_grad():
             target = self._one_step_target(entries, self._next_value(entries, alpha))
-        return self._values(self._critics, entries, entries[self.tensor_keys.action]), target
+        return self._values(self._critics, entries, self._taken(entries)), target
+
+    def _taken(self, entries: Entries) -> Tensor:
+        """Return the batch's actions, as the actor encodes them."""
+        encoded = getattr(self.actor_network, "encoded", None)
+        action = entries[self.tensor_keys.action]
+        return action if encoded is None else encoded(action)
 
     def _td_error(self, values: Tensor, target: Tensor) -> Tensor:
         """Return the greatest absolute error of the networks, ``[batch]``."""

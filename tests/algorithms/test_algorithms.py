@@ -36,6 +36,7 @@ FIELDS = {
     **{"mini_batch_size": 32},
 }
 ALGORITHMS = algorithms.names()
+BOXED = ("continuous", "bounded")  # what is trained on Pendulum
 TEXT = [name for name in ALGORITHMS if issubclass(algorithms.get(name), TextAlgorithm)]
 OFFLINE = [name for name in ALGORITHMS if issubclass(algorithms.get(name), Offline)]
 AGENTS = [name for name in ALGORITHMS if hasattr(algorithms.get(name), "share_parameters")]
@@ -79,7 +80,7 @@ def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
         small["optim_steps_per_batch"] = 2
     if name in OFFLINE:
         small["dataset"] = make_dataset()
-    env = Match if name in AGENTS else PENDULUM if kind.actions == "continuous" else CARTPOLE
+    env = Match if name in AGENTS else PENDULUM if kind.actions in BOXED else CARTPOLE
     return kind(**{"env": env, **small, "total_frames": total_frames, **options}).trainer()
 
 

@@ -8,7 +8,16 @@ from functools import partial
 import pytest
 import torch
 from any_agents import Match
-from test_algorithms import AGENTS, ALGORITHMS, CARTPOLE, OFFLINE, PENDULUM, TEXT, make_dataset
+from test_algorithms import (
+    AGENTS,
+    ALGORITHMS,
+    BOXED,
+    CARTPOLE,
+    OFFLINE,
+    PENDULUM,
+    TEXT,
+    make_dataset,
+)
 
 from hooktrainer import Trainer, algorithms
 from hooktrainer.optim import FlatAdam
@@ -28,7 +37,7 @@ def trained(name: str, compile: str | None) -> Trainer:
     if name in OFFLINE:
         options["dataset"] = make_dataset()
         options.pop("optim_steps_per_batch", None)
-    env = Match if name in AGENTS else PENDULUM if kind.actions == "continuous" else CARTPOLE
+    env = Match if name in AGENTS else PENDULUM if kind.actions in BOXED else CARTPOLE
     frames = kind.batch_size if name in OFFLINE else kind.num_envs * kind.steps_per_batch
     trainer = kind(
         env=env,

@@ -76,7 +76,7 @@ def test_any_observation(name, observation, tmp_path):
     assert np.isfinite(values).all()
 
 
-@pytest.mark.parametrize("name", ["ppo", "a2c", "reinforce"])
+@pytest.mark.parametrize("name", ["ppo", "a2c", "reinforce", "sac"])
 @pytest.mark.parametrize("action", ACTIONS)
 def test_any_action(name, action):
     trainer = run(name, partial(AnyEnv, VECTOR, ACTIONS[action])).train()
@@ -91,6 +91,8 @@ def test_any_action(name, action):
         ("a2c", spaces.Discrete(4), 4),
         ("dqn", spaces.Discrete(4), 4),
         ("dsac", spaces.Discrete(4), 4),
+        ("sac", spaces.MultiDiscrete([3, 2]), 5),
+        ("sac", spaces.MultiBinary(3), 3),
     ],
 )
 def test_what_a_mask_in_the_info_forbids_is_never_done(name, action, size):
@@ -228,10 +230,10 @@ def test_a_mask_of_what_is_not_chosen_from_is_refused(where, name, action):
 @pytest.mark.parametrize(
     ("name", "action", "message"),
     [
-        ("dqn", spaces.MultiDiscrete([[3, 2]]), "ppo, a2c and reinforce take MultiDiscrete"),
+        ("dqn", spaces.MultiDiscrete([[3, 2]]), "sac, ppo, a2c and reinforce take MultiDiscrete"),
         ("dqn", BOX, "sac, td3, ddpg, ppo, a2c and reinforce take continuous"),
-        ("sac", ACTIONS["dict"], "ppo, a2c and reinforce take Dict"),
-        ("sac", CHOICE, "dqn, dsac, ppo, a2c and reinforce take discrete"),
+        ("td3", ACTIONS["dict"], "sac, ppo, a2c and reinforce take Dict"),
+        ("ddpg", CHOICE, "dqn, dsac, sac, ppo, a2c and reinforce take discrete"),
     ],
 )
 def test_who_takes_the_actions_is_said(name, action, message):
