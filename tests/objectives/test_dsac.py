@@ -99,12 +99,15 @@ class Constant(nn.Module):
 
 
 def by_hand(mask, next_mask):
-    """Losses of one transition with reward 1, action 0 and masks of three actions."""
+    """Losses of one transition with reward 1, action 0 and masks of three actions.
+
+    Its temperature is one that the least finite number must not be multiplied by.
+    """
     actor = CategoricalPolicy(
         Constant(0.0, math.log(3.0), 5.0), out_keys=["action"], action_mask_key="action_mask"
     )
     critics = [QNetwork(Constant(*values)) for values in ([1.0, 4.0, -9.0], [2.0, 3.0, -9.0])]
-    options = {"gamma": 0.5, "alpha_init": 0.1, "loss_function": "l2"}
+    options = {"gamma": 0.5, "alpha_init": 2.0, "loss_function": "l2"}
     loss = DiscreteSACLoss(actor, critics, 3, target_entropy_ratio=0.5, **options)
     content = {
         "observation": torch.zeros(1, 2),
@@ -125,12 +128,12 @@ def test_forbidden_actions_have_no_part_in_it():
     out, batch, loss = by_hand([True, True, False], [True, True, False])
     # Of what is allowed, probabilities 1/4 and 3/4, and least values 1 and 3.
     entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
-    target = 1 + 0.5 * (0.25 * 1 + 0.75 * 3 + 0.1 * entropy)
+    target = 1 + 0.5 * (0.25 * 1 + 0.75 * 3 + 2.0 * entropy)
     assert out["entropy"].item() == pytest.approx(entropy)
-    assert out["loss_actor"].item() == pytest.approx(-0.1 * entropy - 2.5)
+    assert out["loss_actor"].item() == pytest.approx(-2.0 * entropy - 2.5)
     assert out["loss_qvalue"].item() == pytest.approx((1 - target) ** 2 + (2 - target) ** 2)
     missing = 0.5 * math.log(2) - entropy
-    assert out["loss_alpha"].item() == pytest.approx(-math.log(0.1) * missing, abs=1e-6)
+    assert out["loss_alpha"].item() == pytest.approx(-math.log(2.0) * missing, abs=1e-6)
     assert batch["td_error"].item() == pytest.approx(abs(1 - target))
     out["loss_actor"].backward()
     assert loss.actor_network.network.numbers.grad.isfinite().all()
