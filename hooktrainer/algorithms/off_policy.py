@@ -182,8 +182,8 @@ class OffPolicy(FromReplay, WithMemory):
         change = self.dataset_fraction, self.dataset_fraction_end
         return [mix, Schedule.linear(mix, "fraction", *change)]
 
-    def _updater(self, loss_module: ReplayLoss) -> SoftUpdate | HardUpdate:
-        """Return what moves the target networks."""
+    def _updater(self, loss_module: ReplayLoss) -> SoftUpdate | HardUpdate | None:
+        """Return what moves the target networks; ``None`` where there are none."""
         raise NotImplementedError
 
     def _trainer(
@@ -204,7 +204,9 @@ class OffPolicy(FromReplay, WithMemory):
             hooks += self._mixed(task, loss_module)
         if self.scale_rewards:
             hooks.append(RewardScaler(self.gamma, replay=True))
-        hooks.append(TargetNetUpdaterHook(self._updater(loss_module), every=target_every))
+        updater = self._updater(loss_module)
+        if updater is not None:
+            hooks.append(TargetNetUpdaterHook(updater, every=target_every))
         return self._wired(task, explores, loss_module, hooks, optimizer)
 
 
@@ -220,13 +222,22 @@ class ActorCriticOffPolicy(OffPolicy):
         first = task.qvalue(networks)
         return first if self.memory is None else [first, task.qvalue(networks)]
 
-    def _optimizer(self, loss_module: ReplayLoss, actor_lr: float | None = None) -> FlatAdam:
-        """Return Adam with two groups: the policy's own parameters (``actor_lr``) and the rest."""
+    def _optimizer(
+        self, loss_module: ReplayLoss, actor_lr: float | None = None, **options: Any
+    ) -> FlatAdam:
+        """Return Adam with two groups: the policy's own parameters (``actor_lr``) and the rest.
+
+        Where the policy is trained less often, what is neither its own nor the critics' is a third.
+        """
         critics = set(loss_module.qvalue_network.parameters())  # a shared memory is the critics'
         actor = [p for p in loss_module.actor_network.parameters() if p not in critics]
         others = [p for p in loss_module.parameters() if all(p is not own for own in actor)]
+        groups = [others]
+        if not loss_module.compute_always_the_same():
+            groups = [[p for p in others if (p in critics) is own] for own in (True, False)]
         rate = self.lr if actor_lr is None else actor_lr
-        return FlatAdam([{"params": actor, "lr": rate}, {"params": others}], lr=self.lr)
+        made = [{"params": actor, "lr": rate}, *({"params": own} for own in groups if own)]
+        return FlatAdam(made, lr=self.lr, **options)
 
-    def _updater(self, loss_module: ReplayLoss) -> SoftUpdate:
+    def _updater(self, loss_module: ReplayLoss) -> SoftUpdate | None:
         return SoftUpdate(loss_module, tau=self.tau)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .agents import JointEncoder as JointEncoder
     from .agents import MonotonicMixer as MonotonicMixer
     from .agents import SumMixer as SumMixer
+    from .batch_renorm import BatchRenorm as BatchRenorm
+    from .batch_renorm import batch_statistics as batch_statistics
     from .deterministic import AdditiveGaussian as AdditiveGaussian
     from .deterministic import Box as Box
     from .deterministic import DeterministicPolicy as DeterministicPolicy
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from .encoders import impala_cnn as impala_cnn
     from .encoders import nature_cnn as nature_cnn
     from .encoders import small_cnn as small_cnn
+    from .ensemble import Ensemble as Ensemble
     from .language_model import Cache as Cache
     from .language_model import LanguageModel as LanguageModel
     from .language_model import Sampling as Sampling

@@ -49,6 +49,7 @@ def mlp(
     num_cells: Sequence[int] = (64, 64),
     activation_class: Callable[[], nn.Module] = nn.Tanh,
     linear: Callable[[int, int], nn.Module] = nn.Linear,
+    norm: Callable[[int], nn.Module] | None = None,
 ) -> nn.Sequential:
     """A multi-layer perceptron with torch's default initialization.
 
@@ -58,10 +59,12 @@ def mlp(
         num_cells: Width of each hidden layer; empty for a linear map.
         activation_class: Makes the activation after each hidden layer.
         linear: Makes a layer from the sizes of its input and output.
+        norm: Makes what stands between a hidden layer and its activation, from its width.
     """
     layers: list[nn.Module] = []
     for cells in num_cells:
-        layers += [linear(in_features, cells), activation_class()]
+        layers.append(linear(in_features, cells))
+        layers += [activation_class()] if norm is None else [norm(cells), activation_class()]
         in_features = cells
     return nn.Sequential(*layers, linear(in_features, out_features))
 

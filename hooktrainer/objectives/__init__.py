@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from .distributional import CategoricalDQNLoss as CategoricalDQNLoss
     from .distributional import QuantileDQNLoss as QuantileDQNLoss
     from .dqn import DQNLoss as DQNLoss
+    from .dsac import DiscreteSACLoss as DiscreteSACLoss
+    from .ensembles import CrossQLoss as CrossQLoss
+    from .ensembles import REDQLoss as REDQLoss
+    from .ensembles import TQCLoss as TQCLoss
     from .gae import GAE as GAE
     from .gae import generalized_advantage_estimate as generalized_advantage_estimate
     from .imitation import BCLoss as BCLoss
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from .pqn import PQNLoss as PQNLoss
     from .pqn import QLambda as QLambda
     from .pqn import q_lambda_return as q_lambda_return
+    from .quantiles import quantile_huber as quantile_huber
     from .sac import SACLoss as SACLoss
     from .targets import HardUpdate as HardUpdate
     from .targets import SoftUpdate as SoftUpdate

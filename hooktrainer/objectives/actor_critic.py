@@ -33,6 +33,7 @@ class ActorCriticLoss(ReplayLoss):
     target_qvalue_network: Any
     _critic = "qvalue_network"  # its name
     _has_several = True
+    _has_target = True
     _delays_actor = False
     _more_keys: ClassVar = {"state_action_value": "state_action_value"}
 
@@ -55,7 +56,7 @@ class ActorCriticLoss(ReplayLoss):
         if self._delays_actor:
             self.target_actor_network, target = target_copies(actor_network, critic)
         else:
-            target = target_copy(critic)
+            target = target_copy(critic) if self._has_target else None
         setattr(self, f"target_{self._critic}", target)
         self._use_memory()
 
@@ -82,7 +83,11 @@ class ActorCriticLoss(ReplayLoss):
         """
         key, given = self.tensor_keys.state_action_value, {self.tensor_keys.action: action}
         values = (self._output(each, entries, key, at, given, frozen) for each in networks)
-        return torch.stack([value.reshape(-1) for value in values])
+        return torch.cat([self._by_network(value) for value in values])
+
+    def _by_network(self, value: Tensor) -> Tensor:
+        """Return what a module wrote, ``[*batch, 1]``, as ``[networks, batch]``."""
+        return value.reshape(1, -1)
 
     def _errors(self, values: Tensor, target: Tensor) -> Tensor:
         """Sum the distances of ``values``, ``[networks, batch]``, to the target: ``[batch]``."""
@@ -93,13 +98,40 @@ def _listed(networks: Any) -> Any:
     return networks if isinstance(networks, nn.ModuleList) else [networks]
 
 
-class DeterministicLoss(ActorCriticLoss):
+class DelayedActorLoss(ActorCriticLoss):
+    """Base class of losses that train the actor at every n-th call alone.
+
+    Attributes:
+        policy_delay: That n.
+    """
+
+    policy_delay = 1
+    _trains_actor = True
+
+    def _delay(self, policy_delay: int) -> None:
+        check_count("policy_delay", policy_delay)
+        self.policy_delay = policy_delay
+
+    @property
+    def variant(self) -> bool:
+        """Whether this call trains the actor."""
+        return self._trains_actor
+
+    def compute_always_the_same(self) -> bool:
+        """Return whether every call trains the actor."""
+        return self.policy_delay == 1
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._trains_actor = self._calls % self.policy_delay == 0
+
+
+class DeterministicLoss(DelayedActorLoss):
     """Base class of the losses of deterministic policies, DDPG and TD3."""
 
     out_keys: Sequence[str] = ("loss_actor", "loss_value")
     target_actor_network: Any
     _delays_actor = True
-    _trains_actor = True
 
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         out = {}

@@ -6,10 +6,11 @@ from abc import abstractmethod
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .common import Entries, KeyOf, next_key, this_key
 from .dqn import DQNLoss
+from .quantiles import quantile_huber
 
 
 class DistributionalDQNLoss(DQNLoss):
@@ -95,28 +96,17 @@ def project(probability: Tensor, returns: Tensor, atoms: Tensor) -> Tensor:
 class QuantileDQNLoss(DistributionalDQNLoss):
     """The loss of QR-DQN (Dabney et al., 2018, arXiv:1710.10044) and of IQN (arXiv:1806.06923).
 
-    It is the quantile regression loss of all pairs of a quantile and a target, summed over
-    quantiles, their mean over targets. The priority of a row is its loss.
+    It is `quantile_huber`, which is also the priority of a row.
 
     Args:
         value_network: A `QuantileQNetwork`.
-        loss_function: Of a quantile and a target; by default the Huber loss.
-        options: Further arguments of `DQNLoss`.
+        options: As for `DQNLoss`; ``loss_function`` is not used.
     """
-
-    def __init__(
-        self, value_network: nn.Module, *, loss_function: str = "smooth_l1", **options: Any
-    ) -> None:
-        super().__init__(value_network, loss_function=loss_function, **options)
 
     def _divergence(
         self, entries: Entries, now: Tensor, places: Tensor, then: Tensor, next_places: Tensor
     ) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
             target = self._target_returns(entries, then)
-        quantile = now.unsqueeze(2).expand(-1, -1, target.shape[1])
-        target = target.unsqueeze(1).expand_as(quantile)
-        weight = (places.unsqueeze(-1) - (target < quantile).to(now.dtype)).abs()
-        distance = self._distance(quantile, target, reduction="none")
-        loss = (weight * distance).sum(1).mean(-1)
+        loss = quantile_huber(now, target, places)
         return loss, loss

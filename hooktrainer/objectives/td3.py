@@ -47,27 +47,11 @@ class TD3Loss(DeterministicLoss):
         **options: Any,
     ) -> None:
         super().__init__(actor_network, qvalue_network, **options)
-        if policy_delay < 1 or policy_noise < 0 or noise_clip < 0:
-            raise ConfigError(
-                f"TD3Loss: {policy_delay=} must be positive, {policy_noise=} and {noise_clip=} not "
-                "negative."
-            )
-        self.policy_delay = policy_delay
+        if policy_noise < 0 or noise_clip < 0:
+            raise ConfigError(f"TD3Loss: {policy_noise=} and {noise_clip=} must not be negative.")
+        self._delay(policy_delay)
         self.policy_noise = policy_noise
         self.noise_clip = noise_clip
-
-    @property
-    def variant(self) -> bool:
-        """Whether this call trains the actor."""
-        return self._trains_actor
-
-    def compute_always_the_same(self) -> bool:
-        """Return whether every call trains the actor."""
-        return self.policy_delay == 1
-
-    def _begin(self) -> None:
-        self._calls += 1
-        self._trains_actor = self._calls % self.policy_delay == 0
 
     def _noise(self, entries: Entries) -> Tensor:
         noise = torch.empty_like(entries[self.tensor_keys.action]).normal_() * self.policy_noise

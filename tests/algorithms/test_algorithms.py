@@ -60,7 +60,7 @@ def make_dataset(number: int = 300, observations: int = 3) -> Dataset:
 
 
 def is_continuous(name: str) -> bool:
-    return name in OFFLINE or algorithms.get(name).actions == "continuous"
+    return name in OFFLINE or algorithms.get(name).actions in ("continuous", "bounded")
 
 
 def ones(completions: list[str]) -> list[int]:

@@ -44,6 +44,58 @@ class Copy(gym.Env):
         return self.target, reward, True, False, {}
 
 
+class Parts(gym.Env):
+    """One step: a number and a class are seen, and every part of the action is to name them.
+
+    A Box costs four times the squared distance to the number; a choice other than the class costs
+    1, as does a bit that is not that of the class.
+    """
+
+    observation_space = spaces.Box(-1.0, 1.0, (4,))
+
+    def __init__(self, action_space: spaces.Space) -> None:
+        self.action_space = action_space
+        self.target, self.kind = 0.0, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.target = float(self.np_random.uniform(-1.0, 1.0))
+        self.kind = int(self.np_random.integers(3))
+        return np.array([self.target, *np.eye(3)[self.kind]], np.float32), {}
+
+    def step(self, action):
+        reward = -self._cost(self.action_space, action)
+        return np.zeros(4, np.float32), reward, True, False, {}
+
+    def _cost(self, space, action):
+        if isinstance(space, spaces.Dict):
+            return sum(self._cost(part, action[key]) for key, part in space.spaces.items())
+        if isinstance(space, spaces.Box):
+            return 4.0 * float((action[0] - self.target) ** 2)
+        wanted = np.eye(3)[self.kind] if isinstance(space, spaces.MultiBinary) else self.kind
+        return float(np.sum(np.asarray(action) != wanted))
+
+
+PARTS = {
+    "discrete": spaces.Discrete(3),
+    "multi discrete": spaces.MultiDiscrete([3, 4]),
+    "multi binary": spaces.MultiBinary(3),
+    "hybrid": spaces.Dict(move=spaces.Box(-2.0, 2.0, (1,)), pick=spaces.Discrete(3)),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "action"),
+    slow_except([*(("sac", action) for action in PARTS), ("dsac", "discrete")], 3),
+)
+def test_discrete_and_mixed_actions_from_a_replay_buffer(name, action):
+    replay = {**REPLAY, "num_envs": 4, "steps_per_batch": 4, "optim_steps_per_batch": 8}
+    env = partial(Parts, PARTS[action])
+    trainer = algorithms.get(name)(env=env, **SMALL, **replay).trainer()
+    trainer.train()
+    assert trainer.metrics.reported["eval/return"] > -0.3  # of random actions, -2 to -7
+
+
 @pytest.mark.parametrize("name", slow_except(["ddpg", "td3", "sac"], "sac"))
 def test_from_a_replay_buffer(name):
     trainer = algorithms.get(name)(env=Copy, **SMALL, **REPLAY).trainer()

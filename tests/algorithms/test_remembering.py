@@ -24,7 +24,7 @@ from hooktrainer.policies import PolicyRecorder, load_policy
 from hooktrainer.replay import ReplayBuffer
 
 ON_POLICY = ["ppo", "a2c", "reinforce", "trpo"]
-OFF_POLICY = ["dqn", "sac", "td3", "ddpg"]
+OFF_POLICY = ["dqn", "sac", "td3", "ddpg", "dsac"]
 
 
 def policy_of(trainer: Any) -> Any:
@@ -83,10 +83,10 @@ def test_a_run_that_is_resumed_within_episodes_is_the_whole_run(name, memory, tm
     assert_resumed_is_whole(run, tmp_path, 224 if steps else 240, 112 if steps else 160)
 
 
-VALUED = ["dqn", "pqn"]
+MASKED = [*ON_POLICY, "dqn", "dsac", "pqn"]
 PLAYED = [
     *product([*ON_POLICY, *OFF_POLICY, "pqn"], [False]),
-    *product([*ON_POLICY, *VALUED], [True]),
+    *product(MASKED, [True]),
 ]
 
 
