@@ -34,7 +34,7 @@ class TD3BC(OfflineValues):
     """bound of that noise, for actions scaled to [-1, 1]"""
 
     tuned_for: ClassVar[Settings] = {
-        "Pendulum-v1": PENDULUM | {"num_cells": (128, 128), "lr": 1e-3},
+        "Pendulum-v1": PENDULUM | {"num_cells": (128, 128), "lr": 1e-3, "alpha": 20.0},
     }
 
     def _trained(self, loss_module: TD3BCLoss) -> Any:

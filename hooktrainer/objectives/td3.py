@@ -61,9 +61,10 @@ class TD3Loss(DeterministicLoss):
 class TD3BCLoss(TD3Loss):
     """The TD3 loss with behavior cloning, for data sets (Fujimoto and Gu, 2021, arXiv:2106.06860).
 
-    The actor's loss is the mean squared difference to the data's actions, minus ``alpha`` times the
-    values of its own actions divided by their mean absolute value. It has TorchRL's values and
-    gradients; reads and returns what `TD3Loss` does.
+    The actor's loss is the mean squared difference to the data's actions, in halves of the box,
+    minus ``alpha`` times the values of its own actions divided by their mean absolute value. For
+    actions in [-1, 1] it has TorchRL's values and gradients. It reads and returns what `TD3Loss`
+    does.
 
     Args:
         actor_network: As for `TD3Loss`.
@@ -86,4 +87,6 @@ class TD3BCLoss(TD3Loss):
     def _actor_loss(self, gain: Tensor, action: Tensor, entries: Entries) -> Tensor:
         weight = self.alpha / gain.detach().abs().mean().clamp_min(1e-8)
         away = action - entries[self.tensor_keys.action].reshape(action.shape)
-        return away.square().flatten(1).mean(1) - weight * gain
+        return (away / self.actor_network.box.half_width).square().flatten(1).mean(
+            1
+        ) - weight * gain

@@ -96,7 +96,6 @@ def test_any_action(name, action):
         ("dqn", spaces.Discrete(4), 4),
         ("dsac", spaces.Discrete(4), 4),
         ("sac", spaces.MultiDiscrete([3, 2]), 5),
-        ("sac", spaces.MultiBinary(3), 3),
     ],
 )
 def test_what_a_mask_in_the_info_forbids_is_never_done(name, action, size):

@@ -111,6 +111,20 @@ def test_td3_with_behavior_cloning_equals_torchrls():
     torch.testing.assert_close(grad, expected_grad)
 
 
+def test_the_scale_of_actions_does_not_matter():
+    losses = []
+    for scale in (1.0, 4.0):
+        torch.manual_seed(0)
+        actor = DeterministicPolicy(mlp(3, 2), 2, low=-scale, high=scale)
+        q = ValueNetwork(mlp(5, 1), ["observation", "action"])
+        q.network[0].weight.data[:, 3:] /= scale
+        loss = TD3BCLoss(actor, [q], policy_delay=1, policy_noise=0.0)
+        batch = make_batch()
+        batch["action"] *= scale
+        losses.append(loss(batch)["loss_actor"])
+    torch.testing.assert_close(losses[0], losses[1])
+
+
 def test_discrete_iql_equals_torchrls():
     actor = CategoricalPolicy(mlp(3, 4))
     critics = [QNetwork(mlp(3, 4)) for _ in range(2)]
