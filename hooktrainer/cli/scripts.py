@@ -132,6 +132,7 @@ DIRECTORY: Final = Path("recipes")
 """Where recipes are searched first."""
 FAMILIES: Final = {
     "PolicyGradient": "on-policy",
+    "PQN": "on-policy",
     "FromReplay": "replay",
     "Offline": "data set",
     "SeveralAgents": "agents",
