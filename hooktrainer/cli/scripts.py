@@ -138,7 +138,7 @@ FAMILIES: Final = {
     "SeveralAgents": "agents",
     "TextAlgorithm": "sequences",
 }
-"""Families of algorithms, by their class or a base of it; the last one that an algorithm has counts."""
+"""Families of algorithms, by their class or a base of it; the last one of several counts."""
 SHIPPED: Final = (Path(__file__).parents[1] / "_recipes", Path(__file__).parents[2] / "recipes")
 """The directories of this package's recipes: installed, and in a clone."""
 
