@@ -70,6 +70,8 @@ def test_compiled_steps_equal_eager_ones(name, optimizer, monkeypatch):
             monkeypatch.setattr(module, "FlatAdam", OPTIMIZERS[optimizer])
     eager, compiled = trained(name, None), trained(name, "step")
     assert compiled.optim_count == eager.optim_count > 7
+    # Adam divides gradients by their size, which shows the rounding of those near zero.
+    atol = 1e-4 if name == "rainbow" else 1e-5
     torch.testing.assert_close(
-        compiled.loss_module.state_dict(), eager.loss_module.state_dict(), rtol=0, atol=1e-5
+        compiled.loss_module.state_dict(), eager.loss_module.state_dict(), rtol=0, atol=atol
     )

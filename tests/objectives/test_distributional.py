@@ -80,16 +80,17 @@ def test_c51_equals_torchrls(optional):
 
 
 def test_the_priority_of_c51_is_a_divergence():
-    """Zero where the prediction is the target: here the return of every action is 1."""
+    """Zero where the prediction is the target, here a half at 0 and a half at 1."""
     network = CategoricalQNetwork(nn.Identity(), 3, v_min=0.0, v_max=2.0)
-    certain = torch.tensor([[-99.0, 0.0, -99.0] * 2, [0.0, 0.0, -99.0] * 2])
     batch = batch_by_hand()
-    batch["observation"], batch["next", "observation"] = certain, certain
-    batch["next", "reward"].fill_(1.0)
+    batch["observation"] = torch.tensor([[0.0, 0.0, -99.0] * 2, [0.0, 0.0, 0.0] * 2])
+    batch["next", "observation"] = batch["observation"]
+    batch["next", "reward"].fill_(0.5)
     batch["next", "terminated"].fill_(True)
     losses = CategoricalDQNLoss(network)(batch)
-    torch.testing.assert_close(batch["td_error"], torch.tensor([[0.0], [2.0]]).log1p() * 0.63093)
-    torch.testing.assert_close(losses["loss"], torch.tensor(2.0).log() / 2)
+    divergence = torch.tensor([[0.0], [1.5]]).clamp_min(1.0).log()
+    torch.testing.assert_close(batch["td_error"], divergence, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(losses["loss"], torch.tensor([2.0, 3.0]).log().mean())
 
 
 # The numbers of sb3-contrib 2.9.2: for each row and for both,
