@@ -28,6 +28,8 @@ BATCHES = {
     "mappo": 1,
     "ippo": 1,
     "iql": 16,
+    "bc": 16,
+    "td3bc": 16,
     "cql": 8,
     "a2c": 8,
     "reinforce": 8,
