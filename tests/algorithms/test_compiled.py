@@ -23,7 +23,7 @@ from hooktrainer import Trainer, algorithms
 from hooktrainer.optim import FlatAdam
 
 BATCHES = {"ppo": 1, "trpo": 1, "mappo": 1, "ippo": 1, "iql": 16, "cql": 8, "a2c": 8}
-BATCHES |= {"reinforce": 8, "pqn": 1}
+BATCHES |= {"reinforce": 8, "pqn": 1, "bc": 16, "td3bc": 16}
 FIELDS = {
     **{"init_random_frames": 16, "fit_steps": 2, "num_rollouts": 512, "eval_episodes": 1},
     "optim_steps_per_batch": 8,

@@ -7,12 +7,14 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from goal_envs import BitFlip, Reach
 from gymnasium import spaces
 from marks import slow_except
 from remembering import Recall
+from tensordict import TensorDict
 
-from hooktrainer import VectorCollector, algorithms
+from hooktrainer import AdversarialImitation, VectorCollector, algorithms
 from hooktrainer.data import RecordDataset
 from hooktrainer.testing import tiny_trainer
 
@@ -169,6 +171,18 @@ def test_from_what_the_policy_collects(name):
     trainer = algorithms.get(name)(env=Copy, total_frames=30_000, **SMALL).trainer()
     trainer.train()
     assert trainer.metrics.reported["eval/return"] > -0.3
+
+
+@pytest.mark.slow
+def test_from_an_expert_by_its_discriminator():
+    """Without a reward of the environment."""
+    seen = torch.rand(500, 1) * 2 - 1
+    expert = TensorDict(observation=seen, action=seen.clone(), batch_size=[500])
+    imitation = AdversarialImitation(expert, lr=3e-3, steps=32, penalty=1.0)
+    options = {"action_distribution": "squashed", "anneal_lr": False, "hooks": [imitation]}
+    trainer = algorithms.PPO(env=Copy, total_frames=30_000, **options, **SMALL).trainer()
+    trainer.train()
+    assert trainer.metrics.reported["eval/return"] > -0.6
 
 
 @pytest.mark.slow
