@@ -212,6 +212,11 @@ def small_cnn(channels: int) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(channels, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU())
 
 
+def minatar_cnn(channels: int) -> nn.Sequential:
+    """The one convolution of Young and Tian, 2019, MinAtar, arXiv:1903.03176."""
+    return nn.Sequential(nn.Conv2d(channels, 16, 3), nn.ReLU())
+
+
 def impala_cnn(channels: int) -> nn.Sequential:
     """The residual network of Espeholt et al., 2018, IMPALA, arXiv:1802.01561, figure 3, right."""
     layers: list[nn.Module] = []
@@ -239,11 +244,12 @@ class ResidualBlock(nn.Module):
         return x + self.second(relu(self.first(relu(x))))
 
 
-Convolutions = Literal["nature", "impala", "small"]
+Convolutions = Literal["nature", "impala", "small", "minatar"]
 CONVOLUTIONS: Mapping[str, Callable[[int], nn.Module]] = {
     "nature": nature_cnn,
     "impala": impala_cnn,
     "small": small_cnn,
+    "minatar": minatar_cnn,
 }
 """Convolutional networks by name; each is made from the number of channels."""
 Choice = TypeVar("Choice")
@@ -271,8 +277,8 @@ class ObservationEncoder(nn.Module):
     Args:
         space: The observation space: Box of any shape and type, Discrete, MultiDiscrete,
             MultiBinary, Dict or Tuple of these, nested.
-        convolutions: For images and grids: ``"nature"``, ``"impala"``, ``"small"``, or a function
-            from the number of channels to a network; ``None`` chooses by the number of pixels.
+        convolutions: For images and grids: a name of ``CONVOLUTIONS``, or a function from the
+            number of channels to a network; ``None`` chooses by the number of pixels.
         normalize: Whether numbers are normalized by their running mean and variance, which
             `hooktrainer.ObservationNormalizer` updates; or another encoder's `norms`, to share
             them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,23 +12,23 @@ from typing import Any, Final, Literal, TypeAlias
 
 import gymnasium as gym
 import torch
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, WrapperSpec
 
 from ...errors import ConfigError
 from .adapters.foreign_world import find, name_of
 from .tensor_world import TensorWorld
 
 PREFIX: Final = "torch/"
-"""The prefix of the ids; the rest is the id of Gymnasium's own environment."""
+"""The prefix of the ids."""
+
+_CLASSIC = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
+_MINATAR = ("Breakout", "Asterix", "Freeway", "Seaquest", "SpaceInvaders")
 
 WORLDS: Final = {
-    "torch/CartPole-v1": "CartPoleWorld",
-    "torch/Pendulum-v1": "PendulumWorld",
-    "torch/Acrobot-v1": "AcrobotWorld",
-    "torch/MountainCar-v0": "MountainCarWorld",
-    "torch/MountainCarContinuous-v0": "MountainCarContinuousWorld",
+    **{f"torch/{name}": f"classic_control:{name.partition('-')[0]}World" for name in _CLASSIC},
+    **{f"torch/MinAtar-{name}": f"minatar:{name}World" for name in _MINATAR},
 }
-"""By id, the class in `classic_control`."""
+"""By id, the module and the class."""
 
 Kind: TypeAlias = Literal["world", "torchrl", "rsl_rl", "gym", "gymnax", "brax"]
 _MARKS: Final[tuple[tuple[Kind, tuple[str, ...]], ...]] = (
@@ -41,18 +42,47 @@ _FUNCTIONAL: Final = ("gymnax", "brax")
 """Kinds that are one environment as pure functions, which can be vectorized."""
 
 
+def original_id(world: str) -> str:
+    """The id of Gymnasium's environment that a world equals; other ids unchanged.
+
+    Examples:
+        >>> original_id("torch/CartPole-v1")
+        'CartPole-v1'
+        >>> original_id("torch/MinAtar-Breakout")
+        'MinAtar/Breakout-v1'
+    """
+    name = world.removeprefix(PREFIX)
+    game = name.removeprefix("MinAtar-")
+    return name if game == name or world == name else f"MinAtar/{game}-v1"
+
+
 def register() -> None:
-    """Register the ids with Gymnasium as aliases of its own environments."""
+    """Register the ids with Gymnasium as aliases of the original environments."""
     for world in WORLDS:
         if world not in gym.registry:
-            spec = gym.spec(world.removeprefix(PREFIX))
-            gym.register(
-                world,
-                entry_point=spec.entry_point,
-                vector_entry_point=spec.vector_entry_point,
-                reward_threshold=spec.reward_threshold,
-                max_episode_steps=spec.max_episode_steps,
-            )
+            gym.register(world, **_alias(original_id(world)))
+
+
+def _alias(original: str) -> dict[str, Any]:
+    """The arguments that register an environment with its usual wrappers; its package may miss."""
+    if original.startswith("MinAtar/"):
+        game = re.sub(r"(?<!^)(?=[A-Z])", "_", original[8:-3]).lower()
+        return {
+            "entry_point": "minatar.gym:BaseEnv",
+            "kwargs": {"game": game, "use_minimal_action_set": True},
+            "additional_wrappers": (_wrapper("FirstAction"),),
+        }
+    spec = gym.spec(original)
+    return {
+        "entry_point": spec.entry_point,
+        "vector_entry_point": spec.vector_entry_point,
+        "reward_threshold": spec.reward_threshold,
+        "max_episode_steps": spec.max_episode_steps,
+    }
+
+
+def _wrapper(name: str, module: str = "hooktrainer.collect.families", **kwargs: Any) -> WrapperSpec:
+    return WrapperSpec(name, f"{module}:{name}", kwargs)
 
 
 def kind_of(env: Any) -> Kind | None:
@@ -151,7 +181,8 @@ def make_tensor_world(
     if isinstance(env, str):
         if env not in WORLDS:
             raise ConfigError(f"{env} is no tensor world. There are {', '.join(WORLDS)}.")
-        make = getattr(import_module(f"{__package__}.classic_control"), WORLDS[env])
+        module, name = WORLDS[env].split(":")
+        make = getattr(import_module(f"{__package__}.{module}"), name)
     elif kind_of(env) in _FUNCTIONAL:
         make = partial(adapt_world, env)
     name = world_name(env)
