@@ -175,8 +175,15 @@ class ImageEncoder(_Convolutional):
         self._build(convolutions, self._as_chw(torch.zeros(1, *self.shape)).shape[1:])
 
     def _planes(self, x: Tensor) -> Tensor:
+        if x.dtype is torch.bool:
+            x = x.view(torch.uint8)  # compiled, conversions of bools are slow, and some fail
         # Channels last in memory: a step of convolutions takes two thirds of the time on a CPU.
-        x = self._as_chw(x).contiguous(memory_format=torch.channels_last)
+        # Converted in the order of the memory: compiled, another one takes ten times as long.
+        if self.layout == "HWC":
+            return self._as_chw(self._scaled(x)).contiguous(memory_format=torch.channels_last)
+        return self._scaled(self._as_chw(x).contiguous(memory_format=torch.channels_last))
+
+    def _scaled(self, x: Tensor) -> Tensor:
         if not x.is_floating_point():
             return x.to(torch.get_default_dtype()).mul_(self._scale)  # in the tensor just made
         return x if self._scale == 1.0 else x * self._scale

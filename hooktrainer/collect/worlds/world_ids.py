@@ -23,10 +23,30 @@ PREFIX: Final = "torch/"
 
 _CLASSIC = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
 _MINATAR = ("Breakout", "Asterix", "Freeway", "Seaquest", "SpaceInvaders")
+_SIZES = (5, 6, 8, 16)
+_MINIGRID: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    **{f"Empty-{n}x{n}": ("Empty", {"size": n}) for n in _SIZES},
+    **{f"Empty-Random-{n}x{n}": ("Empty", {"size": n, "agent_start_pos": None}) for n in (5, 6)},
+    **{f"DoorKey-{n}x{n}": ("DoorKey", {"size": n}) for n in _SIZES},
+    "Unlock": ("Unlock", {}),
+    **{
+        f"KeyCorridorS{size}R{rows}": ("KeyCorridor", {"room_size": size, "num_rows": rows})
+        for size, rows in ((3, 1), (3, 2), (3, 3), (4, 3), (5, 3), (6, 3))
+    },
+    **{f"MemoryS{n}": ("Memory", {"size": n}) for n in (7, 9, 11, 13)},
+    **{f"MemoryS{n}Random": ("Memory", {"size": n, "random_length": True}) for n in (13, 17)},
+    "FourRooms": ("FourRooms", {}),
+    **{f"RedBlueDoors-{n}x{n}": ("RedBlueDoor", {"size": n}) for n in (6, 8)},
+}
+"""By name, what its class is called, and its arguments, here as in the original."""
 
 WORLDS: Final = {
     **{f"torch/{name}": f"classic_control:{name.partition('-')[0]}World" for name in _CLASSIC},
     **{f"torch/MinAtar-{name}": f"minatar:{name}World" for name in _MINATAR},
+    **{
+        f"torch/MiniGrid-{name}-v0": f"minigrid:{kind}World"
+        for name, (kind, _) in _MINIGRID.items()
+    },
 }
 """By id, the module and the class."""
 
@@ -71,6 +91,18 @@ def _alias(original: str) -> dict[str, Any]:
             "entry_point": "minatar.gym:BaseEnv",
             "kwargs": {"game": game, "use_minimal_action_set": True},
             "additional_wrappers": (_wrapper("FirstAction"),),
+        }
+    if original.startswith("MiniGrid-"):
+        kind, kwargs = _MINIGRID[original[9:-3]]
+        parts = ["image", "direction"]
+        numbers = _wrapper("DictObservationSpaceWrapper", "minigrid.wrappers")
+        if kind != "KeyCorridor":
+            place = "gymnasium.wrappers.transform_observation"
+            numbers = _wrapper("FilterObservation", place, filter_keys=parts)
+        return {
+            "entry_point": f"minigrid.envs:{kind}Env",
+            "kwargs": dict(kwargs),
+            "additional_wrappers": (numbers, _wrapper("CategoricalImage")),
         }
     spec = gym.spec(original)
     return {
@@ -183,6 +215,8 @@ def make_tensor_world(
             raise ConfigError(f"{env} is no tensor world. There are {', '.join(WORLDS)}.")
         module, name = WORLDS[env].split(":")
         make = getattr(import_module(f"{__package__}.{module}"), name)
+        grid = _MINIGRID.get(env.removeprefix("torch/MiniGrid-").removesuffix("-v0"))
+        kwargs = {"name": env, **grid[1], **kwargs} if grid else kwargs
     elif kind_of(env) in _FUNCTIONAL:
         make = partial(adapt_world, env)
     name = world_name(env)
