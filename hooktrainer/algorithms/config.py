@@ -164,7 +164,7 @@ class EnvConfig(AlgorithmConfig):
     info_keys: tuple[str, ...] = ()
     """entries of the environment's info: logged as means over episodes, and part of every batch"""
     network: Annotated[Any, Word("NETWORK")] = None
-    """encoder of observations: nature, impala, small, minatar convolutions; in Python also modules"""
+    """encoder of observations: nature, impala or small convolutions, or flat; in Python modules"""
     num_cells: tuple[Count, ...] = (64, 64)
     """units in each hidden layer after that"""
     activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "relu"

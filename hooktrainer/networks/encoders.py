@@ -219,9 +219,9 @@ def small_cnn(channels: int) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(channels, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU())
 
 
-def minatar_cnn(channels: int) -> nn.Sequential:
-    """The one convolution of Young and Tian, 2019, MinAtar, arXiv:1903.03176."""
-    return nn.Sequential(nn.Conv2d(channels, 16, 3), nn.ReLU())
+def no_cnn(channels: int) -> nn.Module:
+    """No convolutions: the pixels are features, for the hidden layers."""
+    return nn.Identity()
 
 
 def impala_cnn(channels: int) -> nn.Sequential:
@@ -251,12 +251,12 @@ class ResidualBlock(nn.Module):
         return x + self.second(relu(self.first(relu(x))))
 
 
-Convolutions = Literal["nature", "impala", "small", "minatar"]
+Convolutions = Literal["nature", "impala", "small", "flat"]
 CONVOLUTIONS: Mapping[str, Callable[[int], nn.Module]] = {
     "nature": nature_cnn,
     "impala": impala_cnn,
     "small": small_cnn,
-    "minatar": minatar_cnn,
+    "flat": no_cnn,
 }
 """Convolutional networks by name; each is made from the number of channels."""
 Choice = TypeVar("Choice")

@@ -237,9 +237,7 @@ class FunctionalWorld(EpisodicWorld):
     def seed(self, seed: int) -> None:
         super().seed(seed)
         width = self.num_uniforms + self.step_uniforms
-        self.keys = stream_keys(
-            seed, _PURPOSE, self._first_env, self.num_envs, width, self.device
-        )
+        self.keys = stream_keys(seed, _PURPOSE, self._first_env, self.num_envs, width, self.device)
 
     def reset(self) -> Observations:
         if self.carry is None:

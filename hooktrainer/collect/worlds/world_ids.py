@@ -21,7 +21,13 @@ from .tensor_world import TensorWorld
 PREFIX: Final = "torch/"
 """The prefix of the ids."""
 
-_CLASSIC = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
+_CLASSIC = (
+    "CartPole-v1",
+    "Pendulum-v1",
+    "Acrobot-v1",
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+)
 _MINATAR = ("Breakout", "Asterix", "Freeway", "Seaquest", "SpaceInvaders")
 _SIZES = (5, 6, 8, 16)
 _MINIGRID: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {

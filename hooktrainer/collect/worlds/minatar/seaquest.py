@@ -37,7 +37,7 @@ _BULLETS = 2
 
 
 class SeaquestWorld(Game):
-    """MinAtar's Seaquest: a submarine shoots enemies and rescues divers, and has to come up for air.
+    """MinAtar's Seaquest: a submarine shoots enemies, rescues divers, and comes up for air.
 
     The planes are the front and back of the submarine, its bullets, trails, enemy bullets, fish,
     enemy submarines, the gauges of oxygen and divers, and divers. An enemy is worth 1; surfacing

@@ -226,6 +226,7 @@ def room(world: GridWorld, uniform: torch.Tensor) -> tuple[torch.Tensor, Any, An
 
 
 def corner(world: GridWorld, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Which cell is inside the lower right corner."""
     return (x == world.width - 2) & (y == world.height - 2)
 
 

@@ -12,7 +12,6 @@ from .grid_world import (
     COLORS,
     DOOR,
     EMPTY,
-    INT,
     KEY,
     LOCKED,
     OPEN,
@@ -107,22 +106,21 @@ class KeyCorridorWorld(GridWorld):
         locked_row, key_row = number(rest[:, 0], 0, rows), number(rest[:, 1], 0, rows)
         color, ball_color = number(rest[:, 2], 0, COLORS), number(rest[:, 3], 0, COLORS)
 
-        order, is_locked, excluded = [], [], []
-        for k, (i, j, other, _) in enumerate(doors):
+        order, excluded, doors_at, locked = [], [], [], []
+        for k, (i, j, other, across) in enumerate(doors):
             touches = (locked_row == j) | (locked_row == other) if i == 2 else locked_row < 0
-            is_locked.append(touches & (j == other))
             excluded.append(touches)
+            locked.append(touches & (j == other))
             order.append(torch.where(touches, 2.0, uniform[:, 3 * k]))
-        made = self._until_connected(order, excluded, locked_row)
-        for k, (i, j, _, across) in enumerate(doors):
             along = number(uniform[:, 3 * k + 1], 1, size)
             if across:
-                there = (y == (j + 1) * size) & (x == (i * size + along)[:, None])
+                at = (y == (j + 1) * size) & (x == (i * size + along)[:, None])
             else:
-                there = (x == (size if i == 0 else 2 * size)) & (y == (j * size + along)[:, None])
-            code = DOOR + (number(uniform[:, 3 * k + 2], 0, COLORS) << 4) + CLOSED * 256
-            code = torch.where(is_locked[k], DOOR + (color << 4) + LOCKED * 256, code)
-            cells = placed(cells, there & (made[k] | is_locked[k])[:, None], code[:, None])
+                at = (x == (size if i == 0 else 2 * size)) & (y == (j * size + along)[:, None])
+            doors_at.append(at)
+            cells = placed(
+                cells, at & locked[k][:, None], DOOR + (color << 4)[:, None] + LOCKED * 256
+            )
 
         of_ball, of_key = (y // size == row[:, None] for row in (locked_row, key_row))
         ball = chosen((cells == EMPTY) & (x > 2 * size) & of_ball, rest[:, 4])[:, None]
@@ -131,7 +129,14 @@ class KeyCorridorWorld(GridWorld):
         cells = placed(cells, places(self, x) == key, KEY + (color << 4)[:, None])
         middle = rows // 2
         inside = hallway & (y >= middle * size) & (y <= middle * size + size)
-        return Start(cells, *agent(self, cells, inside, rest[:, 6]), ball_color)
+        place, direction = agent(self, cells, inside, rest[:, 6])
+
+        # The agent may begin in front of these.
+        made = self._until_connected(order, excluded, locked_row)
+        for k, at in enumerate(doors_at):
+            code = DOOR + (number(uniform[:, 3 * k + 2], 0, COLORS) << 4) + CLOSED * 256
+            cells = placed(cells, at & made[k][:, None], code[:, None])
+        return Start(cells, place, direction, ball_color)
 
     def _until_connected(
         self, order: list[torch.Tensor], excluded: list[torch.Tensor], locked_row: torch.Tensor
