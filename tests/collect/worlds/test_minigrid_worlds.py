@@ -1,4 +1,4 @@
-"""The tasks of MiniGrid as tensors are the originals, step for step; their layouts are as likely."""
+"""The tasks of MiniGrid as tensors are the originals step for step; layouts are as likely."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ class MemoryWorld(GridWorld):
         goal = ((middle + side) * self.width + end + 1).squeeze(1)
         return Start(cells, middle * self.width + column, 0, goal)
 
-    def transition(
+    def transition(  # type: ignore[override]
         self, state: GridState, action: torch.Tensor
     ) -> tuple[GridState, torch.Tensor, torch.Tensor]:
         """As always; nothing is picked up."""
