@@ -195,14 +195,13 @@ def _visible(seen: torch.Tensor) -> torch.Tensor:
     bits = torch.arange(VIEW, device=seen.device, dtype=INT)
     hides = (seen == WALL) | ((seen & 15 == DOOR) & (seen >> 8 != OPEN))
     clear = torch.where(hides, 0, (1 << bits)[:, None]).sum(1, dtype=INT)
-    everything = 2**VIEW - 1
     row = torch.full_like(clear[:, 0], 1 << VIEW // 2)
     rows: list[torch.Tensor] = []
     for j in reversed(range(VIEW)):
         through = clear[:, j]
-        right = _spread(row & through, through, 1) & (everything >> 1)
+        right = _spread(row & through, through, 1)
         row = row | (right << 1)
-        left = _spread(row & through, through, -1) & (everything - 1)
+        left = _spread(row & through, through, -1)
         rows.append(row | (left >> 1))
         row = right | (right << 1) | left | (left >> 1)
     columns = torch.stack(rows[::-1], 1)
