@@ -96,7 +96,7 @@ class PPO(OnPolicy):
             "mini_batch_size": 512,
             "lr": 2e-3,
             "entropy_coeff": 0.01,
-            "network": "flat",  # as good as convolutions here, at a third of the time
+            "network": "flat",
             "num_cells": (128, 64),
             "activation": "relu",
             "eval_interval": 250_000,
