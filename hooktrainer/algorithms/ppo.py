@@ -92,6 +92,22 @@ class PPO(OnPolicy):
             "entropy_coeff": 0.02,  # at 0.01 it may drift from random before any reward is found
             "eval_interval": 10_000,
         },
+        "MinAtar/*": {
+            "total_frames": 1_000_000,
+            "num_envs": 128,
+            "steps_per_batch": 16,
+            "num_epochs": 4,
+            "mini_batch_size": 512,
+            "lr": 2e-3,
+            "entropy_coeff": 0.01,
+            "network": "flat",
+            "num_cells": (128, 64),
+            "activation": "relu",
+            "eval_interval": 250_000,
+            "eval_episodes": 20,
+            "log_interval": 20_000,
+            "save_interval": 250_000,
+        },
         # Those of Huang et al., 2022, The 37 implementation details of PPO.
         "ALE/*": _ATARI,
         "*NoFrameskip-v4": _ATARI,
