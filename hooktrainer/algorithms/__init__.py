@@ -14,10 +14,13 @@ from ..base.words import did_you_mean
 from ..errors import ConfigError
 from .a2c import A2C as A2C
 from .algorithm import Algorithm, EnvAlgorithm, algorithm
+from .bc import BC as BC
 from .cql import CQL as CQL
 from .ddpg import DDPG as DDPG
 from .dpo import DPO as DPO
 from .dqn import DQN as DQN
+from .dqn import Rainbow as Rainbow
+from .dsac import DSAC as DSAC
 from .grpo import GRPO as GRPO
 from .iql import IQL as IQL
 from .maddpg import MADDPG as MADDPG
@@ -26,6 +29,7 @@ from .mappo import IPPO as IPPO
 from .mappo import MAPPO as MAPPO
 from .mbpo import MBPO as MBPO
 from .ppo import PPO as PPO
+from .pqn import PQN as PQN
 from .qmix import QMIX as QMIX
 from .qmix import VDN as VDN
 from .reinforce import REINFORCE as REINFORCE
@@ -34,7 +38,9 @@ from .seed_runs import SeedResult
 from .sft import SFT as SFT
 from .sft import OnTexts
 from .td3 import TD3 as TD3
+from .td3bc import TD3BC as TD3BC
 from .text import TextAlgorithm
+from .trpo import TRPO as TRPO
 
 _BASES = (Algorithm, EnvAlgorithm, OnTexts, TextAlgorithm)
 _ALGORITHMS: dict[str, type[Algorithm]] = {

@@ -14,10 +14,12 @@ from ..collect.vector_envs import is_envpool
 from ..collect.worlds.world_ids import is_built, is_world, world_name
 from ..errors import ConfigError
 
-Actions = Literal["continuous", "discrete", "any"]
+Actions = Literal["continuous", "discrete", "discrete or continuous", "bounded", "any"]
+"""Which actions an algorithm takes; bounded for any whose continuous parts have bounds."""
+
 Observations = Literal["vector", "any"]
 
-_TAKERS = {"discrete": "dqn, ", "continuous": "sac, td3, ddpg, "}
+_TAKERS = {"discrete": "dqn, dsac, sac, ", "continuous": "sac, td3, ddpg, "}
 _KNOWN = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box)
 
 
@@ -73,10 +75,10 @@ def check_actions(
         )
     elif not all(isinstance(part, _KNOWN) for part in parts):
         problem = "but Discrete, MultiDiscrete, MultiBinary, Box, Dict and Tuple would fit"
-    elif wanted not in ("any", kind):
-        takers = f"{_TAKERS.get(kind, '')}ppo, a2c and reinforce take {kind} actions"
+    elif wanted not in ("any", "bounded") and kind not in wanted.split(" or "):
+        takers = f"{_TAKERS.get(kind, 'sac, ')}ppo, a2c and reinforce take {kind} actions"
         problem = f"but {algorithm} is for {wanted} actions: {takers}"
-    elif wanted == "continuous" and not _are_bounded(space):
+    elif wanted != "any" and not _are_bounded(space):
         problem = _BOUND
     elif mask_size and mask_size != (expected := action_format_of(space).mask_size):
         fit = f"pass one of {expected}" if expected else "leave the mask out"

@@ -12,7 +12,7 @@ import tyro
 from tyro.conf import Suppress
 
 from ..collect.families import UsualWrappers, usual_wrappers
-from ..collect.worlds.world_ids import PREFIX
+from ..collect.worlds.world_ids import original_id
 from ..loop.hook import TrainerHookBase
 from ..run.config import Count, FreeAmongSeeds, Number, RunConfig, hints_of
 from ..run.seeds import OWN, as_seeds, words_of_seeds
@@ -125,7 +125,7 @@ class AlgorithmConfig(RunConfig):
         """
         if not tuned or not isinstance(subject, str):
             return {}
-        for name in (subject, subject.removeprefix(PREFIX)):
+        for name in (subject, original_id(subject)):
             fits = (own for ids, own in cls.tuned_for.items() if fnmatchcase(name, ids))
             if found := cls.tuned_for.get(name) or next(fits, {}):
                 return found
@@ -164,7 +164,7 @@ class EnvConfig(AlgorithmConfig):
     info_keys: tuple[str, ...] = ()
     """entries of the environment's info: logged as means over episodes, and part of every batch"""
     network: Annotated[Any, Word("NETWORK")] = None
-    """encoder of observations: nature, impala or small convolutions; in Python also modules"""
+    """encoder of observations: nature, impala or small convolutions, or flat; in Python modules"""
     num_cells: tuple[Count, ...] = (64, 64)
     """units in each hidden layer after that"""
     activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "relu"

@@ -4,39 +4,56 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..objectives import CQLLoss
+from gymnasium import spaces
+
+from ..networks import QNetwork
+from ..objectives import CQLLoss, DiscreteCQLLoss
 from ..trainer import Trainer
 from .algorithm import algorithm
+from .check_spaces import Actions
 from .config import Settings
-from .offline import PENDULUM, Offline
+from .offline import PENDULUM, OfflineValues
 from .task import Task
 
 
 @algorithm
-class CQL(Offline):
-    """Conservative Q-learning over soft actor-critic, offline, for continuous actions.
+class CQL(OfflineValues):
+    """Conservative Q-learning, offline, for one discrete action or continuous ones.
 
-    Kumar et al., 2020, arXiv:2006.04779. The defaults are the paper's, made for larger tasks than
-    Pendulum.
+    Kumar et al., 2020, arXiv:2006.04779, over deep Q-learning or soft actor-critic. The defaults
+    are the paper's, made for larger tasks than Pendulum.
     """
 
     min_q_weight: float = 1.0
     """weight of the penalty on Q-values of actions that are not in the data"""
     num_random: int = 10
-    """actions sampled from each of three distributions to estimate that penalty"""
+    """continuous actions sampled from each of three distributions to estimate that penalty"""
 
+    actions: ClassVar[Actions] = "discrete or continuous"
     tuned_for: ClassVar[Settings] = {
         "Pendulum-v1": PENDULUM | {"num_cells": (64, 64), "num_random": 4},
     }
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
+        space = task.action_space
+        if isinstance(space, spaces.Discrete):
+            q_network = QNetwork(task.networks.network(int(space.n)), task.in_keys).to(task.device)
+            discrete = DiscreteCQLLoss(
+                q_network,
+                min_q_weight=self.min_q_weight,
+                gamma=self.gamma,
+                loss_function="l2",
+                double_dqn=True,
+            )
+            return self._trainer(task, discrete, q_network, self._updater(discrete))
+        actor = task.squashed_policy()
         loss_module = CQLLoss(
-            task.squashed_policy(),
+            actor,
             task.qvalue(),
             min_q_weight=self.min_q_weight,
             num_random=self.num_random,
             gamma=self.gamma,
             loss_function="l2",
         )
-        return self._trainer(task, loss_module)
+        return self._trainer(task, loss_module, actor, self._updater(loss_module))

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from gymnasium import spaces
 
-from ..networks import EpsilonGreedy, QNetwork
-from ..objectives import DQNLoss, HardUpdate
+from ..networks import (
+    CategoricalQNetwork,
+    EpsilonGreedy,
+    FractionEmbedding,
+    QNetwork,
+    QuantileQNetwork,
+    q_head,
+)
+from ..networks.network_factory import ACTIVATIONS
+from ..objectives import CategoricalDQNLoss, DQNLoss, HardUpdate, QuantileDQNLoss
 from ..objectives.sequences import ReplayLoss
-from ..replay import DevicePrioritizedSampler, PrioritizedSampler, ReplayBuffer
+from ..replay import DevicePrioritizedSampler, PrioritizedSampler
 from ..run.config import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
@@ -18,13 +26,23 @@ from .config import Settings
 from .off_policy import OffPolicy
 from .task import Task
 
+_LOSSES: dict[str | None, type[DQNLoss]] = {
+    None: DQNLoss,
+    "c51": CategoricalDQNLoss,
+    "qr": QuantileDQNLoss,
+    "iqn": QuantileDQNLoss,
+}
+_NUMBERS: dict[str | None, int] = {"c51": 51, "qr": 51, "iqn": 8}
+
 
 @algorithm
 class DQN(OffPolicy):
     """Deep Q-learning, for one discrete action.
 
     Mnih et al., 2015; double, van Hasselt et al., 2016, arXiv:1509.06461; prioritized, Schaul et
-    al., 2016, arXiv:1511.05952. The defaults solve CartPole.
+    al., 2016, arXiv:1511.05952; dueling, Wang et al., 2016, arXiv:1511.06581; noisy, Fortunato et
+    al., 2018, arXiv:1706.10295; c51, Bellemare et al., 2017, arXiv:1707.06887; qr and iqn, Dabney
+    et al., 2018, arXiv:1710.10044 and arXiv:1806.06923. The defaults solve CartPole.
     """
 
     num_envs: Count = 8
@@ -43,6 +61,20 @@ class DQN(OffPolicy):
     num_cells: tuple[Count, ...] = (256, 256)
     double: bool = True
     """whether to use double Q-learning"""
+    quantiles: Literal["c51", "qr", "iqn"] | None = None
+    """distribution of returns to learn: c51, of fixed returns; qr or iqn, its quantiles"""
+    num_quantiles: Count | None = None
+    """atoms of c51, quantiles of qr, fractions of iqn at a time; None for 51, 51 and 8"""
+    v_min: float = -10.0
+    """least return of c51"""
+    v_max: float = 10.0
+    """greatest return of c51"""
+    dueling: bool = False
+    """whether values are sums of a state's value and advantages"""
+    noisy: bool = False
+    """whether learned noise of the last layers explores, in place of epsilon"""
+    rescale_values: bool = False
+    """whether values are learned on a scale like that of a square root, for large returns"""
     target_interval: Annotated[Count, Between(30, 1000, log=True)] = 100
     """optimizer steps between two updates of the target network"""
     max_grad_norm: float | None = 10.0
@@ -59,6 +91,8 @@ class DQN(OffPolicy):
             "eval_interval": 1_000,
             "eval_episodes": 100,
             "stop_at": 475.0,
+            "v_min": 0.0,
+            "v_max": 100.0,  # of 500 steps, discounted
         },
         "MinAtar/*": {
             "total_frames": 200_000,
@@ -79,29 +113,65 @@ class DQN(OffPolicy):
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
         assert isinstance(task.action_space, spaces.Discrete)
-        made = self._networks_of(task)
-        network = made.network(int(task.action_space.n))
-        q_network = QNetwork(network, made.in_keys, task.mask_key, made.shared).to(task.device)
-        policy = EpsilonGreedy(
-            q_network, eps_end=self.eps_end, annealing_num_steps=self.annealing_frames
-        )
-        loss_module = DQNLoss(
+        q_network = self._q_network(task, int(task.action_space.n)).to(task.device)
+        epsilon = {"eps_init": 0.0, "eps_end": 0.0} if self.noisy else {"eps_end": self.eps_end}
+        policy = EpsilonGreedy(q_network, annealing_num_steps=self.annealing_frames, **epsilon)
+        loss_module = _LOSSES[self.quantiles](
             q_network,
             loss_function="smooth_l1",
             double_dqn=self.double,
+            rescale_values=self.rescale_values,
             **self._loss_options(),
         ).to(task.device)
-        rows, sample = self._rows()
+        rows, _ = self._rows()
         sampler: PrioritizedSampler | None = None
         if self.prioritized and task.device.type == "cpu":
             sampler = PrioritizedSampler(rows, self.alpha, self.beta)
         elif self.prioritized:
             sampler = DevicePrioritizedSampler(rows, self.alpha, self.beta, device=task.device)
-        kept = loss_module.in_keys
-        buffer = ReplayBuffer(
-            rows, batch_size=sample, sampler=sampler, keys=kept, device=task.device
-        )
+        buffer = self._buffer(task, loss_module, sampler)
         return task.finish(self._trainer(task, loss_module, policy, buffer=buffer), q_network)
+
+    def _q_network(self, task: Task, actions: int) -> QNetwork:
+        """Return the network of action values, or of their distributions."""
+        made = self._networks_of(task)
+        number = self.num_quantiles or _NUMBERS.get(self.quantiles, 1)
+        atoms = 1 if self.quantiles in (None, "iqn") else number
+        options: dict[str, Any] = {"action_mask_key": task.mask_key, "trunk": made.shared}
+        if self.dueling or self.noisy or self.quantiles == "iqn":
+            last = self.num_cells[1:][-1:]  # the only hidden layer is before the streams
+            network, features = made.trunk(left_out=len(last))
+            if self.quantiles == "iqn":
+                options["embedding"] = FractionEmbedding(features)
+            options["head"] = q_head(
+                *(features, actions, last, ACTIVATIONS[self.activation]),
+                atoms=atoms,
+                dueling=self.dueling,
+                noisy=self.noisy,
+            )
+        else:
+            network = made.network(actions * atoms)
+        if self.quantiles is None:
+            return QNetwork(network, made.in_keys, **options)
+        if self.quantiles == "c51":
+            options |= {"v_min": self.v_min, "v_max": self.v_max}
+            return CategoricalQNetwork(network, number, made.in_keys, **options)
+        return QuantileQNetwork(network, number, made.in_keys, **options)
 
     def _updater(self, loss_module: ReplayLoss) -> HardUpdate:
         return HardUpdate(loss_module, value_network_update_interval=self.target_interval)
+
+
+@algorithm
+class Rainbow(DQN):
+    """Rainbow: double, prioritized, dueling, noisy deep Q-learning of c51, with 3-step returns.
+
+    Hessel et al., 2018, arXiv:1710.02298. It is `DQN` with other defaults.
+    """
+
+    n_steps: Count = 3
+    prioritized: bool = True
+    alpha: float = 0.5
+    quantiles: Literal["c51", "qr", "iqn"] | None = "c51"
+    dueling: bool = True
+    noisy: bool = True

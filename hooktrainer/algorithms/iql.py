@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gymnasium import spaces
 from torch import nn
 
-from ..networks import DiagonalGaussianPolicy
-from ..objectives import IQLLoss
+from ..networks import QNetwork
+from ..objectives import DiscreteIQLLoss, IQLLoss
 from ..trainer import Trainer
 from .algorithm import algorithm
+from .check_spaces import Actions
 from .config import Settings
-from .offline import PENDULUM, Offline
+from .offline import PENDULUM, OfflineValues
 from .task import Task
 
 
 @algorithm
-class IQL(Offline):
-    """Implicit Q-learning, offline, for continuous actions.
+class IQL(OfflineValues):
+    """Implicit Q-learning, offline, for one discrete action or continuous ones.
 
     Kostrikov et al., 2021, arXiv:2110.06169. The defaults are the paper's, made for larger tasks
     than Pendulum.
@@ -28,21 +30,26 @@ class IQL(Offline):
     temperature: float = 1.0
     """inverse temperature of the actor's weights, exp(temperature * advantage)"""
 
+    actions: ClassVar[Actions] = "discrete or continuous"
     tuned_for: ClassVar[Settings] = {
         "Pendulum-v1": PENDULUM | {"num_cells": (128, 128)},
     }
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        mean = task.deterministic_policy()
-        bounded = nn.Sequential(mean.network, mean.box)
-        loss_module = IQLLoss(
-            DiagonalGaussianPolicy(bounded, mean.action_features),
-            task.qvalue(),
+        actor, space = self._policy(task), task.action_space
+        if isinstance(space, spaces.Discrete):
+            kind: type[IQLLoss] = DiscreteIQLLoss
+            qvalue: nn.Module = QNetwork(task.networks.network(int(space.n)), task.in_keys)
+        else:
+            kind, qvalue = IQLLoss, task.qvalue()
+        loss_module = kind(
+            actor,
+            qvalue,
             task.value(),
             temperature=self.temperature,
             expectile=self.expectile,
             gamma=self.gamma,
             loss_function="l2",
         )
-        return self._trainer(task, loss_module)
+        return self._trainer(task, loss_module, actor, self._updater(loss_module))

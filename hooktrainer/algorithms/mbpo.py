@@ -69,11 +69,12 @@ class MBPO(ActorCriticOffPolicy):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        if self.memory is not None:
-            raise ConfigError(
-                f"mbpo: memory={self.memory!r}, but what its model imagines are single steps: "
-                "leave that out."
-            )
+        for name in ("memory", "her", "dataset", "n_steps"):
+            if (value := getattr(self, name)) not in (None, 1):
+                raise ConfigError(
+                    f"mbpo: {name}={value!r}, but its model imagines single steps from what it "
+                    "collects: leave that out."
+                )
         real = round(self.real_ratio * self.batch_size)
         if not 0 < real < self.batch_size:
             raise ConfigError(

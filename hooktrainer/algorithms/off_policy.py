@@ -4,24 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 
 from ..errors import ConfigError
-from ..hooks import ReplayBufferTrainer, RewardScaler, SequenceReplay, TargetNetUpdaterHook
+from ..hooks import (
+    HindsightReplay,
+    MixDataset,
+    MultiStepReplay,
+    ReplayBufferTrainer,
+    RewardScaler,
+    Schedule,
+    SequenceReplay,
+    TargetNetUpdaterHook,
+)
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase, register_all
 from ..networks import NetworkFactory, ValueNetwork
 from ..objectives import HardUpdate, SoftUpdate
 from ..objectives.common import Loss
+from ..objectives.multi_step import STEPS
 from ..objectives.sequences import ReplayLoss
 from ..optim import FlatAdam
-from ..replay import ReplayBuffer
+from ..replay import RandomSampler, ReplayBuffer
 from ..run.config import Between, Count, Fraction, Number, OneOf, Rate
 from ..trainer import Trainer
 from .algorithm import EnvAlgorithm, WithMemory
 from .check_spaces import Actions
+from .config import Word
+from .offline import dataset_for
 from .task import RunTask, Task
 
 PENDULUM = {
@@ -31,6 +43,13 @@ PENDULUM = {
     "eval_episodes": 20,
 }
 """Settings tuned for Pendulum."""
+_NOT_TOGETHER = [
+    ("her", "memory"),
+    ("her", "n_steps"),
+    ("dataset", "memory"),
+    ("dataset", "n_steps"),
+    ("dataset", "prioritized"),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +104,18 @@ class OffPolicy(FromReplay, WithMemory):
 
     scale_rewards: bool = False
     """whether rewards are divided by the running standard deviation of the discounted return"""
+    n_steps: Count = 1
+    """rewards in each target, before the value of the observation that many steps later"""
+    dataset: Annotated[Any, Word("DATASET")] = None
+    """a data set that a part of every sample is from, as in Ball et al., 2023, RLPD"""
+    dataset_fraction: Fraction = 0.5
+    """that part"""
+    dataset_fraction_end: Fraction | None = None
+    """that part at total_frames, where it changes linearly; None for no change"""
+    her: Literal["future", "final", "episode"] | None = None
+    """hindsight experience replay: which achieved goals replace the desired ones; None for none"""
+    her_goals: Count = 4
+    """with her, transitions with replaced goals for each with its own"""
     sequence_length: Count = 16
     """with a memory, steps of the sequences in the replay buffer; batch_size is a multiple of it"""
     burn_in: Number = 4
@@ -107,10 +138,52 @@ class OffPolicy(FromReplay, WithMemory):
 
     def _loss_options(self) -> dict[str, Any]:
         """Return arguments of every loss."""
-        return {"gamma": self.gamma, "burn_in": 0 if self.memory is None else self.burn_in}
+        if self.memory is None:
+            return {"gamma": self.gamma}
+        return {"gamma": self.gamma, "burn_in": self.burn_in, "n_steps": self.n_steps}
 
-    def _updater(self, loss_module: ReplayLoss) -> SoftUpdate | HardUpdate:
-        """Return what moves the target networks."""
+    def _buffer(
+        self, task: Task, loss_module: ReplayLoss, sampler: RandomSampler | None = None
+    ) -> ReplayBuffer:
+        """Return a buffer of what the loss reads: transitions, or sequences with a memory."""
+        rows, sample = self._rows()
+        keys = loss_module.in_keys
+        if self.memory is None and self.n_steps > 1:
+            keys.append(STEPS)
+        return ReplayBuffer(rows, batch_size=sample, sampler=sampler, keys=keys, device=task.device)
+
+    def _replay(
+        self, task: Task, loss_module: ReplayLoss, buffer: ReplayBuffer
+    ) -> ReplayBufferTrainer:
+        """Return what fills the buffer."""
+        for one, other in _NOT_TOGETHER:
+            values = [getattr(self, name, None) for name in (one, other)]
+            if all(value not in (None, False, 1) for value in values):
+                raise ConfigError(
+                    f"{self.name()}: {one}={values[0]!r} and {other}={values[1]!r} do not work "
+                    "together: leave one of them out."
+                )
+        if self.her is not None:
+            functions = task.goal_functions()
+            return HindsightReplay(buffer, *functions, strategy=self.her, goals=self.her_goals)
+        if self.memory is not None:
+            length, keys = self.sequence_length, loss_module.hidden_keys
+            return SequenceReplay(buffer, length, overlap=self.burn_in, hidden_keys=keys)
+        if self.n_steps > 1:
+            return MultiStepReplay(buffer, self.n_steps, gamma=self.gamma)
+        return ReplayBufferTrainer(buffer)
+
+    def _mixed(self, task: Task, loss_module: ReplayLoss) -> list[TrainerHookBase]:
+        """Return what mixes transitions of a data set into samples."""
+        data = dataset_for(task, self.dataset).select(loss_module.in_keys).to(task.device)
+        mix = MixDataset(data, self.dataset_fraction)
+        if self.dataset_fraction_end is None:
+            return [mix]
+        change = self.dataset_fraction, self.dataset_fraction_end
+        return [mix, Schedule.linear(mix, "fraction", *change)]
+
+    def _updater(self, loss_module: ReplayLoss) -> SoftUpdate | HardUpdate | None:
+        """Return what moves the target networks; ``None`` where there are none."""
         raise NotImplementedError
 
     def _trainer(
@@ -125,16 +198,15 @@ class OffPolicy(FromReplay, WithMemory):
     ) -> Trainer:
         """The trainer: ``explores`` collects, the loss is of samples of a replay buffer."""
         if buffer is None:
-            rows, sample = self._rows()
-            kept = loss_module.in_keys
-            buffer = ReplayBuffer(rows, batch_size=sample, keys=kept, device=task.device)
-        hooks: list[TrainerHookBase] = [ReplayBufferTrainer(buffer)]
-        if self.memory is not None:
-            length, keys = self.sequence_length, loss_module.hidden_keys
-            hooks = [SequenceReplay(buffer, length, overlap=self.burn_in, hidden_keys=keys)]
+            buffer = self._buffer(task, loss_module)
+        hooks: list[TrainerHookBase] = [self._replay(task, loss_module, buffer)]
+        if self.dataset is not None:
+            hooks += self._mixed(task, loss_module)
         if self.scale_rewards:
             hooks.append(RewardScaler(self.gamma, replay=True))
-        hooks.append(TargetNetUpdaterHook(self._updater(loss_module), every=target_every))
+        updater = self._updater(loss_module)
+        if updater is not None:
+            hooks.append(TargetNetUpdaterHook(updater, every=target_every))
         return self._wired(task, explores, loss_module, hooks, optimizer)
 
 
@@ -150,13 +222,22 @@ class ActorCriticOffPolicy(OffPolicy):
         first = task.qvalue(networks)
         return first if self.memory is None else [first, task.qvalue(networks)]
 
-    def _optimizer(self, loss_module: ReplayLoss, actor_lr: float | None = None) -> FlatAdam:
-        """Return Adam with two groups: the policy's own parameters (``actor_lr``) and the rest."""
+    def _optimizer(
+        self, loss_module: ReplayLoss, actor_lr: float | None = None, **options: Any
+    ) -> FlatAdam:
+        """Return Adam with two groups: the policy's own parameters (``actor_lr``) and the rest.
+
+        Where the policy is trained less often, what is neither its own nor the critics' is a third.
+        """
         critics = set(loss_module.qvalue_network.parameters())  # a shared memory is the critics'
         actor = [p for p in loss_module.actor_network.parameters() if p not in critics]
         others = [p for p in loss_module.parameters() if all(p is not own for own in actor)]
+        groups = [others]
+        if not loss_module.compute_always_the_same():
+            groups = [[p for p in others if (p in critics) is own] for own in (True, False)]
         rate = self.lr if actor_lr is None else actor_lr
-        return FlatAdam([{"params": actor, "lr": rate}, {"params": others}], lr=self.lr)
+        made = [{"params": actor, "lr": rate}, *({"params": own} for own in groups if own)]
+        return FlatAdam(made, lr=self.lr, **options)
 
-    def _updater(self, loss_module: ReplayLoss) -> SoftUpdate:
+    def _updater(self, loss_module: ReplayLoss) -> SoftUpdate | None:
         return SoftUpdate(loss_module, tau=self.tau)

@@ -1,15 +1,20 @@
-"""The base of IQL and CQL: learning from a data set, without collecting."""
+"""The base of IQL, CQL, TD3BC and BC: learning from a data set, without collecting."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+from gymnasium import spaces
+from torch import nn
+
 from ..data import DataCollector, Dataset, load_dataset
 from ..errors import ConfigError
 from ..hooks import TargetNetUpdaterHook
 from ..loop.cadence import Every
-from ..objectives import CQLLoss, IQLLoss, SoftUpdate
+from ..networks import DiagonalGaussianPolicy, Policy, distribution_for
+from ..objectives import SoftUpdate
+from ..objectives.common import Loss
 from ..optim import FlatAdam
 from ..run.config import Between, Count, Fraction, FreeAmongSeeds, FreeOnResume, Rate
 from ..trainer import Trainer
@@ -20,6 +25,23 @@ from .task import Task
 
 PENDULUM = {"tau": 0.01, "eval_interval": 256_000, "eval_episodes": 20, "save_interval": 512_000}
 """Settings tuned for Pendulum."""
+
+
+def dataset_for(task: Task, source: Any) -> Dataset:
+    """Return a data set, loaded if need be.
+
+    Raises:
+        ConfigError: If its observations or actions are not those of the environment.
+    """
+    dataset = source if isinstance(source, Dataset) else load_dataset(source)
+    for key, space in (("observation", task.observation_space), ("action", task.action_space)):
+        found, expected = list(dataset.transitions[key].shape[1:]), list(space.shape or ())
+        if found != expected:
+            raise ConfigError(
+                f"{task.name}: the data set ({dataset.env or 'of an unnamed environment'}) "
+                f"has {key}s of shape {found}, the environment {task.env_name} of {expected}."
+            )
+    return dataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +58,6 @@ class Offline(EnvAlgorithm):
     """learning rate of all networks"""
     num_cells: tuple[Count, ...] = (256, 256)
     """units in each hidden layer"""
-    gamma: Fraction = 0.99
-    """discount factor"""
-    tau: Fraction = 0.005
-    """rate of the soft updates of the target networks, one per optimizer step"""
     log_interval: FreeAmongSeeds[Count] = 128_000
     """transitions in a log window"""
     save_interval: FreeAmongSeeds[Count] = 256_000
@@ -51,17 +69,29 @@ class Offline(EnvAlgorithm):
     observations: ClassVar[Observations] = "vector"
     collects: ClassVar[bool] = False
 
-    def _trainer(self, task: Task, loss_module: IQLLoss | CQLLoss) -> Trainer:
-        dataset = self.dataset if isinstance(self.dataset, Dataset) else load_dataset(self.dataset)
-        for key, space in (("observation", task.observation_space), ("action", task.action_space)):
-            found, expected = list(dataset.transitions[key].shape[1:]), list(space.shape or ())
-            if found != expected:
-                raise ConfigError(
-                    f"{task.name}: the data set ({dataset.env or 'of an unnamed environment'}) "
-                    f"has {key}s of shape {found}, the environment {task.env_name} of {expected}."
-                )
+    def _policy(self, task: Task) -> Policy:
+        """A policy over the actions; the mean of continuous ones is within their bounds."""
+        if not isinstance(task.action_space, spaces.Box):
+            distribution = distribution_for(task.action_space)
+            network = task.networks.network(distribution.parameter_features)
+            return Policy(network, distribution, task.in_keys).to(task.device)
+        mean = task.deterministic_policy()
+        bounded = nn.Sequential(mean.network, mean.box)
+        return DiagonalGaussianPolicy(bounded, mean.action_features).to(task.device)
+
+    def _trained(self, loss_module: Any) -> Any:
+        """The parameters of the optimizer, or groups of them."""
+        return loss_module.parameters()
+
+    def _trainer(
+        self,
+        task: Task,
+        loss_module: Loss,
+        policy: nn.Module,
+        updater: TargetNetUpdaterHook | None = None,
+    ) -> Trainer:
+        dataset = dataset_for(task, self.dataset)
         loss_module.to(task.device)
-        updater = TargetNetUpdaterHook(SoftUpdate(loss_module, tau=self.tau))
         trainer = task.trainer(
             DataCollector(
                 dataset.select(loss_module.in_keys),
@@ -70,10 +100,24 @@ class Offline(EnvAlgorithm):
                 device=task.device,
             ),
             loss_module,
-            FlatAdam(loss_module.parameters(), lr=self.lr),
+            FlatAdam(self._trained(loss_module), lr=self.lr),
             optim_steps_per_batch=1,
         )
-        updater.register(trainer)
+        if updater is not None:
+            updater.register(trainer)
         every = Every(frames=self.eval_interval, at_start=True)
         trainer.register_op("post_steps_log", dataset.log, every=every)
-        return task.finish(trainer, loss_module.actor_network)
+        return task.finish(trainer, policy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfflineValues(Offline):
+    """Fields of the algorithms that learn values from a data set."""
+
+    gamma: Fraction = 0.99
+    """discount factor"""
+    tau: Fraction = 0.005
+    """rate of the soft updates of the target networks, one per optimizer step"""
+
+    def _updater(self, loss_module: Loss, every: Every | None = None) -> TargetNetUpdaterHook:
+        return TargetNetUpdaterHook(SoftUpdate(loss_module, tau=self.tau), every=every)

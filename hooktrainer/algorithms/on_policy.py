@@ -1,9 +1,9 @@
-"""The base of PPO, A2C, REINFORCE, MAPPO and IPPO: learning from the policy's own batches."""
+"""The base of PPO, TRPO, A2C, REINFORCE, MAPPO and IPPO: learning from the policy's own batches."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
@@ -28,6 +28,7 @@ from ..networks import (
     orthogonal_init,
 )
 from ..objectives import GAE, ClipPPOLoss, VTrace
+from ..objectives.common import Loss
 from ..optim import FlatAdam
 from ..run.config import Between, Count, Fraction, OneOf, Rate
 from ..trainer import Trainer
@@ -74,9 +75,11 @@ class PolicyGradient(EnvAlgorithm):
     # What only some algorithms have as a field.
     num_epochs = 1
     clip_epsilon = 0.2
+    clip_value = None  # type: float | None
+    dual_clip = None  # type: float | None
     desired_kl = None  # type: float | None
 
-    def _loss(self, actor: Policy, critic: ValueNetwork) -> ClipPPOLoss:
+    def _loss(self, actor: Policy, critic: ValueNetwork) -> Loss:
         return ClipPPOLoss(
             actor,
             critic,
@@ -85,15 +88,21 @@ class PolicyGradient(EnvAlgorithm):
             critic_coeff=self.critic_coeff,
             loss_critic_type="l2",
             normalize_advantage=True,
+            clip_value=self.clip_value,
+            dual_clip=self.dual_clip,
             diagnostics=4,  # entropy, clip fraction and so on at every fourth step
             kl=self.desired_kl is not None,
         )
+
+    def _trained(self, loss_module: Any) -> Iterable[nn.Parameter]:
+        """The parameters of the optimizer."""
+        return loss_module.parameters()
 
     def _wired(
         self, task: RunTask, policy: Any, loss_module: nn.Module, hooks: Mapping[str, Any]
     ) -> Trainer:
         """The trainer of a loss; with mini-batches among the hooks, an epoch goes through all."""
-        optimizer = FlatAdam(loss_module.parameters(), lr=self.lr, eps=1e-5)
+        optimizer = FlatAdam(self._trained(loss_module), lr=self.lr, eps=1e-5)
         trainer = task.trainer(
             task.collector(policy, self.num_envs, self.steps_per_batch),
             loss_module,
@@ -109,17 +118,18 @@ class PolicyGradient(EnvAlgorithm):
         elif self.anneal_lr:
             Schedule.linear(optimizer, "lr", self.lr, 0.0).register(trainer)
         else:
-            trainer.register_op("pre_steps_log", partial(_log_rate, optimizer))
+            trainer.register_op("pre_steps_log", partial(log_rate, optimizer))
         return trainer
 
 
-def _log_rate(optimizer: torch.optim.Optimizer, batch: Any) -> dict[str, Any]:
+def log_rate(optimizer: torch.optim.Optimizer, batch: Any) -> dict[str, Any]:
+    """Return the learning rate, to be logged."""
     return {"train/lr": optimizer.param_groups[0]["lr"]}
 
 
 @dataclass(frozen=True, kw_only=True)
 class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
-    """Fields of PPO, A2C and REINFORCE."""
+    """Fields of PPO, TRPO, A2C and REINFORCE."""
 
     activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "tanh"
     share_network: bool | None = None
@@ -131,7 +141,7 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
     value_estimator: Literal["gae", "vtrace"] = "gae"
     """of advantages; vtrace corrects for a policy that lags behind, with batches collected ahead"""
 
-    # What only PPO and, of these, A2C have as a field.
+    # What only PPO, TRPO and, of these, A2C have as a field.
     lmbda = 1.0
     mini_batch_size = 0  # the whole batch
     sequence_length = None  # type: int | None
@@ -185,22 +195,9 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
         orthogonal_init(critic.network)
         return actor.to(task.device), critic.to(task.device)
 
-    def _mini_batches_of_sequences(self, keys: Sequence[NestedKey]) -> MiniBatches:
-        length = self.sequence_length or self.steps_per_batch
-        if self.steps_per_batch % length or self.mini_batch_size % length:
-            raise ConfigError(
-                f"{self.name()}: sequence_length={length} has to divide steps_per_batch="
-                f"{self.steps_per_batch} and mini_batch_size={self.mini_batch_size}."
-            )
-        return MiniBatches(self.mini_batch_size // length, keys, sequences=length)
-
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        if self.memory is None and self.sequence_length is not None:
-            raise ConfigError(
-                f"{self.name()}: sequence_length={self.sequence_length} is for a memory, and there "
-                "is none: give one, memory='gru', or leave sequence_length out."
-            )
+        check_sequence_length(self)
         actor, critic = self._networks(task)
         loss_module = self._loss(actor, critic).to(task.device)
         hooks: dict[str, Any] = {}
@@ -211,9 +208,32 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
         vtrace = self.value_estimator == "vtrace"
         estimator = VTrace(**given, actor_network=actor) if vtrace else GAE(**given)
         hooks["value_estimator"] = ValueEstimatorHook(estimator)
-        if self.mini_batch_size and self.memory is None:
-            hooks["mini_batches"] = MiniBatches(self.mini_batch_size, loss_module.in_keys)
-        elif self.mini_batch_size:
-            hooks["mini_batches"] = self._mini_batches_of_sequences(loss_module.in_keys)
+        if self.mini_batch_size:
+            hooks["mini_batches"] = mini_batches(self, loss_module.in_keys)
         explores = StateDependentExploration(actor, self.sde_interval) if self.sde else actor
         return task.finish(self._wired(task, explores, loss_module, hooks), actor)
+
+
+# -- The mini-batches of an algorithm that may have a memory.
+
+
+def check_sequence_length(run: Any) -> None:
+    """Raise `ConfigError` if sequences have a length, and there is no memory to learn on them."""
+    if run.memory is None and run.sequence_length is not None:
+        raise ConfigError(
+            f"{run.name()}: sequence_length={run.sequence_length} is for a memory, and there "
+            "is none: give one, memory='gru', or leave sequence_length out."
+        )
+
+
+def mini_batches(run: Any, keys: Sequence[NestedKey]) -> MiniBatches:
+    """Return what splits each batch: into steps, or into sequences with a memory."""
+    if run.memory is None:
+        return MiniBatches(run.mini_batch_size, keys)
+    length = run.sequence_length or run.steps_per_batch
+    if run.steps_per_batch % length or run.mini_batch_size % length:
+        raise ConfigError(
+            f"{run.name()}: sequence_length={length} has to divide steps_per_batch="
+            f"{run.steps_per_batch} and mini_batch_size={run.mini_batch_size}."
+        )
+    return MiniBatches(run.mini_batch_size // length, keys, sequences=length)

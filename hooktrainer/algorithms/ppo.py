@@ -43,6 +43,10 @@ class PPO(OnPolicy):
     """with a memory, steps of the sequences that make up a mini-batch; None for steps_per_batch"""
     clip_epsilon: Annotated[float, Between(0.1, 0.4)] = 0.2
     """clipping range of the probability ratio around 1"""
+    clip_value: float | None = None
+    """bound of the value's change from the collected one, often clip_epsilon; None for none"""
+    dual_clip: float | None = None
+    """bound of the ratio for negative advantages, often 3 (Ye et al., 2020); None for none"""
     desired_kl: float | None = None
     """KL divergence that the learning rate aims at, in place of anneal_lr; 0.01 is usual"""
 
@@ -87,6 +91,22 @@ class PPO(OnPolicy):
             "anneal_lr": False,
             "entropy_coeff": 0.02,  # at 0.01 it may drift from random before any reward is found
             "eval_interval": 10_000,
+        },
+        "MinAtar/*": {
+            "total_frames": 1_000_000,
+            "num_envs": 128,
+            "steps_per_batch": 16,
+            "num_epochs": 4,
+            "mini_batch_size": 512,
+            "lr": 2e-3,
+            "entropy_coeff": 0.01,
+            "network": "flat",
+            "num_cells": (128, 64),
+            "activation": "relu",
+            "eval_interval": 250_000,
+            "eval_episodes": 20,
+            "log_interval": 20_000,
+            "save_interval": 250_000,
         },
         # Those of Huang et al., 2022, The 37 implementation details of PPO.
         "ALE/*": _ATARI,

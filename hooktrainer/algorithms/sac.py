@@ -10,20 +10,22 @@ from ..networks import (
     SquashedStateDependentGaussian,
     StateDependentExploration,
 )
-from ..objectives import SACLoss
 from ..run.config import Rate
 from ..trainer import Trainer
 from .algorithm import WithStateDependentExploration, algorithm
+from .check_spaces import Actions, check_distribution
 from .config import Settings
-from .off_policy import PENDULUM, ActorCriticOffPolicy
+from .critics import WithCritics
+from .off_policy import PENDULUM
 from .task import Task
 
 
 @algorithm
-class SAC(ActorCriticOffPolicy, WithStateDependentExploration):
-    """Soft actor-critic with a learned temperature, for continuous actions.
+class SAC(WithCritics, WithStateDependentExploration):
+    """Soft actor-critic with a learned temperature, for any actions.
 
-    Haarnoja et al., 2018, arXiv:1812.05905. The defaults solve Pendulum; larger tasks need wider
+    Haarnoja et al., 2018, arXiv:1812.05905. Discrete actions, and discrete parts of actions, are
+    learned with straight-through gradients. The defaults solve Pendulum; larger tasks need wider
     networks, more random actions and a smaller ``tau``.
     """
 
@@ -36,11 +38,13 @@ class SAC(ActorCriticOffPolicy, WithStateDependentExploration):
     fixed_alpha: bool = False
     """whether the temperature stays as it is"""
     target_entropy: float | Literal["auto"] = "auto"
-    """entropy that the temperature is adapted to; auto for minus the number of action features"""
+    """entropy that the temperature is adapted to; auto for minus the number of continuous
+    action features, plus half of the greatest entropy of discrete ones"""
 
     sde_log_std: float = -3.0
     """with sde, initial log standard deviation of the weights that make noise"""
 
+    actions: ClassVar[Actions] = "bounded"
     tuned_for: ClassVar[Settings] = {
         "Pendulum-v1": PENDULUM,
         # Those of rl-zoo, with more noise: at its -3.67 one seed of three stayed in the valley.
@@ -80,7 +84,7 @@ class SAC(ActorCriticOffPolicy, WithStateDependentExploration):
         """Wire the trainer."""
         networks = self._networks_of(task)
         actor = self._actor(task, networks)
-        loss_module = SACLoss(
+        loss_module = self._loss_kind()(
             actor,
             self._qvalues(task, networks),
             loss_function="l2",
@@ -89,15 +93,16 @@ class SAC(ActorCriticOffPolicy, WithStateDependentExploration):
             target_entropy=self.target_entropy,
             **self._loss_options(),
         ).to(task.device)
-        optimizer = None if self.actor_lr is None else self._optimizer(loss_module, self.actor_lr)
+        optimizer = self._optimizer_of(loss_module, self.actor_lr)
         explores = StateDependentExploration(actor, self.sde_interval) if self.sde else actor
         trainer = self._trainer(task, loss_module, explores, optimizer=optimizer)
         return task.finish(trainer, actor)
 
     def _actor(self, task: Task, networks: NetworkFactory) -> Policy:
         if not self.sde:
-            return task.squashed_policy(networks)
-        network, features = networks.trunk()
+            return task.mixed_policy(networks, self._actor_layers())
+        check_distribution(self.name(), task.env_name, task.action_space, "squashed", True)
+        network, features = networks.trunk(make=self._actor_layers())
         distribution = SquashedStateDependentGaussian(features, *task.bounds(), self.sde_log_std)
         actor = Policy(network, distribution, networks.in_keys, ["action"], trunk=networks.shared)
         return actor.to(task.device)

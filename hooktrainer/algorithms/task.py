@@ -18,7 +18,7 @@ from torch import nn
 from ..base.space_parts import CRITIC, MASK, groups_of, parts_of
 from ..collect import VectorCollector
 from ..collect.action_format import clipped
-from ..collect.make_envs import find_spec, is_several, spaces_of
+from ..collect.make_envs import find_spec, is_several, make_one, spaces_of
 from ..collect.worlds import is_world
 from ..errors import ConfigError
 from ..hooks import CompiledStep, Evaluate, LogEpisodes, ObservationNormalizer
@@ -27,10 +27,14 @@ from ..loop.hook import TrainerHookBase, register_all
 from ..networks import (
     DeterministicPolicy,
     NetworkFactory,
+    Policy,
     RunningNorm,
     TanhGaussianPolicy,
     ValueNetwork,
+    distribution_for,
+    mlp,
 )
+from ..networks.network_factory import Layers
 from ..run.run import Run
 from ..trainer import Trainer
 from .check_spaces import check_actions, check_env, check_observations, name_of
@@ -251,18 +255,38 @@ class Task(RunTask):
             space, fields.num_cells, fields.activation, encoder=encoder, normalize=normalize
         )
 
-    def squashed_policy(self, networks: NetworkFactory | None = None) -> TanhGaussianPolicy:
+    def squashed_policy(
+        self, networks: NetworkFactory | None = None, make: Layers = mlp
+    ) -> TanhGaussianPolicy:
         """A policy over continuous actions within their bounds, a normal distribution's by tanh."""
-        return self._bounded(TanhGaussianPolicy, 2, networks)
+        return self._bounded(TanhGaussianPolicy, 2, networks, make)
+
+    def mixed_policy(self, networks: NetworkFactory, make: Layers = mlp) -> Policy:
+        """A policy over any actions, whose continuous parts are those of `squashed_policy`."""
+        if isinstance(self.action_space, spaces.Box):
+            return self.squashed_policy(networks, make)
+        distribution = distribution_for(self.action_space, "squashed")
+        network = networks.network(distribution.parameter_features, make)
+        policy = Policy(
+            network,
+            distribution,
+            networks.in_keys,
+            ["action"],
+            action_mask_key=self.mask_key,
+            trunk=networks.shared,
+        )
+        return policy.to(self.device)
 
     def deterministic_policy(self, networks: NetworkFactory | None = None) -> DeterministicPolicy:
         """A policy of one continuous action, within its bounds, for each observation."""
         return self._bounded(DeterministicPolicy, 1, networks)
 
-    def _bounded(self, kind: Callable[..., Any], outputs: int, networks: Any) -> Any:
+    def _bounded(
+        self, kind: Callable[..., Any], outputs: int, networks: Any, make: Layers = mlp
+    ) -> Any:
         made = networks or self.networks
         shape, low, high = self.bounds()
-        network = made.network(outputs * math.prod(shape))
+        network = made.network(outputs * math.prod(shape), make)
         return kind(network, shape, low, high, made.in_keys, trunk=made.shared).to(self.device)
 
     def bounds(self) -> tuple[tuple[int, ...], torch.Tensor, torch.Tensor]:
@@ -275,8 +299,12 @@ class Task(RunTask):
         """The value of an observation."""
         return ValueNetwork(self.value_networks.network(1), self.value_networks.in_keys)
 
-    def qvalue(self, networks: NetworkFactory | None = None) -> ValueNetwork:
-        """A Q-function of an observation, or of what ``networks`` share, and a continuous action.
+    def qvalue(self, networks: NetworkFactory | None = None, make: Layers = mlp) -> ValueNetwork:
+        """A Q-function of an observation, or of what ``networks`` share, and an encoded action.
+
+        Args:
+            networks: Make the policy, and may share a memory.
+            make: As for `NetworkFactory.q_network`.
 
         Raises:
             ConfigError: If it is to share a memory, and sees something else than the policy does.
@@ -289,8 +317,30 @@ class Task(RunTask):
                     f"with a memory they share the policy's: leave memory out, or {CRITIC!r}."
                 )
             made = networks
-        network = made.q_network(self.action_space)
+        shape = distribution_for(self.action_space).encoded_shape
+        network = made.q_network(shape, make)
         return ValueNetwork(network, [*made.in_keys, "action"], trunk=made.shared)
+
+    def goal_functions(self) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+        """``compute_reward`` of one more environment with goals, and its ``compute_terminated``.
+
+        Raises:
+            ConfigError: If the environment has no goals, or does not compute rewards for them.
+        """
+        env: Any = (
+            None
+            if is_world(self._made["env"])
+            else make_one(self._made["env"], self._made["env_kwargs"])
+        )
+        keys = set(getattr(self.observation_space, "spaces", ()))
+        problem = None
+        if env is None or not {"achieved_goal", "desired_goal"} <= keys:
+            problem = "the observation is no Dict with achieved_goal and desired_goal"
+        elif not callable(getattr(env.unwrapped, "compute_reward", None)):
+            problem = "the environment has no compute_reward(achieved_goal, desired_goal, info)"
+        if problem is not None:
+            raise ConfigError(f"{self.name}: {self.env_name} is not for her: {problem}.")
+        return env.unwrapped.compute_reward, getattr(env.unwrapped, "compute_terminated", None)
 
     def norms(self) -> dict[NestedKey, RunningNorm]:
         """The layers that normalize observations, by key of the observation."""

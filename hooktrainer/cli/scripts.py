@@ -132,12 +132,13 @@ DIRECTORY: Final = Path("recipes")
 """Where recipes are searched first."""
 FAMILIES: Final = {
     "PolicyGradient": "on-policy",
+    "PQN": "on-policy",
     "FromReplay": "replay",
     "Offline": "data set",
     "SeveralAgents": "agents",
     "TextAlgorithm": "sequences",
 }
-"""Families of algorithms, by their base class; the last one that an algorithm has counts."""
+"""Families of algorithms, by their class or a base of it; the last one of several counts."""
 SHIPPED: Final = (Path(__file__).parents[1] / "_recipes", Path(__file__).parents[2] / "recipes")
 """The directories of this package's recipes: installed, and in a clone."""
 
@@ -161,7 +162,8 @@ class Trainable:
         """One of `FAMILIES`, or "recipe"."""
         if self.script is not None:
             return "recipe"
-        bases = _bases_of(_algorithms()[self.name])
+        node = _algorithms()[self.name]
+        bases = {node.name, *_bases_of(node)}
         return next((FAMILIES[name] for name in reversed(FAMILIES) if name in bases), "algorithm")
 
     @property

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ..base.lazy import attach
 
 if TYPE_CHECKING:
+    from .adversarial_imitation import AdversarialImitation as AdversarialImitation
     from .average_weights import AverageWeights as AverageWeights
     from .clear_cuda_cache import ClearCudaCache as ClearCudaCache
     from .compiled_step import CompiledStep as CompiledStep
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from .early_stopping import SaveOnBest as SaveOnBest
     from .evaluate import Evaluate as Evaluate
     from .evaluate import LogValidationReward as LogValidationReward
+    from .hindsight_replay import HindsightReplay as HindsightReplay
     from .kl_adaptive_lr import KLAdaptiveLR as KLAdaptiveLR
     from .log_metrics import CountFramesLog as CountFramesLog
     from .log_metrics import LogEpisodes as LogEpisodes
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from .mini_batches import MiniBatches as MiniBatches
     from .mini_batches import SelectKeys as SelectKeys
     from .mini_batches import mask_batch as mask_batch
+    from .mix_dataset import MixDataset as MixDataset
     from .model_rollouts import ModelRollouts as ModelRollouts
+    from .multi_step_replay import MultiStepReplay as MultiStepReplay
     from .observation_normalizer import ObservationNormalizer as ObservationNormalizer
     from .optimizer import NanGuard as NanGuard
     from .optimizer import OptimizerHook as OptimizerHook
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     from .self_play import against_random as against_random
     from .symmetry_augmentation import SymmetryAugmentation as SymmetryAugmentation
     from .target_net_updater import TargetNetUpdaterHook as TargetNetUpdaterHook
+    from .trust_region import TrustRegion as TrustRegion
     from .update_weights import UpdateWeights as UpdateWeights
     from .validate import Validate as Validate
     from .value_estimator import ValueEstimatorHook as ValueEstimatorHook

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .agents import JointEncoder as JointEncoder
     from .agents import MonotonicMixer as MonotonicMixer
     from .agents import SumMixer as SumMixer
+    from .batch_renorm import BatchRenorm as BatchRenorm
+    from .batch_renorm import batch_statistics as batch_statistics
     from .deterministic import AdditiveGaussian as AdditiveGaussian
     from .deterministic import Box as Box
     from .deterministic import DeterministicPolicy as DeterministicPolicy
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from .encoders import impala_cnn as impala_cnn
     from .encoders import nature_cnn as nature_cnn
     from .encoders import small_cnn as small_cnn
+    from .ensemble import Ensemble as Ensemble
     from .language_model import Cache as Cache
     from .language_model import LanguageModel as LanguageModel
     from .language_model import Sampling as Sampling
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from .language_model import padded as padded
     from .layers import AgentLinear as AgentLinear
     from .layers import RunningNorm as RunningNorm
+    from .layers import add_layer_norms as add_layer_norms
     from .layers import copy_network as copy_network
     from .layers import fresh_copy as fresh_copy
     from .layers import mlp as mlp
@@ -67,11 +71,18 @@ if TYPE_CHECKING:
     from .policy import Policy as Policy
     from .policy import StateDependentExploration as StateDependentExploration
     from .policy import TanhGaussianPolicy as TanhGaussianPolicy
+    from .q_heads import DuelingHead as DuelingHead
+    from .q_heads import FractionEmbedding as FractionEmbedding
+    from .q_heads import NoisyLinear as NoisyLinear
+    from .q_heads import q_head as q_head
     from .q_network import EpsilonGreedy as EpsilonGreedy
     from .q_network import QNetwork as QNetwork
     from .q_network import ValueNetwork as ValueNetwork
     from .self_play import SelfPlayPolicy as SelfPlayPolicy
     from .transformer import CausalTransformer as CausalTransformer
     from .transformers_model import TransformersModel as TransformersModel
+    from .value_distribution import CategoricalQNetwork as CategoricalQNetwork
+    from .value_distribution import DistributionalQNetwork as DistributionalQNetwork
+    from .value_distribution import QuantileQNetwork as QuantileQNetwork
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

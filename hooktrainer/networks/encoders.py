@@ -175,8 +175,15 @@ class ImageEncoder(_Convolutional):
         self._build(convolutions, self._as_chw(torch.zeros(1, *self.shape)).shape[1:])
 
     def _planes(self, x: Tensor) -> Tensor:
+        if x.dtype is torch.bool:
+            x = x.view(torch.uint8)  # compiled, conversions of bools are slow, and some fail
         # Channels last in memory: a step of convolutions takes two thirds of the time on a CPU.
-        x = self._as_chw(x).contiguous(memory_format=torch.channels_last)
+        # Converted in the order of the memory: compiled, another one takes ten times as long.
+        if self.layout == "HWC":
+            return self._as_chw(self._scaled(x)).contiguous(memory_format=torch.channels_last)
+        return self._scaled(self._as_chw(x).contiguous(memory_format=torch.channels_last))
+
+    def _scaled(self, x: Tensor) -> Tensor:
         if not x.is_floating_point():
             return x.to(torch.get_default_dtype()).mul_(self._scale)  # in the tensor just made
         return x if self._scale == 1.0 else x * self._scale
@@ -212,6 +219,11 @@ def small_cnn(channels: int) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(channels, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU())
 
 
+def no_cnn(channels: int) -> nn.Module:
+    """No convolutions: the pixels are features, for the hidden layers."""
+    return nn.Identity()
+
+
 def impala_cnn(channels: int) -> nn.Sequential:
     """The residual network of Espeholt et al., 2018, IMPALA, arXiv:1802.01561, figure 3, right."""
     layers: list[nn.Module] = []
@@ -239,11 +251,12 @@ class ResidualBlock(nn.Module):
         return x + self.second(relu(self.first(relu(x))))
 
 
-Convolutions = Literal["nature", "impala", "small"]
+Convolutions = Literal["nature", "impala", "small", "flat"]
 CONVOLUTIONS: Mapping[str, Callable[[int], nn.Module]] = {
     "nature": nature_cnn,
     "impala": impala_cnn,
     "small": small_cnn,
+    "flat": no_cnn,
 }
 """Convolutional networks by name; each is made from the number of channels."""
 Choice = TypeVar("Choice")
@@ -271,8 +284,8 @@ class ObservationEncoder(nn.Module):
     Args:
         space: The observation space: Box of any shape and type, Discrete, MultiDiscrete,
             MultiBinary, Dict or Tuple of these, nested.
-        convolutions: For images and grids: ``"nature"``, ``"impala"``, ``"small"``, or a function
-            from the number of channels to a network; ``None`` chooses by the number of pixels.
+        convolutions: For images and grids: a name of ``CONVOLUTIONS``, or a function from the
+            number of channels to a network; ``None`` chooses by the number of pixels.
         normalize: Whether numbers are normalized by their running mean and variance, which
             `hooktrainer.ObservationNormalizer` updates; or another encoder's `norms`, to share
             them.

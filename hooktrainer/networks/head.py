@@ -102,6 +102,16 @@ class Head(Actor):
         inputs: Sequence[Tensor],
         features: Tensor | None = None,
     ) -> tuple[Tensor, States]:
+        out, mask, states = self._called(network, inputs, features)
+        return self._result(out, mask), states
+
+    def _called(
+        self,
+        network: Callable[..., Tensor],
+        inputs: Sequence[Tensor],
+        features: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None, States]:
+        """Return the network's output, the action mask and the next hidden states."""
         mask, states = None, States()
         if self.action_mask_key is not None:
             *inputs, mask = inputs
@@ -113,7 +123,7 @@ class Head(Actor):
             elif features is None:
                 features = self.trunk(*inputs[:split])
             inputs = [features, *inputs[split:]]
-        return self._result(network(*arguments(inputs, self.joins)), mask), states
+        return network(*arguments(inputs, self.joins)), mask, states
 
     def _result(self, out: Tensor, mask: Tensor | None) -> Tensor:
         """The value of the network's output, with or without gradient."""

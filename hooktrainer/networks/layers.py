@@ -49,6 +49,7 @@ def mlp(
     num_cells: Sequence[int] = (64, 64),
     activation_class: Callable[[], nn.Module] = nn.Tanh,
     linear: Callable[[int, int], nn.Module] = nn.Linear,
+    norm: Callable[[int], nn.Module] | None = None,
 ) -> nn.Sequential:
     """A multi-layer perceptron with torch's default initialization.
 
@@ -58,10 +59,12 @@ def mlp(
         num_cells: Width of each hidden layer; empty for a linear map.
         activation_class: Makes the activation after each hidden layer.
         linear: Makes a layer from the sizes of its input and output.
+        norm: Makes what stands between a hidden layer and its activation, from its width.
     """
     layers: list[nn.Module] = []
     for cells in num_cells:
-        layers += [linear(in_features, cells), activation_class()]
+        layers.append(linear(in_features, cells))
+        layers += [activation_class()] if norm is None else [norm(cells), activation_class()]
         in_features = cells
     return nn.Sequential(*layers, linear(in_features, out_features))
 
@@ -88,6 +91,26 @@ def orthogonal_init(
                 nn.init.orthogonal_(weight, output_gain if layer is layers[-1] else gain)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
+    return network
+
+
+def add_layer_norms(network: Network) -> Network:
+    """Normalize the outputs of hidden layers (Ba et al., 2016, arXiv:1607.06450), in place.
+
+    A norm follows each linear or convolutional layer that is not the last of its ``Sequential``:
+    ``LayerNorm``, or ``GroupNorm`` of one group.
+
+    Args:
+        network: Holds the layers.
+    """
+    for module in list(network.modules()):
+        if isinstance(module, nn.Sequential):
+            layers = list(module)
+            for place, layer in reversed(list(enumerate(layers[:-1], 1))):
+                if isinstance(layer, nn.Linear):
+                    module.insert(place, nn.LayerNorm(layer.out_features))
+                elif isinstance(layer, nn.Conv2d):
+                    module.insert(place, nn.GroupNorm(1, layer.out_channels))
     return network
 
 

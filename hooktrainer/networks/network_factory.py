@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gymnasium import spaces
@@ -22,6 +22,9 @@ from .encoders import (
     named,
 )
 from .layers import RunningNorm, fresh_copy, mlp
+
+Layers = Callable[[int, int, Sequence[int], Callable[[], nn.Module]], Any]
+"""Makes a multi-layer perceptron with the arguments of `mlp`."""
 
 Description = Encoder | Mapping[str, Encoder]
 """An encoder of observations, see `NetworkFactory`."""
@@ -87,27 +90,42 @@ class NetworkFactory:
         self.shared: nn.Module | None = None
         self._features = 0  # of the shared trunk
 
-    def network(self, outputs: int) -> nn.Module:
-        """A network from an observation to ``[*batch, outputs]``."""
-        stem, features = self._stem()
-        return _joined(stem, self._layers(features, outputs))
+    def network(self, outputs: int, make: Layers = mlp) -> nn.Module:
+        """A network from an observation to ``[*batch, outputs]``.
 
-    def q_network(self, action_space: spaces.Space[Any]) -> nn.Module:
-        """A network from an observation and, last, an action of a Box to one value."""
+        Args:
+            outputs: Size of the output.
+            make: Makes the hidden layers and the output layer, with the arguments of `mlp`.
+        """
         stem, features = self._stem()
-        shape = tuple(action_space.shape or ())
-        layers = self._layers(features + math.prod(shape), 1)
+        return _joined(stem, self._layers(features, outputs, make))
+
+    def q_network(self, shape: tuple[int, ...], make: Layers = mlp) -> nn.Module:
+        """A network from an observation and, last, an encoded action to one value.
+
+        Args:
+            shape: Shape of the action.
+            make: As for `network`; makes several Q-functions if it returns several outputs.
+        """
+        stem, features = self._stem()
+        layers = self._layers(features + math.prod(shape), 1, make)
         if stem is None and len(shape) == 1:
             return layers
         return EncodedNetwork(stem or nn.Identity(), layers, with_action=True)
 
-    def trunk(self) -> tuple[nn.Module, int]:
-        """A network from an observation to shared features, and their number."""
+    def trunk(self, left_out: int = 0, make: Layers = mlp) -> tuple[nn.Module, int]:
+        """A network from an observation to shared features, and their number.
+
+        Args:
+            left_out: Number of hidden layers at the end that it does not have.
+            make: As for `network`.
+        """
         stem, features = self._stem()
-        if not self._num_cells:
+        hidden = self._num_cells[: len(self._num_cells) - left_out]
+        if not hidden:
             return stem or nn.Identity(), features
-        *cells, last = self._num_cells
-        layers = mlp(features, last, cells, self._activation)
+        *cells, last = hidden
+        layers = make(features, last, cells, self._activation)
         return _joined(stem, nn.Sequential(*layers, self._activation())), last
 
     def after(
@@ -160,10 +178,10 @@ class NetworkFactory:
         encoder = self.encoder()
         return encoder, encoder.out_features
 
-    def _layers(self, features: int, outputs: int) -> nn.Module:
-        if not self._num_cells:
+    def _layers(self, features: int, outputs: int, make: Layers) -> nn.Module:
+        if not self._num_cells and make is mlp:
             return nn.Linear(features, outputs)
-        return mlp(features, outputs, self._num_cells, self._activation)
+        return make(features, outputs, self._num_cells, self._activation)
 
     def _copy(self, given: Encoder) -> Encoder:
         """A module with new weights after its first use; others as they are."""

@@ -144,8 +144,12 @@ class Policy(Head):
         )
 
     def rsample(self, *inputs: Tensor, features: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """A differentiable random action and its log-probability; arguments of `evaluate`."""
+        """The distribution's `rsample`, of the arguments of `evaluate`."""
         return self.distribution.rsample(self.evaluate(*inputs, features=features))
+
+    def encoded(self, action: Tensor) -> Tensor:
+        """Actions ``[*batch, *shape]`` as inputs of Q-functions; see `ActionDistribution`."""
+        return self.distribution.encoded(action)
 
     def get_dist(self, tensordict: TensorDictBase) -> torch.distributions.Distribution:
         """The distribution of the action, ``[*batch]``, with gradient."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from tensordict import NestedKey, TensorDictBase
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from .distributions.discrete import forbid
 from .head import Actor, Head, is_deterministic
+from .memory import States
 
 
 class QNetwork(Head):
@@ -27,8 +28,11 @@ class QNetwork(Head):
         action_mask_key: Entry of booleans ``[*batch, actions]``; forbidden actions get the least
             finite value. It is the last input.
         trunk: As for `Policy`.
+        head: Layers from the network's output to the values, such as those of `q_head`; the network
+            is then a small one's fast part, see `Inference`. ``None`` if it gives the values.
     """
 
+    head: nn.Module | None
     action_space = "categorical"
 
     def __init__(
@@ -37,9 +41,11 @@ class QNetwork(Head):
         in_keys: Sequence[NestedKey] = ("observation",),
         action_mask_key: NestedKey | None = None,
         trunk: nn.Module | None = None,
+        head: nn.Module | None = None,
     ) -> None:
         keys = ["action_value", "action", "chosen_action_value"]
         super().__init__(network, in_keys, keys, trunk, action_mask_key)
+        self.head = head
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the three entries, with gradient, and return ``tensordict``."""
@@ -54,8 +60,20 @@ class QNetwork(Head):
         value, states = self.remember(*inputs)
         return {"action": value.argmax(-1), **states}
 
+    def remember(self, *inputs: Tensor) -> tuple[Tensor, States]:
+        """See `Head.remember`."""
+        if self.head is None:
+            return super().remember(*inputs)
+        with torch.no_grad():
+            return super().remember(*inputs)
+
     def _result(self, out: Tensor, mask: Tensor | None) -> Tensor:
-        return out if mask is None else forbid(out, mask)
+        values = self._values(out)
+        return values if mask is None else forbid(values, mask)
+
+    def _values(self, out: Tensor) -> Tensor:
+        """The action values ``[*batch, actions]`` of the network's output."""
+        return out if self.head is None else self.head(out)
 
 
 class EpsilonGreedy(Actor):
@@ -71,12 +89,13 @@ class EpsilonGreedy(Actor):
         eps_end: Epsilon after ``annealing_num_steps`` frames.
         annealing_num_steps: Frames over which epsilon falls.
 
-    Attributes:
-        eps: The current probability of a random action.
-
     Raises:
         ConfigError: If the epsilons do not satisfy ``0 <= eps_end <= eps_init <= 1``.
     """
+
+    not_in_graphs: ClassVar = frozenset({"_epsilon", "frames"})
+    _epsilon: float
+    _eps: Tensor
 
     def __init__(
         self,
@@ -91,6 +110,9 @@ class EpsilonGreedy(Actor):
                 "the end not above the start."
             )
         super().__init__()
+        # What a compiled rollout reads, where a Python number would be a constant.
+        like = next(q_network.parameters(), torch.empty(0))
+        self.register_buffer("_eps", torch.zeros((), device=like.device), persistent=False)
         # The names of TorchRL's module, by which a collector finds what falls with the frames.
         self.eps_init, self.eps_end, self.eps = eps_init, eps_end, eps_init
         self.annealing_num_steps = annealing_num_steps
@@ -98,6 +120,16 @@ class EpsilonGreedy(Actor):
         self.q_network = q_network
         self.in_keys = q_network.in_keys
         self.out_keys = ["action", *q_network.next_keys]
+
+    @property
+    def eps(self) -> float:
+        """The current probability of a random action."""
+        return self._epsilon
+
+    @eps.setter
+    def eps(self, value: float) -> None:
+        self.__dict__["_epsilon"] = value
+        self._eps.fill_(value)
 
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
         """The action ``[*batch]`` and the next hidden states, as fast as possible."""
@@ -110,15 +142,20 @@ class EpsilonGreedy(Actor):
             else:  # the largest of uniform numbers is equally likely to be any that is allowed
                 scores = torch.rand_like(action_value)
                 any_action = forbid(scores, inputs[-1]).argmax(-1)
-            action = torch.where(chances < self.eps, any_action, action)
+            eps = self._eps if torch.compiler.is_compiling() else self._epsilon
+            action = torch.where(chances < eps, any_action, action)
         return {"action": action, **states}
+
+    def sample(self, *inputs: Tensor) -> dict[Any, Tensor]:
+        """What is needed at every step, for compiled rollouts: all of `act`."""
+        return self.act(*inputs)
 
     def step(self, frames: int = 1) -> None:
         """Count ``frames`` more frames, and update epsilon."""
         own = self.__dict__  # what nn.Module does to set a number takes as long as all of this
         own["frames"] = seen = self.frames + frames
         left = max(1.0 - seen / self.annealing_num_steps, 0.0)
-        own["eps"] = self.eps_end + (self.eps_init - self.eps_end) * left
+        self.eps = self.eps_end + (self.eps_init - self.eps_end) * left
 
     def get_extra_state(self) -> dict[str, float]:
         return {"frames": self.frames, "eps": self.eps}

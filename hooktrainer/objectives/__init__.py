@@ -16,18 +16,32 @@ if TYPE_CHECKING:
     from .common import Loss as Loss
     from .common import Term as Term
     from .cql import CQLLoss as CQLLoss
+    from .cql import DiscreteCQLLoss as DiscreteCQLLoss
+    from .distributional import CategoricalDQNLoss as CategoricalDQNLoss
+    from .distributional import QuantileDQNLoss as QuantileDQNLoss
     from .dqn import DQNLoss as DQNLoss
+    from .dsac import DiscreteSACLoss as DiscreteSACLoss
+    from .ensembles import CrossQLoss as CrossQLoss
+    from .ensembles import REDQLoss as REDQLoss
+    from .ensembles import TQCLoss as TQCLoss
     from .gae import GAE as GAE
     from .gae import generalized_advantage_estimate as generalized_advantage_estimate
+    from .imitation import BCLoss as BCLoss
     from .imitation import ImitationLoss as ImitationLoss
+    from .iql import DiscreteIQLLoss as DiscreteIQLLoss
     from .iql import IQLLoss as IQLLoss
     from .maddpg import MADDPGLoss as MADDPGLoss
     from .maddpg import MASACLoss as MASACLoss
     from .ppo import ClipPPOLoss as ClipPPOLoss
+    from .pqn import PQNLoss as PQNLoss
+    from .pqn import QLambda as QLambda
+    from .pqn import q_lambda_return as q_lambda_return
+    from .quantiles import quantile_huber as quantile_huber
     from .sac import SACLoss as SACLoss
     from .targets import HardUpdate as HardUpdate
     from .targets import SoftUpdate as SoftUpdate
     from .targets import target_copy as target_copy
+    from .td3 import TD3BCLoss as TD3BCLoss
     from .td3 import TD3Loss as TD3Loss
     from .tokens import DPOLoss as DPOLoss
     from .tokens import GRPOLoss as GRPOLoss
@@ -35,6 +49,7 @@ if TYPE_CHECKING:
     from .tokens import TokenPPOLoss as TokenPPOLoss
     from .tokens import group_advantage as group_advantage
     from .tokens import token_gae as token_gae
+    from .trpo import TRPOLoss as TRPOLoss
     from .vtrace import VTrace as VTrace
     from .vtrace import vtrace_estimate as vtrace_estimate
 else:

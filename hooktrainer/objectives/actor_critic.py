@@ -33,6 +33,7 @@ class ActorCriticLoss(ReplayLoss):
     target_qvalue_network: Any
     _critic = "qvalue_network"  # its name
     _has_several = True
+    _has_target = True
     _delays_actor = False
     _more_keys: ClassVar = {"state_action_value": "state_action_value"}
 
@@ -55,7 +56,7 @@ class ActorCriticLoss(ReplayLoss):
         if self._delays_actor:
             self.target_actor_network, target = target_copies(actor_network, critic)
         else:
-            target = target_copy(critic)
+            target = target_copy(critic) if self._has_target else None
         setattr(self, f"target_{self._critic}", target)
         self._use_memory()
 
@@ -82,7 +83,11 @@ class ActorCriticLoss(ReplayLoss):
         """
         key, given = self.tensor_keys.state_action_value, {self.tensor_keys.action: action}
         values = (self._output(each, entries, key, at, given, frozen) for each in networks)
-        return torch.stack([value.reshape(-1) for value in values])
+        return torch.cat([self._by_network(value) for value in values])
+
+    def _by_network(self, value: Tensor) -> Tensor:
+        """Return what a module wrote, ``[*batch, 1]``, as ``[networks, batch]``."""
+        return value.reshape(1, -1)
 
     def _errors(self, values: Tensor, target: Tensor) -> Tensor:
         """Sum the distances of ``values``, ``[networks, batch]``, to the target: ``[batch]``."""
@@ -93,13 +98,40 @@ def _listed(networks: Any) -> Any:
     return networks if isinstance(networks, nn.ModuleList) else [networks]
 
 
-class DeterministicLoss(ActorCriticLoss):
+class DelayedActorLoss(ActorCriticLoss):
+    """Base class of losses that train the actor at every n-th call alone.
+
+    Attributes:
+        policy_delay: That n.
+    """
+
+    policy_delay = 1
+    _trains_actor = True
+
+    def _delay(self, policy_delay: int) -> None:
+        check_count("policy_delay", policy_delay)
+        self.policy_delay = policy_delay
+
+    @property
+    def variant(self) -> bool:
+        """Whether this call trains the actor."""
+        return self._trains_actor
+
+    def compute_always_the_same(self) -> bool:
+        """Return whether every call trains the actor."""
+        return self.policy_delay == 1
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._trains_actor = self._calls % self.policy_delay == 0
+
+
+class DeterministicLoss(DelayedActorLoss):
     """Base class of the losses of deterministic policies, DDPG and TD3."""
 
     out_keys: Sequence[str] = ("loss_actor", "loss_value")
     target_actor_network: Any
     _delays_actor = True
-    _trains_actor = True
 
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         out = {}
@@ -107,7 +139,7 @@ class DeterministicLoss(ActorCriticLoss):
             inputs, known = self._called_with(self.actor_network, entries, detached=True)
             action = self.actor_network.evaluate(*inputs, **known)
             gain = self._values(self._critics[:1], entries, action, frozen=True)[0]
-            out["loss_actor"] = self._reduce(-gain, entries)
+            out["loss_actor"] = self._reduce(self._actor_loss(gain, action, entries), entries)
         with torch.no_grad():
             target = self._one_step_target(entries, self._next_value(entries))
         values = self._values(self._critics, entries, entries[self.tensor_keys.action])
@@ -130,6 +162,10 @@ class DeterministicLoss(ActorCriticLoss):
             action = actor.box.perturb(action, noise)
         targets = _listed(getattr(self, f"target_{self._critic}"))
         return self._values(targets, entries, action, next_key).amin(0)
+
+    def _actor_loss(self, gain: Tensor, action: Tensor, entries: Entries) -> Tensor:
+        """Return the actor's loss ``[batch]`` for the values of its actions, ``[batch]``."""
+        return -gain
 
     def _noise(self, entries: Entries) -> Tensor | None:
         """Return the noise on the target's action, in halves of its box."""
@@ -162,6 +198,7 @@ class DDPGLoss(DeterministicLoss):
         gamma: float = 0.99,
         loss_function: str = "l2",
         burn_in: int = 0,
+        n_steps: int = 1,
     ) -> None:
         super().__init__(
             actor_network,
@@ -169,4 +206,5 @@ class DDPGLoss(DeterministicLoss):
             gamma=gamma,
             loss_function=loss_function,
             burn_in=burn_in,
+            n_steps=n_steps,
         )

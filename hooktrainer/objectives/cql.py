@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..base.checks import check_rate
 from ..errors import ConfigError
 from .common import Entries, next_key, this_key
+from .dqn import DQNLoss
 from .sac import SACLoss
 
 
@@ -79,3 +81,31 @@ class CQLLoss(SACLoss):
         )
         densities = torch.cat([density.expand(count) for _, density in sources])
         return (values - densities).view(len(values), 3, -1, number).logsumexp((1, 3))
+
+
+class DiscreteCQLLoss(DQNLoss):
+    """The DQN loss with CQL's penalty on the values of other actions than the data's.
+
+    The penalty, ``loss_cql``, is the logarithm of the sum of ``exp(value)`` over all actions, minus
+    the value of the data's action. It reads and returns what `DQNLoss` does besides. The values are
+    those of ``torchrl.objectives.DiscreteCQLLoss``, which halves the DQN loss.
+
+    Args:
+        value_network: As for `DQNLoss`.
+        min_q_weight: Weight of the penalty.
+        **options: Further arguments of `DQNLoss`.
+    """
+
+    out_keys = ("loss", "loss_cql")  # type: ignore[assignment]
+
+    def __init__(
+        self, value_network: nn.Module, *, min_q_weight: float = 1.0, **options: Any
+    ) -> None:
+        super().__init__(value_network, **options)
+        self.min_q_weight = check_rate("DiscreteCQLLoss: min_q_weight", min_q_weight)
+
+    def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
+        values = self._action_value(self.value_network, entries)
+        chosen = values.gather(-1, entries[self.tensor_keys.action].reshape(-1, 1)).reshape(-1)
+        penalty = self.min_q_weight * (values.logsumexp(-1) - chosen)
+        return {**super()._row_losses(entries), "loss_cql": self._reduce(penalty, entries)}

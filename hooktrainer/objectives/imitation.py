@@ -1,4 +1,4 @@
-"""`ImitationLoss`: trains a student on its teacher's actions."""
+"""`ImitationLoss`, of a student and its teacher; `BCLoss`, of a policy and a data set."""
 
 from __future__ import annotations
 
@@ -87,3 +87,34 @@ class ImitationLoss(Loss):
         else:
             loss = actor.distribution.kl_from(taught, actor.evaluate(*inputs)).mean()
         return {"loss_imitation": self.coeff * loss}
+
+
+class BCLoss(Loss):
+    """Behavior cloning: how far a policy is from the actions of the data.
+
+    Reads the policy's inputs and ``"action"``. Returns ``loss_bc``: the mean negative
+    log-likelihood of the actions, or the mean squared difference if the policy is deterministic.
+
+    Args:
+        actor_network: The policy, from `hooktrainer.networks`.
+    """
+
+    hint = "It is one of a data set."
+    out_keys = ("loss_bc",)
+    actor_network: Any
+
+    def __init__(self, actor_network: nn.Module) -> None:
+        super().__init__(action="action")
+        self.actor_network = actor_network
+
+    @property
+    def in_keys(self) -> list[NestedKey]:
+        return [*self.actor_network.in_keys, self.tensor_keys.action]
+
+    def losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+        actor, action = self.actor_network, entries[self.tensor_keys.action]
+        inputs = [entries[key] for key in actor.in_keys]
+        if hasattr(actor, "log_prob_and_entropy"):
+            return {"loss_bc": -actor.log_prob_and_entropy(inputs, action)[0].mean()}
+        mine = actor.evaluate(*inputs)
+        return {"loss_bc": mse_loss(mine, action.reshape(mine.shape))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -89,3 +89,26 @@ class IQLLoss(ActorCriticLoss):
             return actor.log_prob_and_entropy(inputs, action)[0].reshape(-1)
         batch = as_tensordict(actor.in_keys, inputs, self._batch_dims)
         return actor.get_dist(batch).log_prob(action).reshape(-1)
+
+
+class DiscreteIQLLoss(IQLLoss):
+    """The IQL loss for one discrete action, with the values and gradients of TorchRL's.
+
+    Args:
+        actor_network: The policy, a `CategoricalPolicy`.
+        qvalue_network: As for `IQLLoss`, but `QNetwork` in place of values of actions.
+        value_network: As for `IQLLoss`.
+        **options: Further arguments of `IQLLoss`.
+    """
+
+    def _values(
+        self,
+        networks: Iterable[Any],
+        entries: Entries,
+        action: Tensor,
+        at: KeyOf = this_key,
+        frozen: bool = False,
+    ) -> Tensor:
+        chosen = action.reshape(-1, 1)
+        values = (self._output(each, entries, "action_value", at, {}, frozen) for each in networks)
+        return torch.stack([value.gather(-1, chosen).reshape(-1) for value in values])

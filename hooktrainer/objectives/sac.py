@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .actor_critic import ActorCriticLoss
+from .actor_critic import DelayedActorLoss
 from .common import Entries, KeyOf, next_key, this_key
 
 
-class SACLoss(ActorCriticLoss):
+class SACLoss(DelayedActorLoss):
     """The SAC loss without a state value network, with the values and gradients of TorchRL's.
 
     Returns ``loss_actor``, ``loss_qvalue`` and ``loss_alpha``, which train separate parameters,
@@ -21,13 +21,16 @@ class SACLoss(ActorCriticLoss):
     arguments, are those of `ReplayLoss`.
 
     Args:
-        actor_network: The policy, a `TanhGaussianPolicy` or any module with its ``rsample``.
+        actor_network: The policy, a `TanhGaussianPolicy` or any module with its ``rsample``. That
+            of a `Policy` for other spaces is differentiable straight through discrete actions, of
+            which the Q-functions get one-hot vectors.
         qvalue_network: Modules that write ``"state_action_value"``; or one, which is copied with
             new weights, ``num_qvalue_nets=2`` in all.
         alpha_init: Initial temperature, the weight of the entropy.
         fixed_alpha: Whether the temperature is constant; then ``loss_alpha`` trains nothing.
-        target_entropy: Target of the temperature; ``"auto"`` for minus the number of action
-            features.
+        target_entropy: Target of the temperature; ``"auto"`` for minus the number of continuous
+            action features, plus half of the greatest entropy of discrete ones.
+        policy_delay: The actor and the temperature are trained at every n-th call.
     """
 
     out_keys: Sequence[str] = ("loss_actor", "loss_qvalue", "loss_alpha")
@@ -41,6 +44,7 @@ class SACLoss(ActorCriticLoss):
         alpha_init: float = 1.0,
         fixed_alpha: bool = False,
         target_entropy: float | str = "auto",
+        policy_delay: int = 1,
         **options: Any,
     ) -> None:
         super().__init__(actor_network, qvalue_network, **options)
@@ -50,20 +54,40 @@ class SACLoss(ActorCriticLoss):
         else:
             self.log_alpha = nn.Parameter(log_alpha)
         if target_entropy == "auto":
-            target_entropy = -self.actor_network.action_features
+            distribution = getattr(actor_network, "distribution", None)
+            target_entropy = (
+                -self.actor_network.action_features
+                if distribution is None
+                else distribution.target_entropy
+            )
         self.target_entropy = float(target_entropy)
+        self._delay(policy_delay)
 
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         alpha = self.log_alpha.detach().exp()
-        with torch.no_grad():
-            target = self._one_step_target(entries, self._next_value(entries, alpha))
-        values = self._values(self.qvalue_network, entries, entries[self.tensor_keys.action])
+        values, target = self._values_and_target(entries, alpha)
         return {
             "loss_qvalue": self._reduce(self._errors(values, target), entries),
             **self._penalty(entries, values),
-            **self._policy_losses(entries, alpha),
-            "td_error": (values.detach() - target).abs().amax(0),
+            **(self._policy_losses(entries, alpha) if self._trains_actor else {}),
+            "td_error": self._td_error(values.detach(), target),
         }
+
+    def _values_and_target(self, entries: Entries, alpha: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the values of the batch's actions, ``[networks, batch]``, and their target."""
+        with torch.no_grad():
+            target = self._one_step_target(entries, self._next_value(entries, alpha))
+        return self._values(self._critics, entries, self._taken(entries)), target
+
+    def _taken(self, entries: Entries) -> Tensor:
+        """Return the batch's actions, as the actor encodes them."""
+        encoded = getattr(self.actor_network, "encoded", None)
+        action = entries[self.tensor_keys.action]
+        return action if encoded is None else encoded(action)
+
+    def _td_error(self, values: Tensor, target: Tensor) -> Tensor:
+        """Return the greatest absolute error of the networks, ``[batch]``."""
+        return (values - target).abs().amax(0)
 
     def _penalty(self, entries: Entries, values: Tensor) -> dict[str, Tensor]:
         """Return further losses of the Q-functions, given their values ``[networks, batch]``."""
@@ -72,7 +96,7 @@ class SACLoss(ActorCriticLoss):
     def _policy_losses(self, entries: Entries, alpha: Tensor) -> dict[str, Tensor]:
         """Return losses and diagnostics of the actor and the temperature."""
         action, log_prob = self._drawn(entries)
-        value = self._values(self.qvalue_network, entries, action, frozen=True).min(0).values
+        value = self._for_policy(self._values(self._critics, entries, action, frozen=True))
         surprise = log_prob.detach()
         return {
             "loss_actor": self._reduce(alpha * log_prob - value, entries),
@@ -81,11 +105,19 @@ class SACLoss(ActorCriticLoss):
             "entropy": -surprise.mean(),
         }
 
+    def _for_policy(self, values: Tensor) -> Tensor:
+        """Return the values ``[batch]`` that the actor maximizes, of ``[networks, batch]``."""
+        return values.min(0).values
+
+    def _for_target(self, values: Tensor) -> Tensor:
+        """Return the values ``[batch]`` of the next states, of ``[networks, batch]``."""
+        return values.amin(0)
+
     def _next_value(self, entries: Entries, alpha: Tensor) -> Tensor:
         """Return the soft value of the next states, ``[batch]``."""
         action, log_prob = self._drawn(entries, next_key)
-        value = self._values(self.target_qvalue_network, entries, action, next_key).amin(0)
-        return value - alpha * log_prob
+        values = self._values(self.target_qvalue_network, entries, action, next_key)
+        return self._for_target(values) - alpha * log_prob
 
     def _drawn(self, entries: Entries, at: KeyOf = this_key) -> tuple[Tensor, Tensor]:
         """Return random actions of the actor and their log-probabilities, ``[batch]``."""

@@ -27,6 +27,7 @@ from .common import (
     next_key,
     this_key,
 )
+from .multi_step import STEPS, multi_step_return
 
 _OWN: NestedKey = ("features", "own")
 _TARGET: NestedKey = ("features", "target")
@@ -37,7 +38,8 @@ class ReplayLoss(Loss):
     """Base class of losses of transitions ``[batch]`` or, for networks with a memory, of sequences.
 
     It reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
-    ``("next", "terminated")`` and, if it exists, ``"priority_weight"``.
+    ``("next", "terminated")`` and, if they exist, ``"priority_weight"`` and
+    ``"steps_to_next_obs"``, the number of steps of a transition, by `hooktrainer.MultiStepReplay`.
 
     Networks with a memory share one `MemoryTrunk`, and their targets a copy of it. A batch
     ``[batch]`` then holds sequences as `hooktrainer.SequenceReplay` stores them: entries ``[batch,
@@ -52,6 +54,8 @@ class ReplayLoss(Loss):
         gamma: Discount factor.
         loss_function: Distance of values to their targets: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
         burn_in: Steps at the start of each sequence that are not trained on.
+        n_steps: Rewards in the target of a step of a sequence; fewer at the end of it and of an
+            episode.
     """
 
     _trunk: MemoryTrunk | None = None
@@ -59,7 +63,12 @@ class ReplayLoss(Loss):
     _more_keys: ClassVar[Mapping[str, NestedKey]] = {}
 
     def __init__(
-        self, *, gamma: float = 0.99, loss_function: str = "smooth_l1", burn_in: int = 0
+        self,
+        *,
+        gamma: float = 0.99,
+        loss_function: str = "smooth_l1",
+        burn_in: int = 0,
+        n_steps: int = 1,
     ) -> None:
         super().__init__(
             action="action",
@@ -67,12 +76,15 @@ class ReplayLoss(Loss):
             terminated="terminated",
             priority="td_error",
             priority_weight="priority_weight",
+            steps_to_next_obs=STEPS,
             **self._more_keys,
         )
         self.gamma = check_fraction("gamma", gamma)
         self._distance = named("loss function", loss_function, DISTANCES)
         check_count("burn_in", burn_in, least=0)
         self.burn_in = burn_in
+        check_count("n_steps", n_steps)
+        self.n_steps = n_steps
 
     @property
     def in_keys(self) -> list[NestedKey]:
@@ -93,7 +105,8 @@ class ReplayLoss(Loss):
         """Find the memory of the networks, once they are set.
 
         Raises:
-            ConfigError: If they have several, or ``burn_in`` is given without a memory.
+            ConfigError: If they have several, or ``burn_in`` or ``n_steps`` is given without a
+                memory.
         """
         trunks = {getattr(network, "trunk", None) for network in self._networks}
         trunk = next((each for each in trunks if isinstance(each, MemoryTrunk)), None)
@@ -105,6 +118,11 @@ class ReplayLoss(Loss):
             raise ConfigError(
                 f"{type(self).__name__}: burn_in={self.burn_in} is for networks with a memory, and "
                 "these have none."
+            )
+        if trunk is None and self.n_steps > 1:
+            raise ConfigError(
+                f"{type(self).__name__}: n_steps={self.n_steps} is for networks with a memory, and "
+                "these have none: use MultiStepReplay in place of ReplayBufferTrainer."
             )
         self.__dict__["_trunk"] = trunk  # not a submodule: it is one of the networks'
 
@@ -118,7 +136,7 @@ class ReplayLoss(Loss):
     @property
     def _optional(self) -> Sequence[NestedKey]:
         """Further entries that it reads if they exist."""
-        return [self.tensor_keys.priority_weight]
+        return [self.tensor_keys.priority_weight, self.tensor_keys.steps_to_next_obs]
 
     @abstractmethod
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
@@ -164,15 +182,35 @@ class ReplayLoss(Loss):
             if target is not trunk:
                 rows[_TARGET], states = _over(target, inputs, self.burn_in)
                 rows[next_key(_TARGET)] = _one_on(target, then, states)
+        if self.n_steps > 1:
+            begins = entries[IS_INIT][:, self.burn_in :, 0]
+            self._look_ahead(rows, begins)
         return rows
 
-    def _one_step_target(self, entries: Entries, next_value: Tensor, gamma: Any = None) -> Tensor:
-        """Return ``reward + gamma * next_value * (1 - terminated)``, ``[batch]``."""
+    def _look_ahead(self, rows: dict[NestedKey, Tensor], begins: Tensor) -> None:
+        """Make rows transitions of up to ``n_steps``; episodes begin at ``[sequences, time]``."""
+        reward_key = next_key(self.tensor_keys.reward)
+        reward = rows[reward_key].view(begins.shape)
+        ends = rows[next_key(self.tensor_keys.terminated)].view(begins.shape).clone()
+        ends[:, :-1] |= begins[:, 1:]
+        total, steps = (
+            x.flatten() for x in multi_step_return(reward, ends, self.n_steps, self.gamma)
+        )
+        last = torch.arange(len(steps), device=steps.device) + steps - 1
+        for key in [key for key in rows if isinstance(key, tuple) and key[0] == "next"]:
+            rows[key] = rows[key][last]
+        rows[reward_key] = total
+        rows[self.tensor_keys.steps_to_next_obs] = steps
+
+    def _one_step_target(self, entries: Entries, next_value: Tensor) -> Tensor:
+        """Return ``reward + gamma**steps * next_value * (1 - terminated)``, ``[batch]``."""
         reward, terminated = (
             entries[next_key(key)].reshape(-1)
             for key in (self.tensor_keys.reward, self.tensor_keys.terminated)
         )
-        return reward + (self.gamma if gamma is None else gamma) * next_value * ~terminated
+        steps = entries.get(self.tensor_keys.steps_to_next_obs)
+        gamma = self.gamma if steps is None else self.gamma ** steps.reshape(-1)
+        return reward + gamma * next_value * ~terminated
 
     def _called_with(
         self,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..base.checks import check_rate
 from ..errors import ConfigError
 from .actor_critic import DeterministicLoss
 from .common import Entries
@@ -46,28 +47,46 @@ class TD3Loss(DeterministicLoss):
         **options: Any,
     ) -> None:
         super().__init__(actor_network, qvalue_network, **options)
-        if policy_delay < 1 or policy_noise < 0 or noise_clip < 0:
-            raise ConfigError(
-                f"TD3Loss: {policy_delay=} must be positive, {policy_noise=} and {noise_clip=} not "
-                "negative."
-            )
-        self.policy_delay = policy_delay
+        if policy_noise < 0 or noise_clip < 0:
+            raise ConfigError(f"TD3Loss: {policy_noise=} and {noise_clip=} must not be negative.")
+        self._delay(policy_delay)
         self.policy_noise = policy_noise
         self.noise_clip = noise_clip
-
-    @property
-    def variant(self) -> bool:
-        """Whether this call trains the actor."""
-        return self._trains_actor
-
-    def compute_always_the_same(self) -> bool:
-        """Return whether every call trains the actor."""
-        return self.policy_delay == 1
-
-    def _begin(self) -> None:
-        self._calls += 1
-        self._trains_actor = self._calls % self.policy_delay == 0
 
     def _noise(self, entries: Entries) -> Tensor:
         noise = torch.empty_like(entries[self.tensor_keys.action]).normal_() * self.policy_noise
         return noise.clamp(-self.noise_clip, self.noise_clip)
+
+
+class TD3BCLoss(TD3Loss):
+    """The TD3 loss with behavior cloning, for data sets (Fujimoto and Gu, 2021, arXiv:2106.06860).
+
+    The actor's loss is the mean squared difference to the data's actions, in halves of the box,
+    minus ``alpha`` times the values of its own actions divided by their mean absolute value. For
+    actions in [-1, 1] it has TorchRL's values and gradients. It reads and returns what `TD3Loss`
+    does.
+
+    Args:
+        actor_network: As for `TD3Loss`.
+        qvalue_network: As for `TD3Loss`.
+        alpha: Weight of the values.
+        **options: Further arguments of `TD3Loss`.
+    """
+
+    def __init__(
+        self,
+        actor_network: nn.Module,
+        qvalue_network: nn.Module | Sequence[nn.Module],
+        *,
+        alpha: float = 2.5,
+        **options: Any,
+    ) -> None:
+        super().__init__(actor_network, qvalue_network, **options)
+        self.alpha = check_rate("TD3BCLoss: alpha", alpha)
+
+    def _actor_loss(self, gain: Tensor, action: Tensor, entries: Entries) -> Tensor:
+        weight = self.alpha / gain.detach().abs().mean().clamp_min(1e-8)
+        away = action - entries[self.tensor_keys.action].reshape(action.shape)
+        return (away / self.actor_network.box.half_width).square().flatten(1).mean(
+            1
+        ) - weight * gain

@@ -166,17 +166,19 @@ class ReplayBuffer:
         index, info = self.sampler.sample(self, batch_size)
         index = index.to(self.device)
         entries: dict[NestedKey, Any] = {"index": index}
-        array: Any = index.numpy() if index.is_cpu else None  # for CPU columns
-        for key, column in self._columns.items():
-            entries[key] = (
-                # Several times as fast as torch's indexing for the rows of a small batch.
-                torch.from_numpy(column.take(array, 0))
-                if isinstance(column, np.ndarray)
-                else column[index]
-            )
+        for key in self._columns:
+            entries[key] = self.read(key, index)
         for name, value in info.items():
             entries[name] = value.to(self.device)
         return tensordict_of(entries, index.shape, self.device)
+
+    def read(self, key: NestedKey, index: Tensor) -> Tensor:
+        """Return an entry of the rows ``index``, ``[*batch, ...]``."""
+        column = self._columns[key]
+        if isinstance(column, np.ndarray):
+            # Several times as fast as torch's indexing for the rows of a small batch.
+            return torch.from_numpy(column.take(index.numpy(), 0))
+        return column[index]
 
     def update_priority(self, index: Tensor, priority: Tensor | float) -> None:
         """Set priorities; no effect without a prioritized sampler."""

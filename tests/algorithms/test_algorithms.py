@@ -61,6 +61,10 @@ def make_dataset(number: int = 300, observations: int = 3) -> Dataset:
     return Dataset(TensorDict(content, batch_size=[number]), [-300.0, -500.0], PENDULUM)
 
 
+def is_continuous(name: str) -> bool:
+    return name in OFFLINE or algorithms.get(name).actions in ("continuous", "bounded")
+
+
 def ones(completions: list[str]) -> list[int]:
     return [text.count("1") for text in completions]
 
@@ -70,7 +74,7 @@ ONES = replace(text_task("addition"), rewards=ones)  # that a random model can l
 
 def env_for(name: str) -> Any:
     """An environment with the actions of an algorithm, and as many agents."""
-    continuous = algorithms.get(name).actions == "continuous"
+    continuous = is_continuous(name)
     if name in AGENTS:
         return partial(Match, continuous=True) if continuous else Match
     return PENDULUM if continuous else CARTPOLE
@@ -96,7 +100,7 @@ def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
 # Of runs of other lengths, the learning rates differ: see below.
 FIXED = {name: {"anneal_lr": False} for name in ANNEALING}
 SAVED = {"log_interval": 1, "save_interval": 50, "logger": "csv"}
-FEW = {**SAVED, "num_envs": 4, "steps_per_batch": 10}
+FEW = {**SAVED, "num_envs": 4, "steps_per_batch": 10, "anneal_lr": True}
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -185,7 +189,7 @@ def test_an_annealed_run_that_goes_on_longer_learns_on(name, tmp_path, capsys):
     assert min(after.values()) > 0
     assert {**annealed, **after} == rates(tmp_path / "run")
     weights = [key for key in differing(longer, first) if key.endswith("weight")]
-    assert len(weights) == 4  # of both networks, both layers'
+    assert len(weights) == (3 if name == "pqn" else 4)  # of both networks, both layers'
 
 
 def test_a_collector_of_ones_own_is_given_what_ours_would_be(logger):
@@ -255,6 +259,15 @@ def test_what_an_algorithm_was_called_with_is_recorded(tmp_path):
     options = {field.name for field in fields(algorithms.MBPO)} - of_python_alone
     assert recorded.keys() == options | {"name"}
     assert (recorded["name"], recorded["real_ratio"], recorded["env"]) == ("mbpo", 0.25, PENDULUM)
+
+
+def test_clipped_values_and_ratios_are_options_of_ppo():
+    plain, clipped = make("ppo"), make("ppo", clip_value=0.1, dual_clip=3.0)
+    assert plain.loss_module.clip_value is plain.loss_module.dual_clip is None
+    assert clipped.loss_module.clip_value == pytest.approx(0.1)
+    assert clipped.loss_module.dual_clip == 3.0
+    clipped.train()
+    assert "train/value_clip_fraction" in clipped.metrics.all_latest()
 
 
 def test_an_environment_that_is_built_already_is_refused():

@@ -18,7 +18,8 @@ from test_algorithms import (
 from hooktrainer import Trainer, algorithms
 from hooktrainer.optim import FlatAdam
 
-BATCHES = {"ppo": 1, "mappo": 1, "ippo": 1, "iql": 16, "cql": 8, "a2c": 8, "reinforce": 8}
+BATCHES = {"ppo": 1, "trpo": 1, "mappo": 1, "ippo": 1, "iql": 16, "cql": 8, "a2c": 8}
+BATCHES |= {"reinforce": 8, "pqn": 1, "bc": 16, "td3bc": 16}
 FIELDS = {
     **{"init_random_frames": 16, "fit_steps": 2, "num_rollouts": 512, "eval_episodes": 1},
     "optim_steps_per_batch": 8,
@@ -65,6 +66,8 @@ def test_compiled_steps_equal_eager_ones(name, optimizer, monkeypatch):
             monkeypatch.setattr(module, "FlatAdam", OPTIMIZERS[optimizer])
     eager, compiled = trained(name, None), trained(name, "step")
     assert compiled.optim_count == eager.optim_count > 7
+    # Adam divides gradients by their size, which shows the rounding of those near zero.
+    atol = 1e-4 if name == "rainbow" else 1e-5
     torch.testing.assert_close(
-        compiled.loss_module.state_dict(), eager.loss_module.state_dict(), rtol=0, atol=1e-5
+        compiled.loss_module.state_dict(), eager.loss_module.state_dict(), rtol=0, atol=atol
     )

@@ -47,6 +47,7 @@ EXAMPLES = {
     "MiniGrid-Memory*": "MiniGrid-MemoryS7-v0",
     "MiniGrid-*": "MiniGrid-Empty-6x6-v0",
     "MinAtar/*": "MinAtar/Breakout-v1",
+    "*MinAtar[/-]*": "MinAtar/Breakout-v1",
     "vmas/*": "vmas/balance",
 }
 

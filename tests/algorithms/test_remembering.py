@@ -23,8 +23,8 @@ from hooktrainer.objectives import GAE
 from hooktrainer.policies import PolicyRecorder, load_policy
 from hooktrainer.replay import ReplayBuffer
 
-ON_POLICY = ["ppo", "a2c", "reinforce"]
-OFF_POLICY = ["dqn", "sac", "td3", "ddpg"]
+ON_POLICY = ["ppo", "a2c", "reinforce", "trpo"]
+OFF_POLICY = ["dqn", "sac", "td3", "ddpg", "dsac"]
 
 
 def policy_of(trainer: Any) -> Any:
@@ -64,7 +64,11 @@ def test_acting_and_learning_agree(name, memory, masked):
     assert (estimated["next", "state_value"][:, :-1][begins] != over[:, 1:][begins]).any()
 
 
-RESUMED = [*product(["ppo", "a2c"], MEMORIES), *product(OFF_POLICY, ["gru"])]
+RESUMED = [
+    *product(["ppo", "a2c"], MEMORIES),
+    *product([*OFF_POLICY, "pqn"], ["gru"]),
+    *product(["trpo"], MEMORIES),
+]
 
 
 @pytest.mark.parametrize(("name", "memory"), slow_except(RESUMED, *range(8)))
@@ -79,7 +83,11 @@ def test_a_run_that_is_resumed_within_episodes_is_the_whole_run(name, memory, tm
     assert_resumed_is_whole(run, tmp_path, 224 if steps else 240, 112 if steps else 160)
 
 
-PLAYED = [*product([*ON_POLICY, *OFF_POLICY], [False]), *product([*ON_POLICY, "dqn"], [True])]
+MASKED = [*ON_POLICY, "dqn", "dsac", "pqn"]
+PLAYED = [
+    *product([*ON_POLICY, *OFF_POLICY, "pqn"], [False]),
+    *product(MASKED, [True]),
+]
 
 
 @pytest.mark.parametrize("memory", MEMORIES)

@@ -53,7 +53,8 @@ MAKES = {
     "ppo": {"num_epochs": 1, "mini_batch_size": 16},
     "a2c": {},
     "reinforce": {},
-    "dqn": REPLAY | {"optim_steps_per_batch": 2},
+    "trpo": {"num_epochs": 1, "mini_batch_size": 16},
+    **dict.fromkeys(["dqn", "dsac"], REPLAY | {"optim_steps_per_batch": 2}),
     **dict.fromkeys(["sac", "td3", "ddpg"], REPLAY | {"optim_steps_per_batch": 2}),
 }
 
@@ -63,10 +64,12 @@ def run(name, env, frames=96, **kwargs):
     return algorithms.get(name)(env=env, total_frames=frames, tuned=False, **options)
 
 
-@pytest.mark.parametrize("name", slow_except(["ppo", "dqn", "sac", "td3"], "ppo", "dqn"))
+@pytest.mark.parametrize(
+    "name", slow_except(["ppo", "dqn", "sac", "td3", "trpo", "dsac"], "ppo", "dqn")
+)
 @pytest.mark.parametrize("observation", OBSERVATIONS)
 def test_any_observation(name, observation, tmp_path):
-    action = spaces.Discrete(3) if name == "dqn" else BOX
+    action = spaces.Discrete(3) if name in ("dqn", "dsac") else BOX
     env = partial(AnyEnv, OBSERVATIONS[observation], action)
     normalize = observation in ("nested", "vector")
     trainer = run(name, env, run_dir=tmp_path / "a", normalize_observations=normalize).train()
@@ -76,7 +79,7 @@ def test_any_observation(name, observation, tmp_path):
     assert np.isfinite(values).all()
 
 
-@pytest.mark.parametrize("name", ["ppo", "a2c", "reinforce"])
+@pytest.mark.parametrize("name", ["ppo", "a2c", "reinforce", "trpo", "sac"])
 @pytest.mark.parametrize("action", ACTIONS)
 def test_any_action(name, action):
     trainer = run(name, partial(AnyEnv, VECTOR, ACTIONS[action])).train()
@@ -89,7 +92,10 @@ def test_any_action(name, action):
         ("ppo", spaces.Discrete(4), 4),
         ("ppo", spaces.MultiDiscrete([3, 2]), 5),
         ("a2c", spaces.Discrete(4), 4),
+        ("trpo", spaces.MultiDiscrete([3, 2]), 5),
         ("dqn", spaces.Discrete(4), 4),
+        ("dsac", spaces.Discrete(4), 4),
+        ("sac", spaces.MultiDiscrete([3, 2]), 5),
     ],
 )
 def test_what_a_mask_in_the_info_forbids_is_never_done(name, action, size):
@@ -227,10 +233,10 @@ def test_a_mask_of_what_is_not_chosen_from_is_refused(where, name, action):
 @pytest.mark.parametrize(
     ("name", "action", "message"),
     [
-        ("dqn", spaces.MultiDiscrete([[3, 2]]), "ppo, a2c and reinforce take MultiDiscrete"),
+        ("dqn", spaces.MultiDiscrete([[3, 2]]), "sac, ppo, a2c and reinforce take MultiDiscrete"),
         ("dqn", BOX, "sac, td3, ddpg, ppo, a2c and reinforce take continuous"),
-        ("sac", ACTIONS["dict"], "ppo, a2c and reinforce take Dict"),
-        ("sac", CHOICE, "dqn, ppo, a2c and reinforce take discrete"),
+        ("td3", ACTIONS["dict"], "sac, ppo, a2c and reinforce take Dict"),
+        ("ddpg", CHOICE, "dqn, dsac, sac, ppo, a2c and reinforce take discrete"),
     ],
 )
 def test_who_takes_the_actions_is_said(name, action, message):

@@ -24,9 +24,10 @@ MAKES = {
     "ppo": {"num_epochs": 2, "mini_batch_size": 20, "steps_per_batch": 20},
     "a2c": {"steps_per_batch": 20},
     "reinforce": {"steps_per_batch": 20},
+    "trpo": {"num_epochs": 1, "mini_batch_size": 20, "steps_per_batch": 20},
     "sac": {"init_random_frames": 16, "batch_size": 16, "steps_per_batch": 10},
 }
-ON_POLICY = ["ppo", "a2c", "reinforce"]
+ON_POLICY = ["ppo", "a2c", "reinforce", "trpo"]
 
 
 def make(name, observation=VECTOR, action=BOX, total_frames=160, **options):

@@ -53,9 +53,11 @@ def iteration(name: str, **options: Any) -> Waits:
     return mode
 
 
-@pytest.mark.parametrize("name", slow_except(COLLECTING, "ppo", "dqn", "sac"))
+@pytest.mark.parametrize(
+    "name", slow_except([n for n in COLLECTING if n != "trpo"], "ppo", "dqn", "sac")
+)
 def test_an_iteration_on_a_tensor_world_waits_nowhere(name):
-    assert iteration(name).found == {}
+    assert iteration(name).found == {}  # the line search of TRPO has to wait
 
 
 @pytest.mark.parametrize(

@@ -208,3 +208,62 @@ def test_a_network_of_the_wrong_width_is_one_line(width):
         with pytest.raises(ConfigError, match=message) as error:
             call(torch.zeros(1, 2))
         assert "\n" not in str(error.value)
+
+
+# -- for Q-functions of discrete actions ---------------------------------------------------------
+
+MIXED = spaces.Dict(bits=spaces.MultiBinary(2), move=BOUNDED, pick=spaces.Discrete(3))
+
+
+@pytest.mark.parametrize(
+    ("space", "action", "expected"),
+    [
+        (SPACES["discrete"], 2, [0, 0, 1]),
+        (SPACES["multi discrete"], [2, 0, 1], [0, 0, 1, 1, 0, 0, 1, 0, 0]),
+        (SPACES["matrix of choices"], [[1, 0], [2, 1]], [0, 1, 1, 0, 0, 0, 0, 1, 0, 0, 1]),
+        (SPACES["bits"], [1, 0, 1], [1, 0, 1]),
+        (MIXED, [1.0, 0.0, 1.5, 7.5, 2.0], [1, 0, 1.5, 7.5, 0, 0, 1]),
+    ],
+)
+def test_encoded_actions_by_hand(space, action, expected):
+    distribution = distribution_for(space, "squashed")
+    [encoded] = distribution.encoded(torch.tensor([action]))
+    assert encoded.tolist() == expected
+    assert tuple(encoded.shape) == distribution.encoded_shape
+
+
+@pytest.mark.parametrize("name", ["discrete", "multi discrete", "matrix of choices", "bits"])
+def test_the_gradient_through_a_discrete_action_is_that_of_its_mean(name):
+    distribution = distribution_for(SPACES[name])
+    logits = torch.randn(4, distribution.parameter_features, requires_grad=True)
+    weights = torch.randn(4, *distribution.encoded_shape)
+    action, log_prob = distribution.rsample(logits)
+    assert {*action.detach().round().flatten().tolist()} == {0.0, 1.0}
+    index = distribution.sample(logits.detach(), ["action"], True)["action"]
+    torch.testing.assert_close(log_prob, -distribution.log_prob_and_entropy(logits, index)[1])
+    [found] = torch.autograd.grad((action * weights).sum(), logits)
+    theirs = distribution.as_torch(logits)
+    if name == "discrete":
+        mean = theirs.probs
+    elif name == "bits":
+        mean = theirs.base_dist.mean
+    else:
+        sizes = SPACES[name].nvec.ravel().tolist()
+        pairs = zip(theirs.base_dist.probs.unbind(-2), sizes, strict=True)
+        mean = torch.cat([probs[:, :size] for probs, size in pairs], -1)
+    [expected] = torch.autograd.grad((mean * weights).sum(), logits)
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_differentiable_sample_of_a_dict_is_that_of_its_parts():
+    distribution = distribution_for(MIXED, "squashed")
+    parameters = torch.randn(6, distribution.parameter_features, requires_grad=True)
+    torch.manual_seed(1)
+    action, log_prob = distribution.rsample(parameters)
+    torch.manual_seed(1)
+    parts = parameters.split_with_sizes([2, 4, 3], -1)
+    drawn = [part.rsample(own) for part, own in zip(distribution.parts, parts, strict=True)]
+    torch.testing.assert_close(action, torch.cat([each for each, _ in drawn], -1))
+    torch.testing.assert_close(log_prob, sum(log for _, log in drawn))
+    expected = 0.5 * (2 * np.log(2) + np.log(3)) - 2
+    assert distribution.target_entropy == pytest.approx(expected)

@@ -103,7 +103,7 @@ def total(losses):
 # -- equality with TorchRL ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("optional", [None, "priority_weight", "steps_to_next_obs"])
 @pytest.mark.parametrize(
     ("kind", "ours_alone", "theirs_alone", "arguments"),
     [
@@ -123,12 +123,16 @@ def total(losses):
         (IQLLoss, {"actor": squashed}, {}, {}),
     ],
 )
-def test_equals_torchrls(kind, ours_alone, theirs_alone, arguments, weighted):
+def test_equals_torchrls(kind, ours_alone, theirs_alone, arguments, optional):
     networks, batch = NETWORKS[kind](), make_batch()
     if "actor" in ours_alone:  # which has no log_prob_and_entropy, but TorchRL's get_dist
         networks = (ours_alone["actor"](), *networks[1:])
-    if weighted and kind is not IQLLoss:  # TorchRL's ignores the weights
-        batch["priority_weight"] = torch.rand(32)
+    if kind is IQLLoss:  # TorchRL's ignores both
+        optional = None
+    if optional == "priority_weight":
+        batch[optional] = torch.rand(32)
+    elif optional:
+        batch[optional] = torch.randint(1, 4, (32, 1))
     their_kind = getattr(torchrl, kind.__name__)
     theirs = their_kind(*map(copy.deepcopy, networks), **theirs_alone, **arguments)
     theirs.make_value_estimator(gamma=0.9)

@@ -152,6 +152,44 @@ def test_losses_of_sequences_are_the_plain_losses_of_features(name):
     torch.testing.assert_close(priority, 0.9 * errors.amax(1) + 0.1 * errors.mean(1))
 
 
+@pytest.mark.parametrize(("name", "burn_in"), [("dqn", 0), ("dqn", 4), ("sac", 2)])
+def test_n_step_returns_end_with_their_episode_and_sequence(name, burn_in):
+    loss, trunk = make_any(name, n_steps=3, burn_in=burn_in)
+    batch = make_batch(trunk, continuous=name != "dqn")
+    torch.manual_seed(5)
+    out = loss(batch)
+
+    plain = of_features(loss)
+    plain.n_steps, plain.burn_in = 1, 0
+    now, then = (x.detach() for x in step_by_step(trunk, batch))
+    begins, terminated = batch["is_init"].squeeze(-1), batch["next", "terminated"]
+    rows: dict[Any, list[torch.Tensor]] = {}
+    for s in range(SEQUENCES):
+        for t in range(burn_in, TIME):
+            last = t
+            while last < min(t + 2, TIME - 1) and not (begins[s, last + 1] or terminated[s, last]):
+                last += 1
+            rewards = batch["next", "reward"][s, t : last + 1]
+            row = {
+                "own": now[s, t],
+                "target": now[s, t],
+                "action": batch["action"][s, t],
+                "steps_to_next_obs": torch.tensor([last - t + 1]),
+                ("next", "own"): then[s, last],
+                ("next", "target"): then[s, last],
+                ("next", "reward"): sum(GAMMA**k * r for k, r in enumerate(rewards)),
+                ("next", "terminated"): terminated[s, last],
+            }
+            for key, value in row.items():
+                rows.setdefault(key, []).append(value)
+    flat = TensorDict({}, [len(rows["own"])])
+    for key, values in rows.items():
+        flat.set(key, torch.stack(values))
+    torch.manual_seed(5)
+    for key, value in plain(flat).items():
+        torch.testing.assert_close(out[key], value)
+
+
 @pytest.mark.parametrize("name", ["sac", "td3", "ddpg"])
 def test_a_memory_learns_from_the_q_functions_alone(name):
     loss = make_loss(name)
@@ -199,6 +237,8 @@ def test_impossible_sequences_are_refused():
     network = QNetwork(mlp(2, 3))
     with pytest.raises(ConfigError, match="DQNLoss: burn_in=2 is for networks with a memory, and"):
         DQNLoss(network, burn_in=2)
+    with pytest.raises(ConfigError, match=r"n_steps=3 is for .* a memory.* use MultiStepReplay"):
+        DQNLoss(network, n_steps=3)
     actor, _ = actor_and_critics("sac")
     _, critics = actor_and_critics("sac")
     with pytest.raises(ConfigError, match="SACLoss: its networks have several memories, or not"):

@@ -17,14 +17,15 @@ from .tensor_world import Observations, Outcome, TensorWorld
 
 State: TypeAlias = torch.Tensor | dict[str, torch.Tensor]
 """The state of all environments: tensors ``[num_envs, ...]``."""
-_RESETS = 0  # purpose of the random streams
+_PURPOSE = 0  # of the random streams
 
 
 class Carry(NamedTuple):
     """The state between two steps of a `FunctionalWorld`: that of the physics, and more.
 
-    ``keys`` of the random streams are int64 ``[num_envs, num_uniforms]`` and constant, ``episode``
-    is the index of each running episode and ``length`` its steps so far, int64 ``[num_envs]``.
+    ``keys`` of the random streams are int64 ``[num_envs, num_uniforms + step_uniforms]`` and
+    constant, ``episode`` is the index of each running episode and ``length`` its steps so far,
+    int64 ``[num_envs]``.
     """
 
     state: State
@@ -91,8 +92,9 @@ class FunctionalWorld(EpisodicWorld):
 
     `advance` adds time limits, resets and their random numbers. It is pure as well, so several
     steps and a policy can be compiled to one graph. The start of an episode is a function of the
-    seed, the environment's index and the episode's index; a running episode is its `Carry`. So any
-    share of the environments plays the same episodes, and a resumed run continues exactly.
+    seed, the environment's index and the episode's index, the random numbers of a step also of the
+    step's index; a running episode is its `Carry`. So any share of the environments plays the same
+    episodes, and a resumed run continues exactly.
 
     Subclasses write the three functions. They take and return tensors on ``device`` whose rows are
     independent environments. They use only the given random numbers, change nothing in place, store
@@ -134,6 +136,8 @@ class FunctionalWorld(EpisodicWorld):
     max_episode_steps: int | None = None
     num_uniforms: ClassVar[int] = 0
     """Random numbers that `initial` takes per environment."""
+    step_uniforms: ClassVar[int] = 0
+    """Random numbers that `transition` takes per environment and step, if it is random."""
     # `advance` is given the carry and its keys.
     not_in_graphs: ClassVar = frozenset(("carry", "_begun", "_seed"))
 
@@ -168,13 +172,15 @@ class FunctionalWorld(EpisodicWorld):
 
     @abstractmethod
     def transition(
-        self, state: State, action: torch.Tensor
+        self, state: State, action: torch.Tensor, *uniform: Any, **_: Any
     ) -> tuple[State, torch.Tensor, torch.Tensor]:
         """The result of an action.
 
         Args:
             state: As `initial` and this function return it.
             action: As for `TensorWorld.step`.
+            uniform: With ``step_uniforms``, a third argument: random numbers in [0, 1),
+                ``[num_envs, step_uniforms]``, of type ``dtype``.
 
         Returns:
             The state, the reward ``[num_envs]``, and whether it is terminal, bool ``[num_envs]``.
@@ -194,7 +200,8 @@ class FunctionalWorld(EpisodicWorld):
 
     def advance(self, carry: Carry, action: torch.Tensor) -> tuple[Carry, Outcome]:
         """Step all environments, resets included; a pure function."""
-        state, reward, terminated = self.transition(carry.state, action)
+        drawn = (self._drawn(carry),) if self.step_uniforms else ()
+        state, reward, terminated = self.transition(carry.state, action, *drawn)
         length, limit = carry.length + 1, self.max_episode_steps
         truncated = torch.zeros_like(terminated) if limit is None else length >= limit
         done = terminated | truncated
@@ -210,7 +217,12 @@ class FunctionalWorld(EpisodicWorld):
         return Carry(following, carry.keys, episode, length.masked_fill(done, 0)), outcome
 
     def _fresh(self, keys: torch.Tensor, episode: torch.Tensor) -> State:
-        return self.initial(uniforms(keys, episode).to(self.dtype))
+        return self.initial(uniforms(keys[:, : self.num_uniforms], episode).to(self.dtype))
+
+    def _drawn(self, carry: Carry) -> torch.Tensor:
+        """The random numbers of a step."""
+        place = (carry.episode << 32) + carry.length
+        return uniforms(carry.keys[:, self.num_uniforms :], place).to(self.dtype)
 
     def observed(self, state: State) -> Observations:
         observed = self.observe(state)
@@ -224,9 +236,8 @@ class FunctionalWorld(EpisodicWorld):
 
     def seed(self, seed: int) -> None:
         super().seed(seed)
-        self.keys = stream_keys(
-            seed, _RESETS, self._first_env, self.num_envs, self.num_uniforms, self.device
-        )
+        width = self.num_uniforms + self.step_uniforms
+        self.keys = stream_keys(seed, _PURPOSE, self._first_env, self.num_envs, width, self.device)
 
     def reset(self) -> Observations:
         if self.carry is None:
@@ -251,7 +262,7 @@ class FunctionalWorld(EpisodicWorld):
         return _copied({"state": state, "episode": episode, "length": length}, self.device)
 
     def _restore(self, state: Mapping[str, Any]) -> None:
-        own, saved = self.initial(uniforms(self.keys, 0).to(self.dtype)), state["state"]
+        own, saved = self._fresh(self.keys, self.keys.new_zeros(())), state["state"]
         if _shapes(own) != _shapes(saved):
             raise StateMismatchError(
                 f"The saved state of {self.name} has the shapes {_shapes(saved)}, this one "

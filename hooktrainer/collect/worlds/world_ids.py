@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,23 +12,49 @@ from typing import Any, Final, Literal, TypeAlias
 
 import gymnasium as gym
 import torch
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, WrapperSpec
 
 from ...errors import ConfigError
 from .adapters.foreign_world import find, name_of
 from .tensor_world import TensorWorld
 
 PREFIX: Final = "torch/"
-"""The prefix of the ids; the rest is the id of Gymnasium's own environment."""
+"""The prefix of the ids."""
+
+_CLASSIC = (
+    "CartPole-v1",
+    "Pendulum-v1",
+    "Acrobot-v1",
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+)
+_MINATAR = ("Breakout", "Asterix", "Freeway", "Seaquest", "SpaceInvaders")
+_SIZES = (5, 6, 8, 16)
+_MINIGRID: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    **{f"Empty-{n}x{n}": ("Empty", {"size": n}) for n in _SIZES},
+    **{f"Empty-Random-{n}x{n}": ("Empty", {"size": n, "agent_start_pos": None}) for n in (5, 6)},
+    **{f"DoorKey-{n}x{n}": ("DoorKey", {"size": n}) for n in _SIZES},
+    "Unlock": ("Unlock", {}),
+    **{
+        f"KeyCorridorS{size}R{rows}": ("KeyCorridor", {"room_size": size, "num_rows": rows})
+        for size, rows in ((3, 1), (3, 2), (3, 3), (4, 3), (5, 3), (6, 3))
+    },
+    **{f"MemoryS{n}": ("Memory", {"size": n}) for n in (7, 9, 11, 13)},
+    **{f"MemoryS{n}Random": ("Memory", {"size": n, "random_length": True}) for n in (13, 17)},
+    "FourRooms": ("FourRooms", {}),
+    **{f"RedBlueDoors-{n}x{n}": ("RedBlueDoor", {"size": n}) for n in (6, 8)},
+}
+"""By name, what its class is called, and its arguments, here as in the original."""
 
 WORLDS: Final = {
-    "torch/CartPole-v1": "CartPoleWorld",
-    "torch/Pendulum-v1": "PendulumWorld",
-    "torch/Acrobot-v1": "AcrobotWorld",
-    "torch/MountainCar-v0": "MountainCarWorld",
-    "torch/MountainCarContinuous-v0": "MountainCarContinuousWorld",
+    **{f"torch/{name}": f"classic_control:{name.partition('-')[0]}World" for name in _CLASSIC},
+    **{f"torch/MinAtar-{name}": f"minatar:{name}World" for name in _MINATAR},
+    **{
+        f"torch/MiniGrid-{name}-v0": f"minigrid:{kind}World"
+        for name, (kind, _) in _MINIGRID.items()
+    },
 }
-"""By id, the class in `classic_control`."""
+"""By id, the module and the class."""
 
 Kind: TypeAlias = Literal["world", "torchrl", "rsl_rl", "gym", "gymnax", "brax"]
 _MARKS: Final[tuple[tuple[Kind, tuple[str, ...]], ...]] = (
@@ -41,18 +68,59 @@ _FUNCTIONAL: Final = ("gymnax", "brax")
 """Kinds that are one environment as pure functions, which can be vectorized."""
 
 
+def original_id(world: str) -> str:
+    """The id of Gymnasium's environment that a world equals; other ids unchanged.
+
+    Examples:
+        >>> original_id("torch/CartPole-v1")
+        'CartPole-v1'
+        >>> original_id("torch/MinAtar-Breakout")
+        'MinAtar/Breakout-v1'
+    """
+    name = world.removeprefix(PREFIX)
+    game = name.removeprefix("MinAtar-")
+    return name if game == name or world == name else f"MinAtar/{game}-v1"
+
+
 def register() -> None:
-    """Register the ids with Gymnasium as aliases of its own environments."""
+    """Register the ids with Gymnasium as aliases of the original environments."""
     for world in WORLDS:
         if world not in gym.registry:
-            spec = gym.spec(world.removeprefix(PREFIX))
-            gym.register(
-                world,
-                entry_point=spec.entry_point,
-                vector_entry_point=spec.vector_entry_point,
-                reward_threshold=spec.reward_threshold,
-                max_episode_steps=spec.max_episode_steps,
-            )
+            gym.register(world, **_alias(original_id(world)))
+
+
+def _alias(original: str) -> dict[str, Any]:
+    """The arguments that register an environment with its usual wrappers; its package may miss."""
+    if original.startswith("MinAtar/"):
+        game = re.sub(r"(?<!^)(?=[A-Z])", "_", original[8:-3]).lower()
+        return {
+            "entry_point": "minatar.gym:BaseEnv",
+            "kwargs": {"game": game, "use_minimal_action_set": True},
+            "additional_wrappers": (_wrapper("FirstAction"),),
+        }
+    if original.startswith("MiniGrid-"):
+        kind, kwargs = _MINIGRID[original[9:-3]]
+        parts = ["image", "direction"]
+        numbers = _wrapper("DictObservationSpaceWrapper", "minigrid.wrappers")
+        if kind != "KeyCorridor":
+            place = "gymnasium.wrappers.transform_observation"
+            numbers = _wrapper("FilterObservation", place, filter_keys=parts)
+        return {
+            "entry_point": f"minigrid.envs:{kind}Env",
+            "kwargs": dict(kwargs),
+            "additional_wrappers": (numbers, _wrapper("CategoricalImage")),
+        }
+    spec = gym.spec(original)
+    return {
+        "entry_point": spec.entry_point,
+        "vector_entry_point": spec.vector_entry_point,
+        "reward_threshold": spec.reward_threshold,
+        "max_episode_steps": spec.max_episode_steps,
+    }
+
+
+def _wrapper(name: str, module: str = "hooktrainer.collect.families", **kwargs: Any) -> WrapperSpec:
+    return WrapperSpec(name, f"{module}:{name}", kwargs)
 
 
 def kind_of(env: Any) -> Kind | None:
@@ -151,7 +219,10 @@ def make_tensor_world(
     if isinstance(env, str):
         if env not in WORLDS:
             raise ConfigError(f"{env} is no tensor world. There are {', '.join(WORLDS)}.")
-        make = getattr(import_module(f"{__package__}.classic_control"), WORLDS[env])
+        module, name = WORLDS[env].split(":")
+        make = getattr(import_module(f"{__package__}.{module}"), name)
+        grid = _MINIGRID.get(env.removeprefix("torch/MiniGrid-").removesuffix("-v0"))
+        kwargs = {"name": env, **grid[1], **kwargs} if grid else kwargs
     elif kind_of(env) in _FUNCTIONAL:
         make = partial(adapt_world, env)
     name = world_name(env)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import softplus
+from torch.nn.functional import one_hot, softplus
 
 # -- `ActionDistribution`: the base class of distributions over actions.
 
@@ -79,8 +79,33 @@ class ActionDistribution(nn.Module, ABC):
         raise NotImplementedError(f"{type(self).__name__} has no divergence in closed form.")
 
     def rsample(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        """A differentiable random action ``[*batch, *shape]`` and its log-probability."""
+        """A differentiable random action, in the form of `encoded`, and its log-probability.
+
+        Of discrete actions the latter is its expectation, minus the entropy. The gradient of their
+        one-hot vectors is that of the probabilities (straight through; Bengio et al., 2013,
+        arXiv:1308.3432), which is exact for functions that are linear in them.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no differentiable samples.")
+
+    def encoded(self, action: Tensor) -> Tensor:
+        """The action as the input of a Q-function.
+
+        It is unchanged if continuous, else one-hot vectors or bits, ``[*batch, encoded_shape]``.
+        """
+        return action
+
+    @property
+    def encoded_shape(self) -> tuple[int, ...]:
+        """Shape of an encoded action."""
+        return self.shape
+
+    @property
+    def target_entropy(self) -> float:
+        """The usual target of SAC: minus the size of a continuous action.
+
+        Of discrete actions it is half of the greatest entropy.
+        """
+        return -float(math.prod(self.shape))
 
     def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
         """The parameters restricted to actions that ``mask`` ``[*batch, mask_size]`` allows."""
@@ -114,6 +139,20 @@ class Discrete(ActionDistribution):
     def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
         return forbid(parameters, mask)
 
+    def rsample(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
+        action = self.sample(parameters, ("action",), False)["action"]
+        _, entropy = self.log_prob_and_entropy(parameters, action)
+        probs = self._probabilities(parameters)
+        return self.encoded(action).to(probs.dtype) + (probs - probs.detach()), -entropy
+
+    @property
+    def encoded_shape(self) -> tuple[int, ...]:
+        return (self.mask_size,)
+
+    @abstractmethod
+    def _probabilities(self, parameters: Tensor) -> Tensor:
+        """The mean of `encoded`, ``[*batch, mask_size]``."""
+
 
 class Categorical(Discrete):
     """One of n actions, with probabilities ``softmax(logits)``; an index, int64.
@@ -137,6 +176,16 @@ class Categorical(Discrete):
         log_probs = parameters.log_softmax(-1)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         return log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1), entropy
+
+    def encoded(self, action: Tensor) -> Tensor:
+        return one_hot(action.long(), self.mask_size).float()
+
+    def _probabilities(self, parameters: Tensor) -> Tensor:
+        return parameters.softmax(-1)
+
+    @property
+    def target_entropy(self) -> float:
+        return 0.5 * math.log(self.mask_size)
 
     def kl_from(self, old: Mapping[str, Tensor], parameters: Tensor) -> Tensor:
         before, now = old["logits"].log_softmax(-1), parameters.log_softmax(-1)
@@ -169,6 +218,7 @@ class MultiCategorical(Discrete):
         for row, start, size in zip(place, starts[:-1], sizes, strict=True):
             row[:size] = np.arange(start, start + size)
         self.register_buffer("_place", torch.from_numpy(place), persistent=False)
+        self._sizes = list(sizes)
 
     def _by_choice(self, logits: Tensor) -> Tensor:
         """The logits ``[*batch, choices, largest]``."""
@@ -186,6 +236,19 @@ class MultiCategorical(Discrete):
         entropy = -(log_probs.exp() * log_probs).sum((-2, -1))
         chosen = action.reshape(*parameters.shape[:-1], -1, 1)
         return log_probs.gather(-1, chosen).sum((-2, -1)), entropy
+
+    def encoded(self, action: Tensor) -> Tensor:
+        indices = action.long().flatten(-len(self.shape)).unbind(-1)
+        pairs = zip(indices, self._sizes, strict=True)
+        return torch.cat([one_hot(index, size) for index, size in pairs], -1).float()
+
+    def _probabilities(self, parameters: Tensor) -> Tensor:
+        parts = parameters.split_with_sizes(self._sizes, -1)
+        return torch.cat([part.softmax(-1) for part in parts], -1)
+
+    @property
+    def target_entropy(self) -> float:
+        return 0.5 * sum(map(math.log, self._sizes))
 
     def as_torch(self, parameters: Tensor) -> torch.distributions.Distribution:
         logits = self._by_choice(parameters)
@@ -221,6 +284,16 @@ class Bernoulli(Discrete):
         p = parameters.sigmoid()
         entropy = -(p * log_one + (1 - p) * log_zero).sum(-1)
         return (bits * log_one + (1 - bits) * log_zero).sum(-1), entropy
+
+    def encoded(self, action: Tensor) -> Tensor:
+        return action.flatten(-len(self.shape)).float()
+
+    def _probabilities(self, parameters: Tensor) -> Tensor:
+        return parameters.sigmoid()
+
+    @property
+    def target_entropy(self) -> float:
+        return 0.5 * math.log(2) * self.mask_size
 
     def as_torch(self, parameters: Tensor) -> torch.distributions.Distribution:
         bits = torch.distributions.Bernoulli(logits=parameters, validate_args=False)

@@ -97,15 +97,29 @@ class Joint(ActionDistribution):
         return out
 
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        results = []
-        actions = action.split_with_sizes(self._widths, -1)
-        for (part, own), taken in zip(self._each(parameters), actions, strict=True):
-            shaped = taken.reshape(*taken.shape[:-1], *part.shape)
-            if part.mask_size and shaped.is_floating_point():
-                shaped = shaped.long()
-            results.append(part.log_prob_and_entropy(own, shaped))
+        pairs = zip(self._each(parameters), self._taken_apart(action), strict=True)
+        results = [part.log_prob_and_entropy(own, taken) for (part, own), taken in pairs]
         log_probs, entropies = zip(*results, strict=True)
         return _sum(log_probs), _sum(entropies)
+
+    def rsample(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
+        drawn = [part.rsample(own) for part, own in self._each(parameters)]
+        actions, log_probs = zip(*drawn, strict=True)
+        batch = parameters.shape[:-1]
+        return torch.cat([each.reshape(*batch, -1) for each in actions], -1), _sum(log_probs)
+
+    def encoded(self, action: Tensor) -> Tensor:
+        pairs = zip(self._parts(), self._taken_apart(action), strict=True)
+        encoded = [part.encoded(taken) for part, taken in pairs]
+        return torch.cat([each.reshape(*action.shape[:-1], -1) for each in encoded], -1)
+
+    @property
+    def encoded_shape(self) -> tuple[int, ...]:
+        return (sum(math.prod(part.encoded_shape) for part in self._parts()),)
+
+    @property
+    def target_entropy(self) -> float:
+        return sum(part.target_entropy for part in self._parts())
 
     def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
         masks = mask.split_with_sizes(self._masks, -1)
@@ -117,9 +131,21 @@ class Joint(ActionDistribution):
             -1,
         )
 
+    def _parts(self) -> list[Any]:
+        return list(self.parts)
+
     def _each(self, parameters: Tensor) -> list[tuple[Any, Tensor]]:
         own = parameters.split_with_sizes(self._parameters_of, -1)
         return list(zip(self.parts, own, strict=True))
+
+    def _taken_apart(self, action: Tensor) -> list[Tensor]:
+        """Return the action of each part, ``[*batch, *shape]``, integers if it is discrete."""
+        taken = []
+        for part, one in zip(self._parts(), action.split_with_sizes(self._widths, -1), strict=True):
+            shaped = one.reshape(*one.shape[:-1], *part.shape)
+            whole = part.mask_size and shaped.is_floating_point()
+            taken.append(shaped.long() if whole else shaped)
+        return taken
 
     def _joined(self, actions: Sequence[Tensor], parameters: Tensor) -> Tensor:
         batch = parameters.shape[:-1]

@@ -11,6 +11,7 @@ from torch import nn
 
 from ...base.tensordicts import is_dtensor, sharded_as
 from ...hooks.optimizer import parameters_of
+from ...networks.batch_renorm import BatchRenorm
 from ...networks.layers import RunningNorm
 from .ranks import Ranks
 
@@ -129,7 +130,7 @@ def tensors_of(module: nn.Module) -> list[torch.Tensor]:
 
 def statistics_of(module: nn.Module) -> list[torch.Tensor]:
     """The running statistics of a module's normalization layers."""
-    kinds = (RunningNorm, nn.modules.batchnorm._NormBase)
+    kinds = (RunningNorm, BatchRenorm, nn.modules.batchnorm._NormBase)
     return [b for part in module.modules() if isinstance(part, kinds) for b in part.buffers()]
 
 

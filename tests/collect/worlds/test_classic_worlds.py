@@ -10,8 +10,9 @@ from gymnasium import spaces
 
 from hooktrainer.collect.make_envs import find_spec
 from hooktrainer.collect.worlds import is_world, make_tensor_world
-from hooktrainer.collect.worlds.world_ids import WORLDS as IDS
+from hooktrainer.collect.worlds.world_ids import WORLDS
 
+IDS = [name for name, place in WORLDS.items() if place.startswith("classic_control")]
 NUM_ENVS = 8
 
 

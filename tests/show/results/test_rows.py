@@ -23,16 +23,19 @@ PREPARED = RowRecipe("c", ("iql",), prepare=("collect", "--dataset", "data"))
 @pytest.mark.parametrize(
     ("recipe", "command"),
     [
-        (TOGETHER, "hooktrainer train ppo --env CartPole-v1 --seeds 0-2 --run-dir out/a"),
+        (
+            TOGETHER,
+            "hooktrainer train ppo --env CartPole-v1 --deterministic --seeds 0-2 --run-dir out/a",
+        ),
         (
             ALONE,
-            "for seed in 0 1 2; do hooktrainer train script --x '1 2' --seed $seed "
-            "--run-dir out/b/seed$seed; done",
+            "for seed in 0 1 2; do hooktrainer train script --x '1 2' --deterministic "
+            "--seed $seed --run-dir out/b/seed$seed; done",
         ),
         (
             PREPARED,
             "hooktrainer train collect --dataset data && "
-            "hooktrainer train iql --seeds 0-2 --run-dir out/c",
+            "hooktrainer train iql --deterministic --seeds 0-2 --run-dir out/c",
         ),
     ],
 )

@@ -1,0 +1,83 @@
+"""Soft actor-critic for discrete actions."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gymnasium import spaces
+
+from ..networks import CategoricalPolicy, QNetwork
+from ..objectives import DiscreteSACLoss
+from ..run.config import Count, Fraction, Number, Rate
+from ..trainer import Trainer
+from .algorithm import algorithm
+from .check_spaces import Actions
+from .config import Settings
+from .off_policy import ActorCriticOffPolicy
+from .task import Task
+
+
+@algorithm
+class DSAC(ActorCriticOffPolicy):
+    """Soft actor-critic with a learned temperature, for one discrete action.
+
+    Christodoulou, 2019, arXiv:1910.07207.
+    """
+
+    num_envs: Count = 8
+    steps_per_batch: Count = 8
+    optim_steps_per_batch: Count = 16
+    init_random_frames: Number = 1_000
+    buffer_size: Count = 100_000
+    batch_size: Count = 128
+    lr: Rate = 1e-3
+    """learning rate of all networks and of the temperature"""
+    alpha_init: float = 1.0
+    """initial temperature, the weight of the entropy"""
+    fixed_alpha: bool = False
+    """whether the temperature stays as it is"""
+    target_entropy_ratio: Fraction = 0.5
+    """entropy that the temperature is adapted to, relative to that of uniform actions; 0.98 in the
+    paper"""
+    policy_delay: Count = 1
+    """optimizer steps per update of the policy and the temperature"""
+
+    actions: ClassVar[Actions] = "discrete"
+    tuned_for: ClassVar[Settings] = {
+        "CartPole-v1": {
+            "total_frames": 100_000,
+            "eval_interval": 1_000,
+            "eval_episodes": 100,
+            "stop_at": 475.0,
+        },
+    }
+
+    def build(self, task: Task) -> Trainer:
+        """Wire the trainer."""
+        assert isinstance(task.action_space, spaces.Discrete)
+        number, made = int(task.action_space.n), self._networks_of(task)
+        policy = CategoricalPolicy(
+            made.network(number),
+            made.in_keys,
+            out_keys=["action"],
+            action_mask_key=task.mask_key,
+            trunk=made.shared,
+        ).to(task.device)
+        critics = task.value_networks if made.shared is None else made
+        loss_module = DiscreteSACLoss(
+            policy,
+            [
+                QNetwork(critics.network(number), critics.in_keys, trunk=critics.shared)
+                for _ in range(2)
+            ],
+            number,
+            loss_function="l2",
+            alpha_init=self.alpha_init,
+            fixed_alpha=self.fixed_alpha,
+            target_entropy_ratio=self.target_entropy_ratio,
+            policy_delay=self.policy_delay,
+            **self._loss_options(),
+        ).to(task.device)
+        optimizer = self._optimizer(loss_module) if self.policy_delay > 1 else None
+        trainer = self._trainer(task, loss_module, policy, optimizer=optimizer)
+        return task.finish(trainer, policy)

@@ -1,0 +1,222 @@
+"""`GridWorld`: MiniGrid's grids, actions and partial views as tensors."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from ..functional_world import FunctionalWorld
+
+# A cell is a number: what it is, its color times 16, and its state times 256.
+EMPTY, WALL, DOOR, KEY, BALL, BOX, GOAL, LAVA = 1, 2 + 5 * 16, 4, 5, 6, 7, 8 + 16, 9
+NOTHING = 0
+RED, GREEN, BLUE, YELLOW = 0, 1, 2, 4
+COLORS = 6
+OPEN, CLOSED, LOCKED = 0, 1, 2
+TURN_LEFT, TURN_RIGHT, FORWARD, PICK_UP, DROP, TOGGLE = range(6)
+VIEW = 7
+INT = torch.int32
+GridState = dict[str, torch.Tensor]
+
+
+class Start(NamedTuple):
+    """The start of an episode: cells ``[num_envs, height * width]``, and the agent ``[num_envs]``.
+
+    ``goal`` is a number that a task may need to know, such as a color.
+    """
+
+    cells: torch.Tensor
+    place: torch.Tensor
+    direction: torch.Tensor | int
+    goal: torch.Tensor | int = 0
+
+
+class GridWorld(FunctionalWorld):
+    """A task of MiniGrid (Chevalier-Boisvert et al., 2023, arXiv:2306.13831) as tensors.
+
+    Observations are those of the original with its usual wrappers: the view of 7 x 7 cells, the
+    direction, and, where it varies, the mission as word indices. Steps equal the original's.
+    Layouts have the distribution of the original's; which one an episode has depends on the seed.
+
+    Args:
+        num_envs: Number of environments.
+        device: Device of the simulation.
+        max_steps: The length at which an episode is truncated, as ``max_episode_steps``.
+        name: Name for messages.
+        rest: Arguments of `FunctionalWorld`.
+    """
+
+    width: int
+    height: int
+    sees_through_walls: ClassVar[bool] = False
+    has_mission: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        num_envs: int,
+        device: torch.device | str = "cpu",
+        *,
+        max_steps: int,
+        name: str | None = None,
+        **rest: Any,
+    ) -> None:
+        self.name = name or type(self).__name__
+        cells = spaces.MultiDiscrete(np.broadcast_to([11, 6, 4], (VIEW, VIEW, 3)), dtype=np.uint8)
+        parts: dict[str, spaces.Space[Any]] = {"image": cells, "direction": spaces.Discrete(4)}
+        if self.has_mission:
+            parts["mission"] = spaces.MultiDiscrete([52] * 50)
+        self.observation_space: spaces.Space[Any] = spaces.Dict(parts)
+        self.action_space: spaces.Space[Any] = spaces.Discrete(7)
+        super().__init__(num_envs, device, **{"max_episode_steps": max_steps, **rest})
+        self.max_steps = max_steps
+
+    # -- what a task defines ---------------------------------------------------------------------
+
+    @abstractmethod
+    def start(self, uniform: torch.Tensor) -> Start:
+        """The start of an episode; ``uniform`` as for `initial`."""
+
+    def judged(
+        self, before: GridState, state: GridState, action: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Whether a step succeeds, and whether it ends the episode, bool ``[num_envs]``.
+
+        ``state["reached"]`` is the cell that the agent stepped on, if it moved, else ``EMPTY``. By
+        default a step to the goal succeeds.
+        """
+        reached = state["reached"] == GOAL
+        return reached, reached
+
+    def mission(self, state: GridState) -> torch.Tensor:
+        """The mission as word indices, int64 ``[num_envs, 50]``, if there is one."""
+        raise NotImplementedError
+
+    # -- FunctionalWorld -------------------------------------------------------------------------
+
+    def initial(self, uniform: torch.Tensor) -> GridState:
+        begun = self.start(uniform)
+        zero = begun.place.to(INT) * 0
+        return {
+            "cells": begun.cells,
+            "place": begun.place.to(INT),
+            "direction": (zero + begun.direction).to(INT),
+            "goal": (zero + begun.goal).to(INT),
+            "carried": zero,
+            "reached": zero + EMPTY,
+            "steps": zero,
+        }
+
+    def transition(  # type: ignore[override]
+        self, state: GridState, action: torch.Tensor
+    ) -> tuple[GridState, torch.Tensor, torch.Tensor]:
+        cells, place, carried = state["cells"], state["place"], state["carried"]
+        turn = (action == TURN_RIGHT).to(INT) - (action == TURN_LEFT).to(INT)
+        front = (place + self._ahead(state["direction"])).long()
+        faced = cells.gather(1, front[:, None]).squeeze(1)
+        kind, color = faced & 15, (faced >> 4) & 15
+
+        is_open_door = (kind == DOOR) & (faced >> 8 == OPEN)
+        enters = (faced == EMPTY) | (faced == GOAL) | (kind == LAVA) | is_open_door
+        moves = (action == FORWARD) & enters
+        takes = (action == PICK_UP) & (carried == NOTHING) & (kind >= KEY) & (kind <= BOX)
+        drops = (action == DROP) & (carried != NOTHING) & (faced == EMPTY)
+        has_key = carried == KEY + (color << 4)
+        turns_key = (faced >> 8 != LOCKED) | has_key
+        toggles = (action == TOGGLE) & (kind == DOOR) & turns_key
+        door = DOOR + (color << 4) + (is_open_door.to(INT) << 8)  # closed if it was open
+
+        changed = torch.where(takes, EMPTY, torch.where(drops, carried, faced))
+        changed = torch.where(toggles, door, changed)
+        following = {
+            "cells": cells.scatter(1, front[:, None], changed[:, None]),
+            "place": torch.where(moves, front.to(INT), place),
+            "direction": (state["direction"] + turn) & 3,
+            "goal": state["goal"],
+            "carried": torch.where(takes, faced, torch.where(drops, NOTHING, carried)),
+            "reached": torch.where(moves, faced, EMPTY),
+            "steps": state["steps"] + 1,
+        }
+        succeeds, ends = self.judged(state, following, action)
+        reward = 1 - 0.9 * (following["steps"].to(self.dtype) / self.max_steps)
+        return following, torch.where(succeeds, reward, 0.0), ends
+
+    def observe(self, state: GridState) -> dict[str, torch.Tensor]:  # type: ignore[override]
+        cells = self._view(state)
+        parts = torch.arange(0, 12, 4, device=cells.device, dtype=INT)
+        image = (cells[..., None] >> parts) & 15
+        observed = {"image": image.to(torch.uint8), "direction": state["direction"].long()}
+        return observed | ({"mission": self.mission(state)} if self.has_mission else {})
+
+    def _ahead(self, direction: torch.Tensor) -> torch.Tensor:
+        """The step in a direction: right, down, left, up."""
+        step = torch.where(direction % 2 == 1, self.width, 1)
+        return torch.where(direction < 2, step, -step).to(INT)
+
+    def _view(self, state: GridState) -> torch.Tensor:
+        """The cells that the agent sees, ``[num_envs, 7, 7]``, first to the right, then backwards.
+
+        The agent stands in the middle of the last row, and faces the first.
+        """
+        place, direction = state["place"][:, None, None], state["direction"][:, None, None]
+        cells = torch.arange(VIEW, device=place.device, dtype=INT)
+        right, ahead = (cells - VIEW // 2)[:, None], VIEW - 1 - cells
+        dx, dy = _unit(direction)
+        x = place % self.width + dx * ahead - dy * right
+        y = place // self.width + dy * ahead + dx * right
+        inside = (x >= 0) & (x < self.width) & (y >= 0) & (y < self.height)
+        flat = torch.where(inside, y * self.width + x, 0).flatten(1).long()
+        seen = state["cells"].gather(1, flat).view(inside.shape)
+        seen = torch.where(inside, seen, WALL)
+        if not self.sees_through_walls:
+            seen = torch.where(_visible(seen), seen, 0)
+        here = (right == 0) & (ahead == 0)
+        carried = torch.where(state["carried"] == NOTHING, EMPTY, state["carried"])
+        return torch.where(here, carried[:, None, None], seen)
+
+
+def _unit(direction: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The unit vector of a direction: right, down, left, up."""
+    sign = torch.where(direction < 2, 1, -1).to(INT)
+    is_vertical = direction % 2
+    return sign * (1 - is_vertical), sign * is_vertical
+
+
+def _visible(seen: torch.Tensor) -> torch.Tensor:
+    """Which cells of a view ``[num_envs, 7, 7]`` are visible; walls and closed doors hide others.
+
+    From the agent's row upwards, sight spreads to the right and then to the left through cells that
+    do not hide, and from each of them to the row above, there also to the next cell. A row is a
+    number with a bit for each of its cells.
+    """
+    bits = torch.arange(VIEW, device=seen.device, dtype=INT)
+    hides = (seen == WALL) | ((seen & 15 == DOOR) & (seen >> 8 != OPEN))
+    clear = torch.where(hides, 0, (1 << bits)[:, None]).sum(1, dtype=INT)
+    row = torch.full_like(clear[:, 0], 1 << VIEW // 2)
+    rows: list[torch.Tensor] = []
+    for j in reversed(range(VIEW)):
+        through = clear[:, j]
+        right = _spread(row & through, through, 1)
+        row = row | (right << 1)
+        left = _spread(row & through, through, -1)
+        rows.append(row | (left >> 1))
+        row = right | (right << 1) | left | (left >> 1)
+    columns = torch.stack(rows[::-1], 1)
+    return ((columns[:, None, :] >> bits[:, None]) & 1).bool()
+
+
+def _spread(start: torch.Tensor, through: torch.Tensor, direction: int) -> torch.Tensor:
+    """The bits that are reached from some bits through set bits, in one direction."""
+    reached = start
+    for distance in (1, 2, 4):  # twice as far each time
+        shifted = _shifted(reached, direction * distance)
+        reached = reached | (through & shifted)
+        through = through & _shifted(through, direction * distance)
+    return reached
+
+
+def _shifted(bits: torch.Tensor, distance: int) -> torch.Tensor:
+    return (bits << distance) if distance > 0 else (bits >> -distance)

@@ -1,0 +1,146 @@
+"""`AdversarialImitation`: rewards steps that a discriminator takes for an expert's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor
+from torch.nn.functional import one_hot, softplus
+
+from ..base.checks import check_count, check_rate
+from ..base.tensordicts import mask_of
+from ..errors import ConfigError
+from ..loop.hook import DEFAULT, EARLY
+from ..loop.loop import Loop
+from ..networks import mlp
+from .averaging import AveragingHook
+
+
+@dataclass(eq=False, repr=False)
+class AdversarialImitation(AveragingHook):
+    """Generative adversarial imitation learning (Ho and Ermon, 2016, arXiv:1606.03476).
+
+    A discriminator learns to tell the expert's observations and actions from the collected ones.
+    The reward becomes ``-log(1 - D)`` for its estimate D that a step is the expert's. The
+    discriminator trains on a batch after rewarding it, with the gradient penalty of Gulrajani et
+    al., 2017, arXiv:1704.00028, on its logits. For algorithms that learn from their own batches,
+    such as PPO and TRPO; pass it as ``hooks=``. Logged episode returns are the environment's.
+
+    It logs ``gail/reward``, the mean reward of a batch, and the discriminator's ``gail/loss`` and
+    ``gail/accuracy``.
+
+    Args:
+        expert: Transitions ``[n]`` with ``"observation"`` and ``"action"``, such as
+            ``load_dataset(path).transitions``. They are not saved: pass the same ones to a resumed
+            run.
+        actions: Number of discrete actions; ``None`` for continuous ones.
+        discriminator: Maps ``[n, features]``, observations and actions side by side, discrete ones
+            one-hot, to logits ``[n, 1]``; by default two hidden layers of 64.
+        lr: Learning rate of the discriminator.
+        steps: Optimizer steps of the discriminator per batch.
+        batch_size: Steps of either kind in each.
+        penalty: Weight of the gradient penalty.
+        environment: Factor of the environment's reward, which is added.
+
+    Raises:
+        ConfigError: If the expert's transitions lack an entry, or a number is out of range.
+    """
+
+    at = (("batch_process", "__call__", EARLY), ("pre_steps_log", "log", DEFAULT))
+    saved_attributes = ("discriminator", "optimizer")
+    phase = "gail"
+
+    expert: TensorDictBase
+    _: KW_ONLY
+    actions: int | None = None
+    discriminator: Any = None
+    lr: float = 3e-4
+    steps: int = 8
+    batch_size: int = 128
+    penalty: float = 10.0
+    environment: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size"):
+            check_count(f"AdversarialImitation: {name}", getattr(self, name))
+        for name in ("penalty", "environment", "lr"):
+            check_rate(f"AdversarialImitation: {name}", getattr(self, name))
+        if missing := {"observation", "action"} - set(self.expert.keys()):
+            raise ConfigError(f"AdversarialImitation: the expert's data have no {sorted(missing)}.")
+        self._expert = self._joined(self.expert)
+        if self.discriminator is None:
+            self.discriminator = mlp(self._expert.shape[-1], 1, (64, 64))
+        self.optimizer = torch.optim.Adam(self.discriminator.parameters(), lr=self.lr)
+        self._logged: dict[str, Tensor] = {}
+
+    def __call__(self, batch: TensorDictBase) -> TensorDictBase:
+        """Return ``batch``, ``[num_envs, time]``, with the discriminator's rewards."""
+        given, seen = batch.get(("next", "reward")), self._joined(batch).to(self._expert.device)
+        with torch.no_grad():
+            reward = softplus(self.discriminator(seen))  # -log(1 - sigmoid)
+        mask = mask_of(batch)
+        valid = torch.ones(batch.shape, dtype=torch.bool) if mask is None else mask
+        valid = valid.to(seen.device)
+        self._logged = {"gail/reward": reward[valid].mean(), **self._learn(seen[valid])}
+        return batch.copy().set(
+            ("next", "reward"), reward.to(given).view(given.shape) + self.environment * given
+        )
+
+    def log(self, batch: Any) -> dict[str, Tensor]:
+        """Metrics: the batch's mean reward, the discriminator's loss and accuracy."""
+        return self._logged
+
+    def loss(self, expert: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """The discriminator's loss on steps ``[n, features]`` of either kind, and its accuracy."""
+        logits = self.discriminator(torch.cat([expert, seen]))
+        true, false = logits.tensor_split([len(expert)])
+        accuracy = 0.5 * ((true > 0).float().mean() + (false <= 0).float().mean())
+        return softplus(-true).mean() + softplus(false).mean(), accuracy
+
+    def _gradient_penalty(self, expert: Tensor, seen: Tensor) -> Tensor:
+        share = torch.rand(len(seen), 1, device=seen.device)
+        between = torch.lerp(expert, seen, share).requires_grad_()
+        (slope,) = torch.autograd.grad(
+            self.discriminator(between).sum(), between, create_graph=True
+        )
+        return self.penalty * (slope.norm(dim=-1) - 1).square().mean()
+
+    def _learn(self, seen: Tensor) -> dict[str, Tensor]:
+        """Train the discriminator; return its mean loss and accuracy."""
+        total = seen.new_zeros(2)
+        for _ in range(self.steps):
+            ours, theirs = (
+                rows[torch.randint(len(rows), (self.batch_size,), device=rows.device)]
+                for rows in (seen, self._expert)
+            )
+            loss, accuracy = self.loss(theirs, ours)
+            self.optimizer.zero_grad()
+            (loss + self._gradient_penalty(theirs, ours)).backward()  # type: ignore[no-untyped-call]
+            self._average([p.grad for p in self.discriminator.parameters() if p.grad is not None])
+            self.optimizer.step()
+            total += torch.stack([loss.detach(), accuracy]) / self.steps
+        return {"gail/loss": total[0], "gail/accuracy": total[1]}
+
+    def _joined(self, data: TensorDictBase) -> Tensor:
+        """Observations and actions side by side, ``[*batch, features]``."""
+        observation, action = data.get("observation"), data.get("action")
+        if self.actions is not None:
+            action = one_hot(action.reshape(data.shape).long(), self.actions)
+        parts = (part.reshape(*data.shape, -1).float() for part in (observation, action))
+        return torch.cat(list(parts), -1)
+
+    def on_train_start(self, trainer: Loop) -> None:
+        """Give all ranks the same discriminator."""
+        self._average([p.detach() for p in self.discriminator.parameters()])
+
+    def register(self, trainer: Loop, name: str = "adversarial_imitation") -> None:
+        """Register before readers of rewards; move the discriminator to the device of the loss."""
+        super().register(trainer, name)
+        weights: Iterable[Any] = getattr(trainer.loss_module, "parameters", list)()
+        if (weight := next(iter(weights), None)) is not None:
+            self.discriminator.to(weight.device)
+            self._expert = self._expert.to(weight.device)

@@ -1,0 +1,250 @@
+"""The games of MinAtar as tensors are those of the package, step for step."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from hooktrainer.algorithms import DQN
+from hooktrainer.collect.make_envs import find_spec
+from hooktrainer.collect.random_streams import uniforms
+from hooktrainer.collect.worlds import make_tensor_world
+
+GAMES = {
+    "torch/MinAtar-Breakout": "MinAtar/Breakout-v1",
+    "torch/MinAtar-Asterix": "MinAtar/Asterix-v1",
+    "torch/MinAtar-Freeway": "MinAtar/Freeway-v1",
+    "torch/MinAtar-Seaquest": "MinAtar/Seaquest-v1",
+    "torch/MinAtar-SpaceInvaders": "MinAtar/SpaceInvaders-v1",
+}
+NUM_ENVS = 6
+
+
+class Given:
+    """In place of NumPy's generator: numbers that are given by what function draws them.
+
+    ``rand`` returns them, and ``randint`` the integers that they stand for.
+    """
+
+    def __init__(self) -> None:
+        self.left: dict[str, list[float]] = {}
+
+    def _next(self) -> float:
+        return self.left[sys._getframe(2).f_code.co_name].pop(0)
+
+    def rand(self, number: int | None = None) -> Any:
+        if number is None:
+            return self._next()
+        # Freeway's directions: the halves of a number's range.
+        return np.array([0.25 + 0.5 * (u >= 0.5) for u in self.left["cars"]])
+
+    def randint(self, low: int, high: int | None = None, size: int | None = None) -> Any:
+        if size is not None:  # Freeway's speeds: 5 to 1 to the left, 1 to 5 to the right
+            numbers = [int(10 * u) for u in self.left["cars"]]
+            return np.array([5 - n if n < 5 else n - 4 for n in numbers])
+        low, high = (0, low) if high is None else (low, high)
+        return low + int((high - low) * self._next())
+
+
+def numbers_of(name: str, start: Any, drawn: Any) -> dict[str, list[float]]:
+    """The random numbers of a reset or a step, by the function of the original that draws them."""
+    drawn = list(drawn)
+    return {
+        "act": drawn[:1],
+        "cars": list(start) if start is not None else drawn[1:],
+        "reset": [] if start is None else list(start),
+        "_spawn_entity": drawn[1:4],
+        "_spawn_enemy": drawn[1:4],
+        "_spawn_diver": drawn[4:6],
+    }
+
+
+class Original:
+    """A game of the package, with the random decisions of an environment of a world."""
+
+    def __init__(self, name: str, env: gym.Env, world: Any, index: int) -> None:
+        self.name, self.env, self.world, self.index = name, env, world, index
+        self.game = env.unwrapped.game
+        self.given = self.game.random = self.game.env.random = Given()
+
+    def _uniforms(self) -> tuple[list[float], list[float]]:
+        keys, carry, size = self.world.keys[self.index], self.world.carry, self.world.num_uniforms
+        episode, length = (int(x[self.index]) for x in (carry.episode, carry.length))
+        start = uniforms(keys[:size], torch.tensor(episode)).tolist()
+        return start, uniforms(keys[size:], torch.tensor((episode << 32) + length)).tolist()
+
+    def reset(self) -> np.ndarray:
+        """Begin the world's running episode."""
+        self.given.left = numbers_of(self.name, *self._uniforms())
+        self.game.last_action = 0
+        return self.env.reset()[0]
+
+    def prepare(self) -> None:
+        """Take the random decisions of the world's next step, before it is made."""
+        self.given.left = numbers_of(self.name, None, self._uniforms()[1])
+
+
+def play(name: str, steps: int, policy: Any = None, start: Any = None, **kwargs: Any) -> Any:
+    """Step world and original alike, compare everything, and return rewards and ends."""
+    world = make_tensor_world(name, NUM_ENVS, env_kwargs=kwargs)
+    find_spec(name)
+    envs = [gym.make(name, disable_env_checker=True, **kwargs) for _ in range(NUM_ENVS)]
+    originals = [Original(name, env, world, i) for i, env in enumerate(envs)]
+    generator = np.random.default_rng(0)
+    world.seed(5)
+    observation = world.reset()["observation"]
+    seen = [original.reset() for original in originals]
+    assert np.array_equal(observation, np.stack(seen))
+    if start is not None:
+        start(world, [original.game.env for original in originals])
+    total, ends = 0, 0
+    for _ in range(steps):
+        actions = generator.integers(world.action_space.n, size=NUM_ENVS)
+        if policy is not None:
+            actions = policy(originals, actions, generator)
+        for original in originals:
+            original.prepare()
+        outcome = world.step(torch.as_tensor(actions))
+        steps_of = [env.step(int(action)) for env, action in zip(envs, actions, strict=True)]
+        expected, rewards, terminated = (np.array(x) for x in list(zip(*steps_of, strict=True))[:3])
+        assert np.array_equal(outcome.final["observation"], expected)
+        assert np.array_equal(outcome.reward, rewards)
+        assert np.array_equal(outcome.terminated, terminated)
+        total, ends = total + rewards.sum(), ends + terminated.sum()
+        for i in np.flatnonzero(terminated):
+            expected[i] = originals[i].reset()
+        assert np.array_equal(outcome.observation["observation"], expected)
+    return total, ends
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_random_play(name):
+    total, ends = play(name, 2600 if "Freeway" in name else 300)
+    assert total > 0
+    assert ends > 0
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_all_actions_and_no_ramping(name):
+    play(name, 100, use_minimal_action_set=False, difficulty_ramping=False, sticky_action_prob=0.3)
+
+
+def both(world: Any, games: list[Any], values: dict[str, tuple[str, int]]) -> None:
+    """Set numbers of a state by name, in the world and by their names in the original."""
+    for name, (theirs, value) in values.items():
+        world.carry.state[name].fill_(value)
+        for game in games:
+            setattr(game, theirs, value)
+
+
+FASTEST = {"spawn_speed": ("e_spawn_speed", 1), "move_speed": ("move_speed", 2)}
+
+
+def test_seaquest_with_as_many_enemies_as_there_can_be():
+    """At the surface nothing hits the player, who shoots and moves to the sides."""
+    most = 0
+
+    def start(world: Any, games: list[Any]) -> None:
+        both(world, games, {**FASTEST, "spawn_timer": ("e_spawn_timer", 0)})
+
+    def stay(originals: list[Original], actions: np.ndarray, generator: Any) -> np.ndarray:
+        nonlocal most
+        game = originals[0].game.env
+        most = max(most, len(game.e_fish) + len(game.e_subs))
+        return generator.choice([0, 1, 3, 5], NUM_ENVS)
+
+    play("torch/MinAtar-Seaquest", 120, stay, start, sticky_action_prob=0.0)
+    assert most > 10
+
+
+def test_seaquest_surfacing_with_divers():
+    def start(world: Any, games: list[Any]) -> None:
+        both(world, games, {"y": ("sub_y", 3), "divers": ("diver_count", 6)})
+        both(world, games, {"oxygen": ("oxygen", 150), "spawn_timer": ("e_spawn_timer", 500)})
+        both(world, games, {"at_surface": ("surface", False)})
+
+    def up_and_down(originals: list[Original], actions: np.ndarray, generator: Any) -> np.ndarray:
+        return np.where(generator.random(NUM_ENVS) < 0.5, generator.choice([2, 4]), actions)
+
+    total, _ = play("torch/MinAtar-Seaquest", 200, up_and_down, start)
+    assert total >= 14
+
+
+def test_asterix_at_its_fastest():
+    def start(world: Any, games: list[Any]) -> None:
+        both(world, games, {"spawn_speed": ("spawn_speed", 2), "move_speed": ("move_speed", 2)})
+        both(world, games, {"ramp_timer": ("ramp_timer", 5), "ramps": ("ramp_index", 9)})
+
+    play("torch/MinAtar-Asterix", 200, None, start)
+
+
+def test_space_invaders_in_later_waves():
+    def start(world: Any, games: list[Any]) -> None:
+        world.carry.state["aliens"][:, 1:] = False
+        for game in games:
+            game.alien_map[1:] = 0
+        both(world, games, {"move_interval": ("enemy_move_interval", 7)})
+
+    waves = 0
+
+    def aim(originals: list[Original], actions: np.ndarray, generator: Any) -> np.ndarray:
+        nonlocal waves
+        waves = max(waves, *(original.game.env.ramp_index for original in originals))
+        return np.where(generator.random(NUM_ENVS) < 0.5, 3, actions)
+
+    play("torch/MinAtar-SpaceInvaders", 400, aim, start)
+    assert waves > 0
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_the_id_is_an_alias_of_the_original_with_its_usual_wrapper(name):
+    spec = find_spec(name)
+    find_spec(GAMES[name])
+    original = gym.spec(GAMES[name])
+    assert (spec.entry_point, spec.kwargs) == (original.entry_point, original.kwargs)
+    assert [wrapper.name for wrapper in spec.additional_wrappers] == ["FirstAction"]
+    world = make_tensor_world(name, 2)
+    assert world.name == name
+    with gym.make(name) as env:
+        assert world.observation_space == env.observation_space
+        assert world.action_space == env.action_space
+    assert DQN.tuned_settings_for(name) == DQN.tuned_settings_for(GAMES[name]) != {}
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_the_random_decisions_of_a_step_are_those_of_environment_episode_and_step(name):
+    whole, share = make_tensor_world(name, 6), make_tensor_world(name, 3, first_env=3)
+    for world in (whole, share):
+        world.reset()
+    moved = torch.ones(6, dtype=torch.int64)
+    for _ in range(40):
+        outcomes = whole.step(moved), share.step(moved[:3])
+        one, other = (outcome.final["observation"] for outcome in outcomes)
+        assert torch.equal(one[3:], other)
+    state = whole.state_dict()
+    expected = [whole.step(moved).final["observation"] for _ in range(40)]
+    again = make_tensor_world(name, 6)
+    assert again.load_state_dict(state)
+    for observation in expected:
+        assert torch.equal(again.step(moved).final["observation"], observation)
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_a_step_is_one_graph_without_a_look_at_a_number(name):
+    world = make_tensor_world(name, 2)
+    world.reset()
+    torch._dynamo.reset()
+    action = torch.ones(2, dtype=torch.int64)
+    carry, outcome = world.advance(world.carry, action)
+    compiled = torch.compile(world.advance, backend="aot_eager", fullgraph=True)
+    own, other = compiled(world.carry, action)
+    assert torch.equal(other.final["observation"], outcome.final["observation"])
+    for key, value in carry.state.items():
+        assert torch.equal(own.state[key], value)
+    with torch.device("meta"):
+        make_tensor_world(name, 2, device="meta").reset()

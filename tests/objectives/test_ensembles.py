@@ -1,0 +1,338 @@
+"""SAC losses of ensembles: TQC, REDQ, DroQ and CrossQ; their networks and normalization."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+import torchrl.objectives as torchrl
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
+from test_off_policy import gradients, make_batch, make_critics, squashed
+from torch import nn
+from torchrl.modules import ProbabilisticActor, TanhNormal
+
+from hooktrainer.errors import ConfigError
+from hooktrainer.networks import BatchRenorm, Ensemble, ValueNetwork, batch_statistics, mlp
+from hooktrainer.networks.ensemble import dropout_and_layer_norm, renormalized
+from hooktrainer.objectives import CrossQLoss, REDQLoss, SACLoss, TQCLoss, quantile_huber
+from hooktrainer.objectives.common import this_key
+
+
+def wave(shape, phase=0.0):
+    return torch.sin(0.7 * torch.arange(torch.Size(shape).numel()) + phase).reshape(shape)
+
+
+def recorded_batch():
+    following = TensorDict(
+        observation=wave((6, 3), 2.0),
+        reward=wave((6, 1), 3.0),
+        terminated=torch.arange(6).eq(4).unsqueeze(-1),
+        batch_size=[6],
+    )
+    content = {"observation": wave((6, 3)), "action": wave((6, 1), 1.0), "next": following}
+    return TensorDict(content, batch_size=[6])
+
+
+class FixedActor(nn.Module):
+    """An action and a log-probability that are functions of the observation."""
+
+    in_keys = ("observation",)
+    action_features = 1
+
+    def rsample(self, observation):
+        return (observation[:, :1] * 0.5 - 0.1).tanh(), observation[:, 1] - 1.0
+
+
+def ensemble(outputs=1, activation=nn.ReLU, **options):
+    """Two Q-functions of 3 observed and 1 action features, whose parameters are waves."""
+    network = Ensemble(2, 4, outputs, (4,), activation, **options)
+    for place, parameter in enumerate(network.parameters()):
+        parameter.data = torch.stack(
+            [wave(parameter.shape[1:], 10 * number + place) for number in range(2)]
+        )
+    return ValueNetwork(network, ["observation", "action"])
+
+
+OPTIONS = {"gamma": 0.9, "alpha_init": 0.3, "fixed_alpha": True, "loss_function": "l2"}
+
+
+# -- the quantile Huber loss ----------------------------------------------------------------------
+
+
+def test_the_quantile_huber_loss_by_hand():
+    quantiles, targets = torch.tensor([[0.0, 2.0]]), torch.tensor([[1.0, 3.0, -0.5]])
+    # Of quantile 0 at fraction 0.25: distances 1, 3, -0.5; above it the weight is 0.25, else 0.75.
+    first = (0.25 * 0.5 + 0.25 * 2.5 + 0.75 * 0.125) / 3
+    # Of quantile 2 at fraction 0.75: distances -1, 1, -2.5.
+    second = (0.25 * 0.5 + 0.75 * 0.5 + 0.25 * 2.0) / 3
+    found = quantile_huber(quantiles, targets, torch.tensor([0.25, 0.75]))
+    torch.testing.assert_close(found, torch.tensor([first + second]))
+
+
+def test_its_minimum_is_at_the_quantiles():
+    targets = torch.linspace(-50.0, 50.0, 401)  # wide, as the loss is quadratic near 0
+    fractions = torch.tensor([0.1, 0.5, 0.9])
+    quantiles = torch.tensor([-40.0, 0.0, 40.0]).requires_grad_()
+    quantile_huber(quantiles, targets, fractions).backward()
+    torch.testing.assert_close(quantiles.grad, torch.zeros(3), atol=5e-3, rtol=0.0)
+
+
+# -- TQC ------------------------------------------------------------------------------------------
+
+
+def test_tqc_equals_sb3_contribs():
+    """One step of sb3-contrib 2.9.2's TQC.train with these networks, batch, actions and alpha."""
+    loss = TQCLoss(FixedActor(), ensemble(5), num_quantiles=5, drop_quantiles=2, **OPTIONS)
+    out = loss(recorded_batch())
+    assert out["loss_qvalue"].item() == pytest.approx(0.8755869269, abs=1e-6)
+    assert out["loss_actor"].item() == pytest.approx(-0.4462596476, abs=1e-6)
+    out["loss_qvalue"].backward()
+    norms = [p.grad[0].norm().item() for p in loss.qvalue_network.parameters()]
+    theirs = [0.1070768982, 0.1846503168, 0.2075135857, 0.1062549204]
+    assert norms == pytest.approx(theirs, abs=1e-6)
+
+
+def test_tqc_leaves_out_the_highest_quantiles_of_all_networks_together():
+    values = [[1.0, 5.0, 9.0], [2.0, 8.0, 7.0]]  # without one each: 1, 2, 5, 7
+    critics = []
+    for quantiles in values:
+        layer = nn.Linear(5, 3)
+        layer.weight.data.zero_()
+        layer.bias.data = torch.tensor(quantiles)
+        critics.append(ValueNetwork(layer, ["observation", "action"]))
+    options = {**OPTIONS, "alpha_init": 1e-20, "num_quantiles": 3}
+    batch = make_batch(4)
+    batch["next", "terminated"].zero_()
+    loss = TQCLoss(squashed(), critics, drop_quantiles=1, **options)
+    out = loss(batch)
+    target = batch["next", "reward"] + 0.9 * torch.tensor([1.0, 2.0, 5.0, 7.0])
+    fractions = torch.tensor([1 / 6, 3 / 6, 5 / 6])
+    each = [quantile_huber(torch.tensor(v).expand(4, 3), target, fractions) for v in values]
+    torch.testing.assert_close(out["loss_qvalue"], torch.stack(each).mean() / 3)
+    torch.testing.assert_close(out["loss_actor"], torch.tensor(-32.0 / 6))
+    worst = torch.maximum((5.0 - target.mean(-1)).abs(), (17 / 3 - target.mean(-1)).abs())
+    torch.testing.assert_close(batch["td_error"], worst)
+
+
+# -- REDQ and DroQ --------------------------------------------------------------------------------
+
+
+class Parameters(nn.Module):
+    """Mean and deviation of a `SquashedGaussian`."""
+
+    def forward(self, x):
+        loc, log_std = x.chunk(2, -1)
+        return loc, log_std.exp()
+
+
+def test_redq_equals_torchrls():
+    actor, critics, batch = squashed(), make_critics(5), make_batch()
+    module = TensorDictModule(
+        nn.Sequential(copy.deepcopy(actor.network), Parameters()), ["observation"], ["loc", "scale"]
+    )
+    their_actor = ProbabilisticActor(
+        module,
+        in_keys=["loc", "scale"],
+        distribution_class=TanhNormal,
+        return_log_prob=True,
+    )
+    theirs = torchrl.REDQLoss(
+        their_actor,
+        copy.deepcopy(critics),
+        num_qvalue_nets=5,
+        sub_sample_len=2,
+        target_entropy=-2.0,
+        alpha_init=0.3,
+        loss_function="l2",
+    )
+    theirs.make_value_estimator(gamma=0.9)
+    torchrl.SoftUpdate(theirs, tau=0.1)
+
+    class Ours(REDQLoss):
+        """Draws in TorchRL's order: the subset, then the actions of both states together."""
+
+        def _values_and_target(self, entries, alpha):
+            torch.manual_seed(1)
+            torch.randperm(5)
+            seen = torch.stack([entries["observation"], entries["next", "observation"]])
+            drawn = self.actor_network.rsample(seen)
+            of_this, of_next = ([x[place] for x in drawn] for place in range(2))
+            self.by_state = {"this": of_this, "next": [x.detach() for x in of_next]}
+            return super()._values_and_target(entries, alpha)
+
+        def _drawn(self, entries, at=this_key):
+            return self.by_state["this" if at is this_key else "next"]
+
+        def _for_target(self, values):
+            torch.manual_seed(1)  # the subset again
+            return super()._for_target(values)
+
+    ours = Ours(actor, critics, num_in_target=2, **{**OPTIONS, "fixed_alpha": False})
+    torch.manual_seed(1)
+    expected = theirs(batch.clone())
+    found = ours(batch)
+    torch.testing.assert_close(found["loss_qvalue"], 5 * expected["loss_qvalue"])
+    torch.testing.assert_close(found["loss_actor"], expected["loss_actor"])
+    found["loss_actor"].backward()
+    expected["loss_actor"].backward()
+    ours_by_name = gradients(ours.actor_network)
+    for name in ("0.weight", "0.bias", "2.weight", "2.bias", "4.weight", "4.bias"):
+        key = ("module", "0", "module", "0", *name.split("."))
+        expected = theirs.actor_network_params.get(key).grad
+        torch.testing.assert_close(ours_by_name[f"network.{name}"], expected)
+
+
+def test_the_subset_of_redq_changes_from_call_to_call():
+    loss = REDQLoss(squashed(), make_critics(6), num_in_target=1, **OPTIONS)
+    values = torch.arange(6.0).unsqueeze(-1).expand(6, 4)
+    assert len({loss._for_target(values)[0].item() for _ in range(60)}) == 6
+
+
+def test_an_ensemble_equals_its_networks_one_by_one():
+    network = Ensemble(3, 5, 1, (8,), nn.ReLU)
+    networks = make_networks(network)
+    together = ValueNetwork(network, ["observation", "action"])
+    one_by_one = [ValueNetwork(each, ["observation", "action"]) for each in networks]
+    actor, batch = squashed(), make_batch()
+    out = []
+    for critics in (together, one_by_one):
+        loss = REDQLoss(copy.deepcopy(actor), critics, num_in_target=3, **OPTIONS)
+        torch.manual_seed(1)
+        losses = loss(batch)
+        losses["loss_actor"].backward()
+        out.append((dict(losses), gradients(loss.actor_network), batch["td_error"]))
+    torch.testing.assert_close(out[0], out[1])
+
+
+def make_networks(ensemble):
+    """The networks of an ensemble, one by one."""
+    layers = [layer for layer in ensemble.layers if hasattr(layer, "weight")]
+    networks = [mlp(5, 1, (8,), nn.ReLU) for _ in range(ensemble.networks)]
+    for number, network in enumerate(networks):
+        for layer, own in zip(layers, (network[0], network[2]), strict=True):
+            own.weight.data = layer.weight.data[number].clone()
+            own.bias.data = layer.bias.data[number, 0].clone()
+    return networks
+
+
+def test_the_layers_of_droq_are_linear_dropout_norm_activation():
+    network = Ensemble(2, 4, 1, (6,), nn.ReLU, norm=dropout_and_layer_norm(0.5))
+    x = torch.randn(3, 4)
+    linear, norm, _, last = network.layers
+    dropout, layer_norm = norm
+    for number in range(2):
+        layer_norm.weight.data[number] = wave((1, 6), number)
+        layer_norm.bias.data[number] = wave((1, 6), number + 5)
+    torch.manual_seed(0)
+    found = network(x)
+    torch.manual_seed(0)
+    hidden = dropout(torch.stack([x @ w.T for w in linear.weight]) + linear.bias)
+    for number in range(2):
+        own = nn.functional.layer_norm(
+            hidden[number], (6,), layer_norm.weight[number, 0], layer_norm.bias[number, 0]
+        )
+        value = own.relu() @ last.weight[number].T + last.bias[number]
+        torch.testing.assert_close(found[:, [number]], value)
+    assert not torch.equal(network(x), network(x))
+
+
+# -- CrossQ ---------------------------------------------------------------------------------------
+
+
+def crossq(activation=nn.ReLU, **options):
+    critics = ensemble(activation=activation, linear=renormalized)
+    return CrossQLoss(FixedActor(), critics, **{"policy_delay": 1, **OPTIONS, **options})
+
+
+def test_crossq_equals_sb3_contribs():
+    """One step of sb3-contrib 2.9.2's CrossQ.train, whose loss of the critics is half of this."""
+    loss = crossq()
+    out = loss(recorded_batch())
+    assert out["loss_qvalue"].item() == pytest.approx(2 * 1.759912133, abs=1e-5)
+    assert out["loss_actor"].item() == pytest.approx(0.7173919678, abs=1e-5)
+    out["loss_qvalue"].backward()
+    norms = [p.grad[0].norm().item() / 2 for p in loss.qvalue_network.parameters()]
+    theirs = [0.3417, 0.29305, 0.32177, 0.2075, 0.33591, 2.10787, 2.06353, 1.4941]
+    assert norms == pytest.approx(theirs, abs=2e-5)
+    last = loss.qvalue_network[0].network.layers[-1][0]
+    assert last.mean[1, 0].tolist() == pytest.approx([0.0127, 0.0008, 0.0267, 0.0012], abs=6e-5)
+    assert last.var[1, 0].tolist() == pytest.approx([0.9976, 0.9903, 0.9966, 0.9905], abs=6e-5)
+
+
+def test_crossq_equals_sb3_contribs_after_the_warm_up():
+    """With a tiny eps, which theirs adds after the correction, not before."""
+    loss = crossq(nn.Tanh)
+    norms = [m for m in loss.qvalue_network.modules() if isinstance(m, BatchRenorm)]
+    for place, norm in enumerate(norms):
+        norm.warm_up, norm.eps = -1, 1e-8
+        for number in range(2):
+            norm.mean[number] = 0.3 * wave(norm.mean.shape[1:], place + number)
+            norm.var[number] = 1 + 0.5 * wave(norm.var.shape[1:], place + number)
+    out = loss(recorded_batch())
+    assert out["loss_qvalue"].item() == pytest.approx(2 * 2.967151165, abs=1e-4)
+    assert out["loss_actor"].item() == pytest.approx(-0.1786440760, abs=1e-5)
+    theirs = [0.2780, 0.1238, -0.0661, -0.2489]
+    assert norms[-1].mean[1, 0].tolist() == pytest.approx(theirs, abs=1e-4)
+
+
+def test_crossq_has_no_target_network_and_delays_its_actor():
+    loss = crossq(policy_delay=3)
+    assert not [name for name in loss.state_dict() if name.startswith("target")]
+    assert ["loss_actor" in loss(recorded_batch()) for _ in range(4)] == [False, False, True, False]
+
+
+def test_the_actor_of_crossq_learns_statistics_in_its_own_update_only():
+    actor = squashed()
+    actor.network[0] = nn.Sequential(BatchRenorm(3), actor.network[0])
+    norm = actor.network[0][0]
+    loss = CrossQLoss(actor, make_critics(), policy_delay=2, **OPTIONS)
+    batch = make_batch()
+    loss(batch)
+    assert norm.batches == 0
+    loss(batch)
+    assert norm.batches == 1
+    torch.testing.assert_close(norm.mean[0], 0.01 * batch["observation"].mean(0))
+    loss.eval()
+    loss(batch)
+    assert norm.batches == 1
+    before = norm.mean.clone()
+    actor(batch)
+    actor.train()(batch)
+    assert torch.equal(norm.mean, before)
+
+
+@pytest.mark.parametrize("networks", [(), (2,)])
+def test_batch_renormalization_by_hand(networks):
+    norm = BatchRenorm(3, networks, momentum=0.1, warm_up=0, eps=0.0)
+    x = wave((*networks, 50, 3)) * 10.0 + 3.0
+    mean, std = x.mean(-2, keepdim=True), x.std(-2, keepdim=True)
+    with batch_statistics(norm):
+        torch.testing.assert_close(norm(x), (x - mean) / std)  # the first is the warm-up
+        running, deviation = 0.1 * mean, (0.9 + 0.1 * std**2).sqrt()
+        torch.testing.assert_close(norm.mean, running)
+        scale = (std / deviation).clamp(1 / 3, 3)
+        shift = ((mean - running) / deviation).clamp(-5, 5)
+        torch.testing.assert_close(norm(x), (x - mean) / std * scale + shift)
+    norm.reset_parameters()
+    torch.testing.assert_close(norm(x), x)
+
+
+# -- arguments ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (partial(TQCLoss, num_quantiles=3, drop_quantiles=3), "drop_quantiles=3 of"),
+        (partial(TQCLoss, drop_quantiles=-1), "drop_quantiles=-1"),
+        (partial(REDQLoss, num_in_target=0), "num_in_target"),
+        (partial(CrossQLoss, policy_delay=0), "policy_delay"),
+        (partial(SACLoss, policy_delay=0), "policy_delay"),
+    ],
+)
+def test_impossible_arguments_are_refused(kind, message):
+    with pytest.raises(ConfigError, match=message):
+        kind(squashed(), make_critics())
