@@ -89,7 +89,7 @@ def make(name: str, memory: Any = "gru", *, masked: bool = False, **options: Any
     known = {field.name for field in fields(kind)}
     small = SMALL | (REPLAYED if "burn_in" in known else {})
     given = {key: value for key, value in small.items() if key in known}
-    continuous = kind.actions == "continuous"
+    continuous = kind.actions in ("continuous", "bounded")
     return kind(
         env=partial(Recall, continuous, masked), **{**given, "memory": memory, **options}
     ).trainer()

@@ -43,7 +43,9 @@ def iteration(name: str, **options: Any) -> Waits:
     if name == "mbpo":
         small |= {"fit_steps": 2, "optim_steps_per_batch": 2}
     small = {key: value for key, value in small.items() if key in known}
-    env = "torch/Pendulum-v1" if kind.actions == "continuous" else "torch/CartPole-v1"
+    env = "torch/CartPole-v1"
+    if kind.actions in ("continuous", "bounded"):
+        env = "torch/Pendulum-v1"
     given = {"env": env, **small, "num_envs": 4, "total_frames": 10_000, "log_interval": 10**6}
     given |= {"eval_episodes": 0, "device": "meta", "progress_bar": True}
     with counting_waits() as mode:

@@ -17,7 +17,9 @@ from hooktrainer.errors import ConfigError
 
 def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
     kind = algorithms.get(name)
-    env = "torch/Pendulum-v1" if kind.actions == "continuous" else "torch/CartPole-v1"
+    env = "torch/CartPole-v1"
+    if kind.actions in ("continuous", "bounded"):
+        env = "torch/Pendulum-v1"
     small = {"env": env, "num_envs": 4}
     if name in ANNEALING:
         small |= {"steps_per_batch": 10, "anneal_lr": False}

@@ -13,19 +13,27 @@ from hooktrainer import objectives
 from hooktrainer.graphs import FunctionalLoss, GradientGraph, StepGraph, StepRules, compiling
 from hooktrainer.networks import (
     CategoricalPolicy,
+    CategoricalQNetwork,
     CentralQNetwork,
     DeterministicPolicy,
     JointEncoder,
     MonotonicMixer,
     QNetwork,
+    QuantileQNetwork,
     TanhGaussianPolicy,
     ValueNetwork,
     mlp,
 )
 from hooktrainer.objectives import (
+    BCLoss,
+    CategoricalDQNLoss,
     ClipPPOLoss,
     CQLLoss,
+    CrossQLoss,
     DDPGLoss,
+    DiscreteCQLLoss,
+    DiscreteIQLLoss,
+    DiscreteSACLoss,
     DQNLoss,
     ImitationLoss,
     IQLLoss,
@@ -33,9 +41,15 @@ from hooktrainer.objectives import (
     LossByGroup,
     MADDPGLoss,
     MASACLoss,
+    PQNLoss,
     QMixLoss,
+    QuantileDQNLoss,
+    REDQLoss,
     SACLoss,
+    TD3BCLoss,
     TD3Loss,
+    TQCLoss,
+    TRPOLoss,
     keys_of,
 )
 from hooktrainer.optim import FlatAdam
@@ -43,8 +57,16 @@ from hooktrainer.optim import FlatAdam
 LOW, HIGH = -torch.ones(2), torch.ones(2)
 
 
-def q_function() -> ValueNetwork:
-    return ValueNetwork(mlp(6, 1, (8,)), ["observation", "action"])
+def q_function(outputs: int = 1) -> ValueNetwork:
+    return ValueNetwork(mlp(6, outputs, (8,)), ["observation", "action"])
+
+
+def q_network() -> QNetwork:
+    return QNetwork(mlp(4, 2, (8,)))
+
+
+def categorical() -> CategoricalPolicy:
+    return CategoricalPolicy(mlp(4, 2, (8,)))
 
 
 def squashed() -> TanhGaussianPolicy:
@@ -87,7 +109,19 @@ MAKE: dict[type[Loss], Callable[[], Loss]] = {
     DDPGLoss: lambda: DDPGLoss(deterministic(), q_function()),
     IQLLoss: lambda: IQLLoss(squashed(), q_function(), value()),
     CQLLoss: lambda: CQLLoss(squashed(), q_function()),
-    DQNLoss: lambda: DQNLoss(QNetwork(mlp(4, 2, (8,)))),
+    REDQLoss: lambda: REDQLoss(squashed(), [q_function(), q_function()]),
+    TQCLoss: lambda: TQCLoss(squashed(), [q_function(5), q_function(5)], num_quantiles=5),
+    CrossQLoss: lambda: CrossQLoss(squashed(), [q_function(), q_function()], policy_delay=2),
+    TD3BCLoss: lambda: TD3BCLoss(deterministic(), q_function()),
+    BCLoss: lambda: BCLoss(deterministic()),
+    DQNLoss: lambda: DQNLoss(q_network()),
+    CategoricalDQNLoss: lambda: CategoricalDQNLoss(CategoricalQNetwork(mlp(4, 10, (8,)), 5)),
+    QuantileDQNLoss: lambda: QuantileDQNLoss(QuantileQNetwork(mlp(4, 10, (8,)), 5)),
+    PQNLoss: lambda: PQNLoss(q_network()),
+    DiscreteCQLLoss: lambda: DiscreteCQLLoss(q_network()),
+    DiscreteIQLLoss: lambda: DiscreteIQLLoss(categorical(), q_network(), value()),
+    DiscreteSACLoss: lambda: DiscreteSACLoss(categorical(), q_network(), 2),
+    TRPOLoss: lambda: TRPOLoss(categorical(), value()),
     QMixLoss: lambda: QMixLoss(
         {"team": QNetwork(mlp(4, 2, (8,)), [("team", "observation")])},
         MonotonicMixer(4, 3),
@@ -104,7 +138,7 @@ MAKE: dict[type[Loss], Callable[[], Loss]] = {
     LossByGroup: by_group,
     ImitationLoss: lambda: ImitationLoss(squashed()),
 }
-DISCRETE = (ClipPPOLoss, DQNLoss)
+DISCRETE = (ClipPPOLoss, DQNLoss, PQNLoss, DiscreteIQLLoss, DiscreteSACLoss, TRPOLoss)
 CENTRAL = (MADDPGLoss, MASACLoss)
 
 
@@ -117,7 +151,7 @@ def batch(kind: type[Loss], rows: int = 8) -> TensorDict:
     def steps(*agents: int) -> dict[str, torch.Tensor]:
         shape = (rows, *agents)
         whole = torch.randint(0, 2, shape, generator=random)
-        discrete = kind in DISCRETE or (bool(agents) and kind not in CENTRAL)
+        discrete = issubclass(kind, DISCRETE) or (bool(agents) and kind not in CENTRAL)
         return {
             "observation": normal(*shape, 4),
             "action": whole if discrete else normal(*shape, 2).tanh(),

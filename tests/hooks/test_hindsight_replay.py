@@ -193,7 +193,7 @@ def test_what_cannot_be_is_refused():
         HindsightReplay(ReplayBuffer(10), reward)
     with pytest.raises(ConfigError, match="CartPole-v1 is not for her: the observation is no Dict"):
         DQN(env="CartPole-v1", her="future", total_frames=100).trainer()
-    with pytest.raises(ConfigError, match="memory='gru' replays sequences"):
+    with pytest.raises(ConfigError, match="and memory='gru' do not work together"):
         small_run(memory="gru", batch_size=32, buffer_size=64)
 
     class WithoutReward(BitFlip):
