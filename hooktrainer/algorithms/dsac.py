@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from gymnasium import spaces
 
 from ..networks import CategoricalPolicy, QNetwork
 from ..objectives import DiscreteSACLoss
-from ..run.config import Count, Fraction, Number, Rate
+from ..run.config import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .check_spaces import Actions
@@ -26,17 +26,19 @@ class DSAC(ActorCriticOffPolicy):
 
     num_envs: Count = 8
     steps_per_batch: Count = 8
-    optim_steps_per_batch: Count = 16
+    optim_steps_per_batch: Count = 32
     init_random_frames: Number = 1_000
     buffer_size: Count = 100_000
     batch_size: Count = 128
     lr: Rate = 1e-3
     """learning rate of all networks and of the temperature"""
+    tau: Annotated[Fraction, Between(0.001, 0.1, log=True)] = 0.05
+    """rate of the soft updates of the target networks, one per optimizer step"""
     alpha_init: float = 1.0
     """initial temperature, the weight of the entropy"""
     fixed_alpha: bool = False
     """whether the temperature stays as it is"""
-    target_entropy_ratio: Fraction = 0.5
+    target_entropy_ratio: Fraction = 0.3
     """entropy that the temperature is adapted to, relative to that of uniform actions; 0.98 in the
     paper"""
     policy_delay: Count = 1

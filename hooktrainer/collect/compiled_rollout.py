@@ -20,8 +20,6 @@ from .rollout import Rollout
 from .tensor_envs import TensorEnvs, signals_of
 from .worlds.functional_world import Carry, FunctionalWorld
 
-STEPS = 8
-"""Steps per graph; more take longer to compile and gain little."""
 _BYTES = (torch.bool, torch.uint8)
 """Types that are copied four at a time: a compiled copy one by one takes ten times as long."""
 _log = logging.getLogger(__name__)
@@ -58,9 +56,8 @@ class CompiledRollout(Rollout):
         if not actor.is_laid_out:
             learn_outputs(actor, self._policy_device)
         if not self._rows:
-            spans = (
-                slice(t, min(t + STEPS, self._horizon)) for t in range(0, self._horizon, STEPS)
-            )
+            size, whole = world.steps_per_graph, self._horizon
+            spans = (slice(t, min(t + size, whole)) for t in range(0, whole, size))
             self._rows = [self._rows_of(span, actor.outputs.rows(span)) for span in spans]
         start = perf_counter()
         try:

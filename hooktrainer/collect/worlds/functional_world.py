@@ -138,6 +138,8 @@ class FunctionalWorld(EpisodicWorld):
     """Random numbers that `initial` takes per environment."""
     step_uniforms: ClassVar[int] = 0
     """Random numbers that `transition` takes per environment and step, if it is random."""
+    steps_per_graph: ClassVar[int] = 8
+    """Steps that a compiled rollout makes in one graph; more take longer to compile."""
     # `advance` is given the carry and its keys.
     not_in_graphs: ClassVar = frozenset(("carry", "_begun", "_seed"))
 

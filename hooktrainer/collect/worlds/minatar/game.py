@@ -40,6 +40,7 @@ class Game(FunctionalWorld):
     """Number of boolean planes of an observation."""
     minimal_actions: ClassVar[Sequence[int]]
     """Those that the game uses."""
+    steps_per_graph = 1  # a game is hundreds of operations
     num_draws: ClassVar[int] = 0
     """Random numbers that `play` takes per environment."""
 

@@ -50,6 +50,7 @@ class GridWorld(FunctionalWorld):
         rest: Arguments of `FunctionalWorld`.
     """
 
+    steps_per_graph = 1  # a grid is hundreds of operations
     width: int
     height: int
     sees_through_walls: ClassVar[bool] = False
