@@ -78,7 +78,7 @@ def place(make_run, tmp_path, monkeypatch):
         (["verify-resume", "sac", "--", "--resume", "latest"], "leave out --resume"),
         (["train", "nope/walk.py"], "there is no script nope/walk.py."),
         (["train", "ppo2"], "Did you mean ppo"),
-        (["train", "sac", "--env", "CartPole-v1", *BOX], "td3 is for continuous actions"),
+        (["train", "td3", "--env", "CartPole-v1", *BOX], "td3 is for continuous actions"),
         (["train", "ppo", "--env", "Kartpole-v1", *BOX], "Kartpole"),
         (["train", "ppo", "--env", "CartPole-v1", *BOX, "--env-kwargs", "x"], "not JSON"),
         (["train", "ppo", "--env", "CartPole-v1", *BOX, "--no-tuned", "--resume", "latest"],
