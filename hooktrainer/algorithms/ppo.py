@@ -57,6 +57,18 @@ class PPO(OnPolicy):
             "eval_episodes": 100,
             "stop_at": 475.0,
         },
+        "Acrobot-v1": {
+            "total_frames": 1_000_000,
+            "steps_per_batch": 256,
+            "num_epochs": 4,
+            "lmbda": 0.94,
+            "lr": 1e-3,
+            "normalize_observations": True,
+            "eval_interval": 100_000,
+            "eval_episodes": 100,
+            "log_interval": 20_000,
+            "save_interval": 100_000,
+        },
         "LunarLander-v3": {
             "total_frames": 1_000_000,
             "steps_per_batch": 256,
