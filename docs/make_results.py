@@ -2,53 +2,22 @@
 
     python docs/make_results.py
 
-Beforehand, of a row that was run by its command (`hooktrainer verify-results --json` has it), keeps
-what its seeds have computed; COMMIT is an ancestor of HEAD, so that it can be found, and SECONDS of
-the CPU are those of the whole command:
-
-    python docs/make_results.py keep ppo-cartpole out/ppo-cartpole COMMIT SECONDS
+`hooktrainer regress ROW --against hooktrainer/show/results --record 0-9` trains the seeds of a row
+and keeps them, with HEAD as their commit: commit changes of the package before.
 """
 
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from hooktrainer.show.report.analysis import interval_text
-from hooktrainer.show.results.result_rows import (
-    ResultRow,
-    read_digest,
-    read_recipes,
-    read_rows,
-    surroundings,
-    write_row,
-)
+from hooktrainer.show.results.result_rows import ResultRow, read_rows
 from hooktrainer.statistics import interval
 
 DOCS = Path(__file__).parent
 MARKS = "<!-- {} -->", "<!-- end of {} -->"
-
-
-def check_commit(commit: str, repository: Path = DOCS) -> None:
-    """Refuse a commit that is not in the history of HEAD, as one that was rebased is not."""
-    asked = ["git", "merge-base", "--is-ancestor", f"{commit}^{{commit}}", "HEAD"]
-    done = subprocess.run(asked, cwd=repository, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise ValueError(f"{commit} is no ancestor of HEAD: {done.stderr.strip() or 'see git log'}")
-
-
-def keep(name: str, runs: Path, commit: str, cpu_seconds: float) -> Path:
-    """Write the row that runs on this machine make, from ``seed<n>`` in their directory."""
-    check_commit(commit)
-    recipe = read_recipes()[name]
-    places = {int(run.name.removeprefix("seed")): run for run in runs.glob("seed*")}
-    seeds = sorted(places)
-    first = read_digest(places[seeds[0]])
-    digests = {seed: read_digest(places[seed], list(first.metrics)) for seed in seeds}
-    return write_row(ResultRow(recipe, digests, surroundings(recipe.packages), commit, cpu_seconds))
 
 
 def frames(count: float) -> str:
@@ -184,11 +153,8 @@ def page(text: str, rows: Mapping[str, ResultRow]) -> str:
     return text
 
 
-def main(words: list[str]) -> None:
-    """Write both, or keep a row."""
-    if words[:1] == ["keep"]:
-        name, runs, commit, seconds = words[1:]
-        print(keep(name, Path(runs), commit, float(seconds)))
+def main() -> None:
+    """Write both."""
     rows = read_rows()
     (DOCS / "assets" / "results.svg").write_text(picture(rows), encoding="utf-8")
     file = DOCS / "results.md"
@@ -196,4 +162,4 @@ def main(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -142,10 +142,13 @@ def _trained(recipe: RowRecipe, seeds: range, place: Path) -> dict[int, RunDiges
 
 
 def _commit(directory: Path) -> str:
-    """Return the commit of the directory's repository; "" if it is in none."""
-    asked = ["git", "-C", str(directory), "rev-parse", "--short=8", "HEAD"]
+    """Return the commit of the directory's repository, with -dirty if there are changes.
+
+    Returns "" if it is in none.
+    """
+    asked = ["git", "describe", "--always", "--dirty", "--abbrev=8", "--exclude=*"]
     try:
-        done = subprocess.run(asked, capture_output=True, text=True, check=False)
+        done = subprocess.run(asked, cwd=directory, capture_output=True, text=True, check=False)
     except OSError:  # there is no git
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

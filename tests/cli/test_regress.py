@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 
@@ -53,6 +54,25 @@ def test_seeds_are_published_and_trained_on(results, call, tmp_path):
     assert list(row.digests) == [3, 4]
     assert row.digests[3] == read_digest(tmp_path / "a/tiny/seed3", list(row.digests[3].metrics))
     assert f"published seeds 3-4 of tiny in {results / 'computed/tiny.json'}" in done.out
+
+
+def test_a_row_names_the_commit_that_trained_it(results, call, scoring):
+    def git(*words):
+        author = ("-c", "user.name=a", "-c", "user.email=a@b")
+        command = ["git", *author, *words]
+        return subprocess.run(command, cwd=results, capture_output=True, text=True, check=True)
+
+    scoring(lambda seed: 100)
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "rows")
+    commit = git("rev-parse", "--short=8", "HEAD").stdout.strip()
+    call("regress", "tiny", "--against", results, "--record", "0-1")
+    assert read_rows(results)["tiny"].commit == commit
+    with (results / "rows.yaml").open("a") as file:
+        file.write("# changed\n")
+    call("regress", "tiny", "--against", results, "--record", "0-1")
+    assert read_rows(results)["tiny"].commit == f"{commit}-dirty"
 
 
 def test_a_row_that_is_as_good_ends_after_three_seeds_of_its_own(results, call, scoring):

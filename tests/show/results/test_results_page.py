@@ -22,8 +22,3 @@ def test_the_page_and_its_picture_are_generated_from_the_results(make):
     text = (DOCS / "results.md").read_text(encoding="utf-8")
     assert make["page"](text, rows) == text
     assert make["picture"](rows) == (DOCS / "assets" / "results.svg").read_text(encoding="utf-8")
-
-
-def test_keeping_a_row_checks_its_commit_first(make, tmp_path):
-    with pytest.raises(ValueError, match="gone is no ancestor of HEAD"):
-        make["keep"]("ppo-cartpole", tmp_path, "gone", 1.0)
