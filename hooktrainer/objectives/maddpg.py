@@ -163,7 +163,10 @@ class CentralCriticLoss(ReplayLoss):
             constants = {key: value.detach() for key, value in critic.named_parameters()}
             seen = [entries[key] for key in critic.in_keys]
             values = torch.func.functional_call(critic, constants, (joint, *seen))
-            found.append(values.diagonal(dim1=0, dim2=-1))  # [batch, agents]
+            # The diagonal, [batch, agents]; inductor's `diagonal` warns.
+            index = torch.arange(agents, device=values.device).view(-1, 1, 1)
+            own_values = values.gather(-1, index.expand(-1, values.shape[1], 1))
+            found.append(own_values.squeeze(-1).t())
         return torch.stack(found).amin(0)
 
 

@@ -105,6 +105,7 @@ def test_compiled_steps_equal_eager_ones(critics):
 @pytest.mark.learning
 @pytest.mark.parametrize("critics", slow_except(CRITICS))
 def test_it_learns_to_do_what_it_sees(critics):
-    trainer = algorithms.SAC(env=Copy, critics=critics, **SMALL, **REPLAY).trainer()
+    options = {"critics": critics, "policy_delay": 1}  # a delay is for longer runs
+    trainer = algorithms.SAC(env=Copy, **options, **SMALL, **REPLAY).trainer()
     trainer.train()
     assert trainer.metrics.reported["eval/return"] > -0.1
