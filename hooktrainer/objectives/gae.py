@@ -73,8 +73,10 @@ def generalized_advantage_estimate(
         )
     delta = reward + gamma * bootstrap - state_value
     discount = (~done).to(delta.dtype) * (gamma * lmbda)
-    if acts is not None:
-        delta = torch.where(acts, delta, 0.0)
+    if acts is not None and next_acts is not None:
+        closes = next_acts | done
+        is_whole = closes.flip(time_dim).cummax(time_dim).values.flip(time_dim)
+        delta = torch.where(acts & is_whole, delta, 0.0)  # a turn that is open adds nothing
         discount = torch.where(acts, discount, (~done).to(delta.dtype))
     advantage = discounted_suffix_sums(delta, discount, time_dim)
     return advantage, advantage + state_value

@@ -78,11 +78,12 @@ def test_the_frame_skip_of_an_id_is_applied():
 
 def test_environments_are_stepped_by_as_many_processes_as_asked_for():
     def workers(**fields):
+        before = {child.pid for child in multiprocessing.active_children()}
         collector = builders.make_collector_onpolicy(
             "CartPole-v1", QNetwork(mlp(4, 2)), config(num_workers=4, **fields)
         )
         batch = next(iter(collector))
-        processes = len(multiprocessing.active_children())
+        processes = len({child.pid for child in multiprocessing.active_children()} - before)
         collector.shutdown()
         return processes, batch
 
