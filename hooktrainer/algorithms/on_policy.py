@@ -115,15 +115,20 @@ class PolicyGradient(EnvAlgorithm):
             hook.register(trainer, name)
         if self.desired_kl is not None:
             KLAdaptiveLR(optimizer, self.desired_kl).register(trainer)
-        elif self.anneal_lr:
-            Schedule.linear(optimizer, "lr", self.lr, 0.0).register(trainer)
         else:
-            trainer.register_op("pre_steps_log", partial(log_rate, optimizer))
+            schedule_rate(self, trainer, optimizer)
         return trainer
 
 
-def log_rate(optimizer: torch.optim.Optimizer, batch: Any) -> dict[str, Any]:
-    """Return the learning rate, to be logged."""
+def schedule_rate(run: Any, trainer: Trainer, optimizer: torch.optim.Optimizer) -> None:
+    """Let the learning rate fall to zero, if the run says so, and log it."""
+    if run.anneal_lr:
+        Schedule.linear(optimizer, "lr", run.lr, 0.0).register(trainer)
+    else:
+        trainer.register_op("pre_steps_log", partial(_log_rate, optimizer))
+
+
+def _log_rate(optimizer: torch.optim.Optimizer, batch: Any) -> dict[str, Any]:
     return {"train/lr": optimizer.param_groups[0]["lr"]}
 
 

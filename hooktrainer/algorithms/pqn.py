@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, ClassVar
 
 from gymnasium import spaces
 
-from ..hooks import RewardScaler, Schedule, ValueEstimatorHook
+from ..hooks import RewardScaler, ValueEstimatorHook
 from ..networks import EpsilonGreedy, MemoryTrunk, QNetwork, add_layer_norms
 from ..objectives import PQNLoss, QLambda
 from ..optim import FlatAdam
@@ -16,7 +15,7 @@ from ..trainer import Trainer
 from .algorithm import WithMemory, algorithm
 from .check_spaces import Actions
 from .config import Settings
-from .on_policy import check_sequence_length, log_rate, mini_batches
+from .on_policy import check_sequence_length, mini_batches, schedule_rate
 from .task import Task
 
 
@@ -113,8 +112,5 @@ class PQN(WithMemory):
         returns = QLambda(gamma=self.gamma, lmbda=self.lmbda, value_network=q_network)
         ValueEstimatorHook(returns).register(trainer)
         mini_batches(self, loss_module.in_keys).register(trainer)
-        if self.anneal_lr:
-            Schedule.linear(optimizer, "lr", self.lr, 0.0).register(trainer)
-        else:
-            trainer.register_op("pre_steps_log", partial(log_rate, optimizer))
+        schedule_rate(self, trainer, optimizer)
         return task.finish(trainer, q_network)

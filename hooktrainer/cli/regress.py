@@ -91,7 +91,7 @@ def _compare(row: ResultRow, margin: float, by: Measure, place: Path, json: bool
     for size in LOOKS:
         begin, last = first + len(found), first + size - 1
         output.note(f"training seeds {begin} to {last} of {row.name}")
-        digests = _trained(row.recipe, range(begin, last + 1), place / str(size))
+        digests = _trained(row.recipe, range(begin, last + 1), place)
         found += [float(getattr(digest, by)) for digest in digests.values()]
         decision = judge_regression(before, found, margin=margin, minimize=minimize)
         if decision.next_look is None:
@@ -135,7 +135,6 @@ def _record(recipe: RowRecipe, words: str, directory: Path, place: Path, json: b
 def _trained(recipe: RowRecipe, seeds: range, place: Path) -> dict[int, RunDigest]:
     from ..show.results.result_rows import read_digest
 
-    place.mkdir(exist_ok=True)
     runs = train_row(recipe, seeds[0], seeds[-1], place)
     names = list(read_digest(runs / f"seed{seeds[0]}").metrics)
     return {seed: read_digest(runs / f"seed{seed}", names) for seed in seeds}

@@ -104,8 +104,6 @@ class DiscreteCQLLoss(DQNLoss):
         super().__init__(value_network, **options)
         self.min_q_weight = check_rate("DiscreteCQLLoss: min_q_weight", min_q_weight)
 
-    def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
-        values = self._action_value(self.value_network, entries)
-        chosen = values.gather(-1, entries[self.tensor_keys.action].reshape(-1, 1)).reshape(-1)
-        penalty = self.min_q_weight * (values.logsumexp(-1) - chosen)
-        return {**super()._row_losses(entries), "loss_cql": self._reduce(penalty, entries)}
+    def _penalty(self, entries: Entries, action_value: Tensor, value: Tensor) -> dict[str, Tensor]:
+        penalty = self.min_q_weight * (action_value.logsumexp(-1) - value)
+        return {"loss_cql": self._reduce(penalty, entries)}

@@ -73,7 +73,11 @@ class DQNLoss(ReplayLoss):
             loss = self._reduce(self._distance(value, target, reduction="none"), entries)
         else:
             loss = self._distance(value, target)
-        return {"loss": loss, "td_error": td_error}
+        return {"loss": loss, "td_error": td_error, **self._penalty(entries, action_value, value)}
+
+    def _penalty(self, entries: Entries, action_value: Tensor, value: Tensor) -> dict[str, Tensor]:
+        """Return further losses, given all values ``[batch, actions]`` and the chosen ones."""
+        return {}
 
     @property
     def _delayed(self) -> Any:

@@ -74,12 +74,17 @@ def generalized_advantage_estimate(
     delta = reward + gamma * bootstrap - state_value
     discount = (~done).to(delta.dtype) * (gamma * lmbda)
     if acts is not None and next_acts is not None:
-        closes = next_acts | done
-        is_whole = closes.flip(time_dim).cummax(time_dim).values.flip(time_dim)
-        delta = torch.where(acts & is_whole, delta, 0.0)  # a turn that is open adds nothing
+        # A turn that is open adds nothing.
+        delta = torch.where(_whole_turns(acts, next_acts, done, time_dim), delta, 0.0)
         discount = torch.where(acts, discount, (~done).to(delta.dtype))
     advantage = discounted_suffix_sums(delta, discount, time_dim)
     return advantage, advantage + state_value
+
+
+def _whole_turns(acts: Tensor, next_acts: Tensor, done: Tensor, dim: int) -> Tensor:
+    """Return the turns after which a row closes them: the agent's next turn, or the end."""
+    closes = next_acts | done
+    return acts & closes.flip(dim).cummax(dim).values.flip(dim)
 
 
 def discounted_suffix_sums(x: Tensor, discount: Tensor, dim: int) -> Tensor:
@@ -246,9 +251,7 @@ class GAE(KeyedModule):
         acts, next_acts = (entry.squeeze(-1) for entry in self._weights(tensordict))
         done, dim = tensordict["next"].get(self.tensor_keys.done).squeeze(-1), tensordict.ndim - 1
         done = done.view(*done.shape, *[1] * (acts.ndim - done.ndim)).expand_as(acts)
-        closes = next_acts | done
-        # Those after which a row of the batch closes the turn.
-        return acts & closes.flip(dim).cummax(dim).values.flip(dim)
+        return _whole_turns(acts, next_acts, done, dim)
 
     def _estimate(self, *entries: Tensor, time_dim: int) -> tuple[Tensor, Tensor]:
         """Return advantages and targets for values, next values, rewards, ends and `_weights`."""
