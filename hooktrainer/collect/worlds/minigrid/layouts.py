@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -28,11 +28,17 @@ from .grid_world import (
 )
 
 
-class EmptyWorld(GridWorld):
-    """A room with a goal in the corner; the agent begins in the opposite one or anywhere."""
+class SizedWorld(GridWorld):
+    """Base class of grids of any size, on which an episode may be as long as they are large.
 
-    num_uniforms = 2
-    sees_through_walls = True
+    Args:
+        num_envs, device, rest: As for `GridWorld`.
+        size: The grid's height, and its width divided by ``aspect``.
+        max_steps: As for `GridWorld`; by default ``steps_per_cell * size**2``.
+    """
+
+    steps_per_cell: ClassVar[int]
+    aspect: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -40,14 +46,32 @@ class EmptyWorld(GridWorld):
         device: torch.device | str = "cpu",
         *,
         size: int = 8,
-        agent_start_pos: tuple[int, int] | None = (1, 1),
-        agent_start_dir: int = 0,
         max_steps: int | None = None,
         **rest: Any,
     ) -> None:
-        self.width = self.height = size
+        self.width, self.height = self.aspect * size, size
+        max_steps = max_steps or self.steps_per_cell * size**2
+        super().__init__(num_envs, device, max_steps=max_steps, **rest)
+
+
+class EmptyWorld(SizedWorld):
+    """A room with a goal in the corner; the agent begins in the opposite one or anywhere."""
+
+    num_uniforms = 2
+    steps_per_cell = 4
+    sees_through_walls = True
+
+    def __init__(
+        self,
+        num_envs: int,
+        device: torch.device | str = "cpu",
+        *,
+        agent_start_pos: tuple[int, int] | None = (1, 1),
+        agent_start_dir: int = 0,
+        **rest: Any,
+    ) -> None:
         self.agent_start_pos, self.agent_start_dir = agent_start_pos, agent_start_dir
-        super().__init__(num_envs, device, max_steps=max_steps or 4 * size**2, **rest)
+        super().__init__(num_envs, device, **rest)
 
     def start(self, uniform: torch.Tensor) -> Start:
         cells, x, y = room(self, uniform)
@@ -59,22 +83,11 @@ class EmptyWorld(GridWorld):
         return Start(cells, torch.full_like(place, y0 * self.width + x0), self.agent_start_dir)
 
 
-class DoorKeyWorld(GridWorld):
+class DoorKeyWorld(SizedWorld):
     """A locked door between agent and goal, and its key."""
 
     num_uniforms = 5
-
-    def __init__(
-        self,
-        num_envs: int,
-        device: torch.device | str = "cpu",
-        *,
-        size: int = 8,
-        max_steps: int | None = None,
-        **rest: Any,
-    ) -> None:
-        self.width = self.height = size
-        super().__init__(num_envs, device, max_steps=max_steps or 10 * size**2, **rest)
+    steps_per_cell = 10
 
     def start(self, uniform: torch.Tensor) -> Start:
         cells, x, y = room(self, uniform)
@@ -119,24 +132,22 @@ class FourRoomsWorld(GridWorld):
         return Start(cells, place, number(uniform[:, 5], 0, 4))
 
 
-class MemoryWorld(GridWorld):
+class MemoryWorld(SizedWorld):
     """Remember an object, and go to the one like it at the end of a hallway."""
 
     num_uniforms = 4
+    steps_per_cell = 5
 
     def __init__(
         self,
         num_envs: int,
         device: torch.device | str = "cpu",
         *,
-        size: int = 8,
         random_length: bool = False,
-        max_steps: int | None = None,
         **rest: Any,
     ) -> None:
-        self.width = self.height = size
         self.random_length = random_length
-        super().__init__(num_envs, device, max_steps=max_steps or 5 * size**2, **rest)
+        super().__init__(num_envs, device, **rest)
 
     def start(self, uniform: torch.Tensor) -> Start:
         cells, x, y = room(self, uniform)
@@ -177,22 +188,12 @@ class MemoryWorld(GridWorld):
         return place == goal, (place == goal) | (place == wrong)
 
 
-class RedBlueDoorWorld(GridWorld):
+class RedBlueDoorWorld(SizedWorld):
     """Open the red door, then the blue one."""
 
     num_uniforms = 4
-
-    def __init__(
-        self,
-        num_envs: int,
-        device: torch.device | str = "cpu",
-        *,
-        size: int = 8,
-        max_steps: int | None = None,
-        **rest: Any,
-    ) -> None:
-        self.width, self.height = 2 * size, size
-        super().__init__(num_envs, device, max_steps=max_steps or 20 * size**2, **rest)
+    steps_per_cell = 20
+    aspect = 2
 
     def start(self, uniform: torch.Tensor) -> Start:
         cells, x, y = room(self, uniform)
