@@ -15,7 +15,7 @@ from test_learning import REPLAY, SMALL, Copy
 from test_spaces import BOX, OBSERVATIONS, VECTOR
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from hooktrainer import Trainer, algorithms
+from hooktrainer import PolicySnapshot, Trainer, algorithms
 from hooktrainer.errors import ConfigError
 from hooktrainer.networks import BatchRenorm, UnitLinear
 from hooktrainer.policies import load_policy
@@ -27,7 +27,7 @@ TINY = {"num_envs": 2, "steps_per_batch": 8, "optim_steps_per_batch": 3, "init_r
 SAVED = {"save_interval": 16, "log_interval": 16}
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_except(CASES, "redq", "xqc", "fast td3"))
 def test_a_run_that_is_resumed_is_the_whole_run(case, tmp_path):
     name, options = CASES[case]
     options = {"policy_delay": 2, "eval_interval": 32, **TINY, **SAVED, **options}
@@ -105,12 +105,13 @@ def test_environments_of_td3_have_their_own_noise():
     assert len(sigma[:, 0].unique()) == 4
 
 
-@pytest.mark.parametrize("critics", ["crossq", "xqc"])
+@pytest.mark.parametrize("critics", slow_except(["crossq", "xqc"], "xqc"))
 def test_the_saved_policy_acts_as_the_live_one(critics, tmp_path):
-    fields = {"critics": critics, "policy_delay": 1, "snapshots": 2, **TINY}
-    trainer = make("sac", 48, run_dir=tmp_path / "run", **fields)
-    trainer.train()
+    trainer = make("sac", 48, critics=critics, policy_delay=1, **TINY)
     actor = trainer.loss_module.actor_network
+    saved = PolicySnapshot(actor, "Pendulum-v1", tmp_path / "run", snapshots=2, episodes=0)
+    saved.register(trainer)
+    trainer.train()
     norms = [m.mean for m in actor.modules() if isinstance(m, BatchRenorm)]
     assert norms
     assert all(mean.any() for mean in norms)
