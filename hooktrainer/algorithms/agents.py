@@ -20,7 +20,9 @@ from ..errors import ConfigError
 from ..hooks import (
     Evaluate,
     MiniBatches,
+    ReplayBufferTrainer,
     SelfPlay,
+    TargetNetUpdaterHook,
     ValueEstimatorHook,
     against_random,
 )
@@ -45,12 +47,15 @@ from ..networks import (
 )
 from ..networks.network_factory import ACTIVATIONS
 from ..objectives import GAE, LossByGroup, keys_of
+from ..objectives.sequences import ReplayLoss
 from ..policies.trust import code_of_agents
+from ..replay import ReplayBuffer
 from ..run.config import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import EnvAlgorithm
 from .check_spaces import check_actions, check_distribution, check_observations
 from .config import JSON
+from .off_policy import FromReplay
 from .on_policy import PolicyGradient
 from .task import RunTask
 
@@ -227,6 +232,36 @@ class SeveralAgents(EnvAlgorithm):
 
     def wrapped(self) -> None:
         """No environment of several agents has usual wrappers."""
+
+
+# -- What QMIX, VDN, MADDPG and MASAC share: they learn from a replay buffer.
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentsOffPolicy(FromReplay, SeveralAgents):
+    """Fields of QMIX, VDN, MADDPG and MASAC."""
+
+    num_envs: Count = 32
+    init_random_frames: Number = 2_000
+    buffer_size: Count = 200_000
+    """capacity of the replay buffer, in steps of an environment"""
+    batch_size: Count = 256
+    """steps of an environment per optimizer step, each with all of its agents"""
+    eval_interval: Count = 20_000
+    eval_episodes: Number = 32
+
+    def _trainer(
+        self, task: AgentsTask, loss_module: ReplayLoss, policy: AgentsPolicy, updater: Any
+    ) -> Trainer:
+        """The trainer: ``policy`` collects, ``updater`` moves the target networks."""
+        loss_module.to(task.device)
+        masks = [mask for group in task.groups if (mask := task.mask(group)) is not None]
+        keys = [*loss_module.in_keys, *masks, *[("next", *mask) for mask in masks]]
+        buffer = ReplayBuffer(
+            self.buffer_size, batch_size=self.batch_size, keys=keys, device=task.device
+        )
+        hooks = [ReplayBufferTrainer(buffer), TargetNetUpdaterHook(updater)]
+        return self._wired(task, policy, loss_module, hooks)
 
 
 # -- What MAPPO and IPPO share: they learn from what the present policies of all agents collect.

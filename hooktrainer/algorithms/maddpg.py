@@ -5,38 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from ..hooks import ReplayBufferTrainer, TargetNetUpdaterHook
 from ..networks import AdditiveGaussian, AgentsPolicy, DeterministicPolicy, TanhGaussianPolicy
 from ..objectives import MADDPGLoss, MASACLoss, SoftUpdate
 from ..objectives.maddpg import CentralCriticLoss
-from ..replay import ReplayBuffer
-from ..run.config import Between, Count, Fraction, Number, Rate
+from ..run.config import Between, Count, Fraction, Rate
 from ..trainer import Trainer
-from .agents import AgentsTask, SeveralAgents
+from .agents import AgentsOffPolicy, AgentsTask
 from .algorithm import algorithm
 from .check_spaces import Actions
 from .config import Settings
-from .off_policy import FromReplay
 
 # A step of many environments costs VMAS hardly more than one of few.
 _TUNED: Settings = {"vmas/*": {"num_envs": 64, "gamma": 0.99}}
 
 
 @dataclass(frozen=True, kw_only=True)
-class CentralCritics(FromReplay, SeveralAgents):
+class CentralCritics(AgentsOffPolicy):
     """Fields of MADDPG and MASAC."""
 
-    num_envs: Count = 32
     optim_steps_per_batch: Count = 16
-    init_random_frames: Number = 2_000
-    buffer_size: Count = 200_000
-    """capacity of the replay buffer, in steps of an environment"""
-    batch_size: Count = 256
-    """steps of an environment per optimizer step, each with all of its agents"""
     lr: Annotated[Rate, Between(1e-4, 1e-2, log=True)] = 1e-3
     gamma: Fraction = 0.95
-    eval_interval: Count = 20_000
-    eval_episodes: Number = 32
     tau: Annotated[Fraction, Between(0.001, 0.05, log=True)] = 0.01
     """rate of the soft updates of the target networks, one per optimizer step"""
     max_grad_norm: float | None = 1.0
@@ -59,15 +48,9 @@ class CentralCritics(FromReplay, SeveralAgents):
         critics = {
             one.name: [task.central_q(one) for _ in range(self.num_qvalues)] for one in task.groups
         }
-        loss = self._loss(actors, critics).to(task.device)
-        masks = [mask for group in task.groups if (mask := task.mask(group)) is not None]
-        keys = [*loss.in_keys, *masks, *[("next", *mask) for mask in masks]]
-        buffer = ReplayBuffer(
-            self.buffer_size, batch_size=self.batch_size, keys=keys, device=task.device
-        )
-        updater = TargetNetUpdaterHook(SoftUpdate(loss, tau=self.tau))
+        loss = self._loss(actors, critics)
         policy = AgentsPolicy({name: self._explores(actor) for name, actor in actors.items()})
-        trainer = self._wired(task, policy, loss, [ReplayBufferTrainer(buffer), updater])
+        trainer = self._trainer(task, loss, policy, SoftUpdate(loss, tau=self.tau))
         return task.finish(trainer, AgentsPolicy(actors))
 
 

@@ -102,8 +102,9 @@ class FromReplay(EnvAlgorithm):
 class OffPolicy(FromReplay, WithMemory):
     """Fields of DQN, DDPG, TD3, SAC and MBPO."""
 
-    scale_rewards: bool = False
-    """whether rewards are divided by the running standard deviation of the discounted return"""
+    scale_rewards: bool | None = None
+    """whether rewards are divided by the running standard deviation of the discounted return; None
+    for yes with categorical critics of SAC and TD3, else no"""
     n_steps: Count = 1
     """rewards in each target, before the value of the observation that many steps later"""
     dataset: Annotated[Any, Word("DATASET")] = None
@@ -173,6 +174,9 @@ class OffPolicy(FromReplay, WithMemory):
             return MultiStepReplay(buffer, self.n_steps, gamma=self.gamma)
         return ReplayBufferTrainer(buffer)
 
+    def _scales_rewards(self) -> bool:
+        return bool(self.scale_rewards)
+
     def _mixed(self, task: Task, loss_module: ReplayLoss) -> list[TrainerHookBase]:
         """Return what mixes transitions of a data set into samples."""
         data = dataset_for(task, self.dataset).select(loss_module.in_keys).to(task.device)
@@ -202,7 +206,7 @@ class OffPolicy(FromReplay, WithMemory):
         hooks: list[TrainerHookBase] = [self._replay(task, loss_module, buffer)]
         if self.dataset is not None:
             hooks += self._mixed(task, loss_module)
-        if self.scale_rewards:
+        if self._scales_rewards():
             hooks.append(RewardScaler(self.gamma, replay=True))
         updater = self._updater(loss_module)
         if updater is not None:

@@ -7,35 +7,25 @@ from typing import Annotated, Any, ClassVar
 
 from torch import nn
 
-from ..hooks import ReplayBufferTrainer, TargetNetUpdaterHook
 from ..networks import AgentsPolicy, EncodedMixer, EpsilonGreedy, MonotonicMixer, SumMixer
 from ..objectives import HardUpdate, QMixLoss
-from ..replay import ReplayBuffer
-from ..run.config import Between, Count, Fraction, Number, Rate
+from ..run.config import Between, Count, Fraction, Rate
 from ..trainer import Trainer
-from .agents import AgentsTask, Keys, SeveralAgents
+from .agents import AgentsOffPolicy, AgentsTask, Keys
 from .algorithm import algorithm
 from .check_spaces import Actions
 from .config import Settings
-from .off_policy import FromReplay
 
 # -- What VDN and QMIX share: deep Q-learning of the value of all agents together.
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValueMixing(FromReplay, SeveralAgents):
+class ValueMixing(AgentsOffPolicy):
     """Fields of VDN and QMIX."""
 
-    num_envs: Count = 32
     steps_per_batch: Count = 8
-    init_random_frames: Number = 2_000
     buffer_size: Count = 100_000
-    """capacity of the replay buffer, in steps of an environment"""
-    batch_size: Count = 256
-    """steps of an environment per optimizer step, each with all of its agents"""
     lr: Annotated[Rate, Between(1e-4, 1e-2, log=True)] = 5e-4
-    eval_interval: Count = 20_000
-    eval_episodes: Number = 32
     double: bool = True
     """whether the network chooses the next actions that its target values"""
     target_interval: Count = 200
@@ -64,21 +54,14 @@ class ValueMixing(FromReplay, SeveralAgents):
             gamma=self.gamma,
             loss_function="smooth_l1",
             double=self.double,
-        ).to(task.device)
+        )
         epsilon: dict[str, Any] = {
             "eps_end": self.eps_end,
             "annealing_num_steps": self.annealing_frames,
         }
         policy = AgentsPolicy({name: EpsilonGreedy(q, **epsilon) for name, q in values.items()})
-        masks = [mask for group in task.groups if (mask := task.mask(group)) is not None]
-        keys = [*loss.in_keys, *masks, *[("next", *mask) for mask in masks]]
-        buffer = ReplayBuffer(
-            self.buffer_size, batch_size=self.batch_size, keys=keys, device=task.device
-        )
         updater = HardUpdate(loss, value_network_update_interval=self.target_interval)
-        hooks = [ReplayBufferTrainer(buffer), TargetNetUpdaterHook(updater)]
-        trainer = self._wired(task, policy, loss, hooks)
-        return task.finish(trainer, AgentsPolicy(values))
+        return task.finish(self._trainer(task, loss, policy, updater), AgentsPolicy(values))
 
 
 @algorithm

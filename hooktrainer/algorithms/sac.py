@@ -15,13 +15,13 @@ from ..trainer import Trainer
 from .algorithm import WithStateDependentExploration, algorithm
 from .check_spaces import Actions, check_distribution
 from .config import Settings
-from .critics import WithCritics
+from .critics import WithSACCritics
 from .off_policy import PENDULUM
 from .task import Task
 
 
 @algorithm
-class SAC(WithCritics, WithStateDependentExploration):
+class SAC(WithSACCritics, WithStateDependentExploration):
     """Soft actor-critic with a learned temperature, for any actions.
 
     Haarnoja et al., 2018, arXiv:1812.05905. Discrete actions, and discrete parts of actions, are
@@ -33,8 +33,6 @@ class SAC(WithCritics, WithStateDependentExploration):
     """learning rate of the Q-functions and the temperature, and of the actor unless actor_lr"""
     actor_lr: Rate | None = None
     """learning rate of the actor; None for that of the Q-functions"""
-    alpha_init: float = 1.0
-    """initial temperature, the weight of the entropy"""
     fixed_alpha: bool = False
     """whether the temperature stays as it is"""
     target_entropy: float | Literal["auto"] = "auto"
@@ -88,7 +86,6 @@ class SAC(WithCritics, WithStateDependentExploration):
             actor,
             self._qvalues(task, networks),
             loss_function="l2",
-            alpha_init=self.alpha_init,
             fixed_alpha=self.fixed_alpha,
             target_entropy=self.target_entropy,
             **self._loss_options(),

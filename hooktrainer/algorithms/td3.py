@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from ..loop.cadence import Every
-from ..networks import AdditiveGaussian
-from ..objectives import TD3Loss
+from ..networks import AdditiveGaussian, PerEnvGaussian
+from ..objectives import CategoricalTD3Loss, TD3Loss
 from ..run.config import Between, Fraction
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
-from .off_policy import PENDULUM, ActorCriticOffPolicy
+from .critics import WithCritics
+from .off_policy import PENDULUM
 from .task import Task
 
 
 @algorithm
-class TD3(ActorCriticOffPolicy):
+class TD3(WithCritics):
     """Twin delayed deep deterministic policy gradient, for continuous actions.
 
-    Fujimoto et al., 2018, arXiv:1802.09477. The defaults solve Pendulum; larger tasks need wider
-    networks, and a million frames or more.
+    Fujimoto et al., 2018, arXiv:1802.09477. Categorical critics, and noise of each environment, are
+    those of FastTD3, for thousands of environments: Seo et al., 2025, arXiv:2505.22642. The
+    defaults solve Pendulum; larger tasks need wider networks, and a million frames or more.
     """
 
+    critics: Literal["twin", "categorical"] = "twin"
+    """Q-functions: twin for two values; categorical for two distributions, as of C51"""
     tau: Fraction = 0.01
     """rate of the soft updates of the target networks"""
     policy_delay: int = 2
@@ -33,6 +37,9 @@ class TD3(ActorCriticOffPolicy):
     """bound of that noise, for actions scaled to [-1, 1]"""
     sigma: Annotated[float, Between(0.03, 0.3, log=True)] = 0.1
     """standard deviation of the exploration noise, for actions scaled to [-1, 1]"""
+    sigma_max: float | None = None
+    """the greatest one, where each environment has its own from sigma to this, drawn for each
+    episode; None for sigma in all environments"""
 
     tuned_for: ClassVar[Settings] = {"Pendulum-v1": PENDULUM}
 
@@ -40,19 +47,24 @@ class TD3(ActorCriticOffPolicy):
         """Wire the trainer."""
         networks = self._networks_of(task)
         actor = task.deterministic_policy(networks)
-        loss_module = TD3Loss(
+        explores = AdditiveGaussian(actor, self.sigma)
+        if self.sigma_max is not None:
+            explores = PerEnvGaussian(actor, self.sigma, self.sigma_max)
+        kind, atoms = (CategoricalTD3Loss, self._atoms()) if self._is_categorical else (TD3Loss, {})
+        loss_module = kind(
             actor,
             self._qvalues(task, networks),
             policy_delay=self.policy_delay,
             policy_noise=self.policy_noise,
             noise_clip=self.noise_clip,
             loss_function="l2",
+            **atoms,
             **self._loss_options(),
         ).to(task.device)
         trainer = self._trainer(
             task,
             loss_module,
-            AdditiveGaussian(actor, self.sigma),
+            explores,
             # The actor has a gradient only at every policy_delay-th step.
             optimizer=self._optimizer(loss_module),
             target_every=Every(optim_steps=self.policy_delay),

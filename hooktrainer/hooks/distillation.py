@@ -14,7 +14,7 @@ from ..loop.hook import EARLY, TrainerHookBase
 from ..loop.loop import Loop
 from ..networks import MemoryTrunk
 from ..objectives.common import Loss, Term
-from ..objectives.imitation import PREFIX, ImitationLoss
+from ..objectives.from_data import PREFIX, ImitationLoss
 from ..policies import LoadedPolicy
 from .mini_batches import MiniBatches
 

@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from .agents import JointEncoder as JointEncoder
     from .agents import MonotonicMixer as MonotonicMixer
     from .agents import SumMixer as SumMixer
-    from .batch_renorm import BatchRenorm as BatchRenorm
-    from .batch_renorm import batch_statistics as batch_statistics
     from .deterministic import AdditiveGaussian as AdditiveGaussian
     from .deterministic import Box as Box
     from .deterministic import DeterministicPolicy as DeterministicPolicy
+    from .deterministic import PerEnvGaussian as PerEnvGaussian
     from .distributions.continuous import Beta as Beta
     from .distributions.continuous import DiagonalGaussian as DiagonalGaussian
     from .distributions.continuous import SquashedGaussian as SquashedGaussian
@@ -45,7 +44,12 @@ if TYPE_CHECKING:
     from .encoders import impala_cnn as impala_cnn
     from .encoders import nature_cnn as nature_cnn
     from .encoders import small_cnn as small_cnn
+    from .ensemble import BatchRenorm as BatchRenorm
     from .ensemble import Ensemble as Ensemble
+    from .ensemble import UnitLinear as UnitLinear
+    from .ensemble import batch_statistics as batch_statistics
+    from .ensemble import project_weights as project_weights
+    from .ensemble import unit_mlp as unit_mlp
     from .language_model import Cache as Cache
     from .language_model import LanguageModel as LanguageModel
     from .language_model import Sampling as Sampling
@@ -75,14 +79,14 @@ if TYPE_CHECKING:
     from .q_heads import FractionEmbedding as FractionEmbedding
     from .q_heads import NoisyLinear as NoisyLinear
     from .q_heads import q_head as q_head
+    from .q_network import CategoricalQNetwork as CategoricalQNetwork
+    from .q_network import DistributionalQNetwork as DistributionalQNetwork
     from .q_network import EpsilonGreedy as EpsilonGreedy
     from .q_network import QNetwork as QNetwork
+    from .q_network import QuantileQNetwork as QuantileQNetwork
     from .q_network import ValueNetwork as ValueNetwork
     from .self_play import SelfPlayPolicy as SelfPlayPolicy
     from .transformer import CausalTransformer as CausalTransformer
     from .transformers_model import TransformersModel as TransformersModel
-    from .value_distribution import CategoricalQNetwork as CategoricalQNetwork
-    from .value_distribution import DistributionalQNetwork as DistributionalQNetwork
-    from .value_distribution import QuantileQNetwork as QuantileQNetwork
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

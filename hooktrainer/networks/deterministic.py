@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from tensordict import NestedKey, TensorDictBase
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .head import Actor, Head, is_deterministic
+from .memory import primer
 
 
 class DeterministicPolicy(Head):
@@ -94,6 +95,51 @@ class AdditiveGaussian(Actor):
 
     def set_extra_state(self, state: dict[str, float]) -> None:
         self.sigma = state["sigma"]
+
+
+_SIGMA: Final = ("exploration", "sigma")
+_NONE: Final = -1.0  # the deviation before it is drawn, as an episode begins
+
+
+class PerEnvGaussian(AdditiveGaussian):
+    """`AdditiveGaussian` with a deviation of its own in each environment.
+
+    Where an episode begins, it is drawn uniformly from ``sigma`` to ``sigma_max`` (Seo et al.,
+    2025, arXiv:2505.22642). It is a hidden state, which collectors carry and checkpoints hold.
+
+    Args:
+        policy: The policy.
+        sigma: The least deviation, in halves of the box.
+        sigma_max: The greatest.
+
+    Raises:
+        ConfigError: If the least is negative, or above the greatest.
+    """
+
+    def __init__(self, policy: DeterministicPolicy, sigma: float, sigma_max: float) -> None:
+        super().__init__(policy, sigma)
+        if sigma_max < sigma:
+            raise ConfigError(f"PerEnvGaussian: {sigma=} must not be above {sigma_max=}.")
+        self.sigma_max = sigma_max
+        self.in_keys = [*policy.in_keys, _SIGMA]
+        self.out_keys = [*policy.out_keys, ("next", *_SIGMA)]
+
+    def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
+        """The action, and the deviations ``[num_envs, 1]``, which are the last of the inputs."""
+        *seen, sigma = inputs
+        out = self.policy.act(*seen)
+        if not is_deterministic():
+            # Drawn whether one is due or not: how many numbers are drawn depends on nothing.
+            drawn = self.sigma + (self.sigma_max - self.sigma) * torch.rand_like(sigma)
+            sigma = torch.where(sigma == _NONE, drawn, sigma)
+            noise = torch.randn_like(out["action"]).flatten(1) * sigma
+            action = out["action"]
+            out["action"] = self.policy.box.perturb(action, noise.view(action.shape))
+        return {**out, ("next", *_SIGMA): sigma}
+
+    def make_tensordict_primer(self) -> Any:
+        """TorchRL's primer of the initial hidden state."""
+        return primer({_SIGMA: (torch.zeros(1), _NONE)})
 
 
 # -- A box of actions: tanh into it, and noise that stays in it.

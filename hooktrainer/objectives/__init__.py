@@ -15,32 +15,38 @@ if TYPE_CHECKING:
     from .agents import keys_of as keys_of
     from .common import Loss as Loss
     from .common import Term as Term
-    from .cql import CQLLoss as CQLLoss
-    from .cql import DiscreteCQLLoss as DiscreteCQLLoss
     from .distributional import CategoricalDQNLoss as CategoricalDQNLoss
     from .distributional import QuantileDQNLoss as QuantileDQNLoss
+    from .distributional import quantile_huber as quantile_huber
     from .dqn import DQNLoss as DQNLoss
-    from .dsac import DiscreteSACLoss as DiscreteSACLoss
+    from .dqn import PQNLoss as PQNLoss
+    from .dqn import QLambda as QLambda
+    from .dqn import q_lambda_return as q_lambda_return
+    from .ensembles import CategoricalSACLoss as CategoricalSACLoss
     from .ensembles import CrossQLoss as CrossQLoss
     from .ensembles import REDQLoss as REDQLoss
     from .ensembles import TQCLoss as TQCLoss
+    from .ensembles import XQCLoss as XQCLoss
+    from .from_data import BCLoss as BCLoss
+    from .from_data import CQLLoss as CQLLoss
+    from .from_data import DiscreteCQLLoss as DiscreteCQLLoss
+    from .from_data import DiscreteIQLLoss as DiscreteIQLLoss
+    from .from_data import ImitationLoss as ImitationLoss
+    from .from_data import IQLLoss as IQLLoss
     from .gae import GAE as GAE
+    from .gae import VTrace as VTrace
     from .gae import generalized_advantage_estimate as generalized_advantage_estimate
-    from .imitation import BCLoss as BCLoss
-    from .imitation import ImitationLoss as ImitationLoss
-    from .iql import DiscreteIQLLoss as DiscreteIQLLoss
-    from .iql import IQLLoss as IQLLoss
+    from .gae import vtrace_estimate as vtrace_estimate
     from .maddpg import MADDPGLoss as MADDPGLoss
     from .maddpg import MASACLoss as MASACLoss
     from .ppo import ClipPPOLoss as ClipPPOLoss
-    from .pqn import PQNLoss as PQNLoss
-    from .pqn import QLambda as QLambda
-    from .pqn import q_lambda_return as q_lambda_return
-    from .quantiles import quantile_huber as quantile_huber
+    from .ppo import TRPOLoss as TRPOLoss
+    from .sac import DiscreteSACLoss as DiscreteSACLoss
     from .sac import SACLoss as SACLoss
     from .targets import HardUpdate as HardUpdate
     from .targets import SoftUpdate as SoftUpdate
     from .targets import target_copy as target_copy
+    from .td3 import CategoricalTD3Loss as CategoricalTD3Loss
     from .td3 import TD3BCLoss as TD3BCLoss
     from .td3 import TD3Loss as TD3Loss
     from .tokens import DPOLoss as DPOLoss
@@ -49,8 +55,5 @@ if TYPE_CHECKING:
     from .tokens import TokenPPOLoss as TokenPPOLoss
     from .tokens import group_advantage as group_advantage
     from .tokens import token_gae as token_gae
-    from .trpo import TRPOLoss as TRPOLoss
-    from .vtrace import VTrace as VTrace
-    from .vtrace import vtrace_estimate as vtrace_estimate
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -85,13 +85,34 @@ class ActorCriticLoss(ReplayLoss):
         values = (self._output(each, entries, key, at, given, frozen) for each in networks)
         return torch.cat([self._by_network(value) for value in values])
 
+    # What a value is. Losses of distributions override these.
+
     def _by_network(self, value: Tensor) -> Tensor:
         """Return what a module wrote, ``[*batch, 1]``, as ``[networks, batch]``."""
         return value.reshape(1, -1)
 
+    def _target(self, entries: Entries, following: Tensor, cost: Tensor | float = 0.0) -> Tensor:
+        """Return the target ``[batch]``, given the next states' values and their cost ``[batch]``.
+
+        The values are ``[networks, batch]``.
+        """
+        return self._one_step_target(entries, self._for_target(following) - cost)
+
+    def _for_target(self, values: Tensor) -> Tensor:
+        """Return the values ``[batch]`` of the next states, of ``[networks, batch]``."""
+        return values.amin(0)
+
     def _errors(self, values: Tensor, target: Tensor) -> Tensor:
         """Sum the distances of ``values``, ``[networks, batch]``, to the target: ``[batch]``."""
         return self._distance(values, target.expand_as(values), reduction="none").sum(0)
+
+    def _means(self, values: Tensor) -> Tensor:
+        """Return the expected returns ``[networks, batch]``."""
+        return values
+
+    def _target_means(self, target: Tensor) -> Tensor:
+        """Return the expected returns of the target, ``[batch]``."""
+        return target
 
 
 def _listed(networks: Any) -> Any:
@@ -138,22 +159,22 @@ class DeterministicLoss(DelayedActorLoss):
         if self._trains_actor:
             inputs, known = self._called_with(self.actor_network, entries, detached=True)
             action = self.actor_network.evaluate(*inputs, **known)
-            gain = self._values(self._critics[:1], entries, action, frozen=True)[0]
+            gain = self._means(self._values(self._critics[:1], entries, action, frozen=True))[0]
             out["loss_actor"] = self._reduce(self._actor_loss(gain, action, entries), entries)
         with torch.no_grad():
-            target = self._one_step_target(entries, self._next_value(entries))
+            target = self._target(entries, self._next_values(entries))
         values = self._values(self._critics, entries, entries[self.tensor_keys.action])
-        now = values.detach()
+        now, later = self._means(values.detach()), self._target_means(target)
         return {
             **out,
             self.out_keys[1]: self._reduce(self._errors(values, target), entries),
             "pred_value": now.mean(),
-            "target_value": target.mean(),
-            "td_error": (now - target).square().amax(0),
+            "target_value": later.mean(),
+            "td_error": (now - later).square().amax(0),
         }
 
-    def _next_value(self, entries: Entries) -> Tensor:
-        """Return the least value of the next states, ``[batch]``."""
+    def _next_values(self, entries: Entries) -> Tensor:
+        """Return the values of the next states, ``[networks, batch]``."""
         noise = self._noise(entries)  # drawn first
         actor = self.target_actor_network
         inputs, known = self._called_with(actor, entries, next_key)
@@ -161,7 +182,7 @@ class DeterministicLoss(DelayedActorLoss):
         if noise is not None:
             action = actor.box.perturb(action, noise)
         targets = _listed(getattr(self, f"target_{self._critic}"))
-        return self._values(targets, entries, action, next_key).amin(0)
+        return self._values(targets, entries, action, next_key)
 
     def _actor_loss(self, gain: Tensor, action: Tensor, entries: Entries) -> Tensor:
         """Return the actor's loss ``[batch]`` for the values of its actions, ``[batch]``."""

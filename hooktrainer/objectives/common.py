@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import l1_loss, mse_loss, smooth_l1_loss
 
 from ..base.tensordicts import entries_of, tensordict_of
@@ -232,9 +232,14 @@ def evaluate_frozen(
         network = network.network
     else:
         args = [as_tensordict(network.in_keys, inputs, batch_dims)]
-    constants = {name: parameter.detach() for name, parameter in network.named_parameters()}
-    out = torch.func.functional_call(network, constants, tuple(args))
+    out = call_frozen(network, *args)
     return out if torch.is_tensor(out) else out.get(out_key)
+
+
+def call_frozen(network: nn.Module, *args: Any) -> Any:
+    """Call a module with constant parameters."""
+    constants = {name: parameter.detach() for name, parameter in network.named_parameters()}
+    return torch.func.functional_call(network, constants, args)
 
 
 def as_tensordict(

@@ -1,16 +1,19 @@
-"""Deep Q-learning of distributions of the return: C51, QR-DQN and IQN."""
+"""Losses of distributions of the return: C51, QR-DQN and IQN; categorical Q(s, a)."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, smooth_l1_loss
 
+from ..errors import ConfigError
+from .actor_critic import ActorCriticLoss
 from .common import Entries, KeyOf, next_key, this_key
 from .dqn import DQNLoss
-from .quantiles import quantile_huber
 
 
 class DistributionalDQNLoss(DQNLoss):
@@ -88,9 +91,13 @@ def project(probability: Tensor, returns: Tensor, atoms: Tensor) -> Tensor:
     Returns:
         The probabilities of the atoms, ``[batch, m]``.
     """
-    inside = returns.clamp(atoms[0], atoms[-1])
-    distance = (inside.unsqueeze(-1) - atoms).abs() / (atoms[1] - atoms[0])
-    return (probability.unsqueeze(-1) * (1 - distance).clamp_min(0.0)).sum(-2)
+    place = (returns.clamp(atoms[0], atoms[-1]) - atoms[0]) / (atoms[1] - atoms[0])
+    below = place.floor().clamp_max(len(atoms) - 2)
+    above = probability * (place - below).clamp(0.0, 1.0)  # rounding may put it beyond the last
+    index = below.long()
+    shared = probability.new_zeros(len(probability), len(atoms))
+    shared.scatter_add_(1, index, probability - above)
+    return shared.scatter_add_(1, index + 1, above)
 
 
 class QuantileDQNLoss(DistributionalDQNLoss):
@@ -110,3 +117,89 @@ class QuantileDQNLoss(DistributionalDQNLoss):
             target = self._target_returns(entries, then)
         loss = quantile_huber(now, target, places)
         return loss, loss
+
+
+def quantile_huber(quantiles: Tensor, targets: Tensor, fractions: Tensor) -> Tensor:
+    """The quantile Huber loss with threshold 1, ``[*batch]``.
+
+    Dabney et al., 2018, arXiv:1710.10044. It is summed over the quantiles, and is the mean over
+    the targets.
+
+    Args:
+        quantiles: Estimates of the quantiles, ``[*batch, quantiles]``.
+        targets: Samples, or quantiles, of the target distribution, ``[*batch, targets]``.
+        fractions: The probability below each quantile, ``[quantiles]`` or ``[*batch, quantiles]``.
+    """
+    shape = (*quantiles.shape, targets.shape[-1])
+    estimates, samples = quantiles.unsqueeze(-1).expand(shape), targets.unsqueeze(-2).expand(shape)
+    distance = smooth_l1_loss(estimates, samples, reduction="none")
+    weight = (fractions.unsqueeze(-1) - (samples < estimates).to(fractions.dtype)).abs()
+    return (weight * distance).mean(-1).sum(-1)
+
+
+# -- Q-functions of continuous actions.
+
+
+class CategoricalValues(ActorCriticLoss):
+    """Base class of actor-critic losses whose Q-functions learn probabilities of fixed returns.
+
+    The target is the distribution of least mean of the next states' (Seo et al., 2025,
+    arXiv:2505.22642), projected onto the atoms. ``loss_qvalue`` is the cross entropy to it, summed
+    over the Q-functions; ``"td_error"`` is of the means.
+
+    Args:
+        actor_network: The policy.
+        qvalue_network: Modules that write logits, ``"state_action_value"`` ``[*batch, num_atoms]``;
+            or one that is all of them, ``[*batch, networks * num_atoms]``.
+        num_atoms: Number of returns, at equal distances from ``v_min`` to ``v_max``.
+        v_min: The least return.
+        v_max: The greatest return.
+        **options: Further arguments of the loss; ``loss_function`` is not used.
+
+    Raises:
+        ConfigError: If there are less than two atoms, or ``v_min`` is not below ``v_max``.
+    """
+
+    atoms: Tensor
+
+    def __init__(
+        self,
+        actor_network: nn.Module,
+        qvalue_network: nn.Module | Sequence[nn.Module],
+        *,
+        num_atoms: int = 101,
+        v_min: float = -5.0,
+        v_max: float = 5.0,
+        **options: Any,
+    ) -> None:
+        if isinstance(qvalue_network, nn.Module):
+            qvalue_network = [qvalue_network]
+        super().__init__(actor_network, qvalue_network, **options)
+        if num_atoms < 2 or not v_min < v_max:
+            raise ConfigError(
+                f"{type(self).__name__}: {v_min=} must be below {v_max=}, and {num_atoms=} at "
+                "least 2."
+            )
+        self.register_buffer("atoms", torch.linspace(v_min, v_max, num_atoms), persistent=False)
+
+    def _by_network(self, value: Tensor) -> Tensor:
+        """Logits, ``[networks, batch, num_atoms]``."""
+        number = len(self.atoms)
+        return value.reshape(-1, value.shape[-1] // number, number).transpose(0, 1)
+
+    def _target(self, entries: Entries, following: Tensor, cost: Tensor | float = 0.0) -> Tensor:
+        """Probabilities, ``[batch, num_atoms]``."""
+        least = self._means(following).argmin(0)
+        rows = torch.arange(len(least), device=least.device)
+        returns = self._one_step_target(entries, self.atoms.unsqueeze(-1) - cost)
+        return project(following[least, rows].softmax(-1), returns.T, self.atoms)
+
+    def _errors(self, values: Tensor, target: Tensor) -> Tensor:
+        logits, wanted = values.flatten(0, 1), target.repeat(len(values), 1)
+        return cross_entropy(logits, wanted, reduction="none").view(len(values), -1).sum(0)
+
+    def _means(self, values: Tensor) -> Tensor:
+        return values.softmax(-1) @ self.atoms
+
+    def _target_means(self, target: Tensor) -> Tensor:
+        return target @ self.atoms

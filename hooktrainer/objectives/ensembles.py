@@ -1,4 +1,4 @@
-"""Soft actor-critic with other critics: `REDQLoss`, `TQCLoss` and `CrossQLoss`."""
+"""Soft actor-critic with other critics: ensembles, distributions, normalized ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..base.checks import check_count
 from ..errors import ConfigError
 from ..networks import batch_statistics
 from .common import Entries, KeyOf, evaluate, next_key, this_key
-from .quantiles import quantile_huber
+from .distributional import CategoricalValues, quantile_huber
 from .sac import SACLoss
 
 
@@ -124,8 +124,14 @@ class TQCLoss(EnsembleLoss):
         """``[networks, batch, num_quantiles]``."""
         return value.reshape(-1, value.shape[-1] // self._number, self._number).transpose(0, 1)
 
+    def _means(self, values: Tensor) -> Tensor:
+        return values.mean(-1)
+
+    def _target_means(self, target: Tensor) -> Tensor:
+        return target.mean(0)
+
     def _for_policy(self, values: Tensor) -> Tensor:
-        return values.mean((0, 2))
+        return self._means(values).mean(0)
 
     def _for_target(self, values: Tensor) -> Tensor:
         """The lower quantiles, ``[quantiles, batch]``."""
@@ -137,8 +143,16 @@ class TQCLoss(EnsembleLoss):
         loss = quantile_huber(values, targets, self.fractions)
         return loss.mean(0) / self._number
 
-    def _td_error(self, values: Tensor, target: Tensor) -> Tensor:
-        return (values.mean(-1) - target.mean(0)).abs().amax(0)
+
+# -- Categorical critics (Bellemare et al., 2017, arXiv:1707.06887).
+
+
+class CategoricalSACLoss(CategoricalValues, SACLoss):
+    """The SAC loss with categorical Q-functions.
+
+    Entropy is a part of the returns. The policy maximizes the least mean. For its arguments see
+    `CategoricalValues` and `SACLoss`, whose entries it reads and returns.
+    """
 
 
 # -- CrossQ (Bhatt et al., 2024, arXiv:1902.05605).
@@ -173,25 +187,44 @@ class CrossQLoss(EnsembleLoss):
     def _values_and_target(self, entries: Entries, alpha: Tensor) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
             action, log_prob = self._drawn(entries, next_key)
-        with batch_statistics(self.qvalue_network, self.training):
-            values, following = self._joint_values(entries, action).chunk(2, -1)
+        values, following = self._joint_values(self.qvalue_network, entries, action)
         with torch.no_grad():
-            value = self._for_target(following) - alpha * log_prob
-            return values, self._one_step_target(entries, value)
+            if self._has_target:
+                _, following = self._joint_values(self.target_qvalue_network, entries, action)
+            return values, self._target(entries, following, alpha * log_prob)
 
-    def _joint_values(self, entries: Entries, next_action: Tensor) -> Tensor:
-        """Return ``[networks, 2 * batch]``: the values now, then those of the next states."""
+    def _joint_values(
+        self, networks: Any, entries: Entries, next_action: Tensor
+    ) -> Sequence[Tensor]:
+        """Return the values now and those of the next states, ``[networks, batch]`` each."""
         key, keys = self.tensor_keys.action, self.tensor_keys
         found = []
-        for each in self._critics:
-            now, known = self._called_with(each, entries, this_key, {key: self._taken(entries)})
-            then, after = self._called_with(each, entries, next_key, {key: next_action})
-            inputs = [torch.cat(pair) for pair in zip(now, then, strict=True)]
-            features: Any = {name: torch.cat([known[name], after[name]]) for name in known}
-            out = evaluate(each, inputs, keys.state_action_value, self._batch_dims, **features)
-            found.append(self._by_network(out))
-        return torch.cat(found)
+        with batch_statistics(networks, self.training):
+            for each in networks:
+                now, known = self._called_with(each, entries, this_key, {key: self._taken(entries)})
+                then, after = self._called_with(each, entries, next_key, {key: next_action})
+                inputs = [torch.cat(pair) for pair in zip(now, then, strict=True)]
+                features: Any = {name: torch.cat([known[name], after[name]]) for name in known}
+                out = evaluate(each, inputs, keys.state_action_value, self._batch_dims, **features)
+                found.append(self._by_network(out))
+        return torch.cat(found).chunk(2, 1)
 
     def _drawn(self, entries: Entries, at: KeyOf = this_key) -> tuple[Tensor, Tensor]:
         with batch_statistics(self.actor_network, self.training and at is this_key):
             return super()._drawn(entries, at)
+
+
+# -- XQC (Palenicek et al., 2025, arXiv:2509.25174).
+
+
+class XQCLoss(CategoricalValues, CrossQLoss):
+    """The SAC loss with categorical, batch-normalized Q-functions and target networks.
+
+    The Q-functions and their targets are called as those of `CrossQLoss`: for both the batch's and
+    the next states and actions, with the statistics of this batch. Keep the weights at norm 1 with
+    `hooktrainer.networks.project_weights`, and scale rewards so that returns are between the atoms.
+
+    For its arguments see `CategoricalValues` and `CrossQLoss`, whose entries it reads and returns.
+    """
+
+    _has_target = True

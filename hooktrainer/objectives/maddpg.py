@@ -11,7 +11,7 @@ from tensordict import NestedKey
 from torch import Tensor, nn
 
 from ..networks import CentralQNetwork
-from .common import Entries, KeyOf, next_key, this_key
+from .common import Entries, KeyOf, call_frozen, next_key, this_key
 from .sequences import ReplayLoss
 from .targets import target_copies, target_copy
 
@@ -160,9 +160,7 @@ class CentralCriticLoss(ReplayLoss):
         ]
         joint, found = torch.cat(parts, -1), []
         for critic in self.critics[name]:
-            constants = {key: value.detach() for key, value in critic.named_parameters()}
-            seen = [entries[key] for key in critic.in_keys]
-            values = torch.func.functional_call(critic, constants, (joint, *seen))
+            values = call_frozen(critic, joint, *(entries[key] for key in critic.in_keys))
             # The diagonal, [batch, agents]; inductor's `diagonal` warns.
             index = torch.arange(agents, device=values.device).view(-1, 1, 1)
             own_values = values.gather(-1, index.expand(-1, values.shape[1], 1))

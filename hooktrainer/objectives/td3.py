@@ -1,4 +1,4 @@
-"""Twin delayed deep deterministic policy gradient (Fujimoto et al., 2018, arXiv:1802.09477)."""
+"""Twin delayed deep deterministic policy gradient, TD3, and variants of it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from ..base.checks import check_rate
 from ..errors import ConfigError
 from .actor_critic import DeterministicLoss
 from .common import Entries
+from .distributional import CategoricalValues
 
 
 class TD3Loss(DeterministicLoss):
     """The TD3 loss, with the values and gradients of TorchRL's if actions lie in [-1, 1].
 
-    Returns ``loss_qvalue``, the means ``pred_value`` and ``target_value`` and, at every
-    ``policy_delay``-th call, ``loss_actor``. Writes ``"td_error"``, squared errors ``[*batch]``.
-    What it reads, and further arguments, are those of `ReplayLoss`.
+    Fujimoto et al., 2018, arXiv:1802.09477. Returns ``loss_qvalue``, the means ``pred_value`` and
+    ``target_value`` and, at every ``policy_delay``-th call, ``loss_actor``. Writes ``"td_error"``,
+    squared errors ``[*batch]``. What it reads, and further arguments, are those of `ReplayLoss`.
 
     As in the paper, unlike in TorchRL, noise is in halves of the action's range, and the actor is
     trained less often than the Q-functions. Move the targets as often as the actor, with
@@ -56,6 +57,14 @@ class TD3Loss(DeterministicLoss):
     def _noise(self, entries: Entries) -> Tensor:
         noise = torch.empty_like(entries[self.tensor_keys.action]).normal_() * self.policy_noise
         return noise.clamp(-self.noise_clip, self.noise_clip)
+
+
+class CategoricalTD3Loss(CategoricalValues, TD3Loss):
+    """The TD3 loss with categorical Q-functions, as in FastTD3 (Seo et al., 2025).
+
+    arXiv:2505.22642. For its arguments see `CategoricalValues` and `TD3Loss`, whose entries it
+    reads and returns.
+    """
 
 
 class TD3BCLoss(TD3Loss):

@@ -7,7 +7,13 @@ from torch import nn
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from hooktrainer.errors import ConfigError
-from hooktrainer.networks import AdditiveGaussian, Box, DeterministicPolicy, mlp
+from hooktrainer.networks import (
+    AdditiveGaussian,
+    Box,
+    DeterministicPolicy,
+    PerEnvGaussian,
+    mlp,
+)
 
 
 def test_the_policy_acts_and_evaluates_alike_within_its_box():
@@ -62,3 +68,31 @@ def test_noise_has_its_deviation_in_halves_of_the_box_and_can_be_switched_off():
 def test_a_negative_deviation_is_refused():
     with pytest.raises(ConfigError, match="AdditiveGaussian"):
         AdditiveGaussian(DeterministicPolicy(mlp(3, 1), 1), -0.1)
+
+
+def test_the_deviation_of_each_environment_is_drawn_once_an_episode():
+    policy = DeterministicPolicy(nn.Linear(1, 2), (2, 1), low=-20.0, high=20.0)
+    noisy = PerEnvGaussian(policy, 0.01, 0.05)
+    nn.init.zeros_(policy.network.weight)
+    nn.init.zeros_(policy.network.bias)
+    initial = noisy.make_tensordict_primer().default_value["exploration", "sigma"]
+    begins, seen = torch.full((500, 1), float(initial)), torch.zeros(500, 1)
+    first, *later = [noisy.act(seen, begins)]
+    sigma = first["next", "exploration", "sigma"]
+    assert sigma.min() >= 0.01
+    assert sigma.max() <= 0.05
+    torch.testing.assert_close(sigma.mean().item(), 0.03, atol=0.002, rtol=0.0)
+    torch.testing.assert_close(sigma.std().item(), 0.04 / 12**0.5, atol=0.002, rtol=0.0)
+    later = [noisy.act(seen, sigma) for _ in range(300)]
+    assert all(torch.equal(out["next", "exploration", "sigma"], sigma) for out in later)
+    found = torch.stack([out["action"] for out in later]).flatten(2).std((0, 2)) / 20.0
+    torch.testing.assert_close(found, sigma[:, 0], rtol=0.2, atol=0.0)
+    with set_exploration_type(ExplorationType.DETERMINISTIC):
+        out = noisy.act(seen, begins)
+    assert out["action"].eq(0).all()
+    assert torch.equal(out["next", "exploration", "sigma"], begins)
+
+
+def test_deviations_of_environments_have_to_be_in_order():
+    with pytest.raises(ConfigError, match=r"PerEnvGaussian: sigma=0.5 .* sigma_max=0.1"):
+        PerEnvGaussian(DeterministicPolicy(mlp(3, 1), 1), 0.5, 0.1)

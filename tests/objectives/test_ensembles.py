@@ -1,4 +1,4 @@
-"""SAC losses of ensembles: TQC, REDQ, DroQ and CrossQ; their networks and normalization."""
+"""Losses of SAC's and TD3's critics: ensembles and distributions; networks, normalization."""
 
 from __future__ import annotations
 
@@ -15,9 +15,28 @@ from torch import nn
 from torchrl.modules import ProbabilisticActor, TanhNormal
 
 from hooktrainer.errors import ConfigError
-from hooktrainer.networks import BatchRenorm, Ensemble, ValueNetwork, batch_statistics, mlp
+from hooktrainer.networks import (
+    BatchRenorm,
+    Box,
+    Ensemble,
+    UnitLinear,
+    ValueNetwork,
+    batch_statistics,
+    mlp,
+    project_weights,
+    unit_mlp,
+)
 from hooktrainer.networks.ensemble import dropout_and_layer_norm, renormalized
-from hooktrainer.objectives import CrossQLoss, REDQLoss, SACLoss, TQCLoss, quantile_huber
+from hooktrainer.objectives import (
+    CategoricalSACLoss,
+    CategoricalTD3Loss,
+    CrossQLoss,
+    REDQLoss,
+    SACLoss,
+    TQCLoss,
+    XQCLoss,
+    quantile_huber,
+)
 from hooktrainer.objectives.common import this_key
 
 
@@ -320,6 +339,141 @@ def test_batch_renormalization_by_hand(networks):
     torch.testing.assert_close(norm(x), x)
 
 
+# -- categorical critics: those of SAC and FastTD3, and XQC ----------------------------------------
+
+ATOMS = {"num_atoms": 5, "v_min": -1.0, "v_max": 1.0}
+
+
+def with_other_targets(loss):
+    """A loss whose target networks are not its networks."""
+    targets = dict(loss.target_qvalue_network.named_buffers())
+    for name, parameter in loss.qvalue_network.named_parameters():
+        targets[name].copy_(0.5 * parameter + 0.1)
+    return loss
+
+
+def of_logits(*logits):
+    """Q-functions of three atoms, the same for all observations and actions."""
+    critics = []
+    for row in logits:
+        layer = nn.Linear(4, 3)
+        layer.weight.data.zero_()
+        layer.bias.data = torch.tensor(row)
+        critics.append(ValueNetwork(layer, ["observation", "action"]))
+    return critics
+
+
+def test_categorical_critics_by_hand():
+    """Probabilities of -1, 0, 1 are 1/2, 1/4, 1/4 and 1/6, 2/6, 3/6: the first has less mean."""
+    first, second = torch.tensor([2.0, 1.0, 1.0]).log(), torch.tensor([1.0, 2.0, 3.0]).log()
+    critics = of_logits(first.tolist(), second.tolist())
+    batch = recorded_batch()[:2]
+    batch["next", "reward"] = torch.tensor([[0.2], [0.2]])
+    batch["next", "terminated"] = torch.tensor([[False], [True]])
+    options = {**OPTIONS, "gamma": 0.5, "num_atoms": 3, "v_min": -1.0, "v_max": 1.0}
+    loss = CategoricalSACLoss(FixedActor(), critics, **options)
+    out = loss(batch)
+    cost = 0.3 * (batch["next", "observation"][0, 1] - 1.0)
+    # Next returns are the atoms less the cost; of them 1/2 each, the reward more, one target each.
+    target = torch.zeros(2, 3)
+    for atom, share in zip((-1.0, 0.0, 1.0), (0.5, 0.25, 0.25), strict=True):
+        place = 0.2 + 0.5 * (atom - cost) + 1.0  # in atoms from the first
+        below = int(place)
+        target[0, below] += share * (below + 1 - place)
+        target[0, below + 1] += share * (place - below)
+    target[1] = torch.tensor([0.0, 0.8, 0.2])  # only the reward
+    logs = first.log_softmax(0) + second.log_softmax(0)
+    torch.testing.assert_close(out["loss_qvalue"], -(target @ logs).mean())
+    means = target @ torch.tensor([-1.0, 0.0, 1.0])
+    worst = torch.maximum((means + 0.25).abs(), (means - 1 / 3).abs())
+    torch.testing.assert_close(batch["td_error"], worst)
+    log_prob = batch["observation"][:, 1] - 1.0
+    torch.testing.assert_close(out["loss_actor"], (0.3 * log_prob + 0.25).mean())
+
+
+def test_a_categorical_ensemble_equals_its_networks_one_by_one():
+    together = ensemble(5)
+    linear, _, last = together.network.layers
+    one_by_one = []
+    for number in range(2):
+        network = mlp(4, 5, (4,), nn.ReLU)
+        for own, layer in ((network[0], linear), (network[2], last)):
+            own.weight.data = layer.weight.data[number].clone()
+            own.bias.data = layer.bias.data[number, 0].clone()
+        one_by_one.append(ValueNetwork(network, ["observation", "action"]))
+    out = []
+    for critics in (together, one_by_one):
+        batch = recorded_batch()
+        losses = with_other_targets(CategoricalSACLoss(FixedActor(), critics, **ATOMS, **OPTIONS))(
+            batch
+        )
+        out.append((dict(losses), batch["td_error"]))
+    torch.testing.assert_close(out[0], out[1])
+
+
+class FixedPolicy(nn.Module):
+    """The action of `FixedActor`."""
+
+    in_keys = ("observation",)
+    box = Box(1)
+
+    def evaluate(self, observation):
+        return (observation[:, :1] * 0.5 - 0.1).tanh()
+
+
+def test_categorical_td3_equals_fast_td3():
+    """FastTD3's code (7acc3a3: fast_td3.py, update_main), with these networks and actions."""
+    options = {"policy_delay": 1, "policy_noise": 0.0, "gamma": 0.9}
+    loss = with_other_targets(CategoricalTD3Loss(FixedPolicy(), ensemble(5), **ATOMS, **options))
+    out = loss(recorded_batch())
+    assert out["loss_qvalue"].item() == pytest.approx(4.8822918, abs=1e-5)
+    assert -out["loss_actor"].item() == pytest.approx(0.2164158, abs=1e-5)
+    out["loss_qvalue"].backward()
+    norms = [p.grad[0].norm().item() for p in loss.qvalue_network.parameters()]
+    assert norms == pytest.approx([0.5264388, 0.8678145, 1.1172471, 0.6106553], abs=1e-5)
+
+
+def test_xqc_equals_its_authors():
+    """Their JAX code (danielpalenicek/xqc, 9a6832b), with these networks, batch and actions.
+
+    The loss, gradients and statistics are of categorical_critic_loss_fn; the actor's loss is that
+    of update_actor, before the critics' step.
+    """
+    critics = ensemble(5, make=unit_mlp)
+    options = {**OPTIONS, **ATOMS, "policy_delay": 1}
+    loss = with_other_targets(XQCLoss(FixedActor(), critics, **options))
+    out = loss(recorded_batch())
+    assert out["loss_qvalue"].item() == pytest.approx(4.8665380, abs=1e-5)
+    assert out["loss_actor"].item() == pytest.approx(-0.2505760, abs=1e-5)
+    out["loss_qvalue"].backward()
+    norms = [p.grad[1].norm().item() for p in loss.qvalue_network.parameters()]
+    theirs = [0.1938337, 0.0, 0.3218659, 0.4264998, 1.0748353, 1.2181878, 0.7272103]
+    assert norms == pytest.approx(theirs, abs=1e-5)
+    norm = critics.network.layers[2]
+    assert norm.mean[1, 0].tolist() == pytest.approx(
+        [0.0082075, -0.0133994, 0.0170430, -0.0187172], abs=1e-6
+    )
+    assert norm.var[1, 0].tolist() == pytest.approx(
+        [0.9985371, 0.9939092, 0.9965537, 1.0052835], abs=1e-6
+    )
+
+
+def test_the_rows_of_unit_layers_have_norm_1_before_and_after_a_projection():
+    networks = [unit_mlp(3, 2, (5,)), unit_mlp(3, 2, (5,), networks=(4,))]
+    layers = [m for n in networks for m in n.modules() if isinstance(m, UnitLinear)]
+    assert [tuple(layer.weight.shape) for layer in layers[2:]] == [(4, 5, 3), (4, 2, 5)]
+    assert [layer.bias is None for layer in layers] == [True, False] * 2
+    for layer in layers:
+        torch.testing.assert_close(layer.weight.norm(dim=-1), torch.ones(layer.weight.shape[:-1]))
+    before = [layer.weight.clone() for layer in layers]
+    with torch.no_grad():
+        for layer in layers:
+            layer.weight.mul_(torch.rand(*layer.weight.shape[:-1], 1) + 0.5)
+    assert not torch.allclose(layers[0].weight, before[0])
+    project_weights(*networks)
+    torch.testing.assert_close([layer.weight.data for layer in layers], before)
+
+
 # -- arguments ------------------------------------------------------------------------------------
 
 
@@ -330,6 +484,8 @@ def test_batch_renormalization_by_hand(networks):
         (partial(TQCLoss, drop_quantiles=-1), "drop_quantiles=-1"),
         (partial(REDQLoss, num_in_target=0), "num_in_target"),
         (partial(CrossQLoss, policy_delay=0), "policy_delay"),
+        (partial(XQCLoss, v_min=1.0, v_max=1.0), "XQCLoss: v_min=1.0"),
+        (partial(CategoricalSACLoss, num_atoms=1), "num_atoms=1"),
         (partial(SACLoss, policy_delay=0), "policy_delay"),
     ],
 )

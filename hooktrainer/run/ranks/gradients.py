@@ -11,7 +11,7 @@ from torch import nn
 
 from ...base.tensordicts import is_dtensor, sharded_as
 from ...hooks.optimizer import parameters_of
-from ...networks.batch_renorm import BatchRenorm
+from ...networks.ensemble import BatchRenorm
 from ...networks.layers import RunningNorm
 from .ranks import Ranks
 
