@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .agents import SumMixer as SumMixer
     from .batch_renorm import BatchRenorm as BatchRenorm
     from .batch_renorm import batch_statistics as batch_statistics
+    from .decision_transformer import DecisionTransformer as DecisionTransformer
+    from .decision_transformer import DecisionTransformerPolicy as DecisionTransformerPolicy
     from .deterministic import AdditiveGaussian as AdditiveGaussian
     from .deterministic import Box as Box
     from .deterministic import DeterministicPolicy as DeterministicPolicy

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .common import Term as Term
     from .cql import CQLLoss as CQLLoss
     from .cql import DiscreteCQLLoss as DiscreteCQLLoss
+    from .decision_transformer import DTLoss as DTLoss
     from .distributional import CategoricalDQNLoss as CategoricalDQNLoss
     from .distributional import QuantileDQNLoss as QuantileDQNLoss
     from .dqn import DQNLoss as DQNLoss
