@@ -14,7 +14,7 @@ from ..objectives import ImitationLoss
 from ..optim import FlatAdam
 from ..policies import LoadedPolicy, SavedPolicy, load_policy
 from ..replay import ReplayBuffer
-from ..run.config import Between, Count, Fraction, Rate
+from ..run.config import Between, Count, Fraction, FreeOnResume, Rate
 from ..trainer import Trainer
 from .algorithm import EnvAlgorithm, algorithm
 from .check_spaces import Actions
@@ -33,7 +33,7 @@ class DAgger(EnvAlgorithm):
 
     teacher: Annotated[Any, Word("TEACHER")]
     """a run, such as RUN@best, or one of its saved policies; in Python also a policy"""
-    total_frames: Count = 20_000
+    total_frames: FreeOnResume[Count] = 20_000
     """frames to collect"""
     beta: Fraction = 0.5
     """in iteration i the teacher acts with probability beta^(i-1); 0: in the first one alone"""
@@ -51,17 +51,20 @@ class DAgger(EnvAlgorithm):
     """learning rate"""
 
     actions: ClassVar[Actions] = "bounded"
-    tuned_for: ClassVar[Settings] = {}
+    tuned_for: ClassVar[Settings] = {
+        "CartPole-v1": {"total_frames": 10_000, "eval_interval": 2_000, "eval_episodes": 20},
+    }
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
         teacher = self._teacher(task)
+        student: Any
         if isinstance(task.action_space, spaces.Box):
-            student: Any = task.deterministic_policy()
+            student = task.deterministic_policy()
+            loss_module = ImitationLoss(student, "mse")
         else:
             student = task.mixed_policy(task.networks)
-        kind = "mse" if isinstance(task.action_space, spaces.Box) else "kl"
-        loss_module = ImitationLoss(student, kind, certain=isinstance(teacher, LoadedPolicy))
+            loss_module = ImitationLoss(student, "kl", certain=isinstance(teacher, LoadedPolicy))
         mixture = TeacherMixture(student, teacher)
         trainer = task.trainer(
             task.collector(mixture, self.num_envs, self.steps_per_batch),

@@ -17,10 +17,11 @@ from ..networks import (
     RunningNorm,
 )
 from ..objectives import DTLoss
-from ..run.config import Between, Count, Rate
+from ..run.config import Between, Count, FreeAmongSeeds, FreeOnResume, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .check_spaces import Actions
+from .config import Settings
 from .offline import Offline, dataset_for
 from .task import Task
 
@@ -33,7 +34,7 @@ class DT(Offline):
     for a return and acts as the data's episodes with it do; so it reads the reward of each step.
     """
 
-    total_frames: Count = 128_000
+    total_frames: FreeOnResume[Count] = 640_000
     """parts of episodes to train on, batch_size at every optimizer step"""
     batch_size: Count = 64
     """parts of episodes per optimizer step"""
@@ -51,8 +52,25 @@ class DT(Offline):
     """attention heads of each"""
     num_cells: tuple[Count, ...] = ()
     """units in each hidden layer of the embedding of observations"""
+    log_interval: FreeAmongSeeds[Count] = 32_000
+    """parts of episodes in a log window"""
+    save_interval: FreeAmongSeeds[Count] = 64_000
+    """parts of episodes between two checkpoints"""
+    eval_interval: Count = 32_000
+    """parts of episodes between two evaluations"""
 
     actions: ClassVar[Actions] = "discrete or continuous"
+    tuned_for: ClassVar[Settings] = {
+        "Pendulum-v1": {
+            "total_frames": 256_000,
+            "lr": 2e-3,
+            "context_length": 10,
+            "width": 32,
+            "depth": 2,
+            "eval_interval": 64_000,
+            "eval_episodes": 20,
+        },
+    }
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""

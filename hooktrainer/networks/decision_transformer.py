@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, cast
 
 import torch
 from tensordict import NestedKey
@@ -95,7 +96,7 @@ class DecisionTransformer(nn.Module):
         earlier, own = place.unsqueeze(-1) > place, place.unsqueeze(-1) == place
         # Padding attends to itself alone: where there is nothing to attend to is no number.
         visible = earlier & mask.unsqueeze(-1).expand(-1, -1, 3).flatten(1).unsqueeze(1) | own
-        for block in self.blocks:
+        for block in cast(Iterable[Block], self.blocks):
             qkv = block.queries_keys_values(x).unflatten(0, (batch, 3 * time))
             q, k, v = qkv.permute(2, 0, 3, 1, 4)
             attended = functional.scaled_dot_product_attention(q, k, v, visible.unsqueeze(1))
@@ -171,7 +172,7 @@ class DecisionTransformerPolicy(Actor):
         seen = torch.cat([return_to_go, observation.float()], -1)
         before = window[:, 1:]
         row = functional.pad(seen, (0, self._sizes[-1])).unsqueeze(1)  # its action is unknown
-        parts = torch.cat([before, row], 1).split(self._sizes, -1)
+        parts = torch.split(torch.cat([before, row], 1), self._sizes, -1)
         steps = step + torch.arange(1 - self.context_length, 1, device=step.device)
         output = self.network(*parts, steps, steps >= 0)[:, -1]
         if isinstance(self.actions, Box):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tensordict import NestedKey
 from torch import Tensor, nn
 
@@ -22,6 +24,7 @@ class DTLoss(Loss):
 
     hint = "hooktrainer.data.Subsequences makes it of a data set."
     out_keys = ("loss_dt",)
+    actor_network: Any
 
     def __init__(self, actor_network: nn.Module) -> None:
         super().__init__(
