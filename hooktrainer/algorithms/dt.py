@@ -62,7 +62,7 @@ class DT(Offline):
     actions: ClassVar[Actions] = "discrete or continuous"
     tuned_for: ClassVar[Settings] = {
         "Pendulum-v1": {
-            "total_frames": 256_000,
+            "total_frames": 192_000,
             "lr": 2e-3,
             "context_length": 10,
             "width": 32,
