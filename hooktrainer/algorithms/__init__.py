@@ -16,11 +16,13 @@ from .a2c import A2C as A2C
 from .algorithm import Algorithm, EnvAlgorithm, algorithm
 from .bc import BC as BC
 from .cql import CQL as CQL
+from .dagger import DAgger as DAgger
 from .ddpg import DDPG as DDPG
 from .dpo import DPO as DPO
 from .dqn import DQN as DQN
 from .dqn import Rainbow as Rainbow
 from .dsac import DSAC as DSAC
+from .dt import DT as DT
 from .grpo import GRPO as GRPO
 from .iql import IQL as IQL
 from .maddpg import MADDPG as MADDPG

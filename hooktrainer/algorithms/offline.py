@@ -1,4 +1,4 @@
-"""The base of IQL, CQL, TD3BC and BC: learning from a data set, without collecting."""
+"""The base of IQL, CQL, TD3BC, BC and DT: learning from a data set, without collecting."""
 
 from __future__ import annotations
 
@@ -83,22 +83,27 @@ class Offline(EnvAlgorithm):
         """The parameters of the optimizer, or groups of them."""
         return loss_module.parameters()
 
+    def _transitions(self, task: Task, loss_module: Loss) -> tuple[Dataset, DataCollector]:
+        """The data set, and batches of what the loss reads of its transitions."""
+        dataset = dataset_for(task, self.dataset)
+        entries = dataset.select(loss_module.in_keys)
+        return dataset, DataCollector(
+            entries, self.batch_size, replacement=True, device=task.device
+        )
+
     def _trainer(
         self,
         task: Task,
         loss_module: Loss,
         policy: nn.Module,
         updater: TargetNetUpdaterHook | None = None,
+        data: tuple[Dataset, DataCollector] | None = None,
     ) -> Trainer:
-        dataset = dataset_for(task, self.dataset)
+        """The trainer; ``data`` is the data set, and its batches if these are no transitions."""
         loss_module.to(task.device)
+        dataset, batches = data or self._transitions(task, loss_module)
         trainer = task.trainer(
-            DataCollector(
-                dataset.select(loss_module.in_keys),
-                self.batch_size,
-                replacement=True,
-                device=task.device,
-            ),
+            batches,
             loss_module,
             FlatAdam(self._trained(loss_module), lr=self.lr),
             optim_steps_per_batch=1,

@@ -239,9 +239,23 @@ class Task(RunTask):
             if not isinstance(train, str):  # what an id stands for is played by Gymnasium
                 self._plays = partial(VectorCollector, **self._options)
         elif clips:
-            self._made |= {"env": _clipped(train, env_kwargs), "env_kwargs": None}
+            self._made |= {"env": _wrapped(clipped, train, env_kwargs), "env_kwargs": None}
         if clips and self._plays is None:
-            self._played |= {"env": _clipped(play, env_kwargs), "env_kwargs": None}
+            self.evaluate_in(clipped)
+
+    def evaluate_in(self, wrapper: Wrapper) -> None:
+        """Evaluate policies, and save them, as those of the environment in a wrapper.
+
+        Raises:
+            ConfigError: If it is a tensor world, which has no wrappers of Gymnasium.
+        """
+        if self._plays is not None:
+            raise ConfigError(
+                f"{self.name}: policies are evaluated in {self.env_name} with a wrapper, and a "
+                "tensor world has none: pass the id of an environment of Gymnasium."
+            )
+        env, env_kwargs = self._played["env"], self._played["env_kwargs"]
+        self._played |= {"env": _wrapped(wrapper, env, env_kwargs), "env_kwargs": None}
 
     def _factory(self, space: spaces.Space[Any], of_value: bool = False) -> NetworkFactory:
         fields = self._fields
@@ -347,16 +361,22 @@ class Task(RunTask):
         return {**self.networks.norms, **self.value_networks.norms}
 
 
-def _clipped(env: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
-    """A factory, or a list of factories, of environments that clip actions to their bounds."""
+Wrapper = Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]
+
+
+def _wrapped(wrapper: Wrapper, env: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
+    """A factory, or a list of factories, of environments in a wrapper."""
     if isinstance(env, (str, EnvSpec)):
-        return partial(_make_clipped, find_spec(env) if isinstance(env, str) else env, env_kwargs)
+        spec = find_spec(env) if isinstance(env, str) else env
+        return partial(_make_wrapped, wrapper, spec, env_kwargs)
     if isinstance(env, Sequence):
-        return [partial(_make_clipped, factory) for factory in env]
-    return partial(_make_clipped, env)
+        return [partial(_make_wrapped, wrapper, factory) for factory in env]
+    return partial(_make_wrapped, wrapper, env)
 
 
-def _make_clipped(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> gym.Env[Any, Any]:
+def _make_wrapped(
+    wrapper: Wrapper, env: Any, env_kwargs: Mapping[str, Any] | None = None
+) -> gym.Env[Any, Any]:
     if isinstance(env, EnvSpec):
-        return clipped(gym.make(env, disable_env_checker=True, **(env_kwargs or {})))
-    return clipped(env())
+        return wrapper(gym.make(env, disable_env_checker=True, **(env_kwargs or {})))
+    return wrapper(env())

@@ -11,5 +11,6 @@ if TYPE_CHECKING:
     from .datasets import Dataset as Dataset
     from .datasets import RecordDataset as RecordDataset
     from .datasets import load_dataset as load_dataset
+    from .subsequences import Subsequences as Subsequences
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .compiled_step import CompiledStep as CompiledStep
     from .curriculum import Curriculum as Curriculum
     from .distillation import Distillation as Distillation
+    from .distillation import TeacherMixture as TeacherMixture
     from .early_stopping import EarlyStopping as EarlyStopping
     from .early_stopping import SaveOnBest as SaveOnBest
     from .evaluate import Evaluate as Evaluate

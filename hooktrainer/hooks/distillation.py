@@ -1,18 +1,20 @@
-"""`Distillation`: learns from a teacher in the states that the student visits."""
+"""`Distillation`: learns from a teacher in the states that the student, or both, visit."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 
-from ..base.checks import check_rate
+from ..base.checks import check_fraction, check_rate
 from ..errors import ConfigError
 from ..loop.hook import EARLY, TrainerHookBase
 from ..loop.loop import Loop
 from ..networks import MemoryTrunk
+from ..networks.head import Actor, is_deterministic
 from ..objectives.common import Loss, Term
 from ..objectives.from_data import PREFIX, ImitationLoss
 from ..policies import LoadedPolicy
@@ -22,11 +24,10 @@ from .mini_batches import MiniBatches
 class Distillation(TrainerHookBase):
     """Adds a teacher's actions to each batch, and a loss that imitates them.
 
-    The student collects, so it is taught in its own states (Ross, Gordon and Bagnell, 2011, DAgger,
-    arXiv:1011.0686, without a mixture of both policies). If the trainer's loss is an
-    `ImitationLoss`, it is the only loss. Any other loss with an ``actor_network`` gets an
-    `ImitationLoss` added, as ``loss_imitation`` (Schmitt et al., 2018, Kickstarting Deep
-    Reinforcement Learning, arXiv:1803.03835).
+    The student collects, so it is taught in its own states, or a `TeacherMixture` does. If the
+    trainer's loss is an `ImitationLoss`, it is the only loss. Any other loss with an
+    ``actor_network`` gets an `ImitationLoss` added, as ``loss_imitation`` (Schmitt et al., 2018,
+    Kickstarting Deep Reinforcement Learning, arXiv:1803.03835).
 
     The teacher may read entries that the student does not, such as ``"critic"``. It never changes
     and is not saved: pass the same one to a resumed run.
@@ -76,33 +77,11 @@ class Distillation(TrainerHookBase):
             KeyError: If the batch lacks an input of the teacher.
         """
         keys = ("action",) if self._loss is None else self._loss.teacher_keys
-        taught = self._asked(batch) if self.loaded else self._computed(batch, keys)
+        taught = taught_by(self.teacher, batch, keys)
         batch = batch.copy()
         for key in keys:
             batch.set(PREFIX + key, taught[key])
         return batch
-
-    def _computed(self, batch: TensorDictBase, keys: tuple[str, ...]) -> dict[str, torch.Tensor]:
-        inputs = [batch[key] for key in self.teacher.in_keys]
-        parameters = self.teacher.evaluate(*inputs)
-        distribution = getattr(self.teacher, "distribution", None)
-        if distribution is None:
-            return {"action": parameters}
-        sample = distribution.sample(parameters, ("action", *keys), deterministic=True)
-        return distribution.complete(sample, ("action", *keys))
-
-    def _asked(self, batch: TensorDictBase) -> dict[str, torch.Tensor]:
-        seen = {
-            key: value.flatten(0, batch.ndim - 1).cpu().numpy()
-            for key, value in batch.items()
-            if isinstance(value, torch.Tensor)
-        }
-        action = self.teacher(seen.get("observation", seen))
-        like = batch.get("action")
-        start = self.teacher.interface.action.start  # not in a batch's discrete actions
-        action = np.asarray(action) if start is None else np.asarray(action) - np.asarray(start)
-        taught = torch.from_numpy(action).to(like).view(like.shape)
-        return {"action": taught}
 
     def register(self, trainer: Loop, name: str = "distillation") -> None:
         """Register at ``batch_process``, and extend the loss unless it is an `ImitationLoss`."""
@@ -125,3 +104,67 @@ class Distillation(TrainerHookBase):
         for hook in trainer.registry.hooks():
             if isinstance(hook, MiniBatches) and hook.keys is not None:
                 hook.keys = [*hook.keys, *written]
+
+
+def taught_by(
+    teacher: Any, batch: TensorDictBase, keys: Sequence[str] = ("action",)
+) -> dict[str, torch.Tensor]:
+    """What a teacher does for a batch ``[*batch]``: its best actions, and other entries ``keys``.
+
+    One of `load_policy` has no other entries. Its actions have the shape and type of the batch's.
+    """
+    if isinstance(teacher, LoadedPolicy):
+        return {"action": _asked(teacher, batch)}
+    parameters = teacher.evaluate(*(batch[key] for key in teacher.in_keys))
+    distribution = getattr(teacher, "distribution", None)
+    if distribution is None:
+        return {"action": parameters}
+    sample = distribution.sample(parameters, ("action", *keys), deterministic=True)
+    return distribution.complete(sample, ("action", *keys))
+
+
+def _asked(teacher: LoadedPolicy, batch: TensorDictBase) -> torch.Tensor:
+    seen = {
+        key: value.flatten(0, batch.ndim - 1).cpu().numpy()
+        for key, value in batch.items()
+        if isinstance(value, torch.Tensor)
+    }
+    action = np.asarray(teacher(seen.get("observation", seen)))
+    like = batch.get("action")
+    start = getattr(teacher.interface.action, "start", None)  # not in a batch's discrete actions
+    action = action if start is None else action - np.asarray(start)
+    return torch.from_numpy(action).to(like).view(like.shape)
+
+
+class TeacherMixture(Actor):
+    """Acts as the teacher with probability ``beta``, else as the student.
+
+    It collects for DAgger (Ross, Gordon and Bagnell, 2011, arXiv:1011.0686). In every step each
+    environment draws anew who acts. TorchRL's ``set_exploration_type`` leaves the student alone,
+    except with ``RANDOM``.
+
+    Args:
+        student: The policy that learns, without a memory.
+        teacher: As for `Distillation`; it reads what the student does.
+        beta: The probability; a `hooktrainer.Schedule` can change it.
+    """
+
+    def __init__(self, student: Any, teacher: Any, beta: float = 1.0) -> None:
+        super().__init__()
+        self.student = student
+        self.teacher = teacher
+        self.beta = check_fraction("TeacherMixture: beta", beta)
+        self.in_keys = student.in_keys
+        self.out_keys = ["action"]
+
+    @torch.no_grad()
+    def act(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The action, for the entries ``in_keys``, ``[batch, ...]`` each."""
+        action = self.student.act(*inputs)["action"]
+        if self.beta > 0 and not is_deterministic():
+            seen = dict(zip(self.in_keys, inputs, strict=True))
+            batch = TensorDict({**seen, "action": action}, batch_size=[len(action)])
+            taught = taught_by(self.teacher, batch)["action"]
+            chances = torch.rand(len(action), *[1] * (action.ndim - 1), device=action.device)
+            action = torch.where(chances < self.beta, taught, action)
+        return {"action": action}

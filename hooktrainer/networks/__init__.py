@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .agents import JointEncoder as JointEncoder
     from .agents import MonotonicMixer as MonotonicMixer
     from .agents import SumMixer as SumMixer
+    from .decision_transformer import DecisionTransformer as DecisionTransformer
+    from .decision_transformer import DecisionTransformerPolicy as DecisionTransformerPolicy
     from .deterministic import AdditiveGaussian as AdditiveGaussian
     from .deterministic import Box as Box
     from .deterministic import DeterministicPolicy as DeterministicPolicy

@@ -207,9 +207,13 @@ class Box(nn.Module):
 
     def invert(self, action: Tensor) -> Tensor:
         """The inverse of `forward`, ``[*batch, features]``; finite at the edge of the box."""
-        unit = self.flat((action - self._center) / self.half_width)
+        unit = self.unit(action)
         edge = 1.0 - torch.finfo(unit.dtype).eps
         return unit.clamp(-edge, edge).atanh()
+
+    def unit(self, action: Tensor) -> Tensor:
+        """Map points ``[*batch, *shape]`` of the box to ``[-1, 1]``, ``[*batch, features]``."""
+        return self.flat((action - self._center) / self.half_width)
 
     def perturb(self, action: Tensor, noise: Tensor) -> Tensor:
         """Add ``noise``, in halves of the box, to ``action``, and clip to the box."""

@@ -67,7 +67,7 @@ class CausalTransformer(LanguageModel):
         self.exact = exact
         self.embedding = nn.Embedding(vocab_size, width)
         self.positions = nn.Embedding(context_length, width)
-        self.blocks = nn.ModuleList(_Block(width, heads, exact) for _ in range(depth))
+        self.blocks = nn.ModuleList(Block(width, heads, exact) for _ in range(depth))
         self.norm = nn.LayerNorm(width, bias=False)
         self.head = _Linear(width, vocab_size, exact)
         self.reset_parameters()
@@ -142,8 +142,8 @@ class CausalTransformer(LanguageModel):
             x = block.after(x, attention(qkv))
         return self.norm(x), attention.places, layers
 
-    def _blocks(self) -> Iterator[_Block]:
-        return cast(Iterator[_Block], iter(self.blocks))
+    def _blocks(self) -> Iterator[Block]:
+        return cast(Iterator[Block], iter(self.blocks))
 
 
 class _KeyValues(Cache):
@@ -168,7 +168,9 @@ class _KeyValues(Cache):
         self.values[:, :, target, :, :length] = self.values[:, :, source, :, :length]
 
 
-class _Block(nn.Module):
+class Block(nn.Module):
+    """A block of a pre-norm transformer, without its attention, which the caller computes."""
+
     def __init__(self, width: int, heads: int, exact: bool) -> None:
         super().__init__()
         self.heads = heads
@@ -180,12 +182,12 @@ class _Block(nn.Module):
         self.mlp_out = _Linear(4 * width, width, exact)
 
     def queries_keys_values(self, x: Tensor) -> Tensor:
-        """``[tokens, 3, heads, features]``."""
+        """``[tokens, 3, heads, features]``, of ``x`` ``[tokens, width]``."""
         qkv: Tensor = self.attention_in(self.attention_norm(x))
         return qkv.view(len(x), 3, self.heads, -1)
 
     def after(self, x: Tensor, attended: Tensor) -> Tensor:
-        """The rest of the block after attention."""
+        """The block's result ``[tokens, width]``, of the result of attention, likewise."""
         x = x + self.attention_out(attended)
         # Squared ReLU is rounded in one way; exp and tanh are not at the end of a vector.
         return x + self.mlp_out(self.mlp_in(self.mlp_norm(x)).relu().square())

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .agents import keys_of as keys_of
     from .common import Loss as Loss
     from .common import Term as Term
+    from .decision_transformer import DTLoss as DTLoss
     from .distributional import CategoricalDQNLoss as CategoricalDQNLoss
     from .distributional import QuantileDQNLoss as QuantileDQNLoss
     from .distributional import quantile_huber as quantile_huber

@@ -49,10 +49,11 @@ OTHERS: Final = frozenset(
         "hooktrainer.collect.families:EpisodicLife",
         "hooktrainer.collect.families:FirstAction",
         "hooktrainer.collect.families:CategoricalImage",
+        "hooktrainer.collect.last_reward:LastReward",
         "minigrid.wrappers:DictObservationSpaceWrapper",
     }
 )
-"""Other wrappers that `hooktrainer.collect.families` uses."""
+"""Other wrappers that training uses."""
 FAMILIES: Final = frozenset({"atari", "butterfly", "classic", "mpe", "sisl"})
 """PettingZoo's families of environments."""
 _VERSIONED = re.compile(r"[a-z0-9_]+_v\d+")

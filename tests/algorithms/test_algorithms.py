@@ -25,6 +25,7 @@ from hooktrainer.algorithms.offline import Offline
 from hooktrainer.data import Dataset
 from hooktrainer.errors import ConfigError
 from hooktrainer.log import read_csv
+from hooktrainer.networks import DeterministicPolicy, mlp
 from hooktrainer.sequences import text_task
 from hooktrainer.store import CheckpointManager
 
@@ -61,6 +62,11 @@ def make_dataset(number: int = 300, observations: int = 3) -> Dataset:
     return Dataset(TensorDict(content, batch_size=[number]), [-300.0, -500.0], PENDULUM)
 
 
+def make_teacher() -> DeterministicPolicy:
+    torch.manual_seed(1)
+    return DeterministicPolicy(mlp(3, 1, (8,)), 1, -2.0, 2.0)
+
+
 def is_continuous(name: str) -> bool:
     return name in OFFLINE or algorithms.get(name).actions in ("continuous", "bounded")
 
@@ -93,6 +99,8 @@ def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
         small["optim_steps_per_batch"] = 2
     if name in OFFLINE:
         small["dataset"] = make_dataset()
+    if name == "dagger":
+        small |= {"teacher": make_teacher(), "steps_per_batch": 10, "optim_steps_per_batch": 2}
     env = env_for(name)
     return kind(**{"env": env, **small, "total_frames": total_frames, **options}).trainer()
 

@@ -13,13 +13,14 @@ from test_algorithms import (
     TEXT,
     env_for,
     make_dataset,
+    make_teacher,
 )
 
 from hooktrainer import Trainer, algorithms
 from hooktrainer.optim import FlatAdam
 
 BATCHES = {"ppo": 1, "trpo": 1, "mappo": 1, "ippo": 1, "iql": 16, "cql": 8, "a2c": 8}
-BATCHES |= {"reinforce": 8, "pqn": 1, "bc": 16, "td3bc": 16}
+BATCHES |= {"reinforce": 8, "pqn": 1, "bc": 16, "td3bc": 16, "dt": 8}
 FIELDS = {
     **{"init_random_frames": 16, "fit_steps": 2, "num_rollouts": 512, "eval_episodes": 1},
     "optim_steps_per_batch": 8,
@@ -34,6 +35,8 @@ def trained(name: str, compile: str | None) -> Trainer:
     if name in OFFLINE:
         options["dataset"] = make_dataset()
         options.pop("optim_steps_per_batch", None)
+    if name == "dagger":
+        options["teacher"] = make_teacher()
     env = env_for(name)
     frames = kind.batch_size if name in OFFLINE else kind.num_envs * kind.steps_per_batch
     trainer = kind(

@@ -29,7 +29,8 @@ CARTPOLE, PENDULUM = "CartPole-v1", "Pendulum-v1"
 def described(kind: type[algorithms.Algorithm], **given: Any) -> Any:
     """A run of an algorithm, with what is needed."""
     known = {field.name for field in fields(kind)}
-    needed = {"env": "My-v0", "task": "addition", "total_frames": 9, "dataset": "data"} | given
+    needed = {"env": "My-v0", "task": "addition", "total_frames": 9, "dataset": "data"}
+    needed |= {"teacher": "runs/teacher"} | given
     return kind(**{name: needed[name] for name in known & needed.keys()})
 
 

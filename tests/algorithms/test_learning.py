@@ -149,6 +149,7 @@ class Choose(gym.Env):
         ("cql", {"min_q_weight": 0.1}, 0.95),
         ("iql", {"temperature": 10.0, "expectile": 0.8}, 0.95),
         ("bc", {}, 0.0),
+        ("dt", {"width": 16, "depth": 1, "context_length": 2}, 0.95),
     ],
 )
 def test_from_random_choices_of_a_data_set(name, arguments, least, tmp_path):

@@ -1,0 +1,142 @@
+"""DAgger: who acts, what is kept, what is learned from it, and teachers that cannot be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import nn
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+from hooktrainer import load_policy
+from hooktrainer.algorithms import DQN, DAgger
+from hooktrainer.errors import ConfigError
+from hooktrainer.hooks import TeacherMixture
+from hooktrainer.hooks.distillation import taught_by
+from hooktrainer.loop import Progress
+from hooktrainer.networks import CategoricalPolicy, DeterministicPolicy, mlp
+from hooktrainer.policies import PolicyRecorder
+
+SMALL = {"num_cells": (8,), "steps_per_batch": 5, "optim_steps_per_batch": 3, "batch_size": 16}
+SMALL |= {"eval_episodes": 2, "progress_bar": False, "tuned": False, "total_frames": 80}
+
+
+def make_teacher() -> CategoricalPolicy:
+    torch.manual_seed(1)
+    return CategoricalPolicy(mlp(4, 2, (8,)))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The path of a saved policy for CartPole."""
+    path = tmp_path_factory.mktemp("teacher")
+    PolicyRecorder(path, make_teacher(), "CartPole-v1").save(
+        Progress(frames=0, optim_steps=0, seconds=1.0)
+    )
+    return path / f"step_{0:012d}"
+
+
+def make(teacher, **options):
+    return DAgger(env="CartPole-v1", teacher=teacher, **{**SMALL, **options}).trainer()
+
+
+class Constant(nn.Module):
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.value = nn.Parameter(torch.tensor([value]))
+
+    def forward(self, x):
+        return self.value.expand(len(x), 1)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3, 1.0])
+def test_the_teacher_acts_with_probability_beta(beta):
+    torch.manual_seed(0)
+    student, teacher = (DeterministicPolicy(Constant(x), 1) for x in (-9.0, 9.0))
+    mixture = TeacherMixture(student, teacher, beta)
+    observation = torch.zeros(2_000, 3)
+    action = mixture.act(observation)["action"]
+    assert action.shape == (2_000, 1)
+    assert (action > 0).float().mean().item() == pytest.approx(beta, abs=0.05 * (0 < beta < 1))
+    with set_exploration_type(ExplorationType.DETERMINISTIC):
+        assert (mixture.act(observation)["action"] < 0).all()
+
+
+def test_a_saved_teacher_acts_as_the_live_one(saved):
+    batch = TensorDict({"observation": torch.randn(3, 5, 4)}, batch_size=[3, 5])
+    batch["action"] = torch.zeros(3, 5, dtype=torch.int64)
+    live = taught_by(make_teacher(), batch)["action"]
+    loaded = taught_by(load_policy(saved), batch)["action"]
+    assert loaded.dtype == live.dtype
+    assert torch.equal(loaded, live)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_the_data_are_all_states_with_the_teachers_actions(beta, saved):
+    seen, betas = [], []
+    trainer = make(saved, beta=beta)
+    mixture = trainer.registry.modules["beta"].owner
+
+    def note(batch):
+        seen.append(batch.clone())
+        betas.append(mixture.beta)
+
+    trainer.register_op("pre_steps_log", note)
+    trainer.train()
+    assert betas == [1.0, beta, beta**2, beta**3]
+    together = torch.cat([batch.reshape(-1) for batch in seen])
+    buffer = trainer.registry.modules["replay_buffer"].replay_buffer
+    assert len(buffer) == len(together) == 80
+    stored = buffer._storage[:80]
+    torch.testing.assert_close(stored["observation"], together["observation"])
+    expected = make_teacher().evaluate(together["observation"]).argmax(-1)
+    assert torch.equal(stored["teacher_action"], expected)
+    first, later = (batch["action"] == batch["teacher_action"] for batch in (seen[0], seen[3]))
+    assert first.all()  # the teacher alone
+    assert not later.all()
+
+    # The loss is the student's cross-entropy of these, whoever acted.
+    student = trainer.loss_module.actor_network
+    by_hand = nn.functional.cross_entropy(student.evaluate(stored["observation"]), expected)
+    torch.testing.assert_close(trainer.loss_module(stored)["loss_imitation"], by_hand)
+
+
+def test_continuous_actions_are_learned_by_the_squared_difference():
+    teacher = DeterministicPolicy(mlp(3, 1), 1, -2.0, 2.0)
+    trainer = DAgger(env="Pendulum-v1", teacher=teacher, **SMALL).trainer()
+    trainer.train()
+    stored = trainer.registry.modules["replay_buffer"].replay_buffer._storage[:80]
+    torch.testing.assert_close(
+        stored["teacher_action"], teacher.evaluate(stored["observation"]).detach()
+    )
+    student = trainer.loss_module.actor_network
+    by_hand = (student.evaluate(stored["observation"]) - stored["teacher_action"]).square().mean()
+    torch.testing.assert_close(trainer.loss_module(stored)["loss_imitation"], by_hand)
+
+
+@pytest.mark.parametrize("form", ["path", "module"])
+def test_the_student_becomes_the_teacher(form, saved):
+    teacher = str(saved) if form == "path" else make_teacher()
+    options = {"lr": 1e-2, "optim_steps_per_batch": 50, "batch_size": 64, "total_frames": 200}
+    trainer = make(teacher, **options)
+    trainer.train()
+    stored = trainer.registry.modules["replay_buffer"].replay_buffer._storage[:200]
+    student = trainer.loss_module.actor_network
+    agree = student.evaluate(stored["observation"]).argmax(-1)
+    expected = make_teacher().evaluate(stored["observation"]).argmax(-1)
+    assert (agree == expected).float().mean() > 0.95
+
+
+def test_teachers_of_another_environment_are_refused(saved):
+    for env, said in (
+        ("Acrobot-v1", r"does not act in Acrobot-v1: observation has shape \[6\]"),
+        ("Pendulum-v1", r"does not act in Pendulum-v1: observation has shape \[3\]"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            DAgger(env=env, teacher=saved, **SMALL).trainer()
+    with pytest.raises(ConfigError, match=r"Distillation\(function\): pass a policy"):
+        make(lambda observation: np.int64(0))
+    remembers = DQN(env="CartPole-v1", memory="gru", eval_episodes=0, progress_bar=False)
+    with pytest.raises(ConfigError, match="the teacher has a memory"):
+        make(remembers.trainer().loss_module.value_network)
