@@ -92,7 +92,7 @@ def test_options_wait_nowhere(name, options):
 
 @pytest.mark.parametrize(
     ("name", "compile"),
-    slow_except([("ppo", "step"), ("ppo", "all"), ("dqn", "step"), ("sac", "all")], 0),
+    slow_except([("ppo", "step"), ("ppo", "all"), ("sac", "all")], 0),
 )
 def test_what_would_be_compiled_waits_nowhere(name, compile, monkeypatch):
     monkeypatch.setattr(compiling, "BACKEND", None)
