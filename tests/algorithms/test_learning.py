@@ -87,9 +87,10 @@ PARTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "action"),
-    slow_except([*(("sac", action) for action in PARTS), ("dsac", "discrete")], 3),
+    [*(("sac", action) for action in PARTS), ("dsac", "discrete")],
 )
 def test_discrete_and_mixed_actions_from_a_replay_buffer(name, action):
     replay = {**REPLAY, "num_envs": 4, "steps_per_batch": 4, "optim_steps_per_batch": 8}
