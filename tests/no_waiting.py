@@ -84,10 +84,10 @@ class Waits(TorchDispatchMode):
         target = kwargs.get("device")
         if not on_device and (target is None or target.type != "meta"):
             return func(*args, **kwargs)
-        self.operations += self.is_counting
-        waits = _waits_for(func, args, kwargs)
-        if waits is not None and self.is_counting:
-            self.found[f"{waits}, {_where()}"] += 1
+        if self.is_counting:
+            self.operations += 1
+            if (waits := _waits_for(func, args, kwargs)) is not None:
+                self.found[f"{waits}, {_where()}"] += 1
         return self._answer(func, args, kwargs)
 
     def _answer(self, func: Any, args: Any, kwargs: Any) -> Any:

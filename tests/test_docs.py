@@ -31,7 +31,7 @@ PLACES = (ROOT, ROOT / "hooktrainer")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # These render, or run processes.
 SLOW = {"look", "gallery", "policies", "several-agents", "write-an-algorithm", "algorithms"}
-SLOW |= {"memory", "from-sb3", "builders"}
+SLOW |= {"memory", "from-sb3", "builders", "sequences", "from-trl"}
 CLI = runpy.run_path(str(ROOT / "docs/generate_cli.py"))
 COMMANDS, load = CLI["COMMANDS"], CLI["load"]
 BLOCK = re.compile(

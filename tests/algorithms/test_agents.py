@@ -59,7 +59,8 @@ CENTRAL = {
     ),
 )
 def test_it_learns_to_match(kind, env, options):
-    run = kind(env=env, total_frames=6_000, seed=0, **{**SMALL, **options})
+    until = {"total_frames": 6_000, "eval_interval": 800, "stop_at": 4.6}
+    run = kind(env=env, seed=0, **{**SMALL, **until, **options})
     trainer = run.train()
     assert trainer.metrics.reported["eval/return"] > 4.5  # of 5
 
@@ -137,12 +138,11 @@ def test_what_cannot_work_is_named(make, problem):
                 Match,
                 ON_POLICY | {"share_parameters": False, "groups": {"b": ["right", "left"]}},
             ),
-            (VDN, Match, MIXING),
-            (QMIX, partial(Match, roles=True), MIXING),
+            (QMIX, partial(Match, roles=True), MIXING),  # and VDN's
             (MADDPG, partial(Match, continuous=True), CENTRAL),
             (MASAC, partial(Match, continuous=True), CENTRAL | {"share_parameters": False}),
         ],
-        3,
+        2,
     ),
 )
 def test_a_saved_policy_is_the_one_that_was_trained(kind, env, options, tmp_path):

@@ -107,7 +107,7 @@ FEW: dict[str, Any] = {"log_interval": 400, "eval_interval": 800, "eval_episodes
         [
             ("ppo_cartpole", PPO(env=CARTPOLE, total_frames=3072, **FEW)),
             ("dqn_cartpole", DQN(env=CARTPOLE, total_frames=1600, **FEW)),
-            ("sac_pendulum", SAC(env=PENDULUM, total_frames=1200, **FEW)),
+            ("sac_pendulum", SAC(env=PENDULUM, total_frames=960, **FEW)),
         ],
         2,
     ),

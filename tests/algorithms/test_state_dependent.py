@@ -71,8 +71,10 @@ def test_acting_and_learning_agree_with_a_memory(name, memory):
     assert_acting_and_learning_agree(trainer)
 
 
-@pytest.mark.parametrize("options", [{}, {"memory": "lstm", "memory_size": 8}])
-@pytest.mark.parametrize("name", ["ppo", "a2c", "sac"])
+LSTM = {"memory": "lstm", "memory_size": 8}
+
+
+@pytest.mark.parametrize(("name", "options"), [("ppo", {}), ("a2c", LSTM), ("sac", LSTM)])
 def test_a_run_that_is_resumed_while_noise_is_held_is_the_whole_run(name, options, tmp_path):
     fixed = {"save_interval": 80, "log_interval": 80, "sde_interval": 7, **options}
     run = partial(make, name, **fixed)

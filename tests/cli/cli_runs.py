@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from tensordict import TensorDict
 
-from hooktrainer.store import rng_state
+from hooktrainer import RunDir
+from hooktrainer.store import All, Best, CheckpointManager, rng_state
 
 
 def state(frames: int, *, weight: float = 0.0, seconds: float = 1.0) -> dict[str, Any]:
@@ -47,3 +50,19 @@ def damage(checkpoint: Path) -> str:
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
     return file.relative_to(checkpoint).as_posix()
+
+
+def make_run_in(
+    folder: Path, name: str = "run", returns: tuple[float, ...] = (1.0, 3.0, 2.0), **changes: float
+) -> Path:
+    """Make a run whose checkpoints at 100, 200, … frames have the returns given."""
+    path = folder / name
+    random.seed(0)  # part of the state
+    RunDir.create(path)
+    keep = All() | Best(1, "eval/return")
+    with CheckpointManager(path / "checkpoints", keep=keep, config={"lr": 0.1}) as manager:
+        for number, value in enumerate(returns, start=1):
+            metrics: Mapping[str, float] = {"eval/return": value, "eval/std": float("nan")}
+            tree = state(100 * number, **changes)
+            manager.save(tree, frames=100 * number, optim_steps=number, metrics=metrics)
+    return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from cli_runs import make_run_in
 from finished_runs import write_run
 
 from hooktrainer import RunDir
@@ -11,19 +12,29 @@ BOX = ["--total-frames", "9"]
 FILM = ["-o", "film.webp"]
 
 
-@pytest.fixture
-def place(make_run, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
     """A directory with a run of checkpoints, two of a toy, an empty and a blank one."""
-    make_run()
+    folder = tmp_path_factory.mktemp("mistakes")
+    make_run_in(folder)
     for lr in (0.1, 0.2):
-        write_run(tmp_path / f"toys/lr{lr}", seed=0, options={"lr": lr, "env": "Toy-v0"})
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "blank").mkdir()
-    (tmp_path / "blank/run.json").write_text("{}")
-    (tmp_path / "bad.yaml").write_text("Toy-v0: 3\n")
-    (tmp_path / "quits.py").write_text("print(1)")
-    RunDir.create(tmp_path / "runs/first")
-    monkeypatch.chdir(tmp_path)
+        write_run(folder / f"toys/lr{lr}", seed=0, options={"lr": lr, "env": "Toy-v0"})
+    (folder / "empty").mkdir()
+    (folder / "blank").mkdir()
+    (folder / "blank/run.json").write_text("{}")
+    (folder / "bad.yaml").write_text("Toy-v0: 3\n")
+    (folder / "quits.py").write_text("print(1)")
+    RunDir.create(folder / "runs/first")
+    return folder
+
+
+@pytest.fixture
+def place(folder, monkeypatch):
+    """That directory as the current one; what is mistaken changes nothing in it."""
+    monkeypatch.chdir(folder)
+    before = sorted(folder.rglob("*"))
+    yield
+    assert sorted(folder.rglob("*")) == before
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,17 @@ from hooktrainer.log import read_csv
 from hooktrainer.store import list_checkpoints
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that is copied for every test."""
+    path = tmp_path_factory.mktemp("trained") / "run"
+    train(path)
+    return path
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    train(tmp_path / "run")
-    return tmp_path / "run"
+def run(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run", symlinks=True))
 
 
 def ids(path: Path) -> set[str]:
@@ -39,9 +46,12 @@ def test_the_id_survives_the_loss_of_run_json(run):
         assert ids(run) == before
 
 
-@pytest.mark.parametrize("options", [{}, {"seed": 1}, {"lr": 0.5}])
 @pytest.mark.parametrize(
-    "way", ["by path", "by run", "copied over its own", "copied beside its own"]
+    ("way", "options"),
+    [
+        *((way, {}) for way in ("by path", "by run", "copied over its own")),
+        *(("copied beside its own", options) for options in ({}, {"seed": 1}, {"lr": 0.5})),
+    ],
 )
 def test_a_checkpoint_of_another_run_is_refused(run, tmp_path, way, options):
     other = tmp_path / "other"

@@ -34,9 +34,15 @@ class Scales(nn.Module):
         return {"pair": Pair(scaled, None), "list": [scaled, x, pair.one], 3: "word"}
 
 
-@pytest.fixture(params=["eager", pytest.param("inductor", marks=pytest.mark.slow)], autouse=True)
+@pytest.fixture(autouse=True)
 def backend(request, monkeypatch):
-    monkeypatch.setattr(compiling, "BACKEND", request.param)
+    """Graphs are computed as they are traced, unless a test asks for another back end."""
+    monkeypatch.setattr(compiling, "BACKEND", getattr(request, "param", "eager"))
+
+
+also_with_inductor = pytest.mark.parametrize(
+    "backend", slow_except(["eager", "inductor"], "eager"), indirect=True
+)
 
 
 @pytest.fixture
@@ -44,6 +50,7 @@ def linear() -> nn.Sequential:
     return nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU())
 
 
+@also_with_inductor
 def test_arguments_and_results_are_trees_and_arguments_may_be_written_to():
     module = Scales()
     graph = Graph(lambda *args: module(*args), "it")
@@ -92,6 +99,7 @@ def test_what_has_changed_is_noticed_but_by_again_and_found_again(lines):
         graph(x)
 
 
+@also_with_inductor
 def test_other_arguments_are_noticed(linear, lines):
     def function(given):
         out = linear(given["x"].float())
@@ -118,6 +126,7 @@ def test_other_arguments_are_noticed(linear, lines):
     assert torch.equal(minus(x, 0), -minus(0, x))  # a number is no place of a tensor
 
 
+@also_with_inductor
 def test_tensors_are_exchanged_without_compiling(linear, lines):
     graph = Graph(linear.forward, "it")
     x = torch.ones(1, 2)
@@ -157,6 +166,7 @@ READ = {
 }
 
 
+@also_with_inductor
 @pytest.mark.parametrize("read", READ.values(), ids=READ)
 def test_no_number_is_frozen(read):
     """Neither one that is read from a tensor, nor one that is drawn outside of torch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -48,3 +49,26 @@ def reload(save: Callable[..., Path]) -> Callable[..., LoadedPolicy]:
         return load_policy(path, deterministic=deterministic, seed=seed, trust=True)
 
     return reload
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[Any, Path]]:
+    """Where policies are saved that `copy` copies, and the runs by what was saved."""
+    return tmp_path_factory.mktemp("originals"), {}
+
+
+@pytest.fixture
+def copy(originals: tuple[Path, dict[Any, Path]], tmp_path: Path) -> Callable[..., Path]:
+    """Saves a policy as `save` does, once for all tests of a file, each of which has a copy."""
+
+    def copy(make: Callable[[], Any], env: Any = Toy) -> Path:
+        folder, runs = originals
+        if (make, env) not in runs:
+            runs[make, env] = folder / str(len(runs))
+            recorder = PolicyRecorder(runs[make, env] / "policies", make(), env)
+            recorder.save(Progress(frames=0, optim_steps=0, seconds=1.5))
+        run = shutil.copytree(runs[make, env], tmp_path / "run", symlinks=True)
+        (saved,) = list_policies(run)
+        return saved.path
+
+    return copy

@@ -7,6 +7,7 @@ import os
 import pickle
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,12 @@ ZEROS = np.zeros(4, "float32")
 
 def policy() -> CategoricalPolicy:
     return CategoricalPolicy(mlp(4, 3, (8,)))
+
+
+@pytest.fixture
+def path(copy: Callable[..., Path]) -> Path:
+    """The place of a policy, of which a test may do what it likes with the files."""
+    return copy(policy)
 
 
 def rate(path: Path, value: float) -> None:
@@ -113,8 +120,8 @@ def replace_content(path: Path, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("form", ["pickle", "torch"])
-def test_a_planted_pickle_does_not_run(form, save, tmp_path):
-    path, planted = save(policy()), tmp_path / "planted"
+def test_a_planted_pickle_does_not_run(form, path, tmp_path):
+    planted = tmp_path / "planted"
     if form == "pickle":
         data = pickle.dumps(Bomb(planted))
     else:
@@ -142,8 +149,7 @@ def test_a_planted_pickle_does_not_run(form, save, tmp_path):
         ("os.system", "which is not one of those"),
     ],
 )
-def test_an_operator_that_does_more_than_calculate_is_refused(operator, reason, save):
-    path = save(policy())
+def test_an_operator_that_does_more_than_calculate_is_refused(operator, reason, path):
     data = (path / POLICY).read_bytes()
     header = header_of(data)
     program = json.loads(header["__metadata__"]["program"])
@@ -155,9 +161,8 @@ def test_an_operator_that_does_more_than_calculate_is_refused(operator, reason, 
 
 
 @pytest.mark.parametrize("file", [POLICY, FACTS])
-def test_every_changed_byte_and_every_missing_end_is_found(file, save):
+def test_every_changed_byte_and_every_missing_end_is_found(file, path):
     """One bit of every byte in turn, and every end that may be missing."""
-    path = save(policy())
     evaluated = Evaluation(5, (1.0, 2.0), (3, 4), 0.5)
     change_facts(path, evaluation=evaluated.encode())
     good = (path / file).read_bytes()
@@ -219,8 +224,7 @@ def lies(data: bytes) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("lie", list(range(10)))
-def test_sizes_are_compared_before_memory_is_taken(lie, save):
-    path = save(policy())
+def test_sizes_are_compared_before_memory_is_taken(lie, path):
     name, data = list(lies((path / POLICY).read_bytes()).items())[lie]
     replace_content(path, data)
     with pytest.raises(CheckpointError, match=rf"{path}") as caught:
@@ -245,8 +249,7 @@ def test_sizes_are_compared_before_memory_is_taken(lie, save):
         ("git_commit", ["x"]),
     ],
 )
-def test_facts_that_cannot_be_are_damage(field, value, save):
-    path = save(policy())
+def test_facts_that_cannot_be_are_damage(field, value, path):
     change_facts(path, **{field: value})
     with pytest.raises(DamagedCheckpointError, match=rf"{path} is damaged: policy\.json"):
         find_policy(path)
@@ -267,8 +270,7 @@ def test_facts_that_cannot_be_are_damage(field, value, save):
         {"parts": []},
     ],
 )
-def test_observations_that_cannot_be_are_damage(change, save, capsys):
-    path = save(policy())
+def test_observations_that_cannot_be_are_damage(change, path, capsys):
     interface = read_facts(path)["interface"]
     interface["inputs"][0] |= change
     if "parts" in change:  # at the end of a long path
@@ -280,8 +282,7 @@ def test_observations_that_cannot_be_are_damage(change, save, capsys):
     assert len(capsys.readouterr().err.splitlines()) <= 1
 
 
-def test_a_boolean_is_0_or_1(save):
-    path = save(policy())
+def test_a_boolean_is_0_or_1(path):
     byte = torch.tensor([2], dtype=torch.uint8).view(torch.bool)
     metadata = header_of((path / POLICY).read_bytes())["__metadata__"]
     replace_content(path, save_tensors({"weights/mask": byte}, metadata))
@@ -291,8 +292,7 @@ def test_a_boolean_is_0_or_1(save):
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
 @pytest.mark.parametrize("file", [POLICY, FACTS])
-def test_only_its_own_files_are_read(kind, file, save, tmp_path):
-    path = save(policy())
+def test_only_its_own_files_are_read(kind, file, path, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     (path / file).rename(elsewhere)
     if kind == "link":
@@ -318,15 +318,13 @@ def test_one_of_the_same_frames_takes_the_place_of_the_former(save):
     assert second.exists()
 
 
-def test_a_larger_file_than_may_be_read_is_not_read(save, monkeypatch):
-    path = save(policy())
+def test_a_larger_file_than_may_be_read_is_not_read(path, monkeypatch):
     monkeypatch.setattr(policy_files, "MOST_FACTS", 100)
     with pytest.raises(DamagedCheckpointError, match=r"bytes, more than 100"):
         load_policy(path)
 
 
-def test_another_schema_is_refused(save):
-    path = save(policy())
+def test_another_schema_is_refused(path):
     change_facts(path, schema=3)
     with pytest.raises(CheckpointError, match="has schema 3, and this version of hooktrainer"):
         load_policy(path)

@@ -267,8 +267,8 @@ def test_policies_may_read_the_state_of_the_whole(save):
         ),
     ],
 )
-def test_what_does_not_fit_is_named(seen, problem, save):
-    loaded = load_policy(save(pets(), Leaving), trust=True)
+def test_what_does_not_fit_is_named(seen, problem, copy):
+    loaded = load_policy(copy(pets, Leaving), trust=True)
     with pytest.raises(ConfigError, match=problem):
         loaded(seen)
 
@@ -298,8 +298,8 @@ def test_actions_of_another_shape_are_named(save):
         ({"factory": "Leaving", "module": "toy_parallel"}, "Leaving of the module toy_parallel"),
     ],
 )
-def test_what_needs_code_needs_trust(environment, needs, save):
-    path = save(pets(), Leaving)
+def test_what_needs_code_needs_trust(environment, needs, copy):
+    path = copy(pets, Leaving)
     empty = Environment(several=True).encode()
     change_facts(path, env={**empty, **environment})
     with pytest.raises(ConfigError, match=f"needs {needs}.* which may do anything"):
@@ -322,8 +322,8 @@ def test_what_needs_code_needs_trust(environment, needs, save):
         (lambda i: i["inputs"][0].update(keys="observation"), "is no tuple"),
     ],
 )
-def test_an_interface_that_cannot_be_is_damage(change, problem, save):
-    path = save(pets(), Leaving)
+def test_an_interface_that_cannot_be_is_damage(change, problem, copy):
+    path = copy(pets, Leaving)
     interface = read_facts(path)["interface"]
     change(interface)
     change_facts(path, interface=interface)

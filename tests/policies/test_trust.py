@@ -21,6 +21,10 @@ def policy(actions: int = 3) -> CategoricalPolicy:
     return CategoricalPolicy(mlp(4, actions, (8,)))
 
 
+def of_cartpole() -> CategoricalPolicy:
+    return policy(2)
+
+
 EMPTY = Environment().encode()
 CLIP_REWARD = "gymnasium.wrappers.transform_reward:ClipReward"
 FROZEN = {"id": "FrozenLake-v1", "kwargs": {"is_slippery": False}}
@@ -65,9 +69,9 @@ def harmful(mark: Path) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.parametrize("number", range(9))
-def test_nothing_that_the_file_names_is_run(number, save, planted, capsys):
+def test_nothing_that_the_file_names_is_run(number, copy, planted, capsys):
     named, env = list(harmful(planted).items())[number]
-    path = save(policy(2), "CartPole-v1")
+    path = copy(of_cartpole, "CartPole-v1")
     change_facts(path, env=EMPTY | env)
     run = path.parents[1]
     refused = rf"needs {named}.*--trust \(in Python: trust=True\)"
@@ -96,8 +100,8 @@ def test_nothing_that_the_file_names_is_run(number, save, planted, capsys):
     assert "planted_module" not in sys.modules
 
 
-def test_it_is_run_for_who_trusts_it(save, planted):
-    path = save(policy(2), "CartPole-v1")
+def test_it_is_run_for_who_trusts_it(copy, planted):
+    path = copy(of_cartpole, "CartPole-v1")
     change_facts(path, env=EMPTY | {"factory": "make", "module": "planted_module"})
     with pytest.raises(ConfigError):
         load_policy(path, trust=True).make_env()
@@ -105,8 +109,8 @@ def test_it_is_run_for_who_trusts_it(save, planted):
 
 
 @pytest.mark.parametrize("option", [[], ["--trust"]])
-def test_every_command_that_plays_takes_trust(option, save, capsys, tmp_path):
-    run = str(save(policy(), Toy).parents[1])
+def test_every_command_that_plays_takes_trust(option, copy, capsys, tmp_path):
+    run = str(copy(policy).parents[1])
     film = str(tmp_path / "film.webp")
     codes = [
         main([*words, *option])
@@ -202,15 +206,15 @@ def test_what_this_process_has_registered_needs_no_trust(monkeypatch):
         ("registered", "x"),
     ],
 )
-def test_what_is_no_environment_is_damage(field, value, save):
-    path = save(policy(2), "CartPole-v1")
+def test_what_is_no_environment_is_damage(field, value, copy):
+    path = copy(of_cartpole, "CartPole-v1")
     change_facts(path, env=read_facts(path)["env"] | {field: value})
     with pytest.raises(Exception, match=r"is damaged: policy\.json"):
         find_policy(path)
 
 
-def test_names_are_shown_and_not_obeyed(save, capsys):
-    path = save(policy(2), "CartPole-v1")
+def test_names_are_shown_and_not_obeyed(copy, capsys):
+    path = copy(of_cartpole, "CartPole-v1")
     change_facts(path, env=EMPTY | {"id": "\x1b[2J\x1b]0;title\x07\nfake: line\u202e"})
     assert main(["play", str(path)]) == 2
     assert main(["policies", "show", str(path)]) == 0

@@ -35,7 +35,7 @@ SMALL = {
     "batch_size": 32,
     "fit_steps": 4,
     "num_rollouts": 64,
-    "eval_episodes": 2,
+    "eval_episodes": 1,
     "dataset": "data",  # one is there, below the directory where the recipe runs
 }
 # The data set must not be there yet; a longer run writes another one.
