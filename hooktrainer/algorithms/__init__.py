@@ -20,6 +20,7 @@ from .ddpg import DDPG as DDPG
 from .dpo import DPO as DPO
 from .dqn import DQN as DQN
 from .dqn import Rainbow as Rainbow
+from .dreamer import Dreamer as Dreamer
 from .dsac import DSAC as DSAC
 from .grpo import GRPO as GRPO
 from .iql import IQL as IQL

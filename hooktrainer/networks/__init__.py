@@ -84,5 +84,8 @@ if TYPE_CHECKING:
     from .value_distribution import CategoricalQNetwork as CategoricalQNetwork
     from .value_distribution import DistributionalQNetwork as DistributionalQNetwork
     from .value_distribution import QuantileQNetwork as QuantileQNetwork
+    from .world_model import TwoHot as TwoHot
+    from .world_model import WorldModel as WorldModel
+    from .world_model import WorldModelPolicy as WorldModelPolicy
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .distributional import CategoricalDQNLoss as CategoricalDQNLoss
     from .distributional import QuantileDQNLoss as QuantileDQNLoss
     from .dqn import DQNLoss as DQNLoss
+    from .dreamer import DreamerLoss as DreamerLoss
     from .dsac import DiscreteSACLoss as DiscreteSACLoss
     from .ensembles import CrossQLoss as CrossQLoss
     from .ensembles import REDQLoss as REDQLoss

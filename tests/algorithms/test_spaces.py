@@ -10,6 +10,7 @@ import pytest
 from any_env import AnyEnv
 from gymnasium import spaces
 from marks import slow_except
+from test_algorithms import SMALL_WORLD
 from torch import nn
 
 from hooktrainer import algorithms
@@ -56,6 +57,7 @@ MAKES = {
     "trpo": {"num_epochs": 1, "mini_batch_size": 16},
     **dict.fromkeys(["dqn", "dsac"], REPLAY | {"optim_steps_per_batch": 2}),
     **dict.fromkeys(["sac", "td3", "ddpg"], REPLAY | {"optim_steps_per_batch": 2}),
+    "dreamer": {**REPLAY, **SMALL_WORLD},
 }
 
 
@@ -65,7 +67,7 @@ def run(name, env, frames=96, **kwargs):
 
 
 @pytest.mark.parametrize(
-    "name", slow_except(["ppo", "dqn", "sac", "td3", "trpo", "dsac"], "ppo", "dqn")
+    "name", slow_except(["ppo", "dqn", "sac", "td3", "trpo", "dsac", "dreamer"], "ppo", "dqn", "dreamer")
 )
 @pytest.mark.parametrize("observation", OBSERVATIONS)
 def test_any_observation(name, observation, tmp_path):
@@ -79,7 +81,7 @@ def test_any_observation(name, observation, tmp_path):
     assert np.isfinite(values).all()
 
 
-@pytest.mark.parametrize("name", ["ppo", "a2c", "reinforce", "trpo", "sac"])
+@pytest.mark.parametrize("name", ["ppo", "a2c", "reinforce", "trpo", "sac", "dreamer"])
 @pytest.mark.parametrize("action", ACTIONS)
 def test_any_action(name, action):
     trainer = run(name, partial(AnyEnv, VECTOR, ACTIONS[action])).train()
