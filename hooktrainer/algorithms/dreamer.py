@@ -45,19 +45,19 @@ class Dreamer(FromReplay):
     """steps of the sequences in the replay buffer; batch_size is a multiple of it"""
     horizon: Count = 10
     """steps that are imagined from each step of a sequence"""
-    recurrent_size: Count = 128
+    recurrent_size: Count = 64
     """size of the world model's recurrent state"""
     latents: Count = 8
     """one-hot vectors in a latent"""
     classes: Count = 8
     """size of each of them"""
-    num_bins: Count = 63
+    num_bins: Count = 41
     """bins of the distributions of rewards and values, an odd number"""
     lr: Annotated[Rate, Between(1e-4, 3e-3, log=True)] = 1e-3
     """learning rate of the world model"""
     actor_lr: Annotated[Rate, Between(3e-5, 1e-3, log=True)] = 3e-4
     """learning rate of the actor and the values"""
-    num_cells: tuple[Count, ...] = (64, 64)
+    num_cells: tuple[Count, ...] = (64,)
     activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "silu"
     lmbda: Fraction = 0.95
     """the lambda of imagined returns"""
@@ -69,7 +69,14 @@ class Dreamer(FromReplay):
     """the gradient is clipped to this norm; None for no clipping"""
 
     actions: ClassVar[Actions] = "bounded"
-    tuned_for: ClassVar[Settings] = {}
+    tuned_for: ClassVar[Settings] = {
+        "CartPole-v1": {
+            "total_frames": 15_000,
+            "eval_interval": 500,
+            "eval_episodes": 100,
+            "stop_at": 475.0,
+        },
+    }
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""

@@ -8,6 +8,7 @@ from itertools import islice
 import pytest
 import torch
 from any_env import AnyEnv
+from marks import slow_except
 from remembering import Recall, assert_saved_acts_as_live
 from test_algorithms import SMALL_WORLD, assert_resumed_is_whole, make
 from test_spaces import VECTOR, spaces
@@ -18,10 +19,10 @@ from hooktrainer.networks.world_model import RECURRENT
 from hooktrainer.replay import ReplayBuffer
 
 
-@pytest.mark.parametrize("continuous", [False, True])
+@pytest.mark.parametrize("continuous", slow_except([False, True], 0))
 def test_the_saved_policy_acts_as_the_live_one(continuous, tmp_path):
     env = partial(Recall, continuous)
-    trainer = make("dreamer", env=env)
+    trainer = make("dreamer", 128, env=env)
     trainer.train()
     hidden = {RECURRENT: torch.zeros(SMALL_WORLD["recurrent_size"])}
     assert_saved_acts_as_live(trainer.loss_module.actor_network, hidden, env, tmp_path)
@@ -43,9 +44,7 @@ def test_replayed_sequences_begin_with_the_states_of_acting():
     loss = trainer.loss_module
     *_, batch = islice(trainer.collector, 2)
     trainer.shutdown()
-    replay = SequenceReplay(
-        ReplayBuffer(100, keys=loss.in_keys), 8, hidden_keys=loss.hidden_keys
-    )
+    replay = SequenceReplay(ReplayBuffer(100, keys=loss.in_keys), 8, hidden_keys=loss.hidden_keys)
     replay.extend(batch)
     rows = replay.replay_buffer._storage[: len(replay.replay_buffer)]
     assert len(rows) == 6

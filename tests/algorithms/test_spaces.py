@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 
 import gymnasium as gym
 import numpy as np
@@ -66,10 +67,14 @@ def run(name, env, frames=96, **kwargs):
     return algorithms.get(name)(env=env, total_frames=frames, tuned=False, **options)
 
 
+SEEN = list(product(["ppo", "dqn", "sac", "td3", "trpo", "dsac", "dreamer"], OBSERVATIONS))
+QUICK = [case for case in SEEN if case[0] in ("ppo", "dqn")]
+
+
 @pytest.mark.parametrize(
-    "name", slow_except(["ppo", "dqn", "sac", "td3", "trpo", "dsac", "dreamer"], "ppo", "dqn", "dreamer")
+    ("name", "observation"),
+    slow_except(SEEN, *QUICK, ("dreamer", "nested"), ("dreamer", "image")),
 )
-@pytest.mark.parametrize("observation", OBSERVATIONS)
 def test_any_observation(name, observation, tmp_path):
     action = spaces.Discrete(3) if name in ("dqn", "dsac") else BOX
     env = partial(AnyEnv, OBSERVATIONS[observation], action)
@@ -81,8 +86,13 @@ def test_any_observation(name, observation, tmp_path):
     assert np.isfinite(values).all()
 
 
-@pytest.mark.parametrize("name", ["ppo", "a2c", "reinforce", "trpo", "sac", "dreamer"])
-@pytest.mark.parametrize("action", ACTIONS)
+DONE = list(product(["ppo", "a2c", "reinforce", "trpo", "sac"], ACTIONS))
+
+
+@pytest.mark.parametrize(
+    ("name", "action"),
+    slow_except([*DONE, *product(["dreamer"], ACTIONS)], *DONE, ("dreamer", "dict")),
+)
 def test_any_action(name, action):
     trainer = run(name, partial(AnyEnv, VECTOR, ACTIONS[action])).train()
     assert trainer.collected_frames == 96

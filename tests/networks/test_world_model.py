@@ -123,7 +123,7 @@ def test_sequences_have_the_states_of_acting_step_by_step(monkeypatch):
         for t in range(7):
             data["observation"], data["is_init"] = observation[:, t], is_init[:, t]
             policy(data)
-            data[RECURRENT] = data["next", *RECURRENT]
+            data[RECURRENT] = data.get(("next", *RECURRENT))
             states.append(data[RECURRENT])
             actions.append(data["action"])
     draw = world.draw

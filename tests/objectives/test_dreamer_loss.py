@@ -54,9 +54,7 @@ def make_loss(continuous: bool = False, **options: Any) -> DreamerLoss:
         policy = CategoricalPolicy(mlp(FEATURES, 2, (8,)), out_keys=["action"])
         policy.distribution.mask_size = 2
     values = mlp(FEATURES, BINS, (8,), nn.SiLU)
-    return DreamerLoss(
-        WorldModelPolicy(world, policy), values, nn.Identity(), horizon=5, **options
-    )
+    return DreamerLoss(WorldModelPolicy(world, policy), values, nn.Identity(), horizon=5, **options)
 
 
 def make_batch(continuous: bool = False) -> TensorDict:
@@ -95,8 +93,8 @@ def test_the_balanced_divergence_equals_torchrls(free_nats):
     dynamics, representation = categorical_kl_terms(*logits, free_nats)
     expected = dynamics + 0.1 * representation
     torch.testing.assert_close(ours, expected)
-    pairs = zip(torch.autograd.grad(ours, logits), torch.autograd.grad(expected, logits))
-    for one, other in pairs:
+    ours_grad, expected_grad = (torch.autograd.grad(each, logits) for each in (ours, expected))
+    for one, other in zip(ours_grad, expected_grad, strict=True):
         torch.testing.assert_close(one, other)
         assert one.any()
 
@@ -212,7 +210,7 @@ def test_no_gradient_leaks(continuous):
         "loss_actor": actor.policy,
         "loss_value": loss.value_network,
     }
-    assert {key for key in out.keys() if key.startswith("loss")} == trains.keys()
+    assert {key for key in out.sorted_keys if key.startswith("loss")} == trains.keys()
     for key, network in trains.items():
         loss.zero_grad()
         loss(batch)[key].backward()
