@@ -37,7 +37,7 @@ class Dreamer(FromReplay):
 
     num_envs: Count = 8
     steps_per_batch: Count = 4
-    optim_steps_per_batch: Count = 4
+    optim_steps_per_batch: Count = 8
     init_random_frames: Number = 0
     buffer_size: Count = 100_000
     batch_size: Count = 256

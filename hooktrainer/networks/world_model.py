@@ -215,7 +215,7 @@ class WorldModel(nn.Module):
         return Observed(*(torch.stack(each, 1) for each in zip(*states, strict=True)))
 
     def _log_probs(self, out: Tensor) -> Tensor:
-        probability = out.unflatten(-1, (self.groups, self.classes)).softmax(-1)
+        probability = out.reshape(*out.shape[:-1], self.groups, self.classes).softmax(-1)
         return torch.log((1 - _UNIFORM) * probability + _UNIFORM / self.classes)
 
 
