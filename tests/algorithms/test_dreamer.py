@@ -30,13 +30,13 @@ def test_the_saved_policy_acts_as_the_live_one(continuous, tmp_path):
 
 def test_a_run_that_is_resumed_within_episodes_and_sequences_is_the_whole_run(tmp_path):
     options = {"num_envs": 4, "steps_per_batch": 7, "save_interval": 28, "log_interval": 28}
-    whole, _ = assert_resumed_is_whole(
+    whole, resumed = assert_resumed_is_whole(
         partial(make, "dreamer", env=Recall, init_random_frames=0, **options), tmp_path, 224, 112
     )
     states = whole.collector.state_dict()["rollout"]["policy"]
     assert not states["is_init"].all()
     assert all(value.any() for _, value in states["hidden"])
-    assert whole.loss_module.return_range > 0
+    assert resumed.loss_module.return_range == whole.loss_module.return_range > 0
 
 
 def test_replayed_sequences_begin_with_the_states_of_acting():
@@ -47,7 +47,7 @@ def test_replayed_sequences_begin_with_the_states_of_acting():
     replay = SequenceReplay(ReplayBuffer(100, keys=loss.in_keys), 8, hidden_keys=loss.hidden_keys)
     replay.extend(batch)
     rows = replay.replay_buffer._storage[: len(replay.replay_buffer)]
-    assert len(rows) == 6
+    assert rows[RECURRENT].shape == (6, 1, SMALL_WORLD["recurrent_size"])
     assert torch.equal(rows[RECURRENT][:3, 0], batch[RECURRENT][:, 0])
     assert torch.equal(rows[RECURRENT][3:, 0], batch[RECURRENT][:, 8])
     assert batch[RECURRENT][:, 8].any()

@@ -131,6 +131,8 @@ def test_sequences_have_the_states_of_acting_step_by_step(monkeypatch):
     taken = policy.policy.encoded(torch.stack(actions, 1))
     seen = world.observe(world.embed(observation), taken, is_init, first)
     torch.testing.assert_close(seen.following, torch.stack(states, 1))
+    squeezed = observation.sign() * torch.log(1 + observation.abs())
+    torch.testing.assert_close(world.embed(observation), world.embedding(squeezed))
     assert not seen.recurrent[0, 0].any()
     assert not seen.recurrent[1, 3].any()
     torch.testing.assert_close(seen.recurrent[2:, 0], first[2:])
