@@ -31,7 +31,7 @@ def test_the_saved_policy_acts_as_the_live_one(continuous, tmp_path):
 def test_a_run_that_is_resumed_within_episodes_and_sequences_is_the_whole_run(tmp_path):
     options = {"num_envs": 4, "steps_per_batch": 7, "save_interval": 28, "log_interval": 28}
     whole, resumed = assert_resumed_is_whole(
-        partial(make, "dreamer", env=Recall, init_random_frames=0, **options), tmp_path, 224, 112
+        partial(make, "dreamer", env=Recall, init_random_frames=0, **options), tmp_path, 224, 168
     )
     states = whole.collector.state_dict()["rollout"]["policy"]
     assert not states["is_init"].all()
