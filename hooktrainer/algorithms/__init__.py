@@ -21,6 +21,7 @@ from .ddpg import DDPG as DDPG
 from .dpo import DPO as DPO
 from .dqn import DQN as DQN
 from .dqn import Rainbow as Rainbow
+from .dreamer import Dreamer as Dreamer
 from .dsac import DSAC as DSAC
 from .dt import DT as DT
 from .grpo import GRPO as GRPO

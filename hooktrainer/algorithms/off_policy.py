@@ -77,6 +77,16 @@ class FromReplay(EnvAlgorithm):
 
     max_grad_norm = None  # type: float | None
 
+    def _in_sequences(self, length: int, burn_in: int = 0) -> tuple[int, int]:
+        """Return the sizes of the replay buffer and of a sample in sequences of this length."""
+        if self.batch_size % length or not burn_in < length <= self.buffer_size:
+            raise ConfigError(
+                f"{self.name()}: sequence_length={length} has to divide batch_size="
+                f"{self.batch_size}, be above burn_in={burn_in}, and not above buffer_size="
+                f"{self.buffer_size}."
+            )
+        return self.buffer_size // length, self.batch_size // length
+
     def _wired(
         self,
         task: RunTask,
@@ -128,14 +138,7 @@ class OffPolicy(FromReplay, WithMemory):
         """Return the sizes of the replay buffer and of a sample, in transitions or sequences."""
         if self.memory is None:
             return self.buffer_size, self.batch_size
-        length = self.sequence_length
-        if self.batch_size % length or not self.burn_in < length <= self.buffer_size:
-            raise ConfigError(
-                f"{self.name()}: sequence_length={length} has to divide batch_size="
-                f"{self.batch_size}, be above burn_in={self.burn_in}, and not above buffer_size="
-                f"{self.buffer_size}."
-            )
-        return self.buffer_size // length, self.batch_size // length
+        return self._in_sequences(self.sequence_length, self.burn_in)
 
     def _loss_options(self) -> dict[str, Any]:
         """Return arguments of every loss."""

@@ -90,5 +90,8 @@ if TYPE_CHECKING:
     from .self_play import SelfPlayPolicy as SelfPlayPolicy
     from .transformer import CausalTransformer as CausalTransformer
     from .transformers_model import TransformersModel as TransformersModel
+    from .world_model import TwoHot as TwoHot
+    from .world_model import WorldModel as WorldModel
+    from .world_model import WorldModelPolicy as WorldModelPolicy
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

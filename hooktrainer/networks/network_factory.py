@@ -164,6 +164,10 @@ class NetworkFactory:
         self._is_used = True
         return encoder
 
+    def flat(self) -> ObservationEncoder:
+        """An encoder that only puts the numbers of an observation into one vector."""
+        return ObservationEncoder(self._space, "flat")
+
     def _stem(self) -> tuple[nn.Module | None, int]:
         """The module before the layers, if any, and its number of features."""
         if self.shared is not None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .dqn import PQNLoss as PQNLoss
     from .dqn import QLambda as QLambda
     from .dqn import q_lambda_return as q_lambda_return
+    from .dreamer import DreamerLoss as DreamerLoss
     from .ensembles import CategoricalSACLoss as CategoricalSACLoss
     from .ensembles import CrossQLoss as CrossQLoss
     from .ensembles import REDQLoss as REDQLoss

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 from gymnasium import spaces
+from tensordict import TensorDict
+from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from hooktrainer import Trainer, algorithms
+from hooktrainer.loop import Progress
+from hooktrainer.policies import PolicyRecorder, load_policy
 
 
 class Recall(gym.Env):
@@ -93,3 +100,34 @@ def make(name: str, memory: Any = "gru", *, masked: bool = False, **options: Any
     return kind(
         env=partial(Recall, continuous, masked), **{**given, "memory": memory, **options}
     ).trainer()
+
+
+def assert_saved_acts_as_live(
+    live: Any, hidden: Mapping[Any, torch.Tensor], make_env: Callable[[], gym.Env], path: Path
+) -> None:
+    """A policy that is saved in ``path`` acts as the live one, which begins with these states."""
+    recorder = PolicyRecorder(path, live, make_env)
+    recorder.save(Progress(frames=0, optim_steps=0, seconds=1.0))
+    loaded = load_policy(path / f"step_{0:012d}", trust=True)
+    assert loaded.recurrent
+    env = make_env()
+    for seed in range(3):
+        loaded.reset()
+        observation, _ = env.reset(seed=seed)
+        data = TensorDict({"is_init": torch.ones(1, 1, dtype=torch.bool)}, [1])
+        for key, first in hidden.items():
+            data.set(key, first[None])
+        ends = False
+        while not ends:
+            for key, value in observation.items():
+                data.set(key, torch.as_tensor(value)[None])
+            if "action_mask" in observation:
+                data["action_mask"] = data["action_mask"].bool()
+            with set_exploration_type(ExplorationType.DETERMINISTIC), torch.no_grad():
+                live(data)
+            action = loaded(observation)
+            np.testing.assert_allclose(action, data["action"][0].numpy(), atol=1e-5)
+            observation, _, terminated, truncated, _ = env.step(action)
+            ends = terminated or truncated
+            data.update(data["next"].clone())
+            data["is_init"].zero_()

@@ -38,6 +38,10 @@ FIELDS = {
     **{**SMALL, **REPLAY, "num_random": 2, "num_rollouts": 50, "fit_steps": 2},
     **{"mini_batch_size": 32},
 }
+SMALL_WORLD = {
+    **{"recurrent_size": 8, "latents": 2, "classes": 4, "num_bins": 7, "horizon": 3},
+    **{"sequence_length": 8, "optim_steps_per_batch": 1},
+}
 ALGORITHMS = algorithms.names()
 TEXT = [name for name in ALGORITHMS if issubclass(algorithms.get(name), TextAlgorithm)]
 OFFLINE = [name for name in ALGORITHMS if issubclass(algorithms.get(name), Offline)]
@@ -97,6 +101,8 @@ def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
         small |= {"num_envs": 4, "steps_per_batch": 16}
     if name == "mbpo":
         small["optim_steps_per_batch"] = 2
+    if name == "dreamer":
+        small |= SMALL_WORLD
     if name in OFFLINE:
         small["dataset"] = make_dataset()
         if run_dir := options.get("run_dir"):  # whose configuration would hold every number of it

@@ -6,21 +6,16 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from marks import slow_except
-from remembering import Recall, make
-from tensordict import TensorDict
+from remembering import Recall, assert_saved_acts_as_live, make
 from test_algorithms import assert_resumed_is_whole
-from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from hooktrainer import ConfigError
 from hooktrainer.hooks import SequenceReplay
-from hooktrainer.loop import Progress
 from hooktrainer.networks import MEMORIES
 from hooktrainer.objectives import GAE
-from hooktrainer.policies import PolicyRecorder, load_policy
 from hooktrainer.replay import ReplayBuffer
 
 ON_POLICY = ["ppo", "a2c", "reinforce", "trpo"]
@@ -103,32 +98,8 @@ def test_the_saved_policy_acts_as_the_live_one(name, memory, masked, tmp_path):
     trainer = make(name, memory, masked=masked)
     trainer.train()
     live, continuous = policy_of(trainer), name in ("sac", "td3", "ddpg")
-    recorder = PolicyRecorder(tmp_path, live, partial(Recall, continuous, masked))
-    recorder.save(Progress(frames=0, optim_steps=0, seconds=1.0))
-    loaded = load_policy(tmp_path / f"step_{0:012d}", trust=True)
-    assert loaded.recurrent
-    env = Recall(continuous, masked)
-    for seed in range(3):
-        loaded.reset()
-        observation, _ = env.reset(seed=seed)
-        data = TensorDict({"is_init": torch.ones(1, 1, dtype=torch.bool)}, [1])
-        hidden = live.trunk.memory.hidden.values()
-        for key, zeros in zip(live.trunk.hidden_keys, hidden, strict=True):
-            data.set(key, zeros[None])
-        ends = False
-        while not ends:
-            for key, value in observation.items():
-                data.set(key, torch.as_tensor(value)[None])
-            if masked:
-                data["action_mask"] = data["action_mask"].bool()
-            with set_exploration_type(ExplorationType.DETERMINISTIC), torch.no_grad():
-                live(data)
-            action = loaded(observation)
-            np.testing.assert_allclose(action, data["action"][0].numpy(), atol=1e-5)
-            observation, _, terminated, truncated, _ = env.step(action)
-            ends = terminated or truncated
-            data.update(data["next"].clone())
-            data["is_init"].zero_()
+    hidden = dict(zip(live.trunk.hidden_keys, live.trunk.memory.hidden.values(), strict=True))
+    assert_saved_acts_as_live(live, hidden, partial(Recall, continuous, masked), tmp_path)
 
 
 @pytest.mark.parametrize("memory", MEMORIES)

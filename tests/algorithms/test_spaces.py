@@ -11,6 +11,7 @@ import pytest
 from any_env import AnyEnv
 from gymnasium import spaces
 from marks import slow_except
+from test_algorithms import SMALL_WORLD
 from torch import nn
 
 from hooktrainer import algorithms
@@ -57,6 +58,7 @@ MAKES = {
     "trpo": {"num_epochs": 1, "mini_batch_size": 16},
     **dict.fromkeys(["dqn", "dsac"], REPLAY | {"optim_steps_per_batch": 2}),
     **dict.fromkeys(["sac", "td3", "ddpg"], REPLAY | {"optim_steps_per_batch": 2}),
+    "dreamer": {**REPLAY, **SMALL_WORLD},
 }
 
 
@@ -71,10 +73,11 @@ def run(name, env, frames=96, **kwargs):
     slow_except(
         [
             *product(["ppo", "dqn"], OBSERVATIONS),
-            *product(["sac", "td3", "trpo", "dsac"], ["nested"]),
-            ("sac", "image"),
+            *product(["sac", "td3", "trpo", "dsac", "dreamer"], ["nested"]),
+            *product(["sac", "dreamer"], ["image"]),
         ],
         *range(2 * len(OBSERVATIONS)),
+        ("dreamer", "image"),
     ),
 )
 def test_any_observation(name, observation, tmp_path):
@@ -91,7 +94,10 @@ def test_any_observation(name, observation, tmp_path):
 # A2C's, REINFORCE's and TRPO's policies are PPO's.
 @pytest.mark.parametrize(
     ("name", "action"),
-    [*product(["ppo", "sac"], ACTIONS), *product(["a2c", "reinforce", "trpo"], ["dict"])],
+    [
+        *product(["ppo", "sac"], ACTIONS),
+        *product(["a2c", "reinforce", "trpo", "dreamer"], ["dict"]),
+    ],
 )
 def test_any_action(name, action):
     trainer = run(name, partial(AnyEnv, VECTOR, ACTIONS[action])).train()

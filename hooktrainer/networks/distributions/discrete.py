@@ -170,7 +170,7 @@ class Categorical(Discrete):
     def sample(
         self, parameters: Tensor, keys: Collection[str], deterministic: bool
     ) -> dict[str, Tensor]:
-        return {"action": _choose(parameters, deterministic), "logits": parameters}
+        return {"action": choose(parameters, deterministic), "logits": parameters}
 
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = parameters.log_softmax(-1)
@@ -228,7 +228,7 @@ class MultiCategorical(Discrete):
     def sample(
         self, parameters: Tensor, keys: Collection[str], deterministic: bool
     ) -> dict[str, Tensor]:
-        action = _choose(self._by_choice(parameters), deterministic)
+        action = choose(self._by_choice(parameters), deterministic)
         return {"action": self._shaped(action), "logits": parameters}
 
     def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
@@ -304,7 +304,7 @@ class Bernoulli(Discrete):
         return parameters.masked_fill(~mask, -1e9)
 
 
-def _choose(logits: Tensor, deterministic: bool) -> Tensor:
+def choose(logits: Tensor, deterministic: bool) -> Tensor:
     """An index along the last dimension, drawn with probabilities ``softmax(logits)``."""
     if deterministic:
         return logits.argmax(-1)
