@@ -97,8 +97,8 @@ class DecisionTransformer(nn.Module):
         # Padding attends to itself alone: where there is nothing to attend to is no number.
         visible = earlier & mask.unsqueeze(-1).expand(-1, -1, 3).flatten(1).unsqueeze(1) | own
         for block in cast(Iterable[Block], self.blocks):
-            qkv = block.queries_keys_values(x).unflatten(0, (batch, 3 * time))
-            q, k, v = qkv.permute(2, 0, 3, 1, 4)
+            qkv = block.queries_keys_values(x)
+            q, k, v = qkv.view(batch, 3 * time, *qkv.shape[1:]).permute(2, 0, 3, 1, 4)
             attended = functional.scaled_dot_product_attention(q, k, v, visible.unsqueeze(1))
             x = block.after(x, attended.transpose(1, 2).flatten(2).flatten(0, 1))
         return self.head(self.norm(x).unflatten(0, (batch, time, 3))[:, :, 1])
