@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, smooth_l1_loss
+from torch.nn.functional import smooth_l1_loss
 
 from ..errors import ConfigError
 from .actor_critic import ActorCriticLoss
@@ -195,8 +195,7 @@ class CategoricalValues(ActorCriticLoss):
         return project(following[least, rows].softmax(-1), returns.T, self.atoms)
 
     def _errors(self, values: Tensor, target: Tensor) -> Tensor:
-        logits, wanted = values.flatten(0, 1), target.repeat(len(values), 1)
-        return cross_entropy(logits, wanted, reduction="none").view(len(values), -1).sum(0)
+        return -(target * values.log_softmax(-1)).sum((0, -1))
 
     def _means(self, values: Tensor) -> Tensor:
         return values.softmax(-1) @ self.atoms
