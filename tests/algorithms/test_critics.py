@@ -134,7 +134,7 @@ def trained(case: str, compile: str | None) -> Trainer:
     return trainer
 
 
-@pytest.mark.parametrize("case", slow_except(CASES))
+@pytest.mark.parametrize("case", slow_except([case for case in CASES if case != "xqc"]))
 @pytest.mark.usefixtures("inductor")
 def test_compiled_steps_equal_eager_ones(case):
     eager, compiled = trained(case, None), trained(case, "step")
