@@ -62,7 +62,7 @@ class PolicySnapshot(TrainerHookBase):
             ``seed`` is negative, or there is nothing to do with a snapshot.
     """
 
-    at = "post_steps"
+    at = "post_steps_log"  # after the last change of the policy, that of its observation statistics
     rank_zero_only = True
     saved_attributes = ("_newest",)
     phase = "snapshot"
@@ -136,7 +136,7 @@ class PolicySnapshot(TrainerHookBase):
             **options,
         )
 
-    def __call__(self) -> None:
+    def __call__(self, batch: object) -> None:
         """Take a snapshot if due."""
         if self._cadence is None or self._cadence.due(self.trainer.progress.frames, self._newest):
             self.snapshot()

@@ -17,6 +17,7 @@ from torch import nn
 
 from hooktrainer import (
     Every,
+    ObservationNormalizer,
     PolicySnapshot,
     RunDir,
     Trainer,
@@ -24,7 +25,7 @@ from hooktrainer import (
     list_policies,
     load_policy,
 )
-from hooktrainer.networks import CategoricalPolicy, mlp
+from hooktrainer.networks import CategoricalPolicy, RunningNorm, mlp
 from hooktrainer.policies import Evaluation
 from hooktrainer.store import Best, Last
 
@@ -88,6 +89,27 @@ def test_at_the_start_at_the_cadence_and_at_the_end(tmp_path):
     assert torch.equal(weights["weights/policy.network.0.weight"], before)
     seconds = [saved.seconds for saved in list_policies(tmp_path)]
     assert seconds == sorted(seconds)
+
+
+def test_the_last_policy_has_the_last_statistics_of_observations(tmp_path):
+    policy = CategoricalPolicy(nn.Sequential(RunningNorm(4), mlp(4, 2, (16,))))
+    trainer = Trainer(
+        collector=VectorCollector("CartPole-v1", policy, num_envs=2, frames_per_batch=20),
+        total_frames=40,
+        optim_steps_per_batch=1,
+        loss_module=(loss := Reinforce(policy)),
+        optimizer=torch.optim.Adam(loss.parameters(), lr=1e-2),
+        progress_bar=False,
+    )
+    options = {"every": Every(frames=20), "episodes": 0}
+    PolicySnapshot(policy, "CartPole-v1", tmp_path, **options).register(trainer)
+    ObservationNormalizer(policy.network[0]).register(trainer)
+    trainer.train()
+    weights = load_file(tmp_path / "policies/step_000000000040/policy.safetensors")
+    for name, live in policy.network[0].state_dict().items():
+        if (kept := weights.get(f"weights/policy.network.0.{name}")) is not None:
+            assert torch.equal(kept, live)
+    assert "weights/policy.network.0._scale" in weights
 
 
 def test_the_last_policy_is_the_trained_one(tmp_path):
@@ -184,13 +206,13 @@ def test_a_resumed_run_has_no_policy_twice_and_lacks_none(options, tmp_path):
     snapshot(first, tmp_path / "parts", **options)
     state = {}
 
-    def stop() -> None:
+    def stop(batch) -> None:
         if first.collected_frames == 160:
             state.update(copy.deepcopy(first.state_dict()))
         if first.collected_frames == 240:  # what is saved from here on is done again
             raise KeyboardInterrupt
 
-    first.register_op("post_steps", stop, priority=-1)
+    first.register_op("post_steps_log", stop, priority=-1)
     with pytest.raises(KeyboardInterrupt):
         first.train()
     assert max(frames_of(tmp_path / "parts")) > 160
