@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import math
 from argparse import Namespace
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, SimpleNamespace
-from typing import Any
+from typing import Any, Final
+
+MOST_NUMBERS: Final = 1_000
+"""Numbers of an array that a configuration shows."""
 
 
 def to_plain(config: Any) -> dict[str, Any]:
     """Convert a configuration to nested dicts and lists of `None`, bool, int, float and str.
 
     Paths, devices, dtypes and other objects become their `str`, enum members their name, classes
-    and functions their dotted name, arrays and tensors lists.
+    and functions their dotted name, arrays and tensors lists. Of more than 1000 numbers there is
+    a digest instead, which tells them from others.
     """
     plain = _plain(config)
     if not isinstance(plain, dict):
@@ -63,7 +69,7 @@ def _plain(value: Any) -> Any:
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) or (hasattr(value, "keys") and hasattr(value, "items")):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (Namespace, SimpleNamespace)):
         return _plain(vars(value))
@@ -76,8 +82,22 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (type, FunctionType, BuiltinFunctionType)):
         return f"{value.__module__}.{value.__qualname__}"
     if hasattr(value, "tolist"):
-        return value.tolist()
+        return _numbers(value)
     for base in (bool, int, float, str):
         if isinstance(value, base):
             return base(value)
     return str(value)
+
+
+def _numbers(value: Any) -> Any:
+    """The numbers of an array or a tensor, or what they hash to."""
+    if math.prod(value.shape) <= MOST_NUMBERS:
+        return value.tolist()
+    import numpy as np
+
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.float() if "bfloat16" in str(value.dtype) else value
+    array = np.ascontiguousarray(value)
+    digest = hashlib.sha256(array.tobytes()).hexdigest()[:16]
+    return f"{array.dtype}{list(array.shape)} sha256:{digest}"

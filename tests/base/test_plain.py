@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from tensordict import TensorDict
 
 from hooktrainer.base.plain import flatten_config, to_plain, to_yaml
 
@@ -71,3 +72,21 @@ def test_keys_are_joined_with_dots():
         "a.d": 2,
         "e": {},
     }
+
+
+def test_many_numbers_are_named_by_what_they_hash_to():
+    def plain(*numbers):
+        data = TensorDict({"observation": torch.arange(1500).reshape(500, 3)}, batch_size=[500])
+        data["next"] = TensorDict({"reward": torch.zeros(500)}, batch_size=[500])
+        data["next", "reward"][: len(numbers)] = torch.tensor(numbers)
+        weights = np.full((40, 30), 0.5)
+        return to_plain({"data": data, "weights": weights, "half": torch.ones(2000).bfloat16()})
+
+    config = plain(1.0)
+    assert config["data"]["next"]["reward"] == [1.0] + [0.0] * 499
+    assert config["data"]["observation"].startswith("int64[500, 3] sha256:")
+    assert config["weights"].startswith("float64[40, 30] sha256:")
+    assert config["half"].startswith("float32[2000] sha256:")
+    assert plain(1.0) == config != plain(2.0)
+    other = to_plain({"weights": np.full((40, 30), 0.25)})
+    assert other["weights"] != config["weights"]
