@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from torch import nn
 
+from ..base.space_parts import CRITIC, MASK
 from ..errors import ConfigError
 from ..hooks import SequenceReplay, TargetNetUpdaterHook
 from ..networks import NetworkFactory, TwoHot, WorldModel, WorldModelPolicy, distribution_for, mlp
@@ -80,10 +81,11 @@ class Dreamer(FromReplay):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        if task.mask_key is not None:
+        given = {MASK: task.mask_key is not None, CRITIC: task.is_asymmetric}
+        if refused := [key for key, is_given in given.items() if is_given]:
             raise ConfigError(
-                f"dreamer: {task.env_name} gives an action_mask, and its world model does not "
-                "predict which actions are allowed: leave the mask out."
+                f"dreamer: {task.env_name} gives {refused[0]!r}, which the world model does not "
+                "predict: leave that out."
             )
         two_hot = TwoHot(self.num_bins)
         world = self._world(task, two_hot)

@@ -53,10 +53,12 @@ def test_replayed_sequences_begin_with_the_states_of_acting():
     assert batch[RECURRENT][:, 8].any()
 
 
-def test_an_action_mask_is_refused():
-    env = partial(AnyEnv, VECTOR, spaces.Discrete(4), 4)
-    with pytest.raises(ConfigError, match=r"dreamer: .* gives an action_mask.*leave the mask out"):
-        make("dreamer", env=env)
+def test_what_the_model_does_not_predict_is_refused():
+    masked = partial(AnyEnv, VECTOR, spaces.Discrete(4), 4)
+    asymmetric = partial(AnyEnv, spaces.Dict(policy=VECTOR, critic=VECTOR), spaces.Discrete(4))
+    for env, key in ((masked, "action_mask"), (asymmetric, "critic")):
+        with pytest.raises(ConfigError, match=rf"dreamer: .* gives '{key}'.*leave that out"):
+            make("dreamer", env=env)
 
 
 def test_sequences_that_do_not_fit_are_refused():
