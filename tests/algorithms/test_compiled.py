@@ -54,7 +54,7 @@ def trained(name: str, compile: str | None) -> Trainer:
     [
         n if n == CHEAPEST else pytest.param(n, marks=pytest.mark.slow)
         for n in ALGORITHMS
-        if n not in (*TEXT, "dreamer")  # whose unrolled sequences do not compile yet
+        if n not in (*TEXT, "dreamer")  # whose unrolled sequences take too long
     ],
 )
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
