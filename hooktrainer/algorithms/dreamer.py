@@ -81,6 +81,11 @@ class Dreamer(FromReplay):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
+        if self.compile is not None:
+            raise ConfigError(
+                f"dreamer: compile={self.compile!r}, but its unrolled world model takes minutes to "
+                "compile and gains nothing: leave that out."
+            )
         given = {MASK: task.mask_key is not None, CRITIC: task.is_asymmetric}
         if refused := [key for key, is_given in given.items() if is_given]:
             raise ConfigError(

@@ -62,7 +62,7 @@ class TwoHot(nn.Module):
 
     def mean(self, logits: Tensor) -> Tensor:
         """The means ``[*batch]`` of distributions with logits ``[*batch, num_bins]``."""
-        probability, middle = logits.softmax(-1), len(self.bins) // 2
+        probability, middle = logits.to(self.bins.dtype).softmax(-1), len(self.bins) // 2
         # By pairs, so that great numbers of both signs cancel without a rounding error.
         pairs = probability[..., middle + 1 :] - probability[..., :middle].flip(-1)
         return (pairs * self.bins[middle + 1 :]).sum(-1)
@@ -73,7 +73,8 @@ class TwoHot(nn.Module):
         low, high = self.bins[above - 1], self.bins[above]
         share = ((target - low) / (high - low)).clamp(0.0, 1.0)
         pair = torch.stack([above - 1, above], -1)
-        log_low, log_high = logits.log_softmax(-1).gather(-1, pair).unbind(-1)
+        log_probs = logits.to(self.bins.dtype).log_softmax(-1)
+        log_low, log_high = log_probs.gather(-1, pair).unbind(-1)
         return -torch.lerp(log_low, log_high, share)
 
 
