@@ -64,3 +64,8 @@ def test_what_the_model_does_not_predict_is_refused():
 def test_sequences_that_do_not_fit_are_refused():
     with pytest.raises(ConfigError, match="dreamer: sequence_length=7 has to divide batch_size=16"):
         make("dreamer", sequence_length=7)
+
+
+def test_compiling_is_refused():
+    with pytest.raises(ConfigError, match="dreamer: compile='step', .* leave that out"):
+        make("dreamer", compile="step")
