@@ -353,7 +353,10 @@ class Task(RunTask):
         elif not callable(getattr(env.unwrapped, "compute_reward", None)):
             problem = "the environment has no compute_reward(achieved_goal, desired_goal, info)"
         if problem is not None:
-            raise ConfigError(f"{self.name}: {self.env_name} is not for her: {problem}.")
+            raise ConfigError(
+                f"{self.name}: the option her needs an environment with goals, and "
+                f"{self.env_name} has none: {problem}. Leave the option out."
+            )
         return env.unwrapped.compute_reward, getattr(env.unwrapped, "compute_terminated", None)
 
     def norms(self) -> dict[NestedKey, RunningNorm]:

@@ -45,6 +45,8 @@ class EnvPackage:
             return f"It comes with {self.install}: pip install '{self.install}'{then}."
         then = self.then or f"{self.module} is installed, but registers none of this name"
         near = did_you_mean(env_id, gym.registry, most=3)
+        if self.module.startswith("hooktrainer."):
+            return f"hooktrainer has no tensor environment of this name.{near}"
         return f"It comes with {self.install}: {then}.{near}"
 
 

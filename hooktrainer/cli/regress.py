@@ -61,6 +61,8 @@ def regress(
     from ..show.results.result_rows import DIRECTORY, read_recipes, read_rows
 
     place = against or DIRECTORY
+    if not 0 < margin < float("inf"):
+        raise ConfigError(f"--margin {margin:g}: give a positive fraction, such as 0.1.")
     if not (place / "rows.yaml").is_file():
         raise ConfigError(f"--against {place}: there is no file rows.yaml that says how to train.")
     recipe = named_row(row, read_recipes(place))

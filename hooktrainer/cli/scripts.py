@@ -135,6 +135,7 @@ FAMILIES: Final = {
     "PQN": "on-policy",
     "FromReplay": "replay",
     "Offline": "data set",
+    "DAgger": "teacher",
     "SeveralAgents": "agents",
     "TextAlgorithm": "sequences",
 }

@@ -357,10 +357,11 @@ def explain_env_errors(
         raise MissingPackageError(
             f"the environment cannot be made: {error}{advice}", name=name
         ) from error
-    except TypeError as error:
-        if not kwargs:
+    except (AssertionError, LookupError, TypeError, ValueError) as error:
+        if not kwargs or isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"env_kwargs={dict(kwargs)}: {error}") from error
+        why = " ".join(str(error).split()) or type(error).__name__  # an assertion has no text
+        raise ConfigError(f"env_kwargs={dict(kwargs)}: {why}") from error
 
 
 def _no_env(who: str, made: Any) -> ConfigError:

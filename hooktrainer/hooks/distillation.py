@@ -62,7 +62,7 @@ class Distillation(TrainerHookBase):
         if remembers:
             raise ConfigError(
                 f"Distillation({name}): the teacher has a memory, several agents or several "
-                "actions, which a batch does not hold."
+                "actions: pass one that chooses one action from one observation."
             )
         self.teacher = teacher
         self.coeff = check_rate("Distillation: coeff", coeff)

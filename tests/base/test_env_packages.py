@@ -78,6 +78,13 @@ def test_an_id_that_the_package_does_not_have_names_the_nearest():
         find_spec("PandaReach-v4")
 
 
+def test_a_misspelt_tensor_environment_names_no_package_to_install():
+    with pytest.raises(MissingPackageError) as caught:
+        find_spec("torch/MinAtar-Brekout")
+    assert "hooktrainer has no tensor environment of this name. Did you" in str(caught.value)
+    assert "hooktrainer.collect" not in str(caught.value)
+
+
 def test_a_module_before_the_id_registers_it(tmp_path, monkeypatch):
     (tmp_path / "my_worlds.py").write_text(
         "import gymnasium as gym\n"

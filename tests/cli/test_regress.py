@@ -119,6 +119,9 @@ def test_the_frames_until_it_stopped_are_compared_with_by(results, call, scoring
         (["tyny"], "the results have no row 'tyny'. Did you mean tiny?"),
         (["tiny"], "tiny has no published seeds in "),
         (["tiny", "--record", "1,5"], "--record 1,5: give consecutive seeds, such as 0-9."),
+        (["tiny", "--margin", "0"], "--margin 0: give a positive fraction, such as 0.1."),
+        (["tiny", "--margin", "nan"], "--margin nan: give a positive fraction"),
+        (["tiny", "--margin", "inf"], "--margin inf: give a positive fraction"),
     ],
 )
 def test_wrong_usage_is_named_in_one_line(results, call, words, message):
@@ -131,3 +134,33 @@ def test_a_directory_without_rows_is_named(call, tmp_path):
     done = call("regress", "tiny", "--against", tmp_path)
     assert done.code == 2
     assert f"--against {tmp_path}: there is no file rows.yaml" in done.err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "- a",
+        "tiny: x",
+        "tiny: {trian: x}",
+        "tiny: {train: 3}",
+        "tiny: {train: x, of: y}",
+        "a: [",
+    ],
+)
+def test_a_file_that_does_not_describe_rows_is_named(results, call, text):
+    (results / "rows.yaml").write_text(text)
+    done = call("regress", "tiny", "--against", results)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert f"{results / 'rows.yaml'} does not describe rows (" in done.err
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"metrics": [], "seeds": {}}', '{"metrics": [], "seeds": {"0": 1}}']
+)
+def test_a_damaged_row_is_named(results, call, text):
+    (results / "computed").mkdir()
+    (results / "computed/tiny.json").write_text(text)
+    done = call("regress", "tiny", "--against", results)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert f"{results / 'computed/tiny.json'} is damaged (" in done.err

@@ -115,8 +115,8 @@ def test_without_a_name_all_are_listed(call, place):
     }
     found = {e["name"]: e["family"] for e in entries if e["kind"] == "algorithm"}
     assert sorted(found) == sorted(algorithms.names())
-    assert {found[name] for name in ("ppo", "dqn", "cql", "qmix", "sft")} == {
-        *("on-policy", "replay", "data set", "agents", "sequences")
+    assert {found[name] for name in ("ppo", "dqn", "cql", "dagger", "qmix", "sft")} == {
+        *("on-policy", "replay", "data set", "teacher", "agents", "sequences")
     }
     assert found["mappo"] == "agents"  # on-policy, too
     assert list(found.values()) == sorted(found.values(), key=list(recipes.FAMILIES.values()).index)

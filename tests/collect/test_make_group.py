@@ -24,6 +24,11 @@ def test_factories_specifications_and_ids_are_taken(env: Any) -> None:
     assert build(env, num_envs=number).collect().shape == (2, 2)
 
 
+def _fail(size: int) -> gym.Env[Any, Any]:
+    """An environment that asserts its arguments, as MiniGrid's do."""
+    raise AssertionError
+
+
 def test_keyword_arguments_are_the_environments() -> None:
     env = build("Pendulum-v1", num_envs=1, env_kwargs={"g": 1.0}).envs._envs[0]
     assert env.unwrapped.g == 1.0
@@ -55,6 +60,22 @@ def test_keyword_arguments_are_the_environments() -> None:
         ([], {}, "empty list"),
         ([Counter], {"num_envs": 2}, "num_envs=2, but env holds 1"),
         ([Counter], {"env_kwargs": {"length": 3}}, "env_kwargs=.* goes with an id or one factory"),
+        (_fail, {"num_envs": 1, "env_kwargs": {"size": 1}}, "env_kwargs={'size': 1}: Assertion"),
+        (
+            "torch/Pendulum-v1",
+            {"num_envs": 1, "env_kwargs": {"g": "x"}},
+            "torch/Pendulum-v1 cannot be made .* g='x' is not a number",
+        ),
+        (
+            "torch/MinAtar-Breakout",
+            {"num_envs": 1, "env_kwargs": {"sticky_action_prob": 7}},
+            "sticky_action_prob=7: pass a number between 0 and 1",
+        ),
+        (
+            "torch/MinAtar-Breakout",
+            {"num_envs": 1, "env_kwargs": {"sticky_action_prob": "high"}},
+            "torch/MinAtar-Breakout cannot be made with env_kwargs={'sticky_action_prob': 'high'}",
+        ),
         ([lambda: 3], {}, "env builds a int"),
         (3, {"num_envs": 1}, "env=3 is a int, not a gymnasium.Env"),
         ([Counter, lambda: gym.make("CartPole-v1")], {}, "Environment 1 has the observation_space"),

@@ -35,6 +35,8 @@ class _Classic(FunctionalWorld):
         self.action_space: spaces.Space[Any] = original.action_space
         for name in self.takes:
             setattr(self, name, rest.pop(name, getattr(self, name)))
+            if isinstance(getattr(self, name), str):
+                raise TypeError(f"{name}={getattr(self, name)!r} is not a number")
         super().__init__(num_envs, device, **rest)
 
 

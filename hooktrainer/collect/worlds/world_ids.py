@@ -233,10 +233,11 @@ def make_tensor_world(
     }
     try:
         made = make(**{key: value for key, value in given.items() if _takes(make, key)}, **kwargs)
-    except TypeError as error:
-        if not kwargs:
+    except (AssertionError, LookupError, TypeError, ValueError) as error:
+        if not kwargs or isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"{name} cannot be made with env_kwargs={kwargs}: {error}") from error
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(f"{name} cannot be made with env_kwargs={kwargs}: {why}") from error
     made = adapt_world(made, **given)
     if made.num_envs != num_envs:
         raise ConfigError(

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ...base.fs import write_atomically
 from ...base.words import listed
+from ...errors import ConfigError
 from ...log import read_csv
 from ...store.run_dir import RunDir
 
@@ -96,41 +97,71 @@ class ResultRow:
 
 
 def read_recipes(directory: Path | None = None) -> dict[str, RowRecipe]:
-    """Read how the rows are made, in the order of the page."""
+    """Read how the rows are made, in the order of the page.
+
+    Raises:
+        ConfigError: If ``rows.yaml`` does not describe rows.
+    """
     import yaml
 
-    entries: Mapping[str, dict[str, Any]] = yaml.safe_load(
-        ((directory or DIRECTORY) / "rows.yaml").read_text(encoding="utf-8")
-    )
-    return {
-        name: RowRecipe(
-            **entry
-            | {"name": name, "train": tuple(shlex.split(entry["train"]))}
-            | {"prepare": tuple(shlex.split(entry.get("prepare", "")))}
-            | {"packages": tuple(entry.get("packages", ()))}
-        )
-        for name, entry in entries.items()
-    }
+    file = (directory or DIRECTORY) / "rows.yaml"
+    try:
+        return {
+            name: RowRecipe(
+                **entry
+                | {"name": name, "train": tuple(shlex.split(entry["train"]))}
+                | {"prepare": tuple(shlex.split(entry.get("prepare", "")))}
+                | {"packages": tuple(entry.get("packages", ()))}
+            )
+            for name, entry in yaml.safe_load(file.read_text(encoding="utf-8")).items()
+        }
+    except (*_MALFORMED, yaml.YAMLError) as error:
+        raise ConfigError(
+            f"{file} does not describe rows ({_in_a_line(error)}): write a line for each, such as "
+            "'walker: {train: \"ppo --env Walker2d-v5\"}'."
+        ) from error
 
 
 def read_rows(directory: Path | None = None) -> dict[str, ResultRow]:
-    """Read the rows that were computed, in the order of the page."""
+    """Read the rows that were computed, in the order of the page.
+
+    Raises:
+        ConfigError: If a file of ``computed/`` does not describe what seeds computed.
+    """
     found = {}
     for name, recipe in read_recipes(directory).items():
         file = _file(directory, name)
         if file.is_file():
-            plain = json.loads(file.read_text(encoding="utf-8"))
-            names = plain.pop("metrics")
-            digests = {
-                int(seed): RunDigest(
-                    tuple((at, float(value)) for at, value in one["curve"]),
-                    dict(zip(names, one["metrics"], strict=True)),
-                    one["parameters"],
-                )
-                for seed, one in plain.pop("seeds").items()
-            }
-            found[name] = ResultRow(recipe, digests, **plain)
+            try:
+                found[name] = _read_row(recipe, json.loads(file.read_text(encoding="utf-8")))
+            except _MALFORMED as error:
+                raise ConfigError(
+                    f"{file} is damaged ({_in_a_line(error)}): delete it, or restore it from its "
+                    "repository."
+                ) from error
     return found
+
+
+_MALFORMED: Final = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+
+
+def _in_a_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _read_row(recipe: RowRecipe, plain: dict[str, Any]) -> ResultRow:
+    names = plain.pop("metrics")
+    digests = {
+        int(seed): RunDigest(
+            tuple((at, float(value)) for at, value in one["curve"]),
+            dict(zip(names, one["metrics"], strict=True)),
+            one["parameters"],
+        )
+        for seed, one in plain.pop("seeds").items()
+    }
+    if not all(digest.curve for digest in digests.values()) or not digests:
+        raise ValueError("it has no seeds, or one without evaluations")
+    return ResultRow(recipe, digests, **plain)
 
 
 def write_row(row: ResultRow, directory: Path | None = None) -> Path:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from gymnasium import spaces
 
+from ....base.checks import check_fraction
 from ..functional_world import FunctionalWorld
 
 SIZE = 10
@@ -58,7 +59,8 @@ class Game(FunctionalWorld):
         **rest: Any,
     ) -> None:
         self.actions = tuple(self.minimal_actions if use_minimal_action_set else range(6))
-        self.sticky_action_prob, self.ramping = sticky_action_prob, difficulty_ramping
+        self.sticky_action_prob = check_fraction("sticky_action_prob", sticky_action_prob)
+        self.ramping = difficulty_ramping
         self.observation_space: spaces.Space[Any] = spaces.Box(
             0.0, 1.0, (SIZE, SIZE, self.planes), dtype=bool
         )
