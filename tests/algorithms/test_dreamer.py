@@ -67,5 +67,5 @@ def test_sequences_that_do_not_fit_are_refused():
 
 
 def test_compiling_is_refused():
-    with pytest.raises(ConfigError, match="dreamer: compile='step', .* leave that out"):
+    with pytest.raises(ConfigError, match=r"dreamer: compile=.step., .* leave that out"):
         make("dreamer", compile="step")
