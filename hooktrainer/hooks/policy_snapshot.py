@@ -18,6 +18,7 @@ from ..base.words import plural, printable, shell_word
 from ..errors import ConfigError
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
+from ..loop.signals import interruptible
 from ..policies import Environment, list_policies
 from ..policies.saved import EPISODES, SEED, best_policy
 from ..store import EveryFrames, Last, Retention, Spread, undisturbed
@@ -297,7 +298,8 @@ class Evaluator:
         """
         try:
             if wait:
-                self._play_the_rest(report)
+                with interruptible():
+                    self._play_the_rest(report)
         except KeyboardInterrupt:
             command = f"hooktrainer policies evaluate {shell_word(self._run)}{self._hint}"
             print(f"left; {command} plays the rest.")

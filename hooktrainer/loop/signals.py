@@ -122,6 +122,20 @@ class GracefulSignals:
 
 
 @contextmanager
+def interruptible() -> Iterator[None]:
+    """In the block, which trains nothing, SIGINT raises `KeyboardInterrupt` at once."""
+    before = signal.getsignal(signal.SIGINT)
+    if not isinstance(getattr(before, "__self__", None), GracefulSignals):
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
 def ending_cleanly() -> Iterator[None]:
     """In the block, which is the whole program, a signal ends the process with one line.
 

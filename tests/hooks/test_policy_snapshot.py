@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
 import random
+import signal
+import time
 from contextlib import suppress
 
 import numpy as np
@@ -25,6 +28,7 @@ from hooktrainer import (
     list_policies,
     load_policy,
 )
+from hooktrainer.base.child_program import ChildProgram
 from hooktrainer.networks import CategoricalPolicy, RunningNorm, mlp
 from hooktrainer.policies import Evaluation
 from hooktrainer.store import Best, Last
@@ -89,6 +93,22 @@ def test_at_the_start_at_the_cadence_and_at_the_end(tmp_path):
     assert torch.equal(weights["weights/policy.network.0.weight"], before)
     seconds = [saved.seconds for saved in list_policies(tmp_path)]
     assert seconds == sorted(seconds)
+
+
+def test_ctrl_c_leaves_policies_that_are_not_played_yet(tmp_path, monkeypatch, capfd):
+    def wait(self) -> None:
+        monkeypatch.undo()  # closing the program waits for its end
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(30)
+
+    monkeypatch.setattr(ChildProgram, "wait", wait)
+    trainer = make_trainer(total_frames=40)
+    snapshot(trainer, tmp_path, snapshots=2, episodes=1, report=True)
+    trainer.train()
+    assert trainer.collected_frames == 40
+    out, err = capfd.readouterr()
+    assert out.rstrip().endswith("plays the rest.")
+    assert "finishing the batch" not in err
 
 
 def test_the_last_policy_has_the_last_statistics_of_observations(tmp_path):
