@@ -50,7 +50,7 @@ from ..objectives import GAE, LossByGroup, keys_of
 from ..objectives.sequences import ReplayLoss
 from ..policies.trust import code_of_agents
 from ..replay import ReplayBuffer
-from ..run.config import Between, Count, Fraction, Number, Rate
+from ..run.config import Between, Count, Fraction, Needs, Number, Rate
 from ..trainer import Trainer
 from .algorithm import EnvAlgorithm
 from .check_spaces import check_actions, check_distribution, check_observations
@@ -287,9 +287,9 @@ class AgentsOnPolicy(PolicyGradient, SeveralAgents):
     """clipping range of the probability ratio around 1"""
     self_play: Number = 0
     """past policies in the pool of opponents, for games of equal players; 0 for no self-play"""
-    self_play_interval: Count = 20_000
+    self_play_interval: Annotated[Count, Needs("self_play")] = 20_000
     """frames after which the policy is added to that pool"""
-    self_play_probability: Fraction = 0.5
+    self_play_probability: Annotated[Fraction, Needs("self_play")] = 0.5
     """probability of an episode against a past policy, rather than against itself"""
 
     central_critic: ClassVar[bool]

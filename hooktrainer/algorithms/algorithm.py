@@ -17,7 +17,7 @@ from ..base.checks import check_names
 from ..errors import ConfigError
 from ..loop.signals import ending_cleanly
 from ..networks import MemoryTrunk, NetworkFactory, memory_for
-from ..run.config import Count, filled, parse_run
+from ..run.config import Count, Needs, check_needs, filled, parse_run
 from ..run.recipe import mistakes_in_one_line
 from ..trainer import Trainer
 from .config import AlgorithmConfig, EnvConfig, Word
@@ -65,6 +65,7 @@ class Algorithm(AlgorithmConfig):
 
     def built(self, keep: bool) -> Trainer:
         """Return the trainer, for one of several seeds as well."""
+        check_needs(self.name(), self, self.tuned_settings())
         task = self.task_type(self, keep)
         try:
             return self.build(task)
@@ -188,9 +189,9 @@ class WithMemory(EnvAlgorithm):
 
     memory: Annotated[Any, Word("MEMORY")] = None
     """memory of the policy: gru, lstm or transformer; in Python also a function to a Memory"""
-    memory_size: Count = 64
+    memory_size: Annotated[Count, Needs("memory")] = 64
     """size of that memory"""
-    memory_length: Count = 32
+    memory_length: Annotated[Count, Needs("memory")] = 32
     """steps that a transformer looks back"""
 
     def _networks_of(self, task: Task) -> NetworkFactory:
@@ -209,5 +210,5 @@ class WithStateDependentExploration(EnvAlgorithm):
 
     sde: bool = False
     """whether noise is a function of the state, held for some steps, as in Raffin et al., 2021"""
-    sde_interval: Count | None = 32
+    sde_interval: Annotated[Count | None, Needs("sde")] = 32
     """steps for which it is held, at most to the end of an episode; None for whole episodes"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import nn
@@ -30,10 +30,12 @@ from ..objectives import (
     XQCLoss,
 )
 from ..objectives.sequences import ReplayLoss
-from ..run.config import Count, Fraction, Number
+from ..run.config import Count, Fraction, Needs, Number
 from ..trainer import Trainer
 from .off_policy import ActorCriticOffPolicy
 from .task import Task
+
+_CATEGORICAL = Needs("critics", ("categorical", "xqc"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +46,11 @@ class WithCritics(ActorCriticOffPolicy):
     """Q-functions"""
     critic_cells: tuple[Count, ...] | None = None
     """units in each hidden layer of the Q-functions; None for num_cells"""
-    num_atoms: Count = 101
+    num_atoms: Annotated[Count, _CATEGORICAL] = 101
     """with categorical or xqc critics, returns of which the probabilities are learned"""
-    v_min: float = -5.0
+    v_min: Annotated[float, _CATEGORICAL] = -5.0
     """the least of these returns"""
-    v_max: float = 5.0
+    v_max: Annotated[float, _CATEGORICAL] = 5.0
     """the greatest of these returns"""
 
     @property
@@ -101,11 +103,11 @@ class WithSACCritics(WithCritics):
     else 1"""
     alpha_init: float | None = None
     """initial temperature, the weight of the entropy; None for 0.01 with xqc, else 1"""
-    num_quantiles: Count = 25
+    num_quantiles: Annotated[Count, Needs("critics", ("tqc",))] = 25
     """with tqc, quantiles of each Q-function"""
-    drop_quantiles: Number = 2
+    drop_quantiles: Annotated[Number, Needs("critics", ("tqc",))] = 2
     """with tqc, quantiles of each Q-function that the target leaves out"""
-    dropout: Fraction = 0.01
+    dropout: Annotated[Fraction, Needs("critics", ("droq",))] = 0.01
     """with droq, probability that a hidden unit of a Q-function is left out"""
 
     def _loss_kind(self) -> Callable[..., SACLoss]:

@@ -18,7 +18,7 @@ from ..networks.network_factory import ACTIVATIONS
 from ..objectives import CategoricalDQNLoss, DQNLoss, HardUpdate, QuantileDQNLoss
 from ..objectives.sequences import ReplayLoss
 from ..replay import DevicePrioritizedSampler, PrioritizedSampler
-from ..run.config import Between, Count, Fraction, Number, Rate
+from ..run.config import Between, Count, Fraction, Needs, Number, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .check_spaces import Actions
@@ -53,9 +53,9 @@ class DQN(OffPolicy):
     batch_size: Count = 64
     prioritized: bool = False
     """whether to use prioritized replay"""
-    alpha: float = 0.3
+    alpha: Annotated[float, Needs("prioritized")] = 0.3
     """exponent of the priorities, which are squared TD errors; 0 for uniform sampling"""
-    beta: float = 0.4
+    beta: Annotated[float, Needs("prioritized")] = 0.4
     """exponent of the importance weights, which correct the bias; 1 for all of it"""
     lr: Rate = 2.3e-3
     num_cells: tuple[Count, ...] = (256, 256)
@@ -63,11 +63,11 @@ class DQN(OffPolicy):
     """whether to use double Q-learning"""
     quantiles: Literal["c51", "qr", "iqn"] | None = None
     """distribution of returns to learn: c51, of fixed returns; qr or iqn, its quantiles"""
-    num_quantiles: Count | None = None
+    num_quantiles: Annotated[Count | None, Needs("quantiles")] = None
     """atoms of c51, quantiles of qr, fractions of iqn at a time; None for 51, 51 and 8"""
-    v_min: float = -10.0
+    v_min: Annotated[float, Needs("quantiles", ("c51",))] = -10.0
     """least return of c51"""
-    v_max: float = 10.0
+    v_max: Annotated[float, Needs("quantiles", ("c51",))] = 10.0
     """greatest return of c51"""
     dueling: bool = False
     """whether values are sums of a state's value and advantages"""

@@ -28,7 +28,7 @@ from ..objectives.multi_step import STEPS
 from ..objectives.sequences import ReplayLoss
 from ..optim import FlatAdam
 from ..replay import RandomSampler, ReplayBuffer
-from ..run.config import Between, Count, Fraction, Number, OneOf, Rate
+from ..run.config import Between, Count, Fraction, Needs, Number, OneOf, Rate
 from ..trainer import Trainer
 from .algorithm import EnvAlgorithm, WithMemory
 from .check_spaces import Actions
@@ -119,17 +119,17 @@ class OffPolicy(FromReplay, WithMemory):
     """rewards in each target, before the value of the observation that many steps later"""
     dataset: Annotated[Any, Word("DATASET")] = None
     """a data set that a part of every sample is from, as in Ball et al., 2023, RLPD"""
-    dataset_fraction: Fraction = 0.5
+    dataset_fraction: Annotated[Fraction, Needs("dataset")] = 0.5
     """that part"""
-    dataset_fraction_end: Fraction | None = None
+    dataset_fraction_end: Annotated[Fraction | None, Needs("dataset")] = None
     """that part at total_frames, where it changes linearly; None for no change"""
     her: Literal["future", "final", "episode"] | None = None
     """hindsight experience replay: which achieved goals replace the desired ones; None for none"""
-    her_goals: Count = 4
+    her_goals: Annotated[Count, Needs("her")] = 4
     """with her, transitions with replaced goals for each with its own"""
-    sequence_length: Count = 16
+    sequence_length: Annotated[Count, Needs("memory")] = 16
     """with a memory, steps of the sequences in the replay buffer; batch_size is a multiple of it"""
-    burn_in: Number = 4
+    burn_in: Annotated[Number, Needs("memory")] = 4
     """with a memory, steps at the start of each that only bring its hidden state up to date"""
 
     actions: ClassVar[Actions] = "continuous"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from ..networks import (
     NetworkFactory,
@@ -10,7 +10,7 @@ from ..networks import (
     SquashedStateDependentGaussian,
     StateDependentExploration,
 )
-from ..run.config import Rate
+from ..run.config import Needs, Rate
 from ..trainer import Trainer
 from .algorithm import WithStateDependentExploration, algorithm
 from .check_spaces import Actions, check_distribution
@@ -39,7 +39,7 @@ class SAC(WithSACCritics, WithStateDependentExploration):
     """entropy that the temperature is adapted to; auto for minus the number of continuous
     action features, plus half of the greatest entropy of discrete ones"""
 
-    sde_log_std: float = -3.0
+    sde_log_std: Annotated[float, Needs("sde")] = -3.0
     """with sde, initial log standard deviation of the weights that make noise"""
 
     actions: ClassVar[Actions] = "bounded"

@@ -11,6 +11,7 @@ from ..base.lazy import attach
 if TYPE_CHECKING:
     from .config import Between as Between
     from .config import FreeOnResume as FreeOnResume
+    from .config import Needs as Needs
     from .config import OneOf as OneOf
     from .config import RunConfig as RunConfig
     from .placement import Machine as Machine

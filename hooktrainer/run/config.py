@@ -78,6 +78,14 @@ class Range:
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What a field has an effect with: another field that is set, or has one of some values."""
+
+    field: str
+    values: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
 class Between:
     """A search range of numbers: from ``low`` to ``high``, on a ``log`` scale or not."""
 
@@ -124,6 +132,24 @@ def worth_trying(kind: type[Any]) -> dict[str, Candidates]:
         for one in reversed(metadata)
         if isinstance(one, (Between, OneOf))
     }
+
+
+def check_needs(subject: str, described: Any, free: Collection[str] = ()) -> None:
+    """Raise ConfigError for a field that is given in vain, except those that are ``free``."""
+    metadata = _metadata(type(described))
+    for field in fields(described):
+        given = getattr(described, field.name)
+        if field.name in free or given == field.default:
+            continue
+        for need in (one for one in metadata[field.name] if isinstance(one, Needs)):
+            there = getattr(described, need.field)
+            if there in need.values if need.values else there not in (None, False, 0):
+                continue
+            wanted = " or ".join(f"{need.field}={value!r}" for value in need.values)
+            raise ConfigError(
+                f"{subject}: {field.name}={given!r} has no effect without {wanted or need.field}: "
+                f"set that, or leave {field.name} out."
+            )
 
 
 def check_ranges(subject: str, described: Any) -> None:

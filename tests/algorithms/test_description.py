@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from marks import slow_except
 
-from hooktrainer import algorithms
+from hooktrainer import ConfigError, algorithms
 from hooktrainer.algorithms import DQN, PPO, SAC
 from hooktrainer.algorithms.algorithm import parse
 from hooktrainer.base.plain import to_yaml
@@ -128,3 +128,33 @@ def test_a_recipe_computes_what_its_algorithm_does(
     )
     assert theirs == own
     assert {"eval/return", "train/return"} <= own.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "missing"),
+    [
+        ("dqn", {"num_quantiles": 8}, "quantiles"),
+        ("dqn", {"quantiles": "qr", "v_min": -3.0}, "quantiles='c51'"),
+        ("dqn", {"beta": 1.0}, "prioritized"),
+        ("ppo", {"memory_size": 8}, "memory"),
+        ("sac", {"num_atoms": 51}, "critics='categorical' or critics='xqc'"),
+        ("sac", {"dataset_fraction": 0.2}, "dataset"),
+        ("td3", {"her_goals": 2}, "her"),
+    ],
+)
+def test_a_field_that_is_given_in_vain_is_refused(
+    name: str, given: dict[str, Any], missing: str
+) -> None:
+    env = "CartPole-v1" if name == "dqn" else "Pendulum-v1"
+    (*_, field), value = given, [*given.values()][-1]
+    with pytest.raises(ConfigError) as refusal:
+        algorithms.get(name)(env=env, **given).trainer()
+    assert str(refusal.value) == (
+        f"{name}: {field}={value!r} has no effect without {missing}: set that, or leave {field} "
+        "out."
+    )
+
+
+def test_tuned_fields_are_not_given() -> None:
+    DQN(env="CartPole-v1", eval_episodes=0, progress_bar=False).trainer().shutdown()  # has v_min
+    algorithms.Rainbow(env="CartPole-v1", v_min=-2.0, progress_bar=False).trainer().shutdown()
