@@ -95,7 +95,7 @@ def made_with(rows: Mapping[str, ResultRow]) -> str:
         for what, names in groups.items()
         if what != most
     ]
-    return "\n".join([f"Most were made with {most}.{extra} But:", "", *others])
+    return "\n".join([f"Processor and versions of most rows: {most}.{extra} But:", "", *others])
 
 
 def panel(row: ResultRow, left: int, top: int) -> str:
