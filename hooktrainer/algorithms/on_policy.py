@@ -202,7 +202,6 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        check_sequence_length(self)
         actor, critic = self._networks(task)
         loss_module = self._loss(actor, critic).to(task.device)
         hooks: dict[str, Any] = {}
@@ -220,15 +219,6 @@ class OnPolicy(PolicyGradient, WithMemory, WithStateDependentExploration):
 
 
 # -- The mini-batches of an algorithm that may have a memory.
-
-
-def check_sequence_length(run: Any) -> None:
-    """Raise `ConfigError` if sequences have a length, and there is no memory to learn on them."""
-    if run.memory is None and run.sequence_length is not None:
-        raise ConfigError(
-            f"{run.name()}: sequence_length={run.sequence_length} is for a memory, and there "
-            "is none: give one, memory='gru', or leave sequence_length out."
-        )
 
 
 def mini_batches(run: Any, keys: Sequence[NestedKey]) -> MiniBatches:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from ..run.config import Between, Count, Fraction
+from ..run.config import Between, Count, Fraction, Needs
 from .algorithm import algorithm
 from .config import Settings
 from .on_policy import OnPolicy
@@ -39,7 +39,7 @@ class PPO(OnPolicy):
     """frames in each mini-batch"""
     lmbda: Annotated[Fraction, Between(0.8, 1.0)] = 0.95
     """lambda of generalized advantage estimation"""
-    sequence_length: Count | None = None
+    sequence_length: Annotated[Count | None, Needs("memory")] = None
     """with a memory, steps of the sequences that make up a mini-batch; None for steps_per_batch"""
     clip_epsilon: Annotated[float, Between(0.1, 0.4)] = 0.2
     """clipping range of the probability ratio around 1"""

@@ -10,12 +10,12 @@ from ..hooks import RewardScaler, ValueEstimatorHook
 from ..networks import EpsilonGreedy, MemoryTrunk, QNetwork, add_layer_norms
 from ..objectives import PQNLoss, QLambda
 from ..optim import FlatAdam
-from ..run.config import Between, Count, Fraction, OneOf, Rate
+from ..run.config import Between, Count, Fraction, Needs, OneOf, Rate
 from ..trainer import Trainer
 from .algorithm import WithMemory, algorithm
 from .check_spaces import Actions
 from .config import Settings
-from .on_policy import check_sequence_length, mini_batches, schedule_rate
+from .on_policy import mini_batches, schedule_rate
 from .task import Task
 
 
@@ -55,7 +55,7 @@ class PQN(WithMemory):
     """whether hidden layers are normalized, without which values may diverge"""
     scale_rewards: bool = False
     """whether rewards are divided by the running standard deviation of the discounted return"""
-    sequence_length: Count | None = None
+    sequence_length: Annotated[Count | None, Needs("memory")] = None
     """with a memory, steps of the sequences that make up a mini-batch; None for steps_per_batch"""
 
     actions: ClassVar[Actions] = "discrete"
@@ -86,7 +86,6 @@ class PQN(WithMemory):
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
         assert isinstance(task.action_space, spaces.Discrete)
-        check_sequence_length(self)
         made = self._networks_of(task)
         network = made.network(int(task.action_space.n))
         if self.layer_norm:

@@ -10,7 +10,7 @@ from torch import nn
 from ..hooks import TrustRegion
 from ..networks import Policy, ValueNetwork
 from ..objectives import TRPOLoss
-from ..run.config import Between, Count, Fraction, Rate
+from ..run.config import Between, Count, Fraction, Needs, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
@@ -42,7 +42,7 @@ class TRPO(OnPolicy):
     """epochs of the value over each batch"""
     mini_batch_size: Count = 128
     """frames in each mini-batch of the value"""
-    sequence_length: Count | None = None
+    sequence_length: Annotated[Count | None, Needs("memory")] = None
     """with a memory, steps of the sequences that make up a mini-batch; None for steps_per_batch"""
     lr: Annotated[Rate, Between(1e-4, 1e-2, log=True)] = 1e-3
     """learning rate of the value"""

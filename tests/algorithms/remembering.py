@@ -79,8 +79,6 @@ SMALL: dict[str, Any] = {
     "progress_bar": False,
     "total_frames": 160,
 }
-
-
 REPLAYED = {  # of the algorithms with a replay buffer
     "batch_size": 32,
     "buffer_size": 800,
@@ -88,12 +86,15 @@ REPLAYED = {  # of the algorithms with a replay buffer
     "burn_in": 3,
     "optim_steps_per_batch": 2,
 }
+OF_MEMORY = {"memory_size", "memory_length", "sequence_length", "burn_in"}
 
 
 def make(name: str, memory: Any = "gru", *, masked: bool = False, **options: Any) -> Trainer:
     """A small run in `Recall`."""
     kind = algorithms.get(name)
     known = {field.name for field in fields(kind)}
+    if memory is None:
+        known -= OF_MEMORY
     small = SMALL | (REPLAYED if "burn_in" in known else {})
     given = {key: value for key, value in small.items() if key in known}
     continuous = kind.actions in ("continuous", "bounded")

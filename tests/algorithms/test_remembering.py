@@ -140,7 +140,11 @@ def test_sequences_have_priorities():
         ("ppo", {"memory": "gro"}, r"memory='gro' is unknown\. Did you mean gru\?"),
         ("ppo", {"sequence_length": 7}, "sequence_length=7 has to divide steps_per_batch=20"),
         ("ppo", {"mini_batch_size": 25}, "sequence_length=10 has to divide .* mini_batch_size=25"),
-        ("ppo", {"memory": None}, "sequence_length=10 is for a memory, and there is none"),
+        (
+            "ppo",
+            {"memory": None, "sequence_length": 10},
+            "sequence_length=10 has no effect without",
+        ),
         ("ppo", {"share_network": False}, "share_network=False, but policy and value have one"),
         ("dqn", {"batch_size": 20}, "sequence_length=8 has to divide batch_size=20"),
         ("sac", {"burn_in": 8}, "sequence_length=8 has to .* be above burn_in=8"),

@@ -91,7 +91,7 @@ def test_settings_that_fail_are_a_trial_and_leave_the_others_alone(tmp_path):
     assert sweep.trials[0].params["sequence_length"] == 4
     assert states[None].state == "complete"
     assert states[4].state == "fail"
-    assert "sequence_length=4 is for a memory" in states[4].failure
+    assert "sequence_length=4 has no effect without memory" in states[4].failure
 
 
 class Killing(TrainerHookBase):
