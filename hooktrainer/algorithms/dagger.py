@@ -6,6 +6,7 @@ import os
 from typing import Annotated, Any, ClassVar
 
 from gymnasium import spaces
+from torch import nn
 
 from ..errors import ConfigError
 from ..hooks import Distillation, ReplayBufferTrainer, Schedule, TeacherMixture
@@ -102,4 +103,4 @@ class DAgger(EnvAlgorithm):
                 problem = str(error)
             if problem:
                 raise ConfigError(f"dagger: {teacher} does not act in {task.env_name}: {problem}")
-        return teacher
+        return teacher.to(task.device) if isinstance(teacher, nn.Module) else teacher
