@@ -31,7 +31,14 @@ from .spaces import plain_mask
 from .tensor_envs import TensorEnvs
 from .vector_envs import EnvPoolEnv, SeededCartPole, VectorEnvs, is_envpool
 from .worker_envs import WorkerEnvs, Workers
-from .worlds.world_ids import is_built, is_world, make_tensor_world, makes_shares, world_name
+from .worlds.world_ids import (
+    is_built,
+    is_world,
+    make_tensor_world,
+    makes_shares,
+    refused_in_one_line,
+    world_name,
+)
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 Source = EnvSpec | VectorEnv | EnvFactory | Sequence[EnvFactory]
@@ -347,7 +354,8 @@ def explain_env_errors(
 ) -> Iterator[None]:
     """Turn what goes wrong where an environment is made into what its user can do."""
     try:
-        yield
+        with refused_in_one_line(kwargs or {}):
+            yield
     except (DependencyNotInstalled, ImportError) as error:
         package = package_of(source.id) if isinstance(source, EnvSpec) else None
         ours = re.search(r"gymnasium\[(box2d|mujoco)\]", str(error))
@@ -357,11 +365,6 @@ def explain_env_errors(
         raise MissingPackageError(
             f"the environment cannot be made: {error}{advice}", name=name
         ) from error
-    except (AssertionError, LookupError, TypeError, ValueError) as error:
-        if not kwargs or isinstance(error, ConfigError):
-            raise
-        why = " ".join(str(error).split()) or type(error).__name__  # an assertion has no text
-        raise ConfigError(f"env_kwargs={dict(kwargs)}: {why}") from error
 
 
 def _no_env(who: str, made: Any) -> ConfigError:

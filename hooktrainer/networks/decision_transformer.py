@@ -11,13 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..base.checks import check_count
-from ..errors import ConfigError
 from .deterministic import Box
 from .distributions.discrete import Categorical
 from .head import Actor, is_deterministic
 from .layers import RunningNorm
 from .memory import primer
-from .transformer import Block
+from .transformer import Block, check_sizes
 
 
 class DecisionTransformer(nn.Module):
@@ -56,10 +55,7 @@ class DecisionTransformer(nn.Module):
         heads: int = 1,
     ) -> None:
         super().__init__()
-        for name, value in {"width": width, "depth": depth, "heads": heads}.items():
-            check_count(name, value)
-        if width % heads:
-            raise ConfigError(f"width={width}: pass a multiple of heads={heads}.")
+        check_sizes(width, heads, depth=depth)
         self.return_norm = RunningNorm(1)
         self.embed_return = nn.Linear(1, width)
         self.embed_observation = encoder

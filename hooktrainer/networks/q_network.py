@@ -247,6 +247,18 @@ class DistributionalQNetwork(QNetwork):
         return out.unflatten(-1, (-1, self.n))
 
 
+def atoms_between(v_min: float, v_max: float, n: int, owner: str, name: str = "n") -> Tensor:
+    """The returns ``[n]`` of a categorical distribution, at equal distances.
+
+    Raises:
+        ConfigError: If there are less than two, or ``v_min`` is not below ``v_max``; it names the
+            ``owner``, and what the owner calls the number.
+    """
+    if n < 2 or not v_min < v_max:
+        raise ConfigError(f"{owner}: {v_min=} must be below {v_max=}, and {name}={n} at least 2.")
+    return torch.linspace(v_min, v_max, n)
+
+
 class CategoricalQNetwork(DistributionalQNetwork):
     """Learns probabilities of fixed returns (C51: Bellemare et al., 2017, arXiv:1707.06887).
 
@@ -275,11 +287,7 @@ class CategoricalQNetwork(DistributionalQNetwork):
         **options: Any,
     ) -> None:
         super().__init__(network, n, in_keys, **options)
-        if n < 2 or not v_min < v_max:
-            raise ConfigError(
-                f"CategoricalQNetwork: {v_min=} must be below {v_max=}, and n={n} at least 2."
-            )
-        self.register_buffer("atoms", torch.linspace(v_min, v_max, n))
+        self.register_buffer("atoms", atoms_between(v_min, v_max, n, "CategoricalQNetwork"))
 
     def _distribution(self, out: Tensor) -> tuple[Tensor, Tensor]:
         return self._by_action(out).log_softmax(-1), self.atoms

@@ -28,6 +28,14 @@ _SIMILAR = 0.7  # of the length of the longest sequence of the group, at least
 _LARGE = 512  # tokens, so that a group is worth computing by itself
 
 
+def check_sizes(width: int, heads: int, **others: int) -> None:
+    """Raise ConfigError unless all are positive, and ``width`` is a multiple of ``heads``."""
+    for name, value in {**others, "width": width, "heads": heads}.items():
+        check_count(name, value)
+    if width % heads:
+        raise ConfigError(f"width={width}: pass a multiple of heads={heads}.")
+
+
 class CausalTransformer(LanguageModel):
     """A pre-norm transformer with learned positions, squared ReLU and no biases.
 
@@ -57,10 +65,7 @@ class CausalTransformer(LanguageModel):
     ) -> None:
         super().__init__()
         sizes = {"vocab_size": vocab_size, "context_length": context_length}
-        for name, value in (sizes | {"width": width, "depth": depth, "heads": heads}).items():
-            check_count(name, value)
-        if width % heads:
-            raise ConfigError(f"width={width}: pass a multiple of heads={heads}.")
+        check_sizes(width, heads, **sizes, depth=depth)
         self.vocab_size = vocab_size
         self.context_length = context_length
         self.heads = heads

@@ -33,6 +33,7 @@ class ActorCriticLoss(ReplayLoss):
     target_qvalue_network: Any
     _critic = "qvalue_network"  # its name
     _has_several = True
+    _may_hold_all = False  # whether one module is all Q-functions, and is not copied
     _has_target = True
     _delays_actor = False
     _more_keys: ClassVar = {"state_action_value": "state_action_value"}
@@ -49,7 +50,9 @@ class ActorCriticLoss(ReplayLoss):
         self.actor_network = actor_network
         if self._has_several:
             check_count("num_qvalue_nets", num_qvalue_nets)
-            if isinstance(critic, nn.Module):
+            if isinstance(critic, nn.Module) and self._may_hold_all:
+                critic = [critic]
+            elif isinstance(critic, nn.Module):
                 critic = [critic, *(fresh_copy(critic) for _ in range(num_qvalue_nets - 1))]
             critic = nn.ModuleList(critic)
         setattr(self, self._critic, critic)

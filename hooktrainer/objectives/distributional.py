@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import smooth_l1_loss
 
-from ..errors import ConfigError
+from ..networks.q_network import atoms_between
 from .actor_critic import ActorCriticLoss
 from .common import Entries, KeyOf, next_key, this_key
 from .dqn import DQNLoss
@@ -161,6 +161,7 @@ class CategoricalValues(ActorCriticLoss):
     """
 
     atoms: Tensor
+    _may_hold_all = True
 
     def __init__(
         self,
@@ -172,15 +173,9 @@ class CategoricalValues(ActorCriticLoss):
         v_max: float = 5.0,
         **options: Any,
     ) -> None:
-        if isinstance(qvalue_network, nn.Module):
-            qvalue_network = [qvalue_network]
         super().__init__(actor_network, qvalue_network, **options)
-        if num_atoms < 2 or not v_min < v_max:
-            raise ConfigError(
-                f"{type(self).__name__}: {v_min=} must be below {v_max=}, and {num_atoms=} at "
-                "least 2."
-            )
-        self.register_buffer("atoms", torch.linspace(v_min, v_max, num_atoms), persistent=False)
+        atoms = atoms_between(v_min, v_max, num_atoms, type(self).__name__, "num_atoms")
+        self.register_buffer("atoms", atoms, persistent=False)
 
     def _by_network(self, value: Tensor) -> Tensor:
         """Logits, ``[networks, batch, num_atoms]``."""

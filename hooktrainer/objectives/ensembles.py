@@ -23,15 +23,7 @@ class EnsembleLoss(SACLoss):
     ``[*batch, networks]``.
     """
 
-    def __init__(
-        self,
-        actor_network: nn.Module,
-        qvalue_network: nn.Module | Sequence[nn.Module],
-        **options: Any,
-    ) -> None:
-        if isinstance(qvalue_network, nn.Module):
-            qvalue_network = [qvalue_network]
-        super().__init__(actor_network, qvalue_network, **options)
+    _may_hold_all = True
 
     def _by_network(self, value: Tensor) -> Tensor:
         return value.reshape(-1, value.shape[-1]).t()

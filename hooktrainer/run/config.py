@@ -143,7 +143,7 @@ def check_needs(subject: str, described: Any, free: Collection[str] = ()) -> Non
             continue
         for need in (one for one in metadata[field.name] if isinstance(one, Needs)):
             there = getattr(described, need.field)
-            if there in need.values if need.values else there not in (None, False, 0):
+            if there in need.values if need.values else there not in (None, False):
                 continue
             wanted = " or ".join(f"{need.field}={value!r}" for value in need.values)
             raise ConfigError(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from typing import Any, Final, Literal, TypeAlias
@@ -14,6 +15,7 @@ import gymnasium as gym
 import torch
 from gymnasium.envs.registration import EnvSpec, WrapperSpec
 
+from ...base.untrusted import one_line
 from ...errors import ConfigError
 from .adapters.foreign_world import find, name_of
 from .tensor_world import TensorWorld
@@ -231,13 +233,8 @@ def make_tensor_world(
         "device": torch.device(device),
         "first_env": first_env,
     }
-    try:
+    with refused_in_one_line(kwargs, f"{name} cannot be made with "):
         made = make(**{key: value for key, value in given.items() if _takes(make, key)}, **kwargs)
-    except (AssertionError, LookupError, TypeError, ValueError) as error:
-        if not kwargs or isinstance(error, ConfigError):
-            raise
-        why = " ".join(str(error).split()) or type(error).__name__
-        raise ConfigError(f"{name} cannot be made with env_kwargs={kwargs}: {why}") from error
     made = adapt_world(made, **given)
     if made.num_envs != num_envs:
         raise ConfigError(
@@ -305,3 +302,15 @@ def _parameters(make: Any) -> Mapping[str, inspect.Parameter]:
 def _takes(make: Callable[..., Any], name: str) -> bool:
     known = _parameters(make)
     return name in known or any(one.kind is one.VAR_KEYWORD for one in known.values())
+
+
+@contextmanager
+def refused_in_one_line(kwargs: Mapping[str, Any], subject: str = "") -> Iterator[None]:
+    """Raise `ConfigError` for arguments with which an environment cannot be made in the block."""
+    try:
+        yield
+    except (AssertionError, LookupError, TypeError, ValueError) as error:
+        if not kwargs or isinstance(error, ConfigError):
+            raise
+        why = one_line(error, 1_000) or type(error).__name__  # an assertion has no text
+        raise ConfigError(f"{subject}env_kwargs={dict(kwargs)}: {why}") from error

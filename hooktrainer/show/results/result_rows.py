@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...base.fs import write_atomically
+from ...base.untrusted import one_line
 from ...base.words import listed
 from ...errors import ConfigError
 from ...log import read_csv
@@ -146,7 +147,7 @@ _MALFORMED: Final = (AttributeError, IndexError, KeyError, TypeError, ValueError
 
 
 def _in_a_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return f"{type(error).__name__}: {one_line(error, 1_000)}"
 
 
 def _read_row(recipe: RowRecipe, plain: dict[str, Any]) -> ResultRow:
