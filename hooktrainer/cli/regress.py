@@ -43,7 +43,8 @@ def regress(
 
         walker: {train: "ppo --env mine:Walker-v0 --trust"}
 
-    --record 0-9 trains these seeds, and publishes them there, in computed/.
+    --record 0-9 trains these seeds, and publishes them there, in computed/, in place of earlier
+    ones.
 
     The exit code is 1 if the row is worse, or if training fails; 0 if not, decided or not.
 
@@ -52,7 +53,7 @@ def regress(
     Args:
         row: name of the row
         against: directory of the rows; by default that of the results page
-        margin: the loss to find, as a fraction of the published score
+        margin: the loss to find, as a fraction of the published score; by default 0.1
         by: what is compared: the last evaluation, or the frames until the run stopped
         record: publish these seeds, such as 0-9, instead of comparing
         keep: keep the runs in this directory
@@ -138,8 +139,8 @@ def _trained(recipe: RowRecipe, seeds: range, place: Path) -> dict[int, RunDiges
     from ..show.results.result_rows import read_digest
 
     runs = train_row(recipe, seeds[0], seeds[-1], place)
-    names = list(read_digest(runs / f"seed{seeds[0]}").metrics)
-    return {seed: read_digest(runs / f"seed{seed}", names) for seed in seeds}
+    names = list(read_digest(runs / f"seed{seeds[0]}", None, recipe.score).metrics)
+    return {seed: read_digest(runs / f"seed{seed}", names, recipe.score) for seed in seeds}
 
 
 def _commit(directory: Path) -> str:

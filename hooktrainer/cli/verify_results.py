@@ -86,8 +86,8 @@ def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
         except ScriptFailedError as error:
             output.note(f"error: {error}\nWhat there is, is in {place}")
             return 1
-        digest = read_digest(run, was.metrics)
-        difference = was.first_difference(digest)
+        digest = read_digest(run, was.metrics, recipe.score)
+        difference = was.first_difference(digest, recipe.score)
         elsewhere = changed(row.surroundings, surroundings(recipe.packages, recipe.deterministic))
         found = prediction_interval(row.scores)
         low, high, why = found.low, found.high, "where 95 of 100 further seeds would be"

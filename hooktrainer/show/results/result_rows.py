@@ -20,6 +20,8 @@ from ...errors import ConfigError
 from ...log import read_csv
 from ...store.run_dir import RunDir
 
+SCORE: Final = "eval/return"
+"""The metric that scores a run, unless its row says otherwise."""
 DIRECTORY: Final = Path(__file__).parent
 """The directory of `rows.yaml`, with a file for each row in ``computed/``."""
 OUT: Final = "out"
@@ -32,7 +34,8 @@ class RowRecipe:
 
     Its seeds train `together` in one command, by ``--seeds``, or each by ``--seed``. If it is
     `deterministic`, the processor does not change its bits. They depend on the distributions
-    `packages`, besides those of every row. `published` is what others report.
+    `packages`, besides those of every row. `score` is the metric of its evaluations, `published` what
+    others report.
     """
 
     name: str
@@ -41,6 +44,7 @@ class RowRecipe:
     together: bool = True
     deterministic: bool = True
     packages: tuple[str, ...] = ()
+    score: str = SCORE
     published: str = ""
 
     def words(self, first: int, last: int) -> list[str]:
@@ -253,7 +257,6 @@ def _version(package: str) -> str:
 
 # -- Digests of what a run computed, small enough to be shipped, and the first difference of two.
 
-SCORE = "eval/return"
 Series = Mapping[str, Sequence[tuple[int, float]]]
 
 
@@ -261,7 +264,7 @@ Series = Mapping[str, Sequence[tuple[int, float]]]
 class RunDigest:
     """The digest of the run of a seed: evaluations, and digests of all values but times.
 
-    `curve` has frames and mean return of its evaluations, `metrics` a digest for each name, and
+    `curve` has frames and score of its evaluations, `metrics` a digest for each name, and
     `parameters` one of those in the last checkpoint.
     """
 
@@ -276,10 +279,10 @@ class RunDigest:
 
     @property
     def score(self) -> float:
-        """The return of the last evaluation."""
+        """The score of the last evaluation."""
         return self.curve[-1][1]
 
-    def first_difference(self, other: RunDigest) -> str | None:
+    def first_difference(self, other: RunDigest, score: str = SCORE) -> str | None:
         """Describe the first difference from a run with the same metrics, if there is one."""
         names = [name for name, digest in self.metrics.items() if other.metrics[name] != digest]
         if not names:
@@ -289,24 +292,26 @@ class RunDigest:
         for at, value in self.curve:
             if (found := evaluated.get(at)) != value:
                 instead = "is not there" if found is None else f"is {found!r}"
-                return f"{text}; {SCORE} at frame {at:,} {instead}, was {value!r}"
+                return f"{text}; {score} at frame {at:,} {instead}, was {value!r}"
         return text
 
 
-def read_digest(run: Path, names: Collection[str] | None = None) -> RunDigest:
+def read_digest(
+    run: Path, names: Collection[str] | None = None, score: str = SCORE
+) -> RunDigest:
     """Read the digest of a run from its directory.
 
     ``names`` are the metrics to read, by default all except times. A missing metric has the digest
-    of nothing.
+    of nothing. ``score`` is the metric of its evaluations.
     """
     series: Series = read_csv(RunDir(run).metrics)
-    if not series.get(SCORE):
-        raise ValueError(f"{run} was never evaluated: there is no {SCORE} in its metrics.csv.")
+    if not series.get(score):
+        raise ValueError(f"{run} was never evaluated: there is no {score} in its metrics.csv.")
     if names is None:
         names = sorted(name for name in series if not name.startswith("time/"))
     kept = {name: series.get(name, ()) for name in names}
     return RunDigest(
-        curve=tuple(series[SCORE]),
+        curve=tuple(series[score]),
         metrics={
             name: _digest("\n".join(f"{at},{value!r}" for at, value in rows))
             for name, rows in kept.items()

@@ -56,6 +56,14 @@ def test_parameters_are_compared(was, again):
     assert was.first_difference(replace(was, parameters="0")) == "the parameters differ"
 
 
+def test_a_row_may_be_scored_by_another_metric(tmp_path):
+    digest = read_digest(write_recorded(tmp_path / "run"), score="loss/a")
+    assert (digest.frames, digest.score) == (600, 1 / 600)
+    other = replace(digest, curve=((600, 2.0),), metrics={"loss/a": "0"})
+    found = replace(digest, metrics={"loss/a": "1"}).first_difference(other, "loss/a")
+    assert found == "loss/a differs; loss/a at frame 100 is not there, was 0.01"
+
+
 def test_a_new_metric_is_not_compared(tmp_path, was):
     run = write_recorded(tmp_path / "newer")
     with (run / "metrics.csv").open("a") as file:
