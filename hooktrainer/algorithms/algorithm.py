@@ -17,7 +17,7 @@ from ..base.checks import check_names
 from ..errors import ConfigError
 from ..loop.signals import ending_cleanly
 from ..networks import MemoryTrunk, NetworkFactory, memory_for
-from ..run.config import Count, Needs, check_needs, filled, parse_run
+from ..run.config import Count, Needs, check_together, filled, parse_run
 from ..run.recipe import mistakes_in_one_line
 from ..trainer import Trainer
 from .config import AlgorithmConfig, EnvConfig, Word
@@ -65,7 +65,7 @@ class Algorithm(AlgorithmConfig):
 
     def built(self, keep: bool) -> Trainer:
         """Return the trainer, for one of several seeds as well."""
-        check_needs(self.name(), self, self.tuned_settings())
+        check_together(self.name(), self, self.tuned_settings())
         task = self.task_type(self, keep)
         try:
             return self.build(task)

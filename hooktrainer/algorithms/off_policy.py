@@ -28,7 +28,7 @@ from ..objectives.multi_step import STEPS
 from ..objectives.sequences import ReplayLoss
 from ..optim import FlatAdam
 from ..replay import RandomSampler, ReplayBuffer
-from ..run.config import Between, Count, Fraction, Needs, Number, OneOf, Rate
+from ..run.config import Between, Count, Fraction, Needs, Number, OneOf, Rate, Without
 from ..trainer import Trainer
 from .algorithm import EnvAlgorithm, WithMemory
 from .check_spaces import Actions
@@ -43,13 +43,6 @@ PENDULUM = {
     "eval_episodes": 20,
 }
 """Settings tuned for Pendulum."""
-_NOT_TOGETHER = [
-    ("her", "memory"),
-    ("her", "n_steps"),
-    ("dataset", "memory"),
-    ("dataset", "n_steps"),
-    ("dataset", "prioritized"),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,13 +110,17 @@ class OffPolicy(FromReplay, WithMemory):
     for yes with categorical critics of SAC and TD3, else no"""
     n_steps: Count = 1
     """rewards in each target, before the value of the observation that many steps later"""
-    dataset: Annotated[Any, Word("DATASET")] = None
+    dataset: Annotated[Any, Word("DATASET"), Without(memory=None, n_steps=1, prioritized=False)] = (
+        None
+    )
     """a data set that a part of every sample is from, as in Ball et al., 2023, RLPD"""
     dataset_fraction: Annotated[Fraction, Needs("dataset")] = 0.5
     """that part"""
     dataset_fraction_end: Annotated[Fraction | None, Needs("dataset")] = None
     """that part at total_frames, where it changes linearly; None for no change"""
-    her: Literal["future", "final", "episode"] | None = None
+    her: Annotated[
+        Literal["future", "final", "episode"] | None, Without(memory=None, n_steps=1)
+    ] = None
     """hindsight experience replay: which achieved goals replace the desired ones; None for none"""
     her_goals: Annotated[Count, Needs("her")] = 4
     """with her, transitions with replaced goals for each with its own"""
@@ -160,13 +157,6 @@ class OffPolicy(FromReplay, WithMemory):
         self, task: Task, loss_module: ReplayLoss, buffer: ReplayBuffer
     ) -> ReplayBufferTrainer:
         """Return what fills the buffer."""
-        for one, other in _NOT_TOGETHER:
-            values = [getattr(self, name, None) for name in (one, other)]
-            if all(value not in (None, False, 1) for value in values):
-                raise ConfigError(
-                    f"{self.name()}: {one}={values[0]!r} and {other}={values[1]!r} do not work "
-                    "together: leave one of them out."
-                )
         if self.her is not None:
             functions = task.goal_functions()
             return HindsightReplay(buffer, *functions, strategy=self.her, goals=self.her_goals)

@@ -85,6 +85,16 @@ class Needs:
     values: tuple[Any, ...] = ()
 
 
+@dataclass(frozen=True, init=False)
+class Without:
+    """What a field does not work together with: other fields, unless they have these values."""
+
+    others: tuple[tuple[str, Any], ...]
+
+    def __init__(self, **others: Any) -> None:
+        object.__setattr__(self, "others", tuple(others.items()))
+
+
 @dataclass(frozen=True)
 class Between:
     """A search range of numbers: from ``low`` to ``high``, on a ``log`` scale or not."""
@@ -134,22 +144,40 @@ def worth_trying(kind: type[Any]) -> dict[str, Candidates]:
     }
 
 
-def check_needs(subject: str, described: Any, free: Collection[str] = ()) -> None:
-    """Raise ConfigError for a field that is given in vain, except those that are ``free``."""
+def check_together(subject: str, described: Any, free: Collection[str] = ()) -> None:
+    """Raise ConfigError for fields that exclude each other, and for one that is given in vain.
+
+    Fields that are ``free`` may be in vain.
+    """
     metadata = _metadata(type(described))
     for field in fields(described):
         given = getattr(described, field.name)
-        if field.name in free or given == field.default:
-            continue
-        for need in (one for one in metadata[field.name] if isinstance(one, Needs)):
-            there = getattr(described, need.field)
-            if there in need.values if need.values else there not in (None, False):
-                continue
-            wanted = " or ".join(f"{need.field}={value!r}" for value in need.values)
+        in_vain = field.name not in free and given != field.default
+        for mark in metadata[field.name]:
+            if isinstance(mark, Without) and given is not None:
+                _check_without(subject, described, field.name, mark)
+            elif isinstance(mark, Needs) and in_vain:
+                _check_needs(subject, described, field.name, mark)
+
+
+def _check_without(subject: str, described: Any, name: str, mark: Without) -> None:
+    for other, allowed in mark.others:
+        if (there := getattr(described, other, allowed)) != allowed:
             raise ConfigError(
-                f"{subject}: {field.name}={given!r} has no effect without {wanted or need.field}: "
-                f"set that, or leave {field.name} out."
+                f"{subject}: {name}={getattr(described, name)!r:.80} and {other}={there!r} do not "
+                "work together: leave one of them out."
             )
+
+
+def _check_needs(subject: str, described: Any, name: str, mark: Needs) -> None:
+    there = getattr(described, mark.field)
+    if there in mark.values if mark.values else there not in (None, False):
+        return
+    wanted = " or ".join(f"{mark.field}={value!r}" for value in mark.values)
+    raise ConfigError(
+        f"{subject}: {name}={getattr(described, name)!r} has no effect without "
+        f"{wanted or mark.field}: set that, or leave {name} out."
+    )
 
 
 def check_ranges(subject: str, described: Any) -> None:

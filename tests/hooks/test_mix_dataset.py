@@ -101,3 +101,5 @@ def test_what_cannot_be_is_refused():
     data = Dataset(transitions(3).set("action", torch.zeros(3, dtype=torch.int64)))
     with pytest.raises(ConfigError, match="observations of shape"):
         DQN(env="CartPole-v1", dataset=data, total_frames=100).trainer()
+    with pytest.raises(ConfigError, match="and prioritized=True do not work together"):
+        DQN(env="CartPole-v1", dataset=data, prioritized=True, total_frames=100).trainer()

@@ -34,8 +34,8 @@ class RowRecipe:
 
     Its seeds train `together` in one command, by ``--seeds``, or each by ``--seed``. If it is
     `deterministic`, the processor does not change its bits. They depend on the distributions
-    `packages`, besides those of every row. `score` is the metric of its evaluations, `published` what
-    others report.
+    `packages`, besides those of every row. `score` is the metric of its evaluations, and
+    `published` what others report.
     """
 
     name: str
@@ -296,9 +296,7 @@ class RunDigest:
         return text
 
 
-def read_digest(
-    run: Path, names: Collection[str] | None = None, score: str = SCORE
-) -> RunDigest:
+def read_digest(run: Path, names: Collection[str] | None = None, score: str = SCORE) -> RunDigest:
     """Read the digest of a run from its directory.
 
     ``names`` are the metrics to read, by default all except times. A missing metric has the digest
