@@ -1,22 +1,26 @@
-"""Makes the table and the picture of docs/results.md from the results that hooktrainer ships.
+"""Makes the tables and the picture of docs/results.md from the results that hooktrainer ships.
 
     python docs/make_results.py
 
 `hooktrainer regress ROW --against hooktrainer/show/results --record 0-9` trains the seeds of a row
 and keeps them, with HEAD as their commit: commit changes of the package before.
+`benchmarks/peers.py ROW` trains it with Stable-Baselines3.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from hooktrainer.show.report.analysis import interval_text
 from hooktrainer.show.results.result_rows import ResultRow, read_rows
 from hooktrainer.statistics import interval
 
 DOCS = Path(__file__).parent
+PEERS = DOCS.parent / "benchmarks" / "results" / "peers"
 MARKS = "<!-- {} -->", "<!-- end of {} -->"
 
 
@@ -40,9 +44,8 @@ def title(row: ResultRow) -> str:
     return f"`{' '.join(row.recipe.train)}`"
 
 
-def seeds_of(row: ResultRow) -> str:
+def seeds_of(seeds: Sequence[int]) -> str:
     """The seeds of a row, which are consecutive."""
-    seeds = list(row.digests)
     return f"{seeds[0]}-{seeds[-1]}" if len(seeds) > 1 else f"{seeds[0]}"
 
 
@@ -54,32 +57,101 @@ def table(rows: Mapping[str, ResultRow]) -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows.values():
-        scores, decimals = row.scores, digits(row.scores)
-        shortest, longest = frames(min(row.frames)), frames(max(row.frames))
+        seconds = row.cpu_seconds / len(row.scores)
         cells = [
             f"`{row.name}`",
             title(row),
-            seeds_of(row),
-            frames(statistics.median(row.frames))
-            + (f" ({shortest} to {longest})" if shortest != longest else ""),
-            interval_text(interval(scores)).replace(" [-]", "; none"),
-            ", ".join(number(value, decimals) for value in (min(scores), max(scores))),
-            f"{row.cpu_seconds / len(scores):.0f}",
+            *measured([*row.digests], row.frames, row.scores, seconds),
             row.recipe.published,
             row.commit,
         ]
-        lines.append(f"| {' | '.join(cells)} |".replace("|  |", "| |"))
+        lines.append(line(cells))
     return "\n".join(lines)
+
+
+def line(cells: Iterable[str]) -> str:
+    """A line of a table."""
+    return f"| {' | '.join(cells)} |".replace("|  |", "| |")
+
+
+def measured(
+    seeds: Sequence[int], ends: Sequence[float], scores: Sequence[float], seconds: float
+) -> list[str]:
+    """The cells of seeds, frames, IQM, worst and best, and CPU seconds a seed."""
+    decimals = digits(scores)
+    return [
+        seeds_of(seeds),
+        spread(ends),
+        interval_text(interval(scores)).replace(" [-]", "; none"),
+        ", ".join(number(value, decimals) for value in (min(scores), max(scores))),
+        f"{seconds:.0f}",
+    ]
+
+
+def spread(counts: Sequence[float]) -> str:
+    """The median of frames, with the least and the most where they differ."""
+    shortest, longest = frames(min(counts)), frames(max(counts))
+    median = frames(statistics.median(counts))
+    return f"{median} ({shortest} to {longest})" if shortest != longest else median
+
+
+def read_peers(directory: Path = PEERS) -> dict[str, dict[str, Any]]:
+    """What benchmarks/peers.py wrote for each row."""
+    return {file.stem: json.loads(file.read_text("utf-8")) for file in directory.glob("*.json")}
+
+
+def peers_table(rows: Mapping[str, ResultRow], peers: Mapping[str, Mapping[str, Any]]) -> str:
+    """The rows that a peer trained too: ours, the peer's where ours stops, and at its own end."""
+    lines = [
+        "| row | trained by | seeds | frames | IQM of the return [95 %] | worst and best | CPU s |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in (one for one in rows.values() if one.name in peers):
+        peer = peers[row.name]
+        name, seeds = f"SB3 {peer['settings']['algorithm']}", [*map(int, peer["seeds"])]
+        whole = [one["curve"] for one in peer["seeds"].values()]
+        stopped = [until(curve, peer["task"]["stop_at"], max(row.frames)) for curve in whole]
+        seconds = statistics.mean(one["hooktrainer_cpu_seconds"] for one in peer["seeds"].values())
+        own = measured([*row.digests], row.frames, row.scores, seconds)
+        lines.append(line([f"`{row.name}`", "hooktrainer", *own]))
+        if stopped != whole:
+            lines.append(line(["", f"{name}, stopped as here", *measured_peer(seeds, stopped)]))
+        lines.append(line(["", name, *measured_peer(seeds, whole)]))
+    made = {", ".join(with_names(peer["surroundings"])) for peer in peers.values()}
+    return "\n".join([*lines, "", f"Run with {'; or '.join(sorted(made))}."])
+
+
+Curve = Sequence[tuple[int, float, float]]
+"""Frames, return and CPU seconds so far of each evaluation."""
+
+
+def until(curve: Curve, stop_at: float | None, most: int) -> Curve:
+    """A curve to where our run would stop: at a return, or after frames."""
+    for k, (at, score, _) in enumerate(curve):
+        if at >= most if stop_at is None else score >= stop_at:
+            return curve[: k + 1]
+    return curve
+
+
+def measured_peer(seeds: Sequence[int], curves: Sequence[Curve]) -> list[str]:
+    """The cells of curves, at their ends."""
+    ends, scores, seconds = zip(*(curve[-1] for curve in curves), strict=True)
+    return measured(seeds, ends, scores, statistics.mean(seconds))
+
+
+def with_names(surroundings: Mapping[str, str]) -> list[str]:
+    """Processor and system, and packages with their names."""
+    return [
+        value if name in ("processor", "system") else f"{name} {value}"
+        for name, value in surroundings.items()
+    ]
 
 
 def made_with(rows: Mapping[str, ResultRow]) -> str:
     """What bits depend on, once for all rows that have it in common."""
     groups: dict[str, list[str]] = {}
     for row in rows.values():
-        parts = [
-            value if name in ("processor", "system") else f"{name} {value}"
-            for name, value in row.surroundings.items()
-        ]
+        parts = with_names(row.surroundings)
         own = len(row.recipe.packages)
         shared = ", ".join(parts[: len(parts) - own])
         extra = f" ({', '.join(parts[len(parts) - own :])})" if own else ""
@@ -139,10 +211,11 @@ def picture(rows: Mapping[str, ResultRow]) -> str:
     return "\n".join([head, f"<style>{style}</style>", *panels, "</svg>", ""])
 
 
-def page(text: str, rows: Mapping[str, ResultRow]) -> str:
+def page(text: str, rows: Mapping[str, ResultRow], peers: Mapping[str, Any]) -> str:
     """The page, with what its marks stand for filled in."""
     for name, filled in (
         ("table", table(rows)),
+        ("peers", peers_table(rows, peers)),
         ("made with", made_with(rows)),
     ):
         start, end = (mark.format(name) for mark in MARKS)
@@ -158,7 +231,7 @@ def main() -> None:
     rows = read_rows()
     (DOCS / "assets" / "results.svg").write_text(picture(rows), encoding="utf-8")
     file = DOCS / "results.md"
-    file.write_text(page(file.read_text(encoding="utf-8"), rows), encoding="utf-8")
+    file.write_text(page(file.read_text(encoding="utf-8"), rows, read_peers()), encoding="utf-8")
 
 
 if __name__ == "__main__":

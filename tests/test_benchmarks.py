@@ -10,16 +10,20 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+import yaml
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 sys.path.insert(0, str(FOLDER))
 
 import handwritten_ppo  # noqa: E402
 import measure  # noqa: E402
+import peers  # noqa: E402
 import picture  # noqa: E402
 import sweeps  # noqa: E402
 from results import Results  # noqa: E402
 from suite import BENCHMARKS, Benchmark, Case, Limit, Measure, Ratio  # noqa: E402
+
+from hooktrainer.show.results.result_rows import read_recipes  # noqa: E402
 
 
 def benchmark(*measures: Measure, targets: tuple[Ratio | Limit, ...] = ()) -> Benchmark:
@@ -115,6 +119,22 @@ def test_meter_notes_both_goals_and_then_ends_the_run(monkeypatch):
     meter.returns.extend([475.0] * 100)
     assert meter.tick(3_100, act=lambda x: x)
     assert meter.reached["training"]["frames"] == 3_100
+
+
+def test_the_peers_were_trained_on_the_tasks_of_the_rows_with_the_settings_of_their_file():
+    settings = yaml.safe_load((FOLDER / "peers.yaml").read_text(encoding="utf-8"))
+    recipes = read_recipes()
+    files = [*(FOLDER / "results" / "peers").iterdir()]
+    assert files
+    for file in files:
+        made = json.loads(file.read_text(encoding="utf-8"))
+        assert made["settings"] == settings[file.stem]
+        assert made["task"] == peers.task_of(recipes[file.stem])
+        for seed in made["seeds"].values():
+            assert seed["hooktrainer_cpu_seconds"] > 0
+            at, _, seconds = zip(*seed["curve"], strict=True)
+            assert at[-1] >= made["settings"]["n_timesteps"]
+            assert (list(at), list(seconds)) == (sorted(at), sorted(seconds))
 
 
 def test_same_step_cartpole_follows_gymnasiums_cartpole_through_resets():
