@@ -38,7 +38,6 @@ def train(
     settings: dict[str, Any], row: dict[str, Any], seed: int
 ) -> list[tuple[int, float, float]]:
     """Train one seed; return the frames, the mean return and the CPU seconds of each evaluation."""
-    import gymnasium as gym
     import numpy as np
     import sb3_contrib
     import stable_baselines3 as sb3
@@ -55,7 +54,7 @@ def train(
     if options.pop("normalize", False):
         envs = VecNormalize(envs, gamma=options["gamma"])
     if options.pop("noise_type", None):
-        size = gym.make(row["env"]).action_space.shape
+        size = envs.action_space.shape
         noise = NormalActionNoise(np.zeros(size), np.full(size, options.pop("noise_std")))
         options["action_noise"] = noise
     for option, value in options.items():
