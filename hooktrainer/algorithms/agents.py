@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -19,7 +20,6 @@ from ..collect.make_envs import agents_of
 from ..errors import ConfigError
 from ..hooks import (
     Evaluate,
-    MiniBatches,
     ReplayBufferTrainer,
     SelfPlay,
     TargetNetUpdaterHook,
@@ -29,11 +29,13 @@ from ..hooks import (
 from ..loop.cadence import Every
 from ..networks import (
     AgentMLP,
+    AgentsMemory,
     AgentsPolicy,
     CentralNetwork,
     CentralQNetwork,
     EncodedNetwork,
     JointEncoder,
+    MemoryTrunk,
     NetworkFactory,
     Policy,
     QNetwork,
@@ -41,6 +43,7 @@ from ..networks import (
     SelfPlayPolicy,
     TanhGaussianPolicy,
     ValueNetwork,
+    WithPresence,
     distribution_for,
     mlp,
     orthogonal_init,
@@ -52,11 +55,11 @@ from ..policies.trust import code_of_agents
 from ..replay import ReplayBuffer
 from ..run.config import Between, Count, Fraction, Needs, Number, Rate
 from ..trainer import Trainer
-from .algorithm import EnvAlgorithm
+from .algorithm import WithMemory
 from .check_spaces import check_actions, check_distribution, check_observations
 from .config import JSON
 from .off_policy import FromReplay
-from .on_policy import PolicyGradient
+from .on_policy import PolicyGradient, mini_batches
 from .task import RunTask
 
 Keys = list[NestedKey]
@@ -127,21 +130,27 @@ class AgentsTask(RunTask):
         """The policy of a group, over what its agents observe each."""
         distribution = distribution_for(group.action_space, continuous, log_std)
         network = self._local(group, distribution.parameter_features)
+        trunk = self._networks[group.name].shared
+        if isinstance(trunk, MemoryTrunk):
+            orthogonal_init(trunk.encoder, output_gain=math.sqrt(2.0))
         return Policy(
             orthogonal_init(network, output_gain=0.01),
             distribution,
             self._keys(group),
             action_mask_key=(group.name, MASK) if group.has_mask else None,
+            trunk=trunk,
         ).to(self.device)
 
     def value(self, group: AgentGroup, central: bool) -> ValueNetwork:
         """The values of the agents of a group, by what each of them observes, or all together."""
-        keys = self._keys(group)
+        keys, trunk = self._keys(group), self._networks[group.name].shared
         network = self._local(group, 1)
         if central:
-            encoder, features, keys = self.joint_encoder()
-            network = CentralNetwork(encoder, self._layers(features, 1, group), len(group.agents))
-        value = ValueNetwork(orthogonal_init(network), keys, [(group.name, "state_value")])
+            encoder, features, keys = self.joint_encoder(memories=True)
+            layers, trunk = self._layers(features, 1, group), None
+            network = CentralNetwork(encoder, layers, len(group.agents))
+        written: Keys = [(group.name, "state_value")]
+        value = ValueNetwork(orthogonal_init(network), keys, written, trunk)
         return value.to(self.device)
 
     def action_values(self, group: AgentGroup) -> QNetwork:
@@ -149,7 +158,8 @@ class AgentsTask(RunTask):
         space: Any = group.action_space
         mask = (group.name, MASK) if group.has_mask else None
         network = self._local(group, int(space.n))
-        return QNetwork(network, self._keys(group), action_mask_key=mask).to(self.device)
+        trunk = self._networks[group.name].shared
+        return QNetwork(network, self._keys(group), mask, trunk).to(self.device)
 
     def bounded_policy(self, group: AgentGroup, kind: Any) -> Any:
         """A `DeterministicPolicy` or `TanhGaussianPolicy` of a group, within its bounds."""
@@ -170,21 +180,25 @@ class AgentsTask(RunTask):
         network = self._layers(features, outputs, group)
         return CentralQNetwork(encoder, network, number, keys).to(self.device)
 
-    def joint_encoder(self) -> tuple[JointEncoder, int, Keys]:
+    def joint_encoder(self, memories: bool = False) -> tuple[JointEncoder, int, Keys]:
         """The encoder of the state or, without one, of all agents' observations.
+
+        Args:
+            memories: Whether it reads what all agents remember, if they do, and the state.
 
         Returns:
             It, the number of features, and the entries it reads.
         """
-        if self.state_space is not None:
-            factory = NetworkFactory(self.state_space, ())
-            encoder, features = factory.trunk()
-            return JointEncoder([(encoder, 1, False)]), features, ["state"]
         parts, total, keys = [], 0, Keys()
-        for group in self.groups:
-            encoder, features = self._factories[group.name].trunk()
-            own = self._keys(group)
-            parts.append((encoder, len(own), True))
+        if self.state_space is not None:
+            encoder, total = NetworkFactory(self.state_space, ()).trunk()
+            parts, keys = [(encoder, 1, False)], Keys(["state"])
+        memories &= self._fields.memory is not None
+        for group in self.groups if memories or not parts else ():
+            factory = (self._networks if memories else self._factories)[group.name]
+            encoder, features = factory.trunk()
+            own = self._keys(group, memories)
+            parts.append((factory.shared or encoder, len(own), True))
             total += features * len(group.agents)
             keys += own
         return JointEncoder(parts), total, keys
@@ -195,11 +209,33 @@ class AgentsTask(RunTask):
         every, episodes = Every(frames=fields.eval_interval), int(fields.eval_episodes)
         return against_random(policy, group, every=every, episodes=episodes, **self._played)
 
-    def _keys(self, group: AgentGroup) -> Keys:
+    @cached_property
+    def _networks(self) -> Mapping[str, NetworkFactory]:
+        """The factories of policies and their values, after a memory if there is one."""
+        if self._fields.memory is None:
+            return self._factories
+        return {group.name: self._remembering(group) for group in self.groups}
+
+    def _remembering(self, group: AgentGroup) -> NetworkFactory:
+        factory, fields, number = self._factories[group.name], self._fields, len(group.agents)
+        keys, mask = self._keys(group, memories=False), self.mask(group)
+        encoder = factory.encoder()
+        each = 1 if fields.share_parameters else number
+        memories = [fields.memory_of(encoder.out_features) for _ in range(each)]
+        memory = AgentsMemory(memories, number, mask is not None)
+        if mask is not None:
+            encoder, keys = WithPresence(encoder), [*keys, mask]
+        trunk = MemoryTrunk(encoder, memory, keys, (group.name, "memory"))
+        return factory.after(trunk, trunk.out_features, trunk.in_keys)
+
+    def _keys(self, group: AgentGroup, memories: bool = True) -> Keys:
+        """The entries that a group's networks read, or only what its agents observe."""
+        if memories and self._fields.memory is not None:
+            return self._networks[group.name].in_keys
         return [unravel_key((group.name, key)) for key in self._factories[group.name].in_keys]
 
     def _local(self, group: AgentGroup, outputs: int) -> nn.Module:
-        encoder, features = self._factories[group.name].trunk()
+        encoder, features = self._networks[group.name].trunk()
         return EncodedNetwork(encoder, self._layers(features, outputs, group))
 
     def _layers(self, features: int, outputs: int, group: AgentGroup) -> nn.Module:
@@ -210,7 +246,7 @@ class AgentsTask(RunTask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeveralAgents(EnvAlgorithm):
+class SeveralAgents(WithMemory):
     """Fields of the algorithms for several agents; ``env`` is one of several agents.
 
     ``"vmas/balance"``, a scenario class of VMAS, ``"pettingzoo/mpe/simple_spread_v3"``, or a
@@ -277,6 +313,8 @@ class AgentsOnPolicy(PolicyGradient, SeveralAgents):
     """epochs over each batch"""
     mini_batch_size: Count = 800
     """steps of an environment in each mini-batch, each with all of its agents"""
+    sequence_length: Annotated[Count | None, Needs("memory")] = None
+    """with a memory, steps of the sequences that make up a mini-batch; None for steps_per_batch"""
     lr: Annotated[Rate, Between(1e-4, 1e-2, log=True)] = 1e-3
     eval_interval: Count = 20_000
     eval_episodes: Number = 32
@@ -328,7 +366,7 @@ class AgentsOnPolicy(PolicyGradient, SeveralAgents):
         if self.self_play:
             collecting, hooks["self_play"] = self._self_play(task, policy)
         loss_module = LossByGroup(losses).to(task.device)
-        hooks["mini_batches"] = MiniBatches(self.mini_batch_size, loss_module.in_keys)
+        hooks["mini_batches"] = mini_batches(self, loss_module.in_keys)
         return task.finish(self._wired(task, collecting, loss_module, hooks), policy)
 
     def _self_play(self, task: AgentsTask, policy: AgentsPolicy) -> tuple[Any, SelfPlay]:

@@ -16,7 +16,7 @@ from typing_extensions import dataclass_transform
 from ..base.checks import check_names
 from ..errors import ConfigError
 from ..loop.signals import ending_cleanly
-from ..networks import MemoryTrunk, NetworkFactory, memory_for
+from ..networks import Memory, MemoryTrunk, NetworkFactory, memory_for
 from ..run.config import Count, Needs, check_together, filled, parse_run
 from ..run.recipe import mistakes_in_one_line
 from ..trainer import Trainer
@@ -194,13 +194,16 @@ class WithMemory(EnvAlgorithm):
     memory_length: Annotated[Count, Needs("memory")] = 32
     """steps that a transformer looks back"""
 
+    def memory_of(self, features: int) -> Memory:
+        """A memory that takes so many features."""
+        return memory_for(self.memory, features, self.memory_size, self.memory_length)
+
     def _networks_of(self, task: Task) -> NetworkFactory:
         """The factory of policy networks, after a memory if there is one."""
         if self.memory is None:
             return task.networks
         encoder = task.networks.encoder()
-        memory = memory_for(self.memory, encoder.out_features, self.memory_size, self.memory_length)
-        trunk = MemoryTrunk(encoder, memory, task.in_keys)
+        trunk = MemoryTrunk(encoder, self.memory_of(encoder.out_features), task.in_keys)
         return task.networks.after(trunk, trunk.out_features, trunk.in_keys)
 
 

@@ -10,6 +10,7 @@ from ..base.lazy import attach
 
 if TYPE_CHECKING:
     from .agents import AgentMLP as AgentMLP
+    from .agents import AgentsMemory as AgentsMemory
     from .agents import AgentsPolicy as AgentsPolicy
     from .agents import CentralNetwork as CentralNetwork
     from .agents import CentralQNetwork as CentralQNetwork
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from .agents import JointEncoder as JointEncoder
     from .agents import MonotonicMixer as MonotonicMixer
     from .agents import SumMixer as SumMixer
+    from .agents import WithPresence as WithPresence
     from .decision_transformer import DecisionTransformer as DecisionTransformer
     from .decision_transformer import DecisionTransformerPolicy as DecisionTransformerPolicy
     from .deterministic import AdditiveGaussian as AdditiveGaussian

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn.functional import elu
 
 from .head import Actor
-from .layers import AgentLinear, mlp
+from .layers import AgentLinear, arguments, mlp, takes_one
+from .memory import Hidden, Memory
 
 
 class AgentMLP(nn.Module):
@@ -35,6 +36,76 @@ class AgentMLP(nn.Module):
         batch, last = x.shape[:-2], x.shape[-2:]
         out = self.layers(x.reshape(-1, *last).transpose(0, 1)).transpose(0, 1)
         return out.reshape(*batch, *out.shape[1:])
+
+
+class AgentsMemory(Memory):
+    """A memory of each agent of a group: hidden states are ``[agents, ...]``.
+
+    The agents are further rows of one shared memory, or have one each. With ``leave``, the last
+    feature of the input is 1 for an agent that acts. The hidden states of another one stay as they
+    are: in a game of turns it remembers what it saw in its own turns, as a policy that is called
+    for the agent in turn alone.
+
+    Args:
+        memories: One that the agents share, or one for each.
+        agents: Number of agents.
+        leave: Whether the input says who acts.
+    """
+
+    def __init__(self, memories: Sequence[Memory], agents: int, leave: bool = False) -> None:
+        one = memories[0]
+        hidden = {name: zeros.expand(agents, *zeros.shape) for name, zeros in one.hidden.items()}
+        super().__init__(one.in_features + leave, one.out_features, hidden)
+        self.memories: Any = nn.ModuleList(memories)
+        self.leave = leave
+        self._own = [slice(place, place + 1) for place in range(agents)]
+        if len(memories) == 1:
+            self._own = [slice(agents)]
+
+    def step(self, x: Tensor, states: Hidden) -> tuple[Tensor, Hidden]:
+        """One step of all agents, ``[batch, agents, in_features]``."""
+        if not self.leave:
+            return self._call(x, states)
+        out, after = self._call(x[..., :-1], states)
+        acts = x[..., -1] > 0
+        return out, tuple(
+            torch.where(acts.view(*acts.shape, *[1] * (new.ndim - 2)), new, old)
+            for new, old in zip(after, states, strict=True)
+        )
+
+    def sequence(self, x: Tensor, is_init: Tensor, states: Hidden) -> tuple[Tensor, Hidden]:
+        """All steps at once where all agents act; else one after another."""
+        if self.leave:
+            return super().sequence(x, is_init, states)
+        out, after = self._call(x.transpose(1, 2), states, is_init)
+        return out.transpose(1, 2), tuple(state.transpose(1, 2) for state in after)
+
+    def _call(self, x: Tensor, states: Hidden, *is_init: Tensor) -> tuple[Tensor, Hidden]:
+        """Call every memory with its agents as rows; ``x`` is ``[batch, agents, *time, ...]``."""
+        found = []
+        for memory, own in zip(self.memories, self._own, strict=True):
+            rows, *hidden = (entry[:, own].flatten(0, 1) for entry in (x, *states))
+            begins = [entry.repeat_interleave(x[:, own].shape[1], 0) for entry in is_init]
+            called = memory.sequence if is_init else memory.step
+            out, after = called(rows, *begins, tuple(hidden))
+            found.append([entry.unflatten(0, (len(x), -1)) for entry in (out, *after)])
+        out, *after = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
+        return out, tuple(after)
+
+
+class WithPresence(nn.Module):
+    """An encoder that appends to its features whether the agent acts, for `AgentsMemory`."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self._joins = takes_one(encoder)
+
+    def forward(self, *arrays: Tensor) -> Tensor:
+        """Map what the encoder takes, and last the mask ``[*batch, agents]``."""
+        *seen, acts = arrays
+        features = self.encoder(*arguments(seen, self._joins))
+        return torch.cat([features, acts.unsqueeze(-1).to(features.dtype)], -1)
 
 
 class JointEncoder(nn.Module):
@@ -138,20 +209,23 @@ class AgentsPolicy(Actor):
             self._places[name] = [keys.index(key) for key in own]
         self.in_keys = keys
         self.out_keys = [
-            (name, key) for name, policy in policies.items() for key in policy.out_keys
+            _of(name, key) for name, policy in policies.items() for key in policy.out_keys
         ]
 
     def act(self, *inputs: Tensor) -> Entries:
         """Return all policies' entries for the entries ``in_keys``, without gradient."""
-        return self.complete(self.sample(*inputs))
+        return self._each("act", inputs)
 
     def sample(self, *inputs: Tensor) -> Entries:
         """The part of `act` that is needed at every step; see `Policy.sample`."""
+        return self._each("sample", inputs)
+
+    def _each(self, method: str, inputs: Sequence[Tensor]) -> Entries:
         out: Entries = {}
         for name, policy in self.policies.items():
             own = [inputs[place] for place in self._places[name]]
-            act = getattr(policy, "sample", None) or policy.act
-            out |= {(name, key): value for key, value in act(*own).items()}
+            called = getattr(policy, method, None) or policy.act
+            out |= {_of(name, key): value for key, value in called(*own).items()}
         return out
 
     def complete(self, sample: Entries) -> Entries:
@@ -163,6 +237,11 @@ class AgentsPolicy(Actor):
             made = own if complete is None else complete(own)
             out |= {(name, key): value for key, value in made.items()}
         return out
+
+
+def _of(group: str, key: NestedKey) -> NestedKey:
+    """The key of a group's entry; that of a hidden state is its own."""
+    return key if key[0] == "next" else (group, key)
 
 
 # -- Mixers: from the values of all agents' actions to the value of all of them together.

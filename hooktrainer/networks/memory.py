@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
-from tensordict import NestedKey
+from tensordict import NestedKey, unravel_key
 from torch import Tensor, nn
 
 from ..errors import ConfigError
@@ -115,14 +115,18 @@ class MemoryTrunk(nn.Module):
         encoder: nn.Module,
         memory: Memory,
         observed: Sequence[NestedKey] = ("observation",),
-        name: str = "memory",
+        name: NestedKey = "memory",
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.memory = memory
         self.observed = list(observed)
-        self.hidden_keys: list[NestedKey] = [(name, each) for each in memory.hidden]
-        self.next_keys: list[NestedKey] = [("next", name, each) for each in memory.hidden]
+        self.hidden_keys: list[NestedKey] = [
+            unravel_key((name, each)) for each in memory.hidden
+        ]
+        self.next_keys: list[NestedKey] = [
+            unravel_key(("next", key)) for key in self.hidden_keys
+        ]
         self.in_keys: list[NestedKey] = [*self.observed, IS_INIT, *self.hidden_keys]
         self.out_features = memory.out_features
         self._joins = takes_one(encoder)
