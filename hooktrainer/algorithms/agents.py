@@ -378,6 +378,12 @@ class AgentsOnPolicy(PolicyGradient, SeveralAgents):
                 f"players with share_parameters, and {task.env_name} has the groups {made}: leave "
                 "self_play out."
             )
+        if self.memory is not None and self.central_critic:
+            raise ConfigError(
+                f"{task.name}: self_play={self.self_play} and memory={self.memory!r:.80} do not "
+                "work together, as its critic reads what all players remember, and past policies "
+                "remember otherwise: leave one of them out, or train with ippo."
+            )
         size, probability = int(self.self_play), self.self_play_probability
         seats = SelfPlayPolicy(policy, group.name, len(group.agents), size, probability)
         versus = task.against_random(policy, group) if self.eval_episodes else None

@@ -174,7 +174,8 @@ class _AgainstRandom(Actor):
         drawn = self._format.sample(uniform, dict(zip(self.in_keys, inputs, strict=True)))[key]
         seat = torch.arange(len(own), device=own.device).unsqueeze(-1) % seats
         plays = torch.arange(seats, device=own.device) == seat
-        return {key: torch.where(plays.view(*plays.shape, *[1] * (own.ndim - 2)), own, drawn)}
+        plays = plays.view(*plays.shape, *[1] * (own.ndim - 2))
+        return {**out, key: torch.where(plays, own, drawn)}
 
 
 class _OneSeat(VectorCollector):

@@ -55,16 +55,20 @@ class SelfPlayPolicy(Actor):
         """Return the entries ``out_keys`` for the entries ``in_keys``, without gradient."""
         *seen, begins, players = inputs
         players = torch.where(begins, self._draw(len(begins), players), players)
-        out, key = self.policy.act(*seen), (self.group, "action")
+        out = self.policy.act(*seen)
+        # With a memory, a seat's hidden states are those of who plays it.
+        keys = [(self.group, "action"), *(key for key in out if key[0] == "next")]
         for member in sorted(set(players.flatten().tolist())):
             if member < 0:
                 continue
             plays = players == member
             rows = plays.any(-1).nonzero().squeeze(-1)
-            taken = self.pool[member].act(*(entry[rows] for entry in seen))[key]
-            own = out[key] = out[key].clone()
-            there = plays[rows].view(*plays[rows].shape, *[1] * (taken.ndim - 2))
-            own[rows] = torch.where(there, taken, own[rows])
+            theirs = self.pool[member].act(*(entry[rows] for entry in seen))
+            for key in keys:
+                taken, own = theirs[key], out[key].clone()
+                there = plays[rows].view(*plays[rows].shape, *[1] * (taken.ndim - 2))
+                own[rows] = torch.where(there, taken, own[rows])
+                out[key] = own
         return {**out, (self.group, "learner"): players < 0, ("next", *PLAYERS): players}
 
     def add(self) -> int:
