@@ -20,7 +20,6 @@ from ..collect.make_envs import agents_of
 from ..errors import ConfigError
 from ..hooks import (
     Evaluate,
-    ReplayBufferTrainer,
     SelfPlay,
     TargetNetUpdaterHook,
     ValueEstimatorHook,
@@ -58,7 +57,7 @@ from ..trainer import Trainer
 from .algorithm import WithMemory
 from .check_spaces import check_actions, check_distribution, check_observations
 from .config import JSON
-from .off_policy import FromReplay
+from .off_policy import FromSequences
 from .on_policy import PolicyGradient, mini_batches
 from .task import RunTask
 
@@ -274,7 +273,7 @@ class SeveralAgents(WithMemory):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentsOffPolicy(FromReplay, SeveralAgents):
+class AgentsOffPolicy(FromSequences, SeveralAgents):
     """Fields of QMIX, VDN, MADDPG and MASAC."""
 
     num_envs: Count = 32
@@ -292,11 +291,10 @@ class AgentsOffPolicy(FromReplay, SeveralAgents):
         """The trainer: ``policy`` collects, ``updater`` moves the target networks."""
         loss_module.to(task.device)
         masks = [mask for group in task.groups if (mask := task.mask(group)) is not None]
-        keys = [*loss_module.in_keys, *masks, *[("next", *mask) for mask in masks]]
-        buffer = ReplayBuffer(
-            self.buffer_size, batch_size=self.batch_size, keys=keys, device=task.device
-        )
-        hooks = [ReplayBufferTrainer(buffer), TargetNetUpdaterHook(updater)]
+        masks += [("next", *mask) for mask in masks]
+        keys, (rows, sample) = list(dict.fromkeys([*loss_module.in_keys, *masks])), self._rows()
+        buffer = ReplayBuffer(rows, batch_size=sample, keys=keys, device=task.device)
+        hooks = [self._filled(loss_module, buffer), TargetNetUpdaterHook(updater)]
         return self._wired(task, policy, loss_module, hooks)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+from ..errors import ConfigError
 from ..networks import AdditiveGaussian, AgentsPolicy, DeterministicPolicy, TanhGaussianPolicy
 from ..objectives import MADDPGLoss, MASACLoss, SoftUpdate
 from ..objectives.maddpg import CentralCriticLoss
@@ -44,6 +45,11 @@ class CentralCritics(AgentsOffPolicy):
 
     def build(self, task: AgentsTask) -> Trainer:
         """Wire the trainer."""
+        if self.memory is not None:
+            raise ConfigError(
+                f"{task.name}: memory={self.memory!r:.80}, and it has none: leave that out; of the "
+                "algorithms for several agents mappo, ippo, vdn and qmix take one."
+            )
         actors = {one.name: task.bounded_policy(one, self.policy_type) for one in task.groups}
         critics = {
             one.name: [task.central_q(one) for _ in range(self.num_qvalues)] for one in task.groups

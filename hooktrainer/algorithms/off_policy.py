@@ -102,7 +102,30 @@ class FromReplay(EnvAlgorithm):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OffPolicy(FromReplay, WithMemory):
+class FromSequences(FromReplay, WithMemory):
+    """Fields of the algorithms that learn from a replay buffer, of sequences with a memory."""
+
+    sequence_length: Annotated[Count, Needs("memory")] = 16
+    """with a memory, steps of the sequences in the replay buffer; batch_size is a multiple of it"""
+    burn_in: Annotated[Number, Needs("memory")] = 4
+    """with a memory, steps at the start of each that only bring its hidden state up to date"""
+
+    def _rows(self) -> tuple[int, int]:
+        """Return the sizes of the replay buffer and of a sample, in transitions or sequences."""
+        if self.memory is None:
+            return self.buffer_size, self.batch_size
+        return self._in_sequences(self.sequence_length, self.burn_in)
+
+    def _filled(self, loss_module: ReplayLoss, buffer: ReplayBuffer) -> ReplayBufferTrainer:
+        """Return what fills the buffer with transitions or sequences."""
+        if self.memory is None:
+            return ReplayBufferTrainer(buffer)
+        length, keys = self.sequence_length, loss_module.hidden_keys
+        return SequenceReplay(buffer, length, overlap=self.burn_in, hidden_keys=keys)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffPolicy(FromSequences):
     """Fields of DQN, DDPG, TD3, SAC and MBPO."""
 
     scale_rewards: bool | None = None
@@ -124,18 +147,8 @@ class OffPolicy(FromReplay, WithMemory):
     """hindsight experience replay: which achieved goals replace the desired ones; None for none"""
     her_goals: Annotated[Count, Needs("her")] = 4
     """with her, transitions with replaced goals for each with its own"""
-    sequence_length: Annotated[Count, Needs("memory")] = 16
-    """with a memory, steps of the sequences in the replay buffer; batch_size is a multiple of it"""
-    burn_in: Annotated[Number, Needs("memory")] = 4
-    """with a memory, steps at the start of each that only bring its hidden state up to date"""
 
     actions: ClassVar[Actions] = "continuous"
-
-    def _rows(self) -> tuple[int, int]:
-        """Return the sizes of the replay buffer and of a sample, in transitions or sequences."""
-        if self.memory is None:
-            return self.buffer_size, self.batch_size
-        return self._in_sequences(self.sequence_length, self.burn_in)
 
     def _loss_options(self) -> dict[str, Any]:
         """Return arguments of every loss."""
@@ -160,12 +173,9 @@ class OffPolicy(FromReplay, WithMemory):
         if self.her is not None:
             functions = task.goal_functions()
             return HindsightReplay(buffer, *functions, strategy=self.her, goals=self.her_goals)
-        if self.memory is not None:
-            length, keys = self.sequence_length, loss_module.hidden_keys
-            return SequenceReplay(buffer, length, overlap=self.burn_in, hidden_keys=keys)
-        if self.n_steps > 1:
+        if self.memory is None and self.n_steps > 1:
             return MultiStepReplay(buffer, self.n_steps, gamma=self.gamma)
-        return ReplayBufferTrainer(buffer)
+        return self._filled(loss_module, buffer)
 
     def _scales_rewards(self) -> bool:
         return bool(self.scale_rewards)

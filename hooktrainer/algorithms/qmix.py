@@ -54,6 +54,7 @@ class ValueMixing(AgentsOffPolicy):
             gamma=self.gamma,
             loss_function="smooth_l1",
             double=self.double,
+            burn_in=self.burn_in if self.memory is not None else 0,
         )
         epsilon: dict[str, Any] = {
             "eps_end": self.eps_end,

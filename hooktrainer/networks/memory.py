@@ -121,12 +121,8 @@ class MemoryTrunk(nn.Module):
         self.encoder = encoder
         self.memory = memory
         self.observed = list(observed)
-        self.hidden_keys: list[NestedKey] = [
-            unravel_key((name, each)) for each in memory.hidden
-        ]
-        self.next_keys: list[NestedKey] = [
-            unravel_key(("next", key)) for key in self.hidden_keys
-        ]
+        self.hidden_keys: list[NestedKey] = [unravel_key((name, each)) for each in memory.hidden]
+        self.next_keys: list[NestedKey] = [unravel_key(("next", key)) for key in self.hidden_keys]
         self.in_keys: list[NestedKey] = [*self.observed, IS_INIT, *self.hidden_keys]
         self.out_features = memory.out_features
         self._joins = takes_one(encoder)

@@ -100,8 +100,9 @@ class QMixLoss(ReplayLoss):
     "mask")``: an agent that does not act has value 0. Returns ``loss``, and writes ``"td_error"``,
     squared errors ``[*batch, 1]``.
 
-    Targets use delayed copies, moved by `SoftUpdate` or `HardUpdate`. For ``gamma`` and
-    ``loss_function`` see `ReplayLoss`.
+    Targets use delayed copies, moved by `SoftUpdate` or `HardUpdate`. For ``gamma``,
+    ``loss_function`` and ``burn_in``, and for networks with a memory, see `ReplayLoss`. The mixer
+    has none: it reads ``state_keys`` of its step.
 
     Args:
         value_networks: By group, a `QNetwork`, or a TensorDict module that writes ``(group,
@@ -114,6 +115,7 @@ class QMixLoss(ReplayLoss):
 
     out_keys = ("loss",)
     _error_dims = (1,)
+    _may_have_several = True
     value_networks: Any
     target_value_networks: Any
     mixer: Any
@@ -128,14 +130,16 @@ class QMixLoss(ReplayLoss):
         gamma: float = 0.99,
         loss_function: str = "l2",
         double: bool = False,
+        burn_in: int = 0,
     ) -> None:
-        super().__init__(gamma=gamma, loss_function=loss_function)
+        super().__init__(gamma=gamma, loss_function=loss_function, burn_in=burn_in)
         self.value_networks = nn.ModuleDict(value_networks)
         self.mixer = mixer
         self.target_value_networks = target_copy(self.value_networks)
         self.target_mixer = target_copy(mixer)
         self.state_keys = list(state_keys)
         self.double = double
+        self._use_memory()
 
     @property
     def _networks(self) -> Sequence[Any]:
@@ -143,16 +147,22 @@ class QMixLoss(ReplayLoss):
 
     @property
     def in_keys(self) -> list[NestedKey]:
-        observed = [key for network in self._networks for key in network.in_keys]
-        states = list(dict.fromkeys([*self.state_keys, *observed]))
-        following = [*states, self.tensor_keys.reward, self.tensor_keys.terminated]
+        keys = self.tensor_keys
         actions: list[NestedKey] = [(name, "action") for name in self.value_networks]
-        return [*states, *actions, *map(next_key, following)]
+        following = map(next_key, (*self.state_keys, keys.reward, keys.terminated))
+        return list(dict.fromkeys([*self.state_keys, *self._reads(*actions), *following]))
+
+    @property
+    def _masks(self) -> Sequence[NestedKey]:
+        return [(name, "mask") for name in self.value_networks]
 
     @property
     def _optional(self) -> Sequence[NestedKey]:
-        masks = [(name, "mask") for name in self.value_networks]
-        return [*masks, *map(next_key, masks)]
+        return [*self._masks, *map(next_key, self._masks)]
+
+    @property
+    def _read_apart(self) -> Sequence[NestedKey]:
+        return [*self.state_keys, *self._masks]
 
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         chosen = {

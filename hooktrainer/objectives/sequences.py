@@ -29,8 +29,7 @@ from .common import (
 )
 from .multi_step import STEPS, multi_step_return
 
-_OWN: NestedKey = ("features", "own")
-_TARGET: NestedKey = ("features", "target")
+_OWN, _TARGET = "own", "target"
 _GREATEST = 0.9
 
 
@@ -41,7 +40,8 @@ class ReplayLoss(Loss):
     ``("next", "terminated")`` and, if they exist, ``"priority_weight"`` and
     ``"steps_to_next_obs"``, the number of steps of a transition, by `hooktrainer.MultiStepReplay`.
 
-    Networks with a memory share one `MemoryTrunk`, and their targets a copy of it. A batch
+    Networks with a memory share one `MemoryTrunk`, and their targets a copy of it; those of several
+    groups of agents have one for each group. A batch
     ``[batch]`` then holds sequences as `hooktrainer.SequenceReplay` stores them: entries ``[batch,
     time, ...]`` and the hidden states of the first step, ``[batch, 1, ...]``. The first ``burn_in``
     steps only update the states, without gradient. The others are transitions of features
@@ -58,7 +58,8 @@ class ReplayLoss(Loss):
             episode.
     """
 
-    _trunk: MemoryTrunk | None = None
+    _trunks: Sequence[MemoryTrunk] = ()
+    _may_have_several = False  # memories
     _error_dims: tuple[int, ...] = ()  # of "td_error", after those of the batch
     _more_keys: ClassVar[Mapping[str, NestedKey]] = {}
 
@@ -99,7 +100,7 @@ class ReplayLoss(Loss):
     @property
     def hidden_keys(self) -> list[NestedKey]:
         """Hidden states that it reads; a sequence holds the first of each."""
-        return [] if self._trunk is None else self._trunk.hidden_keys
+        return [key for trunk in self._trunks for key in trunk.hidden_keys]
 
     def _use_memory(self) -> None:
         """Find the memory of the networks, once they are set.
@@ -108,28 +109,29 @@ class ReplayLoss(Loss):
             ConfigError: If they have several, or ``burn_in`` or ``n_steps`` is given without a
                 memory.
         """
-        trunks = {getattr(network, "trunk", None) for network in self._networks}
-        trunk = next((each for each in trunks if isinstance(each, MemoryTrunk)), None)
-        if trunk is not None and len(trunks) > 1:
+        found = dict.fromkeys(getattr(network, "trunk", None) for network in self._networks)
+        trunks = [each for each in found if isinstance(each, MemoryTrunk)]
+        more = len(found) > (len(trunks) if self._may_have_several else 1)
+        if trunks and more:
             raise ConfigError(
                 f"{type(self).__name__}: its networks have several memories, or not all have one."
             )
-        if trunk is None and self.burn_in:
+        if not trunks and self.burn_in:
             raise ConfigError(
                 f"{type(self).__name__}: burn_in={self.burn_in} is for networks with a memory, and "
                 "these have none."
             )
-        if trunk is None and self.n_steps > 1:
+        if not trunks and self.n_steps > 1:
             raise ConfigError(
                 f"{type(self).__name__}: n_steps={self.n_steps} is for networks with a memory, and "
                 "these have none: use MultiStepReplay in place of ReplayBufferTrainer."
             )
-        self.__dict__["_trunk"] = trunk  # not a submodule: it is one of the networks'
+        self.__dict__["_trunks"] = trunks  # not submodules: they are the networks'
 
     def _reads(self, *rest: NestedKey) -> list[NestedKey]:
         """Return the states that are read, of this step and the next, and ``rest``."""
         states = [key for each in self._networks for key in each.in_keys if key not in rest]
-        carried = [] if self._trunk is None else [IS_INIT, *self._trunk.hidden_keys]
+        carried = [IS_INIT, *self.hidden_keys]
         following = [next_key(key) for key in states if key not in carried]
         return list(dict.fromkeys([*states, *rest, *following]))
 
@@ -145,7 +147,7 @@ class ReplayLoss(Loss):
     def read(self, tensordict: TensorDictBase) -> Entries:
         """See `Loss.read`; raises `ConfigError` if a batch of sequences has several dimensions."""
         entries = {**super().read(tensordict), **entries_of(tensordict, self._optional)}
-        if self._trunk is not None and tensordict.ndim != 1:
+        if self._trunks and tensordict.ndim != 1:
             raise ConfigError(
                 f"{type(self).__name__}: the batch is {list(tensordict.shape)}; of networks with a "
                 "memory it is [sequences], their entries [sequences, time, ...]."
@@ -153,17 +155,19 @@ class ReplayLoss(Loss):
         return entries
 
     def losses(self, entries: Entries) -> dict[str, Tensor]:
-        trunk = self._trunk
-        return self._row_losses(entries if trunk is None else self._unrolled(entries, trunk))
+        return self._row_losses(self._unrolled(entries) if self._trunks else entries)
 
-    def _unrolled(self, entries: Entries, trunk: MemoryTrunk) -> dict[NestedKey, Tensor]:
+    @property
+    def _read_apart(self) -> Sequence[NestedKey]:
+        """Entries that are read, now and under ``"next"``, by more than the memories."""
+        return []
+
+    def _unrolled(self, entries: Entries) -> dict[NestedKey, Tensor]:
         """Replace the memories' inputs by features, for the steps after ``burn_in``."""
-        target = trunk
-        for name, network in self.named_children():
-            if name.startswith("target_"):  # all of them share a copy
-                target = next(m for m in network.modules() if isinstance(m, MemoryTrunk))
-        carried = {*trunk.in_keys, *map(next_key, trunk.observed)}
-        time = entries[trunk.observed[0]].shape[1] - self.burn_in
+        observed = [key for trunk in self._trunks for key in trunk.observed]
+        carried = {IS_INIT, *self.hidden_keys, *observed, *map(next_key, observed)}
+        carried -= {*self._read_apart, *map(next_key, self._read_apart)}
+        time = entries[observed[0]].shape[1] - self.burn_in
         if time < 1:
             raise ConfigError(
                 f"{type(self).__name__}: burn_in={self.burn_in} leaves nothing of sequences of "
@@ -174,14 +178,23 @@ class ReplayLoss(Loss):
             for key, value in entries.items()
             if key not in carried
         }
-        inputs = [entries[key] for key in trunk.in_keys]
-        then = [_rows(entries[next_key(key)], self.burn_in, time) for key in trunk.observed]
-        rows[_OWN], states = _over(trunk, inputs, self.burn_in)
-        with torch.no_grad():
-            rows[next_key(_OWN)] = _one_on(trunk, then, states)
-            if target is not trunk:
-                rows[_TARGET], states = _over(target, inputs, self.burn_in)
-                rows[next_key(_TARGET)] = _one_on(target, then, states)
+        targets = {
+            tuple(module.hidden_keys): module
+            for name, network in self.named_children()
+            if name.startswith("target_")  # of which those with one memory share a copy
+            for module in network.modules()
+            if isinstance(module, MemoryTrunk)
+        }
+        for trunk in self._trunks:
+            inputs = [entries[key] for key in trunk.in_keys]
+            then = [_rows(entries[next_key(key)], self.burn_in, time) for key in trunk.observed]
+            own, late = _features(_OWN, trunk), _features(_TARGET, trunk)
+            rows[own], states = _over(trunk, inputs, self.burn_in)
+            with torch.no_grad():
+                rows[next_key(own)] = _one_on(trunk, then, states)
+                if target := targets.get(tuple(trunk.hidden_keys)):
+                    rows[late], states = _over(target, inputs, self.burn_in)
+                    rows[next_key(late)] = _one_on(target, then, states)
         if self.n_steps > 1:
             begins = entries[IS_INIT][:, self.burn_in :, 0]
             self._look_ahead(rows, begins)
@@ -221,10 +234,12 @@ class ReplayLoss(Loss):
         detached: bool = False,
     ) -> tuple[list[Tensor], dict[str, Any]]:
         """Return a network's inputs, of ``given`` or the batch, and its features by keyword."""
-        if self._trunk is None:
+        if not self._trunks:
             return [given[k] if k in given else entries[at(k)] for k in network.in_keys], {}
-        keys = [key for key in network.in_keys if key not in self._trunk.in_keys]
-        features = entries[at(_OWN if network.trunk is self._trunk else _TARGET)]
+        trunk = network.trunk
+        keys = [key for key in network.in_keys if key not in trunk.in_keys]
+        is_own = any(trunk is own for own in self._trunks)
+        features = entries[at(_features(_OWN if is_own else _TARGET, trunk))]
         inputs = [given[key] if key in given else entries[at(key)] for key in keys]
         return inputs, {"features": features.detach() if detached else features}
 
@@ -252,11 +267,16 @@ class ReplayLoss(Loss):
 
     def _write(self, out: dict[str, Tensor], tensordict: TensorDictBase) -> None:
         errors = out.pop("td_error")
-        if self._trunk is not None:  # one for each sequence
+        if self._trunks:  # one for each sequence
             by_sequence = errors.reshape(tensordict.shape[0], -1)
             errors = _GREATEST * by_sequence.amax(1) + (1 - _GREATEST) * by_sequence.mean(1)
         priority = errors.reshape(*tensordict.shape, *self._error_dims)
         tensordict.set(self.tensor_keys.priority, priority)
+
+
+def _features(of: str, trunk: MemoryTrunk) -> NestedKey:
+    """Return the key of the features of a memory, or of its target."""
+    return ("features", of, *map(str, trunk.hidden_keys))
 
 
 def _rows(value: Tensor, burn_in: int, time: int) -> Tensor:

@@ -9,7 +9,9 @@ from tensordict.nn import InteractionType, set_interaction_type
 from torch import nn
 
 from hooktrainer.networks import (
+    MEMORIES,
     AgentMLP,
+    AgentsMemory,
     AgentsPolicy,
     CategoricalPolicy,
     CentralNetwork,
@@ -18,6 +20,7 @@ from hooktrainer.networks import (
     JointEncoder,
     MonotonicMixer,
     SumMixer,
+    memory_for,
     mlp,
 )
 
@@ -55,6 +58,38 @@ def test_a_central_network_sees_all_agents_and_the_state(share):
     if share:
         joined = torch.cat([seen.flatten(-2), state], -1)
         torch.testing.assert_close(value[:, 1], inner(joined))
+
+
+@pytest.mark.parametrize("leave", [False, True])
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("name", MEMORIES)
+def test_each_agent_remembers_its_own_steps(name, share, leave):
+    torch.manual_seed(0)
+    alone = [memory_for(name, 3, 4, length=5) for _ in range(1 if share else 2)]
+    memory = AgentsMemory(alone, 2, leave)
+    x, is_init = torch.randn(2, 12, 2, 3), torch.rand(2, 12, 1) < 0.2
+    is_init[:, 0] = True
+    acts = torch.rand(2, 12, 2) < 0.6 if leave else torch.ones(2, 12, 2, dtype=torch.bool)
+    given = torch.cat([x, acts.unsqueeze(-1).float()], -1) if leave else x
+    zeros = [state.expand(2, 1, *state.shape) for state in memory.hidden.values()]
+    over, _ = memory(given, is_init, *zeros)
+
+    states, steps = tuple(state[:, 0] for state in zeros), []
+    for t in range(12):
+        out, states = memory(given[:, t], is_init[:, t], *states)
+        steps.append(out)
+    torch.testing.assert_close(over, torch.stack(steps, 1))
+
+    episodes = is_init.squeeze(-1).cumsum(1)
+    for env in range(2):
+        for agent in range(2):  # the steps in which it acts are all that there is for it
+            own = acts[env, :, agent].nonzero().squeeze(-1)
+            begins = torch.ones(1, len(own), 1, dtype=torch.bool)
+            begins[0, 1:, 0] = episodes[env, own[1:]] > episodes[env, own[:-1]]
+            one = alone[0 if share else agent]
+            first = [state.expand(1, 1, *state.shape) for state in one.hidden.values()]
+            expected, _ = one(x[env, own, agent].unsqueeze(0), begins, *first)
+            torch.testing.assert_close(over[env, own, agent], expected[0])
 
 
 def test_the_policies_of_groups_act_together():

@@ -111,7 +111,7 @@ def make_any(name: str, **options: Any) -> tuple[Any, MemoryTrunk]:
 def of_features(loss: Any) -> Any:
     """The same loss with the same weights, of features that are in the batch."""
     plain = copy.deepcopy(loss)
-    plain.__dict__["_trunk"] = None
+    plain.__dict__["_trunks"] = []
     plain.read = lambda batch: dict(batch.items(True, True))
     for name, network in plain.named_children():
         for each in network if isinstance(network, nn.ModuleList) else [network]:

@@ -1,0 +1,414 @@
+"""Agents with memories learn on sequences what they did step by step, and resume exactly."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+from any_agents import Recall
+from marks import slow_except
+from outcomes import same
+from remembering import OF_MEMORY
+from tensordict.nn import InteractionType
+from test_algorithms import assert_resumed_is_whole
+from torch import nn
+from torch.nn.functional import smooth_l1_loss
+
+from hooktrainer import ConfigError, Trainer, VectorCollector, algorithms, load_policy
+from hooktrainer.hooks import SequenceReplay
+from hooktrainer.loop import Progress
+from hooktrainer.networks import (
+    AgentsMemory,
+    AgentsPolicy,
+    CategoricalPolicy,
+    GRUMemory,
+    MemoryTrunk,
+    SelfPlayPolicy,
+    WithPresence,
+    mlp,
+)
+from hooktrainer.objectives import GAE, keys_of
+from hooktrainer.policies import PolicyRecorder
+from hooktrainer.replay import ReplayBuffer
+
+TIC_TAC_TOE = "pettingzoo/classic/tictactoe_v3"
+SMALL: dict[str, Any] = {
+    "memory_size": 8,
+    "memory_length": 5,
+    "num_cells": (8,),
+    "num_envs": 4,
+    "steps_per_batch": 20,
+    "mini_batch_size": 20,
+    "sequence_length": 10,
+    "num_epochs": 2,
+    "init_random_frames": 0,
+    "eval_episodes": 2,
+    "progress_bar": False,
+    "tuned": False,
+    "total_frames": 160,
+}
+REPLAYED = {
+    "steps_per_batch": 9,
+    "batch_size": 32,
+    "buffer_size": 800,
+    "sequence_length": 8,
+    "burn_in": 3,
+    "optim_steps_per_batch": 2,
+}
+
+
+def make(name: str, memory: Any = "gru", env: Any = Recall, **options: Any) -> Trainer:
+    """A small run in `Recall`."""
+    kind = algorithms.get(name)
+    known = {field.name for field in fields(kind)}
+    small = SMALL | (REPLAYED if "burn_in" in known else {})
+    given = {key: value for key, value in small.items() if key in known}
+    if memory is None:
+        given = {key: value for key, value in given.items() if key not in OF_MEMORY}
+    return kind(env=env, memory=memory, **{**given, **options}).trainer()
+
+
+def collect(trainer: Any, batches: int = 3) -> Any:
+    """The last of several batches: episodes are running when it begins."""
+    *_, batch = islice(trainer.collector, batches)
+    trainer.shutdown()
+    assert batch["is_init"][:, 1:].any()
+    return batch
+
+
+APART: dict[str, Any] = {"share_parameters": False}
+ENDING = partial(Recall, leaves=True)
+ROLES = partial(Recall, roles=True, leaves=True, masked=True)
+ACTING = [
+    ("ippo", "gru", ENDING, {}),
+    ("mappo", "lstm", ROLES, APART),
+    ("mappo", "transformer", ROLES, {}),
+    ("ippo", "transformer", ROLES, APART),
+    ("mappo", "gru", Recall, {}),
+]
+
+
+@pytest.mark.parametrize(("name", "memory", "env", "options"), slow_except(ACTING, 0, 1, 2))
+def test_acting_and_learning_agree(name, memory, env, options):
+    trainer = make(name, memory, env, **options)
+    batch = collect(trainer)
+    begins = batch["is_init"][:, 1:].squeeze(-1)
+    for group, loss in trainer.loss_module.by_group.items():
+        policy, value = loss.actor_network, loss.critic_network
+        log_prob, _ = policy.log_prob_and_entropy(policy.inputs(batch), batch[group, "action"])
+        torch.testing.assert_close(log_prob, batch[group, "action_log_prob"])
+
+        # GAE values every step by the hidden states that are stored with it.
+        gae = GAE(gamma=0.9, lmbda=0.9, value_network=value)
+        gae.set_keys(
+            value=(group, "state_value"),
+            mask=(group, "mask"),
+            **keys_of(group, "reward", "done", "terminated", "advantage", "value_target"),
+        )
+        estimated = gae(batch.clone())
+        over = value.evaluate(*value.inputs(batch))
+        torch.testing.assert_close(estimated[group, "state_value"], over)
+        # Of what follows: the value one step later, unless another episode begins there.
+        following = estimated["next", group, "state_value"][:, :-1]
+        torch.testing.assert_close(following[~begins], over[:, 1:][~begins])
+        assert (following[begins] != over[:, 1:][begins]).any()
+        # The next batch begins with the hidden states that this one bootstraps with.
+        for key in loss.actor_network.trunk.hidden_keys:
+            assert batch[("next", *key)][:, -1].any()
+
+
+MIXING = [("qmix", "gru", ROLES, {}), ("vdn", "transformer", ENDING, APART)]
+
+
+@pytest.mark.parametrize(("name", "memory", "env", "options"), slow_except(MIXING, 0))
+def test_replayed_sequences_are_what_was_played(name, memory, env, options):
+    trainer = make(name, memory, env, **options)
+    loss, batch = trainer.loss_module, collect(trainer)
+    replay = SequenceReplay(
+        ReplayBuffer(100, keys=loss.in_keys), 8, overlap=3, hidden_keys=loss.hidden_keys
+    )
+    replay.extend(batch)
+    rows = replay.replay_buffer._storage[: len(replay.replay_buffer)]
+    assert len(rows) == 4
+    for network in loss.value_networks.values():
+        inputs = network.inputs(batch)
+        flat = [value.flatten(0, 1) for value in inputs]
+        by_step = network.evaluate(*flat).unflatten(0, batch.shape)
+        torch.testing.assert_close(network.evaluate(*inputs), by_step)
+        torch.testing.assert_close(network.evaluate(*network.inputs(rows)), by_step[:, :8])
+
+
+def test_the_loss_of_sequences_is_that_of_their_steps():
+    """With a trunk for each group; by hand, step by step, with one more step after each."""
+    loss = make("qmix", "gru", ROLES, target_interval=100).loss_module
+    for target in (loss.target_value_networks, loss.target_mixer):
+        for parameter in target.parameters():
+            parameter.data.add_(0.1 * torch.randn_like(parameter))
+    rows = collect(make("qmix", "gru", ROLES))
+    rows = rows.select(*loss.in_keys, ("left", "mask"), ("right", "mask"), strict=False)
+    out = loss(rows.copy().auto_batch_size_(1))["loss"]
+
+    def values(networks: Any, choose: Any, at: Any, t: int) -> Any:
+        """What each agent's action is worth at step ``t`` of a sequence, or after it."""
+        found = []
+        for group, network in networks.items():
+            trunk = network.trunk
+            states = [rows[key][:, 0] for key in trunk.hidden_keys]
+            for step in range(t + 1):
+                seen = [rows[key][:, step] for key in trunk.observed]
+                features, after = trunk.remember(*seen, rows["is_init"][:, step], *states)
+                states = list(after.values())
+            if at == "next":
+                seen = [rows[("next", *key)][:, t] for key in trunk.observed]
+                never = torch.zeros_like(rows["is_init"][:, t])
+                features, _ = trunk.remember(*seen, never, *states)
+            mask, acts = (
+                (rows["next"] if at else rows)[group, key][:, t] for key in ("action_mask", "mask")
+            )
+            value = network.network(features).masked_fill(~mask, -1e30)
+            chosen = choose(group, value).unsqueeze(-1)
+            found.append(value.gather(-1, chosen) * acts.unsqueeze(-1))
+        return torch.cat(found, -2)
+
+    errors, best = [], dict[str, Any]()
+
+    def greedy(group: str, value: Any) -> Any:
+        best[group] = value.argmax(-1)
+        return best[group]
+
+    for t in range(3, rows.shape[1]):
+        actions = {group: rows[group, "action"][:, t] for group in loss.value_networks}
+        taken = values(loss.value_networks, lambda g, _, of=actions: of[g], "", t)
+        values(loss.value_networks, greedy, "next", t)
+        later = values(loss.target_value_networks, lambda g, _: best[g], "next", t)
+        now, then = (
+            [part[group, "observation"][:, t] for group in loss.value_networks]
+            for part in (rows, rows["next"])
+        )
+        goes_on = ~rows["next", "terminated"][:, t]
+        target = rows["next", "reward"][:, t] + 0.99 * goes_on * loss.target_mixer(later, *then)
+        errors.append(smooth_l1_loss(loss.mixer(taken, *now), target, reduction="none"))
+    torch.testing.assert_close(out, torch.stack(errors).mean())
+
+
+RESUMED = [
+    ("mappo", "gru", ROLES, {}),
+    ("qmix", "gru", ROLES, {}),
+    ("ippo", "transformer", ENDING, APART),
+    ("vdn", "lstm", ENDING, APART),
+]
+
+
+@pytest.mark.parametrize(("name", "memory", "env", "options"), slow_except(RESUMED, 0, 1))
+def test_a_run_that_is_resumed_within_episodes_is_the_whole_run(
+    name, memory, env, options, tmp_path
+):
+    run = partial(make, name, memory, env, save_interval=72, log_interval=72, **options)
+    steps = 9 if name in ("qmix", "vdn") else 10
+    run = partial(run, steps_per_batch=steps, **({} if steps == 9 else {"anneal_lr": False}))
+    assert_resumed_is_whole(run, tmp_path, 6 * 4 * steps, 4 * 4 * steps)
+
+
+def test_workers_carry_memories():
+    found = []
+    for workers in (0, 2):
+        collector = VectorCollector(
+            ROLES,
+            AgentsPolicy(policies()),
+            num_envs=4,
+            frames_per_batch=40,
+            exploration_type=InteractionType.DETERMINISTIC,
+            seed=0,
+            workers=workers,
+        )
+        batches = list(islice(collector, 2))
+        collector.shutdown()
+        found.append(batches[-1].select("is_init", "left", "right", "next"))
+    assert same(*[batch.to_dict() for batch in found])
+    assert found[0]["left", "memory", "h"].any()
+
+
+def policies(groups: Any = (("left", 1, 3), ("right", 1, 4))) -> dict[str, CategoricalPolicy]:
+    """Policies of `Recall` with two groups, each with a GRU."""
+    torch.manual_seed(0)
+    made = {}
+    for name, agents, actions in groups:
+        memory = AgentsMemory([GRUMemory(5, 8)], agents, leave=True)
+        seen = [(name, "observation"), (name, "mask")]
+        trunk = MemoryTrunk(WithPresence(nn.Identity()), memory, seen, (name, "memory"))
+        made[name] = CategoricalPolicy(
+            mlp(8, actions, ()), trunk.in_keys, trunk=trunk, action_mask_key=(name, "action_mask")
+        )
+    return made
+
+
+@pytest.mark.parametrize(("name", "env"), [("mappo", ROLES), ("vdn", Recall)])
+def test_the_saved_policy_acts_as_the_live_one(name, env, tmp_path):
+    trainer = make(name, "gru", env)
+    trainer.train()
+    live = trainer.registry.modules["evaluate"].policy
+    loaded = save(live, env, tmp_path)
+    assert loaded.recurrent
+    batch = played(env, live)
+    assert_acts_as(loaded, batch, loaded.interface.groups)
+
+
+def save(live: Any, env: Any, path: Any) -> Any:
+    recorder = PolicyRecorder(path, live, env)
+    recorder.save(Progress(frames=0, optim_steps=0, seconds=1.0))
+    return load_policy(path / f"step_{0:012d}", trust=True)
+
+
+def played(env: Any, live: Any) -> Any:
+    collector = VectorCollector(
+        env,
+        live,
+        num_envs=2,
+        frames_per_batch=40,
+        exploration_type=InteractionType.DETERMINISTIC,
+        seed=1,
+    )
+    batch = collector.collect()
+    collector.shutdown()
+    return batch
+
+
+def assert_acts_as(loaded: Any, batch: Any, groups: Any) -> None:
+    """Given the agents that act alone, it acts as the policy that collected."""
+    for env in range(len(batch)):
+        for t in range(batch.shape[1]):
+            row = batch[env, t]
+            if row["is_init"]:
+                loaded.reset()
+            seen, expected = {}, {}
+            for group in groups:
+                part = row[group.name]
+                for place, agent in enumerate(group.agents):
+                    if part["mask"][place]:
+                        expected[agent] = int(part["action"][place])
+                        seen[agent] = one = part["observation"][place].numpy()
+                        if "action_mask" in part.keys():  # noqa: SIM118 - of a TensorDict
+                            mask = part["action_mask"][place].numpy()
+                            seen[agent] = {"observation": one, "action_mask": mask}
+            assert loaded(seen) == expected
+
+
+# -- Turns, and self-play.
+
+
+def test_who_waits_for_its_turn_remembers_its_own_turns(tmp_path):
+    trainer = make("ippo", "gru", TIC_TAC_TOE)
+    live = trainer.registry.modules["evaluate"].policy
+    live.policies["agents"].network.network[-1].weight.data *= 100  # which prefers something
+    batch = played(TIC_TAC_TOE, live)
+    waits = ~batch["agents", "mask"]
+    now, then = (part["agents", "memory", "h"] for part in (batch, batch["next"]))
+    assert waits.any()
+    stays = waits & ~batch["is_init"]
+    torch.testing.assert_close(then[stays], now[stays], rtol=0, atol=0)
+    assert (then[~waits] != now[~waits]).any()
+    loaded = save(live, TIC_TAC_TOE, tmp_path)
+    assert_acts_as(loaded, batch, loaded.interface.groups)
+    trainer.shutdown()
+
+
+def test_past_policies_remember_for_themselves():
+    policy = AgentsPolicy(policies([("agents", 2, 3)]))
+    seats = SelfPlayPolicy(policy, "agents", 2, size=1, probability=1.0)
+    seats.add()
+    for parameter in policy.parameters():
+        parameter.data.add_(0.5)
+    seen = {
+        ("agents", "observation"): torch.randn(6, 2, 5),
+        ("agents", "mask"): torch.ones(6, 2, dtype=torch.bool),
+        "is_init": torch.zeros(6, 1, dtype=torch.bool),
+        ("agents", "memory", "h"): torch.randn(6, 2, 8),
+        ("agents", "action_mask"): torch.ones(6, 2, 3, dtype=torch.bool),
+    }
+    players = torch.tensor([[-1, 0], [0, -1], [-1, -1]] * 2)
+    out = seats.act(*(seen[key] for key in policy.in_keys), seen["is_init"], players)
+    key = ("next", "agents", "memory", "h")
+    own, past = (
+        each.act(*(seen[key] for key in policy.in_keys)) for each in (policy, seats.pool[0])
+    )
+    expected = torch.where((players < 0).unsqueeze(-1), own[key], past[key])
+    torch.testing.assert_close(out[key], expected)
+    assert not torch.allclose(own[key], past[key])
+
+
+@pytest.mark.slow
+def test_self_play_with_memories_resumes(tmp_path):
+    options = {"self_play": 2, "self_play_interval": 100, "eval_episodes": 4, "anneal_lr": False}
+    run = partial(make, "ippo", "gru", TIC_TAC_TOE, save_interval=64, **options)
+    whole, _ = assert_resumed_is_whole(run, tmp_path, 480, 320)
+    assert -1 <= whole.metrics.reported["random/return"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "problem"),
+    [
+        ("mappo", {"sequence_length": 7}, "sequence_length=7 has to divide steps_per_batch=20"),
+        ("mappo", {"memory": None, "memory_size": 8}, "memory_size=8 has no effect without"),
+        ("qmix", {"batch_size": 20}, "sequence_length=8 has to divide batch_size=20"),
+        ("maddpg", {"env": partial(Recall, continuous=True)}, "mappo, ippo, vdn and qmix take one"),
+        ("masac", {"env": partial(Recall, continuous=True)}, "memory='gru', and it has none"),
+        (
+            "mappo",
+            {"self_play": 2, "env": TIC_TAC_TOE},
+            "self_play=2 and memory='gru' do not work together.* train with ippo",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(name, options, problem):
+    with pytest.raises(ConfigError, match=problem) as refused:
+        make(name, **options)
+    assert "\n" not in str(refused.value)
+
+
+# -- Learning.
+
+ON_POLICY = {
+    "lr": 1e-2,
+    "num_envs": 16,
+    "mini_batch_size": 80,
+    "num_epochs": 5,
+    "sequence_length": 20,
+}
+MIXED = {
+    "lr": 5e-3,
+    "total_frames": 12_800,
+    "num_envs": 16,
+    "steps_per_batch": 10,
+    "init_random_frames": 400,
+    "annealing_frames": 4_000,
+    "batch_size": 160,
+    "sequence_length": 10,
+    "burn_in": 0,
+    "buffer_size": 100_000,
+    "target_interval": 50,
+    "optim_steps_per_batch": 16,
+}
+
+
+@pytest.mark.learning
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("mappo", ON_POLICY), ("ippo", ON_POLICY), ("vdn", MIXED)],
+)
+def test_only_with_a_memory_agents_recall(name, options):
+    given = {"total_frames": 6_400, "num_cells": (32,), "eval_episodes": 200, "seed": 0} | options
+    given |= {"eval_interval": 10**9, "memory_size": 32}
+    found = {}
+    for memory in ("gru", None):
+        if memory is None:
+            given = {k: v for k, v in given.items() if k not in OF_MEMORY}
+        trainer = make(name, memory, **given)
+        trainer.train()
+        found[memory] = trainer.metrics.reported["eval/return"]
+    assert found["gru"] > 5.2  # of 5.45
+    assert found[None] < 3.2  # a third, and the first step
