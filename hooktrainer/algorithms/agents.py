@@ -20,6 +20,7 @@ from ..collect.make_envs import agents_of
 from ..errors import ConfigError
 from ..hooks import (
     Evaluate,
+    RewardScaler,
     SelfPlay,
     TargetNetUpdaterHook,
     ValueEstimatorHook,
@@ -321,6 +322,8 @@ class AgentsOnPolicy(PolicyGradient, SeveralAgents):
     """lambda of generalized advantage estimation"""
     clip_epsilon: float = 0.2
     """clipping range of the probability ratio around 1"""
+    scale_rewards: bool | None = None
+    """whether rewards are divided by the deviation of the return; None: if there is a memory"""
     self_play: Number = 0
     """past policies in the pool of opponents, for games of equal players; 0 for no self-play"""
     self_play_interval: Annotated[Count, Needs("self_play")] = 20_000
@@ -358,6 +361,8 @@ class AgentsOnPolicy(PolicyGradient, SeveralAgents):
                 **keys_of(name, "reward", "done", "terminated"),
                 **written,
             )
+            if self.memory is not None if self.scale_rewards is None else self.scale_rewards:
+                hooks[f"reward_scaler_{name}"] = RewardScaler(self.gamma, group=name)
             hooks[f"value_estimator_{name}"] = ValueEstimatorHook(gae)
             policies[name], losses[name] = actor, loss
         collecting = policy = AgentsPolicy(policies)

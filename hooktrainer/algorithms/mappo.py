@@ -18,6 +18,11 @@ class MAPPO(AgentsOnPolicy):
 
     The critic sees what all agents observe, or the state, where the environment gives one. Yu et
     al., 2022, arXiv:2103.01955. For any actions.
+
+    With a memory, it reads what the memories of all agents make of their episodes, and the state:
+    how the episode goes on depends on these alone. A critic of states without a history is biased
+    (Lyu et al., 2022, arXiv:2201.01221). Yu et al. give it a recurrent network of its own, which
+    every step of acting would have to call.
     """
 
     central_critic: ClassVar[bool] = True

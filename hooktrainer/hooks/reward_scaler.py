@@ -30,6 +30,8 @@ class RewardScaler(TrainerHookBase):
         eps: Added to the variance.
         replay: Whether to scale at sampling instead, with the latest statistics, for replay
             buffers.
+        group: The group of agents whose rewards are scaled; by default those of one agent, or of
+            all together.
 
     Raises:
         ConfigError: If ``gamma`` is not in ``[0, 1]``.
@@ -44,6 +46,7 @@ class RewardScaler(TrainerHookBase):
     eps: float = 1e-8
     _: KW_ONLY
     replay: bool = False
+    group: str | None = None
 
     def __post_init__(self) -> None:
         check_fraction("RewardScaler: gamma", self.gamma)
@@ -65,14 +68,19 @@ class RewardScaler(TrainerHookBase):
     @torch.no_grad()
     def observe(self, batch: TensorDictBase) -> None:
         """Add the rewards of ``batch``, ``[num_envs, time]``, to the statistics."""
-        reward, done = batch.get(("next", "reward")), batch.get(("next", "done"))
-        self._update(reward.squeeze(-1).double(), done.squeeze(-1), mask_of(batch))
+        reward, done = (batch.get(self._key(name)).squeeze(-1) for name in ("reward", "done"))
+        if self.group is not None:  # whose agents count as environments
+            reward, done = (entry.transpose(1, 2).flatten(0, 1) for entry in (reward, done))
+        self._update(reward.double(), done, mask_of(batch))
+
+    def _key(self, name: str) -> NestedKey:
+        return ("next", name) if self.group is None else ("next", self.group, name)
 
     def scale(self, batch: TensorDictBase) -> TensorDictBase:
         """Return a copy of ``batch`` with scaled rewards."""
-        reward = batch.get(("next", "reward"))
+        reward = batch.get(self._key("reward"))
         scaled = (reward / (self._var + self.eps) ** 0.5).clamp(-self.clip, self.clip)
-        return batch.copy().set(("next", "reward"), scaled)
+        return batch.copy().set(self._key("reward"), scaled)
 
     def _update(self, reward: torch.Tensor, done: torch.Tensor, mask: torch.Tensor | None) -> None:
         # A restored state is on the CPU.

@@ -46,6 +46,20 @@ def test_the_batch_that_was_given_is_unchanged_and_outliers_are_clipped():
     assert result["next", "reward"].max() == 2.0
 
 
+def test_the_rewards_of_a_group_are_scaled_as_those_of_so_many_environments():
+    rewards, done = torch.randn(2, 5, 3, 1), torch.rand(2, 5, 3, 1) < 0.3
+    apart = {"reward": rewards.transpose(1, 2).flatten(0, 1)}
+    apart["done"] = done.transpose(1, 2).flatten(0, 1)
+    plain = RewardScaler(gamma=0.5)(TensorDict({"next": TensorDict(apart, [6, 5])}, [6, 5]))
+    own = TensorDict({"reward": rewards, "done": done}, [2, 5, 3])
+    batch = TensorDict({"next": {"cats": own, "reward": torch.ones(2, 5, 1)}}, [2, 5])
+    scaled = RewardScaler(gamma=0.5, group="cats")(batch)
+    found = scaled["next", "cats", "reward"].transpose(1, 2).flatten(0, 1)
+    torch.testing.assert_close(found, plain["next", "reward"])
+    assert batch["next", "cats", "reward"].equal(rewards)
+    assert scaled["next", "reward"].equal(batch["next", "reward"])
+
+
 def test_with_another_number_of_environments_returns_restart():
     first, second = RewardScaler(gamma=0.5, eps=0.0), RewardScaler(gamma=0.5, eps=0.0)
     scaled(first, [[1.0, 2.0], [3.0, 4.0]])  # 1, 2.5 and 3, 5.5
