@@ -146,8 +146,8 @@ def test_the_loss_of_sequences_is_that_of_their_steps():
     """With a trunk for each group; by hand, step by step, with one more step after each."""
     loss = make("qmix", "gru", ROLES, target_interval=100).loss_module
     for target in (loss.target_value_networks, loss.target_mixer):
-        for parameter in target.parameters():
-            parameter.data.add_(0.1 * torch.randn_like(parameter))
+        for value in target.state_dict().values():
+            value.add_(0.1 * torch.randn_like(value))
     rows = collect(make("qmix", "gru", ROLES))
     rows = rows.select(*loss.in_keys, ("left", "mask"), ("right", "mask"), strict=False)
     out = loss(rows.copy().auto_batch_size_(1))["loss"]
