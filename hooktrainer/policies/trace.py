@@ -20,6 +20,10 @@ from tensordict.nn import InteractionType
 from tensordict.nn.probabilistic import set_interaction_type
 from torch import Tensor, nn
 from torch._decomp import core_aten_decompositions, get_decompositions
+from torch._guards import TracingContext, tracing
+from torch._ops import OpOverload
+from torch._subclasses import FakeTensorMode
+from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
@@ -194,12 +198,15 @@ class _Copy(nn.Module):
             return tuple(torch.func.functional_call(self, named, inputs, {"random": random}))
 
         weights = [tensor.detach().clone() for tensor in tensors.values()]
-        with _plain_operators():
+        # One for all steps: by default each step makes its own, which takes most of the time.
+        fakes = TracingContext(FakeTensorMode(allow_fallback_kernels=True))
+        with _plain_operators(), tracing(fakes):
             try:
                 record = functools.partial(make_fx, decomposition_table=_core_operators())
-                plain = record(function)(weights, *inputs)
-                functional = torch.func.functionalize(plain, remove="mutations")
-                graph = record(functional)(weights, *inputs)
+                graph = record(function)(weights, *inputs)
+                if any(_mutates(node) for node in graph.graph.nodes):
+                    functional = torch.func.functionalize(graph, remove="mutations")
+                    graph = record(functional)(weights, *inputs)
             except ConfigError:
                 raise
             except Exception as error:
@@ -391,6 +398,11 @@ class _OneHotByComparison(TorchFunctionMode):
 
 def _one_hot(tensor: Tensor, num_classes: int) -> Tensor:
     return (tensor.unsqueeze(-1) == torch.arange(num_classes)).to(torch.int64)
+
+
+def _mutates(node: Node) -> bool:
+    """Whether a step of a graph writes to one of its arguments."""
+    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
 
 
 @functools.cache

@@ -208,14 +208,17 @@ def _with_members(hint: Any) -> Iterator[Any]:
         yield from _with_members(member)
 
 
-def _metadata(kind: type[Any]) -> dict[str, list[Any]]:
-    """Metadata of the annotations by field, base classes included."""
+def _find_metadata(kind: type[Any]) -> Mapping[str, Sequence[Any]]:
     metadata: dict[str, list[Any]] = {}
     for base in filter(is_dataclass, kind.__mro__):
         for field in fields(base):
             for hint in _with_members(hints_of(base)[field.name]):
                 metadata.setdefault(field.name, []).extend(getattr(hint, "__metadata__", ()))
     return metadata
+
+
+_metadata: Callable[[Any], Mapping[str, Sequence[Any]]] = functools.cache(_find_metadata)
+"""Metadata of the annotations of a class by field, base classes included."""
 
 
 if TYPE_CHECKING:  # Python also accepts these; `__post_init__` converts them
