@@ -29,8 +29,19 @@ from hooktrainer.cli import main
 ROOT = Path(__file__).parent.parent
 PLACES = (ROOT, ROOT / "hooktrainer")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# These render, or run processes.
-SLOW = {"look", "gallery", "policies", "several-agents", "write-an-algorithm", "algorithms"}
+# These render, run processes, or train for seconds.
+SLOW = {
+    "resume",
+    "tutorial",
+    "tensor-worlds",
+    "sweeps",
+    "look",
+    "gallery",
+    "policies",
+    "several-agents",
+    "write-an-algorithm",
+    "algorithms",
+}
 SLOW |= {"memory", "from-sb3", "builders", "sequences", "from-trl"}
 CLI = runpy.run_path(str(ROOT / "docs/generate_cli.py"))
 COMMANDS, load = CLI["COMMANDS"], CLI["load"]

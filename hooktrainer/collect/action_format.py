@@ -206,6 +206,7 @@ class JointActionFormat(ActionFormat):
 
     def __init__(self, space: spaces.Space[Any], clip: bool = False) -> None:
         self.space = space
+        self._batched = gym.vector.utils.batch_space(space)  # copies the space: once, not per step
         # By path the format of a part, its place in the vector, and that of its mask.
         self._parts: list[tuple[Path, ActionFormat, slice, slice]] = []
         self._form = tree_structure(gym.vector.utils.create_empty_array(space))
@@ -226,8 +227,7 @@ class JointActionFormat(ActionFormat):
         return tree_unflatten(parts, self._form)
 
     def each(self, actions: Array) -> list[Any]:
-        batch = gym.vector.utils.batch_space(self.space)
-        return list(gym.vector.utils.iterate(batch, self.to_env(actions)))
+        return list(gym.vector.utils.iterate(self._batched, self.to_env(actions)))
 
     def leaves_nothing(self, mask: Array) -> Array:
         nothing = [part.leaves_nothing(mask[..., own]) for _, part, _, own in self._parts]

@@ -128,6 +128,7 @@ def test_what_cannot_work_is_named(make, problem):
         make().trainer()
 
 
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize(
     ("kind", "env", "options"),
     slow_except(
@@ -198,6 +199,7 @@ def test_self_play_resumes_with_its_pool_ratings_and_games(tmp_path):
     assert -1 <= whole.metrics.reported["random/return"] <= 1
 
 
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.slow
 def test_a_saved_policy_takes_turns(tmp_path):
     self_play(128, run_dir=tmp_path, snapshots=2).train()

@@ -36,7 +36,7 @@ REPLAY = {"init_random_frames": 64, "batch_size": 16, "buffer_size": 1000}
 # What makes one small, of the fields that it has.
 FIELDS = {
     **{**SMALL, **REPLAY, "num_random": 2, "num_rollouts": 50, "fit_steps": 2},
-    **{"mini_batch_size": 32},
+    **{"mini_batch_size": 32, "num_epochs": 2, "optim_steps_per_batch": 4},
 }
 SMALL_WORLD = {
     **{"recurrent_size": 8, "latents": 2, "classes": 4, "num_bins": 7, "horizon": 3},
@@ -95,7 +95,7 @@ def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
     small = {field.name: FIELDS[field.name] for field in fields(kind) if field.name in FIELDS}
     if name in TEXT:
         small |= {"task": ONES, "width": 8, "depth": 1, "heads": 1, "context_length": 16}
-        small |= {"prompts_per_batch": 5, "carry_over": 2} if name == "grpo" else {}
+        small |= {"prompts_per_batch": 5, "carry_over": 2, "num_epochs": 1} if name == "grpo" else {}
         return kind(**{**small, "total_frames": total_frames, **options}).trainer()
     if name in ANNEALING:
         small |= {"num_envs": 4, "steps_per_batch": 16}
@@ -111,6 +111,8 @@ def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
     if name == "dagger":
         small |= {"teacher": make_teacher(), "steps_per_batch": 10, "optim_steps_per_batch": 2}
     env = env_for(name)
+    if env == PENDULUM:
+        small["env_kwargs"] = {"max_episode_steps": 50}
     return kind(**{"env": env, **small, "total_frames": total_frames, **options}).trainer()
 
 

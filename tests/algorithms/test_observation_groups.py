@@ -96,6 +96,7 @@ def test_networks_of_ones_own_go_to_who_sees_their_part():
     assert (5, 2) not in shapes
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_a_saved_policy_acts_without_what_the_critic_sees(tmp_path):
     run = algorithms.get("ppo")(
         env=Guess, steps_per_batch=8, run_dir=tmp_path / "run", snapshots=2, **SMALL

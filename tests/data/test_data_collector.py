@@ -126,7 +126,8 @@ def test_each_epoch_has_every_sample_once_and_a_resumed_run_has_the_rest(name):
     assert sorted(flat(whole[:3])) == sorted(flat(whole[3:])) == list(range(10))
     if "stream" not in name and "batch sampler" not in name:
         assert whole[:3] != whole[3:]  # each epoch has its own order
-    for stop in range(6):
+    # With worker processes: within an epoch, after it, and within the last.
+    for stop in (1, 3, 5) if "worker" in name or name == "loader of a stream" else range(6):
         torch.manual_seed(5)
         first = MADE[name]()
         assert [first.collect()["x"].tolist() for _ in range(stop)] == whole[:stop]

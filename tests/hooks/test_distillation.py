@@ -171,6 +171,7 @@ def test_it_is_added_to_another_loss_compiled_or_not():
     assert trainer.metrics.reported["loss/imitation"] > 0
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_a_saved_policy_teaches(tmp_path):
     run = tmp_path / "run"
     small_ppo("CartPole-v1", total_frames=64, eval_episodes=1, run_dir=run, snapshots=2).train()

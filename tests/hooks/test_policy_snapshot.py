@@ -180,6 +180,7 @@ def draw(frames, policy):
     torch.randn(3)
 
 
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.slow
 def test_training_is_the_same_bit_for_bit_with_and_without(tmp_path):
     plain = make_trainer()

@@ -68,6 +68,7 @@ def test_one_that_ends_without_playing_is_not_started_for_ever(save, capsys):
     assert "1 policy could not be played: it saw nothing to play" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_nobody_waits_for_it_if_the_run_did_not_end_well(save, tmp_path, capsys):
     save(policy(), Endless)
     evaluator = evaluator_of(tmp_path / "run")
@@ -124,6 +125,7 @@ def test_it_trusts_no_environment_but_the_runs_own(save, tmp_path, capsys):
     )
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_a_log_that_is_a_link_is_not_followed(save, tmp_path):
     save(policy())
     precious = tmp_path / "precious"
