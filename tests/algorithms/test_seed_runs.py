@@ -55,11 +55,11 @@ def state_of(place):
 
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_seed_of_many_is_the_run_of_that_seed(kind, tmp_path):
-    results = RUNS[kind](seeds="1-3", run_dir=tmp_path / "many").train()
+    results = RUNS[kind](seeds="1-2", run_dir=tmp_path / "many").train()
     RUNS[kind](seed=2, run_dir=tmp_path / "one").train()
     assert rows(tmp_path / "many" / "seed2") == rows(tmp_path / "one")
-    assert rows(tmp_path / "many" / "seed2") != rows(tmp_path / "many" / "seed3")
-    assert [one.seed for one in results] == [1, 2, 3]
+    assert rows(tmp_path / "many" / "seed2") != rows(tmp_path / "many" / "seed1")
+    assert [one.seed for one in results] == [1, 2]
     assert {one.status for one in results} == {"finished"}
     state = state_of(tmp_path / "many" / "seed2")
     assert results[1].frames == state["frames"] > 0
@@ -73,28 +73,28 @@ def test_seeds_inherit_what_is_compiled_once(kind, tmp_path, capfd, monkeypatch)
     how = {"compile": "all" if "tensor" in kind else "step"}
     RUNS[kind](seed=2, run_dir=tmp_path / "one", **how).train()
     alone = "".join(capfd.readouterr()).count("compiled ")
-    RUNS[kind](seeds="1-3", run_dir=tmp_path / "many", **how).train()
+    RUNS[kind](seeds="1-2", run_dir=tmp_path / "many", **how).train()
     assert "".join(capfd.readouterr()).count("compiled ") == alone > 0
     assert rows(tmp_path / "many" / "seed2") == rows(tmp_path / "one")
-    assert rows(tmp_path / "many" / "seed2") != rows(tmp_path / "many" / "seed3")
+    assert rows(tmp_path / "many" / "seed2") != rows(tmp_path / "many" / "seed1")
 
 
 def test_each_resumes_alone_and_by_its_own_configuration(tmp_path):
     def run(seeds, place, **kwargs):
         return saving(seeds=seeds, anneal_lr=False, run_dir=tmp_path / place, **kwargs).train()
 
-    run("0-2", "whole", total_frames=256)
-    run("0-1", "parts", total_frames=128)
-    run("2-2", "parts", total_frames=96)
-    run("0-2", "parts", total_frames=256, resume="latest")
-    for seed in range(3):
+    run("0-1", "whole", total_frames=256)
+    run("0-0", "parts", total_frames=128)
+    run("1-1", "parts", total_frames=96)
+    run("0-1", "parts", total_frames=256, resume="latest")
+    for seed in range(2):
         one, other = (tmp_path / place / f"seed{seed}" for place in ("whole", "parts"))
         assert {"run.json", "config.yaml", "metrics.csv", "checkpoints"} <= {
             file.name for file in one.iterdir()
         }
         assert rows(one)[-6:] == rows(other)[-6:]
         assert state_of(other)["frames"] == 256
-    again = run("0-2", "parts", total_frames=256, resume="latest")[1]
+    again = run("0-1", "parts", total_frames=256, resume="latest")[1]
     assert (again.status, again.frames) == ("finished", 256)
     configs = [(tmp_path / "whole" / f"seed{seed}" / "config.yaml") for seed in range(2)]
     said = [set(config.read_text().splitlines()) for config in configs]

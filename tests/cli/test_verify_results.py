@@ -80,6 +80,7 @@ def test_a_seed_trained_again_is_the_same_bit_for_bit(results, call, tmp_path, m
     assert temporary(results) == []
 
 
+@pytest.mark.slow
 @pytest.mark.learning  # in a new process, where kernels can still be pinned
 def test_the_shipped_results_are_reproduced(call):
     """If numbers were changed on purpose, hooktrainer regress --record makes the rows again."""
