@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,11 @@ from hooktrainer import RunDir, get_logger
 from hooktrainer.cli import main
 from hooktrainer.log import CSVSink, Logger, MLflowSink, WandbSink, read_csv
 
-mlflow = pytest.importorskip("mlflow")
-wandb = pytest.importorskip("wandb")
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+# Imported by the tests: it takes seconds, which every process that collects this file would pay.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
+    pytest.mark.skipif(not (find_spec("mlflow") and find_spec("wandb")), reason="needs both"),
+]
 
 History = dict[str, list[tuple[int, float]]]
 
@@ -106,7 +110,7 @@ def server(request, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     if request.param == "wandb":
         fake = FakeWandb()
-        monkeypatch.setattr(wandb, "init", fake.init)
+        monkeypatch.setattr("wandb.init", fake.init)
         yield Server("wandb", fake)
     else:
         with FakeMLflow() as fake:
@@ -351,7 +355,7 @@ def test_a_real_store_is_shared_by_the_runs_of_a_folder(tmp_path, monkeypatch):
         logger.close()
         assert logger.failures == {}
     shared = tmp_path / "runs" / "mlflow.db"
-    client = mlflow.MlflowClient(f"sqlite:///{shared}")
+    client = import_module("mlflow").MlflowClient(f"sqlite:///{shared}")
     (experiment,) = client.search_experiments(filter_string="name = 'cartpole'")
     entries = client.search_runs([experiment.experiment_id])
     assert {entry.info.run_name for entry in entries} == {"r1", "r2"}

@@ -83,8 +83,7 @@ def of_agent(batch: TensorDict, groups: dict[str, list[str]], key: str, row: int
 PETS = {"cat": ["cat_0", "cat_1"], "dog": ["dog_0"]}
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["shared", "own"])
-@pytest.mark.parametrize("masks", ["", "info", "observation"])
+@pytest.mark.parametrize(("masks", "own"), [("", False), ("info", True), ("observation", False)])
 def test_they_act_as_in_the_collector(masks, own, save):
     policy = pets(bool(masks), own)
     loaded = load_policy(save(policy, partial(Leaving, masks=masks)), trust=True)
