@@ -23,6 +23,9 @@ with warnings.catch_warnings():  # torchrl deprecates its own classes while it i
     import torchrl.trainers  # noqa: F401
 
 from hooktrainer.graphs import compiling
+from hooktrainer.store import provenance
+
+ROOT = Path(__file__).parent.parent
 
 # A shell starts what is in the background with SIGINT ignored, which every process that a test
 # starts would inherit.
@@ -57,6 +60,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return "ray" if Path(file).name.startswith("test_ray") else file
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Of several processes that test, all have one warm Python."""
+    if config.getoption("numprocesses", None):
+        from warm_python import share
+
+        share()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -152,6 +163,23 @@ def _this_process_keeps_its_priority(monkeypatch: pytest.MonkeyPatch) -> None:
                 others(which, who, priority)
 
         monkeypatch.setattr(os, "setpriority", set_priority)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _git_looks_at_this_checkout_once() -> Iterator[None]:
+    """Every run records its commit, and whether files differ from it, which takes 20 ms."""
+    look, known = provenance._git, {}
+
+    def git(*command: str, where: Path, **environ: str) -> str | None:
+        if not where.is_relative_to(ROOT):
+            return look(*command, where=where, **environ)
+        if (command, where) not in known:
+            known[command, where] = look(*command, where=where, **environ)
+        return known[command, where]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(provenance, "_git", git)
+        yield
 
 
 @pytest.fixture(autouse=True)

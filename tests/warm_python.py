@@ -33,6 +33,14 @@ HERE = Path(__file__).parent
 _HIGH = 512  # above all numbers of files that programs are given
 
 
+_SHARED = "HOOKTRAINER_TESTS_WARM_PYTHON"  # the program that all processes of pytest-xdist have
+
+
+def share() -> None:
+    """Start the server for this process and its children."""
+    os.environ[_SHARED] = executable()
+
+
 @cache
 def executable(*modules: str) -> str:
     """The program's path; its server ends with this process. Python itself where that cannot be.
@@ -42,6 +50,8 @@ def executable(*modules: str) -> str:
     """
     if not hasattr(os, "pidfd_open"):
         return sys.executable
+    if not modules and _SHARED in os.environ:
+        return os.environ[_SHARED]
     folder = tempfile.TemporaryDirectory(prefix="warm-python-")
     address, program = Path(folder.name, "socket"), Path(folder.name, "python")
     program.write_text(
@@ -164,13 +174,13 @@ class Request:
 
 def serve(address: str, modules: Sequence[str]) -> Request:
     """Fork for every request until standard input ends; returns in a fork, with its request."""
-    for name in (*modules, "warm"):
-        importlib.import_module(name)
-    gc.freeze()  # what is never looked at again is never copied
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(address)
     listening.listen(64)
-    os.write(1, b"ready\n")
+    os.write(1, b"ready\n")  # for programs, which wait until it has imported
+    for name in (*modules, "warm"):
+        importlib.import_module(name)
+    gc.freeze()  # what is never looked at again is never copied
     watched = selectors.DefaultSelector()
     watched.register(0, selectors.EVENT_READ)
     watched.register(listening, selectors.EVENT_READ)
@@ -249,8 +259,9 @@ def end(run: Callable[[], None]) -> NoReturn:
 if __name__ == "__main__":
     behind = len([*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]) + 1
     base = sys.path[behind:]
-    address, sys.executable, *modules = sys.argv[1:]
+    address, program, *modules = sys.argv[1:]
     request = serve(address, modules)
+    sys.executable = program  # not before: what is imported may start Python, and wait for itself
     request.take_files()
     request.take_place(base)
     end(request.run)
