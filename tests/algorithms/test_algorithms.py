@@ -95,7 +95,9 @@ def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
     small = {field.name: FIELDS[field.name] for field in fields(kind) if field.name in FIELDS}
     if name in TEXT:
         small |= {"task": ONES, "width": 8, "depth": 1, "heads": 1, "context_length": 16}
-        small |= {"prompts_per_batch": 5, "carry_over": 2, "num_epochs": 1} if name == "grpo" else {}
+        small |= (
+            {"prompts_per_batch": 5, "carry_over": 2, "num_epochs": 1} if name == "grpo" else {}
+        )
         return kind(**{**small, "total_frames": total_frames, **options}).trainer()
     if name in ANNEALING:
         small |= {"num_envs": 4, "steps_per_batch": 16}

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from marks import slow_except
 
 from hooktrainer.collect.make_envs import find_spec
 from hooktrainer.collect.worlds import is_world, make_tensor_world
@@ -62,7 +63,8 @@ def play(env_id: str, dtype: torch.dtype, steps: int, *, resync: bool, **kwargs)
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_whole_episodes_in_double_precision(env_id):
-    ends = play(env_id, torch.float64, 600, resync=False)
+    steps = 520 if "Acrobot" in env_id else 250  # more than an episode can have
+    ends = play(env_id, torch.float64, steps, resync=False)
     assert sum(ends.values()) or "Continuous" in env_id
 
 
@@ -168,7 +170,7 @@ def test_a_step_is_a_pure_function(env_id):
     assert carry.length.tolist() == [1] * NUM_ENVS
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", slow_except(IDS, "torch/CartPole-v1"))
 def test_several_steps_are_one_graph(env_id):
     world = make_tensor_world(env_id, NUM_ENVS, env_kwargs={"max_episode_steps": 2})
     world.reset()

@@ -80,7 +80,7 @@ def test_steps_from_the_originals_starts(name):
     }
     chances = [0.13, 0.13, 0.34, 0.15, 0.05, 0.15, 0.05]
     ends = {"terminated": 0, "truncated": 0}
-    for _ in range(120):
+    for _ in range(70):
         actions = generator.choice(7, size=number, p=chances)
         state, reward, terminated = world.transition(state, torch.as_tensor(actions))
         seen = world.observed(state)
