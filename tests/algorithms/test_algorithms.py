@@ -113,7 +113,7 @@ def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
     if name == "dagger":
         small |= {"teacher": make_teacher(), "steps_per_batch": 10, "optim_steps_per_batch": 2}
     env = env_for(name)
-    if env == PENDULUM:
+    if env == PENDULUM and "env" not in options:
         small["env_kwargs"] = {"max_episode_steps": 50}
     return kind(**{"env": env, **small, "total_frames": total_frames, **options}).trainer()
 
