@@ -83,19 +83,19 @@ def test_each_resumes_alone_and_by_its_own_configuration(tmp_path):
     def run(seeds, place, **kwargs):
         return saving(seeds=seeds, anneal_lr=False, run_dir=tmp_path / place, **kwargs).train()
 
-    run("0-1", "whole", total_frames=256)
-    run("0-0", "parts", total_frames=128)
-    run("1-1", "parts", total_frames=96)
-    run("0-1", "parts", total_frames=256, resume="latest")
+    run("0-1", "whole", total_frames=192)
+    run("0-0", "parts", total_frames=96)
+    run("1-1", "parts", total_frames=64)
+    run("0-1", "parts", total_frames=192, resume="latest")
     for seed in range(2):
         one, other = (tmp_path / place / f"seed{seed}" for place in ("whole", "parts"))
         assert {"run.json", "config.yaml", "metrics.csv", "checkpoints"} <= {
             file.name for file in one.iterdir()
         }
         assert rows(one)[-6:] == rows(other)[-6:]
-        assert state_of(other)["frames"] == 256
-    again = run("0-1", "parts", total_frames=256, resume="latest")[1]
-    assert (again.status, again.frames) == ("finished", 256)
+        assert state_of(other)["frames"] == 192
+    again = run("0-1", "parts", total_frames=192, resume="latest")[1]
+    assert (again.status, again.frames) == ("finished", 192)
     configs = [(tmp_path / "whole" / f"seed{seed}" / "config.yaml") for seed in range(2)]
     said = [set(config.read_text().splitlines()) for config in configs]
     assert {line.partition(":")[0] for line in said[0] ^ said[1]} == {"seed", "run_dir"}

@@ -44,7 +44,7 @@ def iteration(name: str, **options: Any) -> Waits:
         small |= {"fit_steps": 2, "optim_steps_per_batch": 2 if name == "mbpo" else 4}
         small["init_random_frames"] = 32
     small |= SMALL_WORLD if name == "dreamer" else {}
-    small |= {"teacher": make_teacher()} if name == "dagger" else {}
+    small |= {"teacher": make_teacher(), "steps_per_batch": 10} if name == "dagger" else {}
     small = {key: value for key, value in small.items() if key in known}
     env = "torch/CartPole-v1"
     if kind.actions in ("continuous", "bounded"):

@@ -279,7 +279,7 @@ def test_frozen_layers_and_late_groups_are_as_in_the_optimizer(optimizer, monkey
         made = optimizer(groups[: 2 if optimizer is FlatAdam else 3], lr=0.01)
         return train(At("pre_optim_steps", freeze), step=step, loss=loss, optimizer=made)
 
-    assert_compiled_equals_eager(run)
+    assert_same(run(CompiledStep(2)), run(None))
 
 
 def test_parameters_outside_the_loss_are_trained_eagerly(caplog):

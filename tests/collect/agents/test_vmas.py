@@ -100,8 +100,8 @@ def test_a_reset_that_changes_more_than_rows_is_done_one_by_one():
 )
 def test_it_keeps_the_contract(scenario):
     env = f"vmas/{scenario}" if isinstance(scenario, str) else scenario
-    kwargs = {"max_steps": 12}
-    check_collector(lambda: collector(env, env_kwargs=kwargs, steps=20), batches=2)
+    kwargs = {"max_steps": 5}
+    check_collector(lambda: collector(env, env_kwargs=kwargs, steps=12), batches=2)
 
 
 def test_global_random_numbers_are_left_alone():
