@@ -31,18 +31,9 @@ PLACES = (ROOT, ROOT / "hooktrainer")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # These render, run processes, or train for seconds.
 SLOW = {
-    "resume",
-    "tutorial",
-    "tensor-worlds",
-    "sweeps",
-    "look",
-    "gallery",
-    "policies",
-    "several-agents",
-    "write-an-algorithm",
-    "algorithms",
+    *"algorithms builders from-sb3 from-trl gallery look memory policies resume sequences".split(),
+    *"several-agents sweeps tensor-worlds tutorial write-an-algorithm".split(),
 }
-SLOW |= {"memory", "from-sb3", "builders", "sequences", "from-trl"}
 CLI = runpy.run_path(str(ROOT / "docs/generate_cli.py"))
 COMMANDS, load = CLI["COMMANDS"], CLI["load"]
 BLOCK = re.compile(
