@@ -56,7 +56,6 @@ MADE: dict[str, list[Callable[[], Any]]] = {
     "VectorCollector": [
         lambda: VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=100),
         lambda: made_of(Counter),
-        lambda: made_of("vmas/balance", max_steps=15),
         lambda: VectorCollector("torch/CartPole-v1", num_envs=2, frames_per_batch=100),
         lambda: made_of("torch/Pendulum-v1", max_episode_steps=9),
         lambda: VectorCollector(
