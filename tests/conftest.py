@@ -173,9 +173,10 @@ def _git_looks_at_this_checkout_once() -> Iterator[None]:
     def git(*command: str, where: Path, **environ: str) -> str | None:
         if not where.is_relative_to(ROOT):
             return look(*command, where=where, **environ)
-        if (command, where) not in known:
-            known[command, where] = look(*command, where=where, **environ)
-        return known[command, where]
+        key = command, where, os.environ.get("PATH")
+        if key not in known:
+            known[key] = look(*command, where=where, **environ)
+        return known[key]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(provenance, "_git", git)

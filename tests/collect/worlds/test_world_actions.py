@@ -9,6 +9,7 @@ from gymnasium import spaces
 from toy_worlds import Ladder, Talker
 
 from hooktrainer import VectorCollector
+from hooktrainer.collect.action_format import action_format_of
 from hooktrainer.collect.worlds import FunctionalWorld
 from hooktrainer.errors import ConfigError
 
@@ -135,3 +136,10 @@ def test_discrete_observations_count_from_zero():
     assert batch["rung"].flatten().tolist() == [0, 1, 2, 3, 0, 1]
     assert batch["next", "rung"].flatten().tolist() == [1, 2, 3, 4, 1, 2]
     assert torch.equal(batch["pair"], batch["rung"].unsqueeze(-1).expand(1, 6, 2))
+
+
+def test_joint_actions_are_handed_out_in_the_order_of_the_environments():
+    space = spaces.Dict(move=spaces.Box(-9, 9, (2,)), shoot=spaces.Discrete(3, start=1))
+    first, second = action_format_of(space).each(np.array([[1, 2, 0], [3, 4, 2]], np.float32))
+    assert (first["move"].tolist(), first["shoot"]) == ([1, 2], 1)
+    assert (second["move"].tolist(), second["shoot"]) == ([3, 4], 3)
